@@ -1,0 +1,77 @@
+"""Packaging of tfx_tpu_trainer.
+
+The ranges below are what users may combine. What the project's own tests and demo run on is pinned, with hashes, in
+requirements/*.lock; `make lock` derives those from this file and requirements/constraints.in.
+"""
+
+import pathlib
+import re
+
+import setuptools
+
+ROOT = pathlib.Path(__file__).resolve().parent
+VERSION = re.search(
+    r'^__version__ = "(.+)"$',
+    (ROOT / "tfx_tpu_trainer" / "__init__.py").read_text(encoding="utf-8"),
+    flags=re.MULTILINE,
+).group(1)
+README = ROOT / "README.md"
+
+setuptools.setup(
+    name="tfx-tpu-trainer",
+    version=VERSION,
+    description="tf.estimator's TPUEstimator for today's TensorFlow, and a TFX component that trains with it",
+    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    # pipelines/, kubeflow/ and tests/ are used from a checkout: images copy them, pip does not install them.
+    packages=setuptools.find_packages(include=["tfx_tpu_trainer", "tfx_tpu_trainer.*"]),
+    package_data={"tfx_tpu_trainer": ["py.typed"]},
+    zip_safe=False,
+    python_requires=">=3.10,<3.14",
+    install_requires=[
+        "tfx>=1.16,<1.22",
+        "tensorflow>=2.16,<2.22",
+        # tf.compat.v1.layers and feature columns live in Keras 2, which TensorFlow >= 2.16 no longer carries.
+        "tf-keras>=2.16,<2.22",
+        # Summaries need it; TensorFlow 2.21 no longer depends on it.
+        "tensorboard>=2.16",
+        "tensorflow-transform>=1.16",
+        "tensorflow-model-analysis>=0.47",
+        "ml-metadata>=1.16",
+        "numpy>=1.22",
+        "protobuf>=3.20.3",
+        "pydantic>=2.5,<3",
+        # TensorBoard imports pkg_resources, which later setuptools drop; and TFX runs setuptools, wheel
+        # and pip when it packages a module_file, in an environment that may lack them.
+        "setuptools<81",
+        "pip",
+        "wheel",
+    ],
+    extras_require={
+        # pipelines/: the demo, its command line and its progress display.
+        "demo": ["click>=8.1", "pyyaml>=6", "rich>=13", "scikit-learn>=1.3"],
+        "kubeflow": ["kfp>=2.5,<3", "kfp-kubernetes>=1.0"],
+        # 0.0.21 is the last libtpu with a wheel for Python 3.10.
+        "preflight": ["libtpu>=0.0.21,<0.1"],
+        "dev": [
+            "import-linter>=2",
+            "mypy>=1.8",
+            "pre-commit>=3.5",
+            "pytest>=8,<9",
+            "pytest-timeout>=2.2",
+            "ruff>=0.5",
+            "uv>=0.5",
+        ],
+    },
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

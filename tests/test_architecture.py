@@ -1,0 +1,169 @@
+"""The walls of docs/architecture.md: layers, light imports, private names, and nothing of one machine in a file."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGES = ("tfx_tpu_trainer", "pipelines")
+
+# Modules that hold the private names of TensorFlow, TFX and TFMA, each with its reason.
+PRIVATE_NAME_MODULE = re.compile(r"(tf|tfx|tfma)_private(_\w+)?\.py")
+
+# Folders and hosts that exist on one machine or for one installer. A test of paths may use /tmp and relative ones.
+PATH_OF_A_MACHINE = re.compile(r"(?<![\w.>}\])/])/(root|home|Users|work|opt)/\w")
+REGISTRY_HOST = re.compile(r"(pypi|pythonhosted|npmjs|debian)\.(org|com|net)\b")
+
+
+def _python_files() -> list[pathlib.Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def _imported_names(source: str) -> set[str]:
+    """Every name that a source imports, in full: `from a import b` imports `a.b`."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def _is_private(name: str) -> bool:
+    """Whether an imported name is without public alias. Wire formats (`*_pb2`) are public: their fields are stable."""
+    parts = name.split(".")
+    if any(part.endswith("_pb2") for part in parts):
+        return False
+    if parts[0] == "tensorflow":
+        return len(parts) > 1 and parts[1] in ("python", "compiler", "core", "dtensor", "lite")
+    if parts[0] == "tfx":
+        return len(parts) > 1 and parts[1] != "v1"
+    if parts[0] == "tensorflow_model_analysis":
+        return len(parts) > 2
+    return False
+
+
+def _private_names(source: str) -> list[str]:
+    found = sorted(name for name in _imported_names(source) if _is_private(name))
+    attributes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
+    return found + [f"*.{node.attr}" for node in attributes if node.attr == "__internal__"]
+
+
+def test_import_contracts_hold():
+    # lint-imports lies beside the interpreter, also where the environment is not activated.
+    command = [str(pathlib.Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_a_broken_import_contract_is_noticed(tmp_path):
+    for layer in ("component", "evaluation", "inputs", "serving", "estimator", "engine"):
+        folder = tmp_path / "tfx_tpu_trainer" / layer
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    (tmp_path / "tfx_tpu_trainer" / "__init__.py").touch()
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "__init__.py").touch()
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    command = [str(pathlib.Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+
+    def lint() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    kept = lint()
+    assert kept.returncode == 0, kept.stdout + kept.stderr
+
+    engine = tmp_path / "tfx_tpu_trainer" / "engine" / "__init__.py"
+    engine.write_text("import tfx_tpu_trainer.estimator\nimport tfx\n", encoding="utf-8")
+    broken = lint()
+    assert broken.returncode != 0
+    assert "tfx_tpu_trainer.engine -> tfx_tpu_trainer.estimator" in broken.stdout
+    assert "tfx_tpu_trainer.engine -> tfx" in broken.stdout
+
+
+def test_importing_the_package_imports_neither_tensorflow_nor_tfx():
+    program = (
+        "import sys, tfx_tpu_trainer\n"
+        "print([name for name in ('tensorflow', 'tfx', 'keras', 'numpy') if name in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("from tensorflow.python.training import saver", True),
+        ("import tensorflow.python.tpu as t", True),
+        ("from tfx import types", True),
+        ("from tfx.types import standard_artifacts", True),
+        ("tf.__internal__.tracking", True),
+        ("from tensorflow_model_analysis.writers import metrics_writer", True),
+        ("import tensorflow as tf", False),
+        ("from tfx import v1 as tfx", False),
+        ("from tfx.v1.types import standard_artifacts", False),
+        ("import tensorflow_model_analysis as tfma", False),
+        ("from tensorflow.core.protobuf import saved_model_pb2", False),
+    ],
+)
+def test_private_names_are_recognised(line, names):
+    assert bool(_private_names(line)) is names
+
+
+def test_private_names_are_imported_in_their_own_modules_only():
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in _python_files()
+        if not PRIVATE_NAME_MODULE.fullmatch(path.name)
+        and (names := _private_names(path.read_text(encoding="utf-8")))
+    }
+    assert not found, f"move these to tf_private.py, tfx_private.py or tfma_private.py: {found}"
+
+
+def test_no_file_names_a_machine_or_a_package_registry():
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found = []
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        if not path.is_file() or path == pathlib.Path(__file__).resolve():
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # pictures and recorded models
+        for number, line in enumerate(text.splitlines(), start=1):
+            found += [
+                f"{name}:{number}: {match.group()}"
+                for pattern in (PATH_OF_A_MACHINE, REGISTRY_HOST)
+                for match in pattern.finditer(line)
+            ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "module", ["tfx_tpu_trainer.engine.loop", "tfx_tpu_trainer", "pipelines.taxi.model"]
+)
+def test_a_warning_of_our_own_code_is_an_error(module):
+    with pytest.raises(DeprecationWarning, match="ours"):
+        warnings.warn_explicit("ours", DeprecationWarning, "file.py", 1, module=module)
+
+
+def test_a_warning_of_a_dependency_is_none_of_our_errors(recwarn):
+    warnings.warn_explicit("theirs", DeprecationWarning, "file.py", 1, module="tensorflow.keras")
+    assert [str(warning.message) for warning in recwarn] == ["theirs"]
