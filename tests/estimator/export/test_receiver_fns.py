@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import export
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def test_parsing_receiver_parses_serialised_examples():
+    spec = {
+        "number": tf.io.FixedLenFeature([1], tf.int64),
+        "words": tf.io.VarLenFeature(tf.string),
+    }
+    receiver = export.build_parsing_serving_input_receiver_fn(spec)()
+    assert set(receiver.receiver_tensors) == {"examples"}
+    fed = receiver.receiver_tensors["examples"]
+    assert fed.name == "input_example_tensor:0"
+    assert fed.shape.as_list() == [None]
+    example = tf.train.Example()
+    example.features.feature["number"].int64_list.value.append(5)
+    example.features.feature["words"].bytes_list.value.extend([b"a", b"b"])
+    with v1.Session() as session:
+        features = session.run(receiver.features, {fed: [example.SerializeToString()]})
+    assert features["number"].tolist() == [[5]]
+    assert features["words"].values.tolist() == [b"a", b"b"]
+
+
+def test_parsing_receiver_with_a_batch_size():
+    spec = {"number": tf.io.FixedLenFeature([1], tf.int64)}
+    receiver = export.build_parsing_serving_input_receiver_fn(spec, default_batch_size=4)()
+    assert receiver.receiver_tensors["examples"].shape.as_list() == [4]
+    assert receiver.features["number"].shape.as_list() == [4, 1]
+
+
+def test_raw_receiver_takes_names_types_and_shapes(graph):
+    with tf.Graph().as_default():
+        features = {
+            "a": v1.placeholder(tf.float32, [8, 3], name="of_a"),
+            "b": v1.placeholder(tf.string, [8], name="of_b"),
+            "unknown": v1.placeholder(tf.int32, None, name="of_unknown"),
+        }
+    receiver = export.build_raw_serving_input_receiver_fn(features)()
+    assert receiver.features == receiver.receiver_tensors
+    facts = {
+        key: (tensor.name, tensor.dtype, tensor.shape.rank and tensor.shape.as_list())
+        for key, tensor in receiver.features.items()
+    }
+    assert facts == {
+        "a": ("of_a:0", tf.float32, [None, 3]),
+        "b": ("of_b:0", tf.string, [None]),
+        "unknown": ("of_unknown:0", tf.int32, None),
+    }
+    assert all(tensor.graph is graph for tensor in receiver.features.values())
+
+
+def test_raw_receiver_with_a_batch_size_of_eager_tensors():
+    with tf.init_scope():
+        features = {"a": tf.zeros([2, 3])}
+    receiver = export.build_raw_serving_input_receiver_fn(features, default_batch_size=8)()
+    assert receiver.features["a"].shape.as_list() == [8, 3]
+
+
+def test_raw_supervised_receiver_feeds_features_and_labels():
+    features, label = {"a": tf.zeros([2, 3])}, tf.zeros([2], tf.int64)
+    receiver = export.build_raw_supervised_input_receiver_fn(features, label)()
+    assert set(receiver.receiver_tensors) == {"a", "label"}
+    assert receiver.labels.dtype == tf.int64
+    assert receiver.features["a"] is receiver.receiver_tensors["a"]
+
+
+def test_raw_supervised_receiver_of_bare_tensors():
+    receiver = export.build_raw_supervised_input_receiver_fn(tf.zeros([2, 3]), tf.zeros([2]))()
+    assert set(receiver.receiver_tensors) == {"input", "label"}
+    assert receiver.features.shape.as_list() == [None, 3]
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "shared"),
+    [({"a": 1, "b": 2}, {"b": 3}, "b"), (1, {"input": 2}, "input"), ({"label": 1}, 2, "label")],
+)
+def test_raw_supervised_receiver_with_a_shared_key(features, labels, shared):
+    with pytest.raises(ValueError, match=rf"distinct keys.*\['{shared}'\]"):
+        export.build_raw_supervised_input_receiver_fn(features, labels)
+
+
+@pytest.mark.parametrize("as_dataset", [True, False])
+def test_supervised_receiver_like_an_input_fn(as_dataset):
+    def input_fn(rows):
+        pair = {"x": np.zeros([rows, 3], np.float32)}, np.zeros([rows], np.int64)
+        if as_dataset:
+            return tf.data.Dataset.from_tensor_slices(pair).batch(2)
+        return tf.nest.map_structure(tf.constant, pair)
+
+    receiver = export.build_supervised_input_receiver_fn_from_input_fn(input_fn, rows=4)()
+    assert receiver.features["x"].shape.as_list() == [None, 3]
+    assert receiver.labels.dtype == tf.int64
+    assert set(receiver.receiver_tensors) == {"x", "label"}
+
+
+def test_supervised_receiver_like_an_input_fn_without_labels():
+    with pytest.raises(ValueError, match=r"labels must be defined.*\(features, labels\)"):
+        export.build_supervised_input_receiver_fn_from_input_fn(lambda: {"x": tf.zeros([1])})

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import export
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+class TestServingInputReceiver:
+    def test_lone_tensors_are_wrapped(self):
+        feature, fed, other = tf.constant([0]), tf.constant([1]), tf.constant([2])
+        receiver = export.ServingInputReceiver(feature, fed, {"other": other})
+        assert receiver.features == {"feature": feature}
+        assert receiver.receiver_tensors == {"input": fed}
+        assert receiver.receiver_tensors_alternatives == {"other": {"input": other}}
+
+    def test_unpacks_like_the_originals(self):
+        tensor = tf.constant([0])
+        features, receiver_tensors, alternatives = export.ServingInputReceiver(tensor, tensor)
+        assert features == {"feature": tensor}
+        assert receiver_tensors == {"input": tensor}
+        assert alternatives is None
+
+    def test_takes_dense_sparse_and_ragged_tensors_with_str_and_int_keys(self):
+        features = {
+            "dense": tf.constant([0]),
+            1: tf.SparseTensor([[0, 0]], [1], [1, 1]),
+            2: tf.ragged.constant([[1], [2, 3]]),
+        }
+        receiver = export.ServingInputReceiver(features, tf.constant([0]))
+        assert receiver.features == features
+
+    def test_host_signatures_are_no_field_of_the_tuple(self):
+        tensor = tf.constant([0])
+        signature = export.HostSignature(inputs={"a": tensor}, outputs={"b": tensor})
+        receiver = export.ServingInputReceiver(tensor, tensor, host_signatures={"s": signature})
+        assert receiver.host_signatures == {"s": signature}
+        assert len(receiver) == 3
+        assert export.ServingInputReceiver(tensor, tensor).host_signatures is None
+
+    @pytest.mark.parametrize(
+        ("features", "message"),
+        [
+            (None, "features must be defined"),
+            ({1.5: "tensor"}, r"feature keys must be strings or ints: 1\.5"),
+            ({"a": [1]}, r"feature a must be a Tensor, SparseTensor, or RaggedTensor, got \[1\]"),
+        ],
+    )
+    def test_features_that_are_none(self, features, message):
+        with pytest.raises(ValueError, match=message):
+            export.ServingInputReceiver(features, tf.constant([0]))
+
+    @pytest.mark.parametrize(
+        ("receiver_tensors", "message"),
+        [
+            (None, "receiver_tensors must be defined"),
+            ({1: "tensor"}, "receiver_tensor keys must be strings: 1"),
+            ({"a": [1]}, "receiver_tensor a must be a Tensor"),
+        ],
+    )
+    def test_receiver_tensors_that_are_none(self, receiver_tensors, message):
+        with pytest.raises(ValueError, match=message):
+            export.ServingInputReceiver(tf.constant([0]), receiver_tensors)
+
+    @pytest.mark.parametrize(
+        ("alternatives", "message"),
+        [
+            ("no dict", "receiver_tensors_alternatives must be a dict: 'no dict'"),
+            ({"a": None}, "receiver_tensors_alternatives must be defined"),
+            ({"a": {1: "tensor"}}, "receiver_tensors_alternative keys must be strings"),
+        ],
+    )
+    def test_alternatives_that_are_none(self, alternatives, message):
+        with pytest.raises(ValueError, match=message):
+            export.ServingInputReceiver(tf.constant([0]), tf.constant([0]), alternatives)
+
+
+class TestTensorServingInputReceiver:
+    def test_hands_the_bare_tensor_on(self):
+        feature, fed = tf.constant([0]), tf.constant([1])
+        receiver = export.TensorServingInputReceiver(feature, fed)
+        assert receiver.features is feature
+        assert receiver.receiver_tensors == {"input": fed}
+
+    def test_takes_a_sparse_tensor(self):
+        sparse = tf.SparseTensor([[0, 0]], [1], [1, 1])
+        assert export.TensorServingInputReceiver(sparse, tf.constant([0])).features is sparse
+
+    @pytest.mark.parametrize(
+        ("features", "message"),
+        [(None, "features must be defined"), ({"a": 1}, "feature must be a Tensor")],
+    )
+    def test_features_that_are_no_tensor(self, features, message):
+        with pytest.raises(ValueError, match=message):
+            export.TensorServingInputReceiver(features, tf.constant([0]))
+
+
+class TestSupervisedInputReceiver:
+    def test_features_and_labels_are_handed_on_as_given(self):
+        feature, label = tf.constant([0]), tf.constant([1])
+        receiver = export.SupervisedInputReceiver(feature, {0: label}, feature)
+        assert receiver.features is feature
+        assert receiver.labels == {0: label}
+        assert receiver.receiver_tensors == {"input": feature}
+
+    def test_labels_are_needed(self):
+        with pytest.raises(ValueError, match="labels must be defined"):
+            export.SupervisedInputReceiver(tf.constant([0]), None, tf.constant([0]))

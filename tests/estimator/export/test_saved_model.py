@@ -1,0 +1,284 @@
+"""The written SavedModel: its graphs, variables, assets and signatures, and what is refused."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator.export import saved_model_facts, small_export
+from tests.estimator.export.small_export import ROWS, call_host_model, call_model, linear
+from tfx_tpu_trainer.engine import tracing
+from tfx_tpu_trainer.estimator import export
+from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
+
+v1 = tf.compat.v1
+
+
+def tags(path):
+    return [facts["tags"] for facts in saved_model_facts.read_facts(path)]
+
+
+@pytest.mark.parametrize(
+    ("to_cpu", "to_tpu", "expected"),
+    [
+        (True, True, [["serve"], ["serve", "tpu"]]),
+        (True, False, [["serve"]]),
+        (False, True, [["serve", "tpu"]]),
+    ],
+)
+def test_graphs_and_variables(to_cpu, to_tpu, expected, tmp_path):
+    model = call_model(linear)
+    path = small_export.export_model(model, tmp_path, export_to_cpu=to_cpu, export_to_tpu=to_tpu)
+    assert tags(path) == expected
+    assert os.path.basename(path).isdigit()
+    assert os.listdir(tmp_path / "versions") == [os.path.basename(path)]
+    saved = tf.train.load_checkpoint(f"{path}/variables/variables")
+    assert saved.get_variable_to_shape_map() == {"w": [3, 2], "global_step": []}
+    trained = tf.train.load_checkpoint(f"{tmp_path}/model.ckpt-3")
+    np.testing.assert_array_equal(saved.get_tensor("w"), trained.get_tensor("w"))
+
+
+def test_the_tpu_graph_alone_is_not_found_under_serve(tmp_path):
+    path = small_export.export_model(call_model(linear), tmp_path, export_to_cpu=False)
+    with pytest.raises(RuntimeError, match="could not be found"):
+        small_export.serve(path, {"x": ROWS})
+
+
+@pytest.mark.parametrize("make_call", [call_model, call_host_model])
+def test_serves_what_a_session_predicts(make_call, tmp_path):
+    model = make_call(linear)
+    path = small_export.export_model(model, tmp_path)
+    expected = small_export.run_directly(model, f"{tmp_path}/model.ckpt-3", ROWS)
+    np.testing.assert_allclose(small_export.serve(path, {"x": ROWS})["output"], expected)
+    loaded = tf.saved_model.load(path, tags=["serve"])
+    answers = loaded.signatures["serving_default"](x=tf.constant(ROWS))
+    np.testing.assert_allclose(answers["output"], expected, atol=1e-6)
+
+
+def test_the_checkpoint_given_is_the_one_exported(tmp_path):
+    model = call_model(linear)
+    checkpoint = small_export.write_checkpoint(model, tmp_path)
+    with tracing.fresh_graph():
+        v1.get_variable("w", [3, 2], initializer=v1.ones_initializer())
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            other = v1.train.Saver().save(session, f"{tmp_path}/other.ckpt")
+    answers = {}
+    for chosen in (checkpoint, other):
+        path = small_export.export_model(
+            model, tmp_path, checkpoint_path=chosen, export_to_tpu=False
+        )
+        answers[chosen] = small_export.serve(path, {"x": ROWS})["output"]
+    sums = np.sum(ROWS, axis=1)
+    np.testing.assert_allclose(answers[other], np.stack([sums, sums], 1), atol=1e-6)
+    assert not np.allclose(answers[checkpoint], answers[other])
+
+
+def test_any_object_is_a_receiver_and_labels_are_handed_on(tmp_path):
+    class Receiver:
+        def __init__(self):
+            self.features = v1.placeholder(tf.float32, [None, 3])
+            self.labels = tf.zeros([1])
+            self.receiver_tensors = {"x": self.features}
+
+    given = []
+
+    def model(features, labels, mode, use_tpu):
+        given.append(labels)
+        return TPUEstimatorSpec(mode, predictions=linear({"x": features}))
+
+    path = small_export.export_model(model, tmp_path, serving_input_receiver_fn=Receiver)
+    assert len(given) == 3
+    assert all(isinstance(labels, tf.Tensor) for labels in given[1:])
+    assert small_export.serve(path, {"x": ROWS})["output"].shape == (2, 2)
+
+
+def host_signature_receiver_fn(name="doubled"):
+    def receiver_fn():
+        x = v1.placeholder(tf.float32, [None, 3], name="x_in")
+        signature = export.HostSignature(inputs={"x": x}, outputs={"doubled": x * 2})
+        return export.ServingInputReceiver({"x": x}, {"x": x}, host_signatures={name: signature})
+
+    return receiver_fn
+
+
+def test_host_signatures_go_to_serve_only(tmp_path):
+    path = small_export.export_model(
+        call_model(linear), tmp_path, serving_input_receiver_fn=host_signature_receiver_fn()
+    )
+    host, tpu = saved_model_facts.read_facts(path)
+    assert set(host["signatures"]) == {"serving_default", "doubled"}
+    assert set(tpu["signatures"]) == {"serving_default"}
+    answers = small_export.serve(path, {"x": ROWS}, signature="doubled")
+    np.testing.assert_allclose(answers["doubled"], np.multiply(ROWS, 2))
+
+
+def test_a_host_signature_must_not_hide_an_output(tmp_path):
+    receiver_fn = host_signature_receiver_fn("serving_default")
+    with pytest.raises(ValueError, match=r"host signatures \['serving_default'\] have the names"):
+        small_export.export_model(
+            call_model(linear), tmp_path, serving_input_receiver_fn=receiver_fn
+        )
+
+
+def test_assets_extra_are_copied(tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_text("warm")
+    path = small_export.export_model(
+        call_model(linear), tmp_path, assets_extra={"some/where.txt": str(source)}
+    )
+    with open(f"{path}/assets.extra/some/where.txt", encoding="utf-8") as file:
+        assert file.read() == "warm"
+
+
+def test_as_text(tmp_path):
+    path = small_export.export_model(call_model(linear), tmp_path, as_text=True)
+    assert sorted(os.listdir(path)) == ["saved_model.pbtxt", "variables"]
+
+
+@pytest.mark.parametrize("strip", [True, False])
+def test_default_attributes_are_stripped(strip, tmp_path):
+    path = small_export.export_model(call_model(linear), tmp_path, strip_default_attrs=strip)
+    for meta_graph in saved_model_facts.read_saved_model(path).meta_graphs:
+        (variable,) = [node for node in meta_graph.graph_def.node if node.name == "w"]
+        assert "shape" in variable.attr
+        assert ("container" not in variable.attr) == strip
+
+
+def test_an_op_asked_for_on_an_absent_device_does_not_stop_an_export(tmp_path):
+    def network(features):
+        with tf.device("/device:GPU:0"):
+            return linear(features)
+
+    checkpoint = small_export.write_checkpoint(call_model(linear), tmp_path)
+    small_export.export_model(call_model(network), tmp_path, checkpoint_path=checkpoint)
+
+
+def test_a_scaffolds_saver_and_local_init_op_are_used(tmp_path):
+    """A saver that loads moving averages in the place of the variables, as for evaluation."""
+
+    def model(features, labels, mode, use_tpu):
+        y = linear(features)
+        offset = v1.get_local_variable("offset", initializer=tf.zeros([]))
+
+        def scaffold_fn():
+            (weights,) = v1.trainable_variables()
+            names = {"average/w": weights, "global_step": v1.train.get_global_step()}
+            return v1.train.Scaffold(
+                saver=v1.train.Saver(names), local_init_op=tf.group(offset.assign(5.0))
+            )
+
+        return TPUEstimatorSpec(mode, predictions=y + offset, scaffold_fn=scaffold_fn)
+
+    with tracing.fresh_graph():
+        v1.get_variable("average/w", [3, 2], initializer=v1.ones_initializer())
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            checkpoint = v1.train.Saver().save(session, f"{tmp_path}/averages.ckpt")
+    path = small_export.export_model(model, tmp_path, checkpoint_path=checkpoint)
+    expected = np.sum(ROWS, axis=1) + 5.0
+    answers = small_export.serve(path, {"x": ROWS})["output"]
+    np.testing.assert_allclose(answers, np.stack([expected, expected], 1), atol=1e-6)
+
+
+class TestRefused:
+    def refuse(self, tmp_path, message, model=None, error=ValueError, **changes):
+        with pytest.raises(error, match=message):
+            small_export.export_model(model or call_model(linear), tmp_path, **changes)
+        versions = tmp_path / "versions"
+        assert not versions.exists() or os.listdir(versions) == []
+
+    def test_no_graph(self, tmp_path):
+        self.refuse(
+            tmp_path,
+            "One of export_to_cpu and export_to_tpu must be true",
+            export_to_cpu=False,
+            export_to_tpu=False,
+        )
+
+    def test_api_version(self, tmp_path):
+        self.refuse(tmp_path, "api_version must be 1 or 2, got: 3", api_version=3)
+
+    def test_no_receiver_function(self, tmp_path):
+        checkpoint = small_export.write_checkpoint(call_model(linear), tmp_path)
+        self.refuse(
+            tmp_path,
+            "An input_receiver_fn must be defined",
+            serving_input_receiver_fn=None,
+            checkpoint_path=checkpoint,
+        )
+
+    def test_a_receiver_function_that_returns_something_else(self, tmp_path):
+        checkpoint = small_export.write_checkpoint(call_model(linear), tmp_path)
+        self.refuse(
+            tmp_path,
+            "features must be defined: serving_input_receiver_fn returned 3",
+            serving_input_receiver_fn=lambda: 3,
+            checkpoint_path=checkpoint,
+        )
+
+    def test_no_checkpoint(self, tmp_path):
+        self.refuse(tmp_path, "Couldn't find trained model", checkpoint_path=None)
+
+    def test_a_checkpoint_that_is_not_there(self, tmp_path):
+        path = f"{tmp_path}/nothing/model.ckpt-1"
+        self.refuse(tmp_path, f"Couldn't find trained model at {path}", checkpoint_path=path)
+
+    def test_variables_that_the_checkpoint_lacks(self, tmp_path):
+        def network(features):
+            v1.get_variable("b", [2])
+            v1.get_variable("a", [2])
+            return linear(features)
+
+        checkpoint = small_export.write_checkpoint(call_model(linear), tmp_path)
+        self.refuse(
+            tmp_path,
+            r"Could not load all requested variables.*mode `infer`.*\['serve'\]: 'a', 'b'\. ",
+            call_model(network),
+            checkpoint_path=checkpoint,
+        )
+
+    def test_a_variable_of_another_shape(self, tmp_path):
+        def network(features):
+            return tf.matmul(features["x"], v1.get_variable("w", [3, 5]))
+
+        checkpoint = small_export.write_checkpoint(call_model(linear), tmp_path)
+        self.refuse(
+            tmp_path,
+            r"'w' is float32 \(3, 5\), there float32 \[3, 2\]",
+            call_model(network),
+            checkpoint_path=checkpoint,
+        )
+
+    def test_variables_of_the_tpu_graph_alone(self, tmp_path):
+        def model(features, labels, mode, use_tpu):
+            if use_tpu:
+                v1.get_variable("only_there", [1])
+            return TPUEstimatorSpec(mode, predictions=linear(features))
+
+        self.refuse(
+            tmp_path,
+            r"\['serve', 'tpu'\] has variables which the one tagged \['serve'\] has not: "
+            "'only_there'",
+            model,
+            api_version=2,
+        )
+
+    def test_features_that_model_fn_does_not_know(self, tmp_path):
+        checkpoint = small_export.write_checkpoint(call_model(linear), tmp_path)
+        model = call_model(lambda features: linear({"x": features["y"]}))
+        self.refuse(tmp_path, "y", model, error=KeyError, checkpoint_path=checkpoint)
+
+    @pytest.mark.parametrize("key", ["../up.txt", "/abs.txt", "."])
+    def test_assets_extra_elsewhere(self, tmp_path, key):
+        self.refuse(tmp_path, "must be a path below assets.extra", assets_extra={key: __file__})
+
+    def test_assets_extra_that_are_not_there(self, tmp_path):
+        self.refuse(
+            tmp_path,
+            r"assets_extra\['a.txt'\] must be a file, got: '/nothing/a.txt'",
+            assets_extra={"a.txt": "/nothing/a.txt"},
+        )

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import export
+from tfx_tpu_trainer.estimator.export import signatures
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def examples_and_features():
+    examples = v1.placeholder(tf.string, [None], name="examples")
+    x = tf.io.decode_raw(examples, tf.float32, name="x")
+    return examples, x
+
+
+def test_one_signature_an_output():
+    examples, x = examples_and_features()
+    built = signatures.build_signature_defs(
+        {"examples": examples},
+        {"serving_default": export.PredictOutput(x), "score": export.RegressionOutput(x)},
+    )
+    assert {name: s.method_name for name, s in built.items()} == {
+        "serving_default": "tensorflow/serving/predict",
+        "score": "tensorflow/serving/regress",
+    }
+
+
+def test_a_lone_receiver_tensor_is_called_input():
+    examples, x = examples_and_features()
+    built = signatures.build_signature_defs(examples, {"serving_default": export.PredictOutput(x)})
+    assert list(built["serving_default"].inputs) == ["input"]
+
+
+def test_alternatives_feed_further_down():
+    examples, x = examples_and_features()
+    built = signatures.build_signature_defs(
+        {"examples": examples},
+        {"serving_default": export.PredictOutput(x * 2), "score": export.RegressionOutput(x)},
+        {"raw": x},
+    )
+    assert set(built) == {"serving_default", "score", "raw:serving_default"}
+    assert built["raw:serving_default"].inputs["input"].name == "x:0"
+
+
+def test_what_serving_does_not_take_is_left_out_and_logged(caplog):
+    caplog.set_level(logging.INFO)
+    x = v1.placeholder(tf.float32, [None, 1], name="x")
+    built = signatures.build_signature_defs(
+        {"x": x},
+        {"serving_default": export.PredictOutput(x), "score": export.RegressionOutput(x)},
+    )
+    assert list(built) == ["serving_default"]
+    assert "EXCLUDED" in caplog.text
+    assert "single tensor input of type tf.string" in caplog.text
+
+
+def test_an_output_that_needs_another_placeholder_is_left_out(caplog):
+    caplog.set_level(logging.INFO)
+    x, other = v1.placeholder(tf.float32, name="x"), v1.placeholder(tf.float32, name="other")
+    with tf.control_dependencies([other]):
+        after_other = tf.identity(x)
+    outputs = {
+        "serving_default": export.PredictOutput(x * 2),
+        "sum": export.PredictOutput(x + other),
+        "after": export.PredictOutput(after_other),
+    }
+    built = signatures.build_signature_defs({"x": x}, outputs)
+    assert list(built) == ["serving_default"]
+    assert "dependency on `other`" in caplog.text
+
+
+def test_sparse_receiver_tensors_feed_their_parts():
+    sparse = v1.sparse_placeholder(tf.float32, [None, 3], name="sparse")
+    built = signatures.build_signature_defs(
+        {"sparse": sparse}, {"serving_default": export.PredictOutput(tf.sparse.to_dense(sparse))}
+    )
+    assert built["serving_default"].inputs["sparse"].WhichOneof("encoding") == "coo_sparse"
+
+
+def test_no_signature_at_all_warns(caplog):
+    x, other = v1.placeholder(tf.float32, name="x"), v1.placeholder(tf.float32, name="other")
+    assert signatures.build_signature_defs({"x": x}, {"a": export.PredictOutput(other)}) == {}
+    assert "Export includes no signatures!" in caplog.text
+
+
+def test_host_signatures_are_predict_signatures():
+    examples, x = examples_and_features()
+    built = signatures.build_host_signature_defs(
+        {"transform": export.HostSignature(inputs={"examples": examples}, outputs={"x": x})}
+    )
+    assert built["transform"].method_name == "tensorflow/serving/predict"
+    assert built["transform"].outputs["x"].name == "x:0"
+    assert signatures.build_host_signature_defs(None) == {}
+
+
+def test_host_signatures_must_be_fed():
+    x, other = v1.placeholder(tf.float32, name="x"), v1.placeholder(tf.float32, name="other")
+    signature = export.HostSignature(inputs={"x": x}, outputs={"y": other + x})
+    with pytest.raises(ValueError, match=r"host signature 's' cannot be served.*`other`"):
+        signatures.build_host_signature_defs({"s": signature})
+    with pytest.raises(ValueError, match="host signature 's' needs inputs and outputs"):
+        signatures.build_host_signature_defs({"s": export.HostSignature({}, {"y": x})})

@@ -1,0 +1,59 @@
+"""Reads checkpoints."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+def latest_checkpoint(model_dir: str) -> str | None:
+    """Gives the path of the latest checkpoint of a folder, or `None`."""
+    return tf.train.latest_checkpoint(model_dir)
+
+
+def require_checkpoint(model_dir: str) -> str:
+    """Gives the path of the latest checkpoint of a folder.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    path = latest_checkpoint(model_dir)
+    if path is None:
+        raise ValueError(
+            f"Could not find trained model in model_dir: {model_dir}. Train first, or name the "
+            "folder of a trained model."
+        )
+    return path
+
+
+def global_step_of(model_dir: str) -> int:
+    """Gives the global step of the latest checkpoint of a folder; 0 where there is none."""
+    path = latest_checkpoint(model_dir)
+    if path is None:
+        return 0
+    reader = tf.train.load_checkpoint(path)
+    if not reader.has_tensor(v1.GraphKeys.GLOBAL_STEP):
+        return 0
+    return int(reader.get_tensor(v1.GraphKeys.GLOBAL_STEP))
+
+
+def variable_names(model_dir: str) -> list[str]:
+    """Gives the names of the variables in the latest checkpoint of a folder."""
+    return [name for name, _ in tf.train.list_variables(require_checkpoint(model_dir))]
+
+
+def variable_value(model_dir: str, name: str) -> np.ndarray:
+    """Gives the value of a variable in the latest checkpoint of a folder.
+
+    Raises:
+        ValueError: If there is no checkpoint, or no such variable in it.
+    """
+    path = require_checkpoint(model_dir)
+    reader = tf.train.load_checkpoint(path)
+    name = name.removesuffix(":0")
+    if not reader.has_tensor(name):
+        known = ", ".join(sorted(reader.get_variable_to_shape_map()))
+        raise ValueError(f"No variable {name!r} in the checkpoint {path}; it has: {known}.")
+    return reader.get_tensor(name)

@@ -1,0 +1,71 @@
+"""Metrics as pairs of a value and an update op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
+    """Gives the value and the update op of a metric.
+
+    Args:
+        name: The metric's name, for the error.
+        metric: A pair (value, update op), as `tf.compat.v1.metrics` gives, or a Keras 2 metric
+            that was updated in this graph. The value may be a nested structure of tensors.
+
+    Returns:
+        The pair (value, update op).
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If it is a Keras metric that was not updated.
+    """
+    if hasattr(metric, "update_state") and hasattr(metric, "result"):
+        updates = list(getattr(metric, "updates", None) or ())
+        if not updates:
+            raise ValueError(
+                f"Please call update_state(...) on the metric {name!r} before it is returned; "
+                "it has no updates in this graph."
+            )
+        return metric.result(), tf.group(*updates)
+    if isinstance(metric, (tuple, list)) and len(metric) == 2:
+        return metric[0], metric[1]
+    raise TypeError(
+        f"Values of eval_metric_ops must be (metric_value, update_op) tuples, given: {metric!r} "
+        f"for key: {name!r}. tf.compat.v1.metrics functions give such a pair."
+    )
+
+
+def add_metric_variables(metric: Any) -> None:
+    """Puts a Keras metric's variables where local initialization finds them.
+
+    Args:
+        metric: A metric; anything but a Keras metric is left alone.
+    """
+    if not (hasattr(metric, "update_state") and hasattr(metric, "variables")):
+        return
+    for collection in (v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES):
+        known = v1.get_collection_ref(collection)
+        known.extend(v for v in metric.variables if not any(v is other for other in known))
+
+
+def split(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Splits metrics into their values, by name, and their update ops.
+
+    Args:
+        metrics: Name -> metric, each as `value_and_update` takes it.
+
+    Returns:
+        The values by name, and the update ops in the order of the names.
+    """
+    values, updates = {}, []
+    for name, metric in sorted(metrics.items()):
+        add_metric_variables(metric)
+        values[name], update = value_and_update(name, metric)
+        updates.append(update)
+    return values, updates

@@ -1,0 +1,63 @@
+"""Stops training at the first step whose loss is not a number."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+class NanLossError(v1.train.NanLossDuringTrainingError):
+    """Training stopped because the loss became NaN; the last good checkpoint is kept."""
+
+    def __init__(self, *, step: int, checkpoint: str | None):
+        """Names the step and the checkpoint to go on from.
+
+        Args:
+            step: Global step after the step whose loss was NaN.
+            checkpoint: Path of the latest checkpoint, or `None`.
+        """
+        super().__init__(step, checkpoint)
+        self.step = step
+        self.checkpoint = checkpoint
+
+    def __str__(self) -> str:
+        """Says at which step, and what can be done."""
+        kept = f"the last checkpoint is {self.checkpoint}" if self.checkpoint else "none was saved"
+        return (
+            f"NaN loss during training, at global step {self.step}; {kept}. Lower the learning "
+            "rate, clip the gradients, or look for NaN in the features and for log(0) in the loss."
+        )
+
+
+class StopAtNanHook(v1.train.SessionRunHook):
+    """Raises `NanLossError` after a step whose loss is NaN.
+
+    TensorFlow's NanTensorHook does the same but says neither the step nor the checkpoint.
+    """
+
+    def __init__(self, loss: tf.Tensor, *, model_dir: str):
+        """Watches a loss.
+
+        Args:
+            loss: Scalar tensor.
+            model_dir: Folder of the checkpoints, named in the error.
+        """
+        self._loss = loss
+        self._model_dir = model_dir
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Adds the loss to the step."""
+        del run_context
+        return v1.train.SessionRunArgs(self._loss)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Checks the loss."""
+        if not np.isnan(run_values.results):
+            return
+        with run_context.session.graph.as_default():
+            step = run_context.session.run(v1.train.get_global_step())
+        raise NanLossError(step=int(step), checkpoint=tf.train.latest_checkpoint(self._model_dir))

@@ -1,0 +1,1 @@
+"""Where a template's nodes run: one small module for each place."""

@@ -1,0 +1,73 @@
+"""The host placement: the template's nodes run where they were traced, on this machine.
+
+Shared by training, evaluation and prediction with `use_tpu=False`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
+
+v1 = tf.compat.v1
+
+
+def place_on_host(
+    template: ModelTemplate,
+) -> tuple[ModelTemplate, list[v1.train.SessionRunHook]]:
+    """Makes a template runnable on one host.
+
+    Sums over cores become what they are on one core, so that a model_fn with a
+    `CrossShardOptimizer` trains here too: TensorFlow has no CPU kernel for `CrossReplicaSum`.
+    The host_call, if there is one, is called and runs with every step.
+
+    Args:
+        template: The template. Its graph must be the default one and not have run yet; it is
+            changed in place.
+
+    Returns:
+        The template to run, and the hooks that the session needs for it.
+    """
+    _bypass_cross_replica_sums(template.graph)
+    template = dataclasses.replace(
+        template,
+        loss=_without_sums(template.loss),
+        predictions=_without_sums(template.predictions),
+        eval_metrics=_with_addends(template.eval_metrics),
+        eval_metric_ops=_without_sums(template.eval_metric_ops),
+        host_call=_with_addends(template.host_call),
+    )
+    if template.host_call is None:
+        return template, []
+    return template, [HostCallHook(template.host_call())]
+
+
+def _bypass_cross_replica_sums(graph: tf.Graph) -> None:
+    for op in graph.get_operations():
+        if op.type == "CrossReplicaSum":
+            total = op.outputs[0]
+            for consumer in total.consumers():
+                tf_private.replace_consumers_input(consumer, total, _addend(total))
+
+
+def _addend(value: Any) -> Any:
+    """Gives what a sum over one core adds up; anything but a sum is given back."""
+    while isinstance(value, tf.Tensor) and value.op.type == "CrossReplicaSum":
+        value = value.op.inputs[0]
+    return value
+
+
+def _without_sums(structure: Any) -> Any:
+    """Replaces the sums that a template names itself: what is made of them comes later."""
+    return tf.nest.map_structure(_addend, structure)
+
+
+def _with_addends(function: HostFunction | None) -> HostFunction | None:
+    if function is None:
+        return None
+    return dataclasses.replace(function, tensors=_without_sums(function.tensors))

@@ -1,0 +1,100 @@
+"""What a model_fn leaves behind after it was traced: the template that placements run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+
+@dataclasses.dataclass(frozen=True)
+class HostFunction:
+    """A function that runs on the host, once a step, on tensors of the model.
+
+    The engine's form of `eval_metrics` and `host_call`: the function is not called while the
+    model is traced, so a placement can first gather the tensors of all cores.
+
+    Attributes:
+        name: What the user called it: `"eval_metrics"` or `"host_call"`.
+        function: Takes the tensors, positionally from a sequence, by keyword from a mapping.
+        tensors: The tensors, a sequence or a mapping.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    tensors: Sequence[Any] | Mapping[str, Any]
+
+    def __call__(self) -> Any:
+        """Calls the function on its tensors."""
+        if not isinstance(self.tensors, Mapping):
+            return self.function(*self.tensors)
+        try:
+            return self.function(**self.tensors)
+        except TypeError:
+            _logger.warning(
+                "The keys of %s's tensors %s must be the argument names of its function %r.",
+                self.name,
+                sorted(self.tensors),
+                self.function,
+            )
+            raise
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelTemplate:
+    """A model traced once, at the top level of a v1 graph.
+
+    Attributes:
+        graph: The graph that holds everything below.
+        mode: `"train"`, `"eval"` or `"infer"`.
+        features: What model_fn was given: a nested structure of tensors. A placement that runs
+            the template more than once replaces these and the labels.
+        labels: Nested structure of tensors, or `None`.
+        loss: Scalar tensor; `None` in mode `"infer"`.
+        train_op: The op or tensor that makes one step; `None` outside mode `"train"`.
+        predictions: A tensor or a mapping of tensors.
+        eval_metrics: Metrics not yet built: the function returns name -> (value, update op).
+        eval_metric_ops: Metrics that the model built itself: name -> (value, update op).
+        host_call: Function that runs on the host once a step.
+        make_scaffold: Gives the `Scaffold` of the session; called once, after tracing.
+        hooks: The session hooks of this mode that model_fn asked for.
+        chief_hooks: The same, for the chief only.
+    """
+
+    graph: tf.Graph
+    mode: str
+    features: Any
+    labels: Any
+    loss: tf.Tensor | None
+    train_op: tf.Operation | tf.Tensor | None
+    predictions: Any
+    eval_metrics: HostFunction | None
+    eval_metric_ops: Mapping[str, Any]
+    host_call: HostFunction | None
+    make_scaffold: Callable[[], v1.train.Scaffold]
+    hooks: tuple[v1.train.SessionRunHook, ...]
+    chief_hooks: tuple[v1.train.SessionRunHook, ...]
+
+
+def count_rows(structure: Any) -> tf.Tensor | None:
+    """Gives the number of rows of a batch: axis 0 of its first tensor that has one.
+
+    Args:
+        structure: Nested structure of dense, sparse or ragged tensors.
+
+    Returns:
+        An int64 scalar tensor, or `None` when no tensor of the structure has an axis.
+    """
+    for leaf in tf.nest.flatten(structure):
+        if isinstance(leaf, (tf.SparseTensor, v1.SparseTensorValue)):
+            return tf.cast(leaf.dense_shape[0], tf.int64)
+        if isinstance(leaf, tf.RaggedTensor):
+            return tf.cast(leaf.nrows(), tf.int64)
+        if leaf is not None and leaf.shape.rank != 0:
+            return tf.shape(leaf, out_type=tf.int64)[0]
+    return None

@@ -1,0 +1,57 @@
+"""The private TensorFlow names that the engine cannot do without.
+
+| name | why | if it goes away |
+|---|---|---|
+| `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only | refuse listeners beside such a hook |
+| `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
+| `Operation._update_input` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired | clone the template without these nodes |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+def replace_consumers_input(op: tf.Operation, old: tf.Tensor, new: tf.Tensor) -> None:
+    """Makes `op` read `new` wherever it read `old`. The graph must not have run yet.
+
+    Args:
+        op: The operation to rewire.
+        old: The tensor it reads now.
+        new: The tensor it shall read, of the same dtype and graph.
+    """
+    for index, tensor in enumerate(op.inputs):
+        if tensor is old:
+            op._update_input(index, new)
+
+
+def add_checkpoint_listeners(
+    hook: v1.train.CheckpointSaverHook, listeners: Sequence[v1.train.CheckpointSaverListener]
+) -> None:
+    """Makes a saver hook tell listeners of its checkpoints; those that it knows are kept.
+
+    Args:
+        hook: The hook, before its session.
+        listeners: The listeners to add.
+    """
+    known = hook._listeners
+    known.extend(listener for listener in listeners if listener not in known)
+
+
+def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
+    """Makes a tensor of an outer graph readable in a function's graph.
+
+    Args:
+        graph: The graph under construction.
+        tensor: A tensor of this graph or of one around it.
+
+    Returns:
+        The tensor to read in `graph`.
+    """
+    if tensor.graph is graph:
+        return tensor
+    return graph.capture(tensor)

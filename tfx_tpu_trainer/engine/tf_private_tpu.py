@@ -1,0 +1,44 @@
+"""The private TensorFlow names that writing a TPU graph cannot do without.
+
+Everything else of a TPU export is public: `tf.compat.v1.tpu.rewrite`,
+`tf.raw_ops.TPUPartitionedCall` and `tf.raw_ops.TPUOrdinalSelector` around a `tf.function`.
+
+`tpu._TPUInferenceContext`:
+    TPU embedding columns look for it to know that they serve, and then look ids up on the host.
+    If it goes away: such columns cannot be exported for TPU; everything else can.
+
+`tpu.prune_unconnected_ops_from_xla`:
+    Variables and placeholders that nothing reads must not reach the TPU compiler.
+    If it goes away: clear the `_tpu_replicate` attribute in the GraphDef.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+from tensorflow.python.tpu import tpu
+
+
+@contextlib.contextmanager
+def inference_context() -> Iterator[None]:
+    """Marks the ops made inside as those of a model that serves on a TPU.
+
+    Nothing is checked or moved: the mark is only there to be asked for, by TPU embedding columns.
+    """
+    context = tpu._TPUInferenceContext("tpu_inference", check_ops=False)
+    context.Enter()
+    try:
+        yield
+    finally:
+        context.Exit()
+
+
+def prune_unconnected_ops(graph: tf.Graph) -> None:
+    """Takes variables and placeholders that nothing reads out of the TPU computation of `graph`.
+
+    Args:
+        graph: The graph in which `tf.compat.v1.tpu.rewrite` was called.
+    """
+    tpu.prune_unconnected_ops_from_xla(graph)

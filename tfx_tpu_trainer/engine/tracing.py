@@ -1,0 +1,59 @@
+"""The graph that a model_fn is traced into."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+@contextlib.contextmanager
+def fresh_graph(
+    seed: int | None = None, *, device_fn: Callable[[tf.Operation], str] | None = None
+) -> Iterator[tf.Graph]:
+    """Opens a new graph, ready for a model_fn, and makes it the default one.
+
+    The graph holds a global step (a resource variable, int64) before anything else, as the
+    original's does. Variables are resource variables and control flow is v2 whatever the program
+    has switched off with `tf.compat.v1.disable_v2_behavior()`: reference variables cannot be
+    shared by the clones of a template, and v1 control flow neither clones nor lowers to XLA.
+    The program's own choice is restored on the way out.
+
+    Args:
+        seed: Graph-level random seed. Defaults to `None`, no seed.
+        device_fn: Device function applied to every op of the graph. Defaults to `None`.
+
+    Yields:
+        The graph.
+    """
+    graph = tf.Graph()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(graph.as_default())
+        stack.enter_context(control_flow_v2())
+        stack.enter_context(v1.variable_creator_scope(_as_resource_variable))
+        if device_fn is not None:
+            stack.enter_context(graph.device(device_fn))
+        v1.set_random_seed(seed)
+        v1.train.create_global_step(graph)
+        yield graph
+
+
+@contextlib.contextmanager
+def control_flow_v2() -> Iterator[None]:
+    """Switches control flow v2 on, and back to what the program had chosen."""
+    was_enabled = v1.control_flow_v2_enabled()
+    v1.enable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if not was_enabled:
+            v1.disable_control_flow_v2()
+
+
+def _as_resource_variable(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    kwargs["use_resource"] = True
+    return next_creator(**kwargs)

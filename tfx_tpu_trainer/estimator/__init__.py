@@ -1,0 +1,19 @@
+"""The API of `tf.estimator`, name for name; `estimator.tpu` has that of TPUEstimator."""
+
+from tfx_tpu_trainer.estimator import export, tpu
+from tfx_tpu_trainer.estimator.estimator import Estimator
+from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.run_config import RunConfig
+from tfx_tpu_trainer.estimator.warm_start import VocabInfo, WarmStartSettings
+
+__all__ = [
+    "Estimator",
+    "EstimatorSpec",
+    "ModeKeys",
+    "RunConfig",
+    "VocabInfo",
+    "WarmStartSettings",
+    "export",
+    "tpu",
+]

@@ -1,0 +1,97 @@
+"""Checks of what an Estimator is given, and of who may subclass it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import sessions
+from tfx_tpu_trainer.estimator.run_config import RunConfig
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_OWN_PACKAGE = __name__.partition(".")[0]
+
+
+def check_members_are_not_overridden(subclass: type, base: type) -> None:
+    """Refuses a subclass that replaces a member of its base, as the original does.
+
+    Args:
+        subclass: The class of the object under construction.
+        base: `Estimator`; classes of this package may override its members.
+
+    Raises:
+        ValueError: If a class of a user does.
+    """
+    members = {name for name in vars(base) if not name.startswith("__")}
+    for cls in subclass.__mro__:
+        if cls.__module__.partition(".")[0] == _OWN_PACKAGE or cls is object:
+            continue
+        overridden = sorted(members & set(vars(cls)))
+        if overridden:
+            raise ValueError(
+                f"Subclasses of Estimator cannot override members of Estimator. {cls} does "
+                f"override {overridden}. Give the method another name, or put the change into "
+                "model_fn or a hook."
+            )
+
+
+def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig, str]:
+    """Gives a configuration that has a model folder and a session configuration.
+
+    Args:
+        config: What the constructor was given, or `None`.
+        model_dir: What the constructor was given as model folder, or `None`.
+
+    Returns:
+        A copy of the configuration, and the model folder: a temporary one where none is
+        named.
+
+    Raises:
+        ValueError: If it is no RunConfig, or names another folder.
+    """
+    if config is None:
+        config = RunConfig()
+    if not isinstance(config, RunConfig):
+        raise ValueError(f"config must be an instance of `RunConfig`, but provided {config!r}.")
+    model_dir = os.fsdecode(model_dir) if model_dir else None
+    if model_dir and config.model_dir and model_dir != config.model_dir:
+        raise ValueError(
+            "`model_dir` are set both in constructor and `RunConfig`, but with different values. "
+            f"In constructor: '{model_dir}', in `RunConfig`: '{config.model_dir}'. Give it in one "
+            "place."
+        )
+    model_dir = model_dir or config.model_dir
+    if not model_dir:
+        model_dir = tempfile.mkdtemp()
+        _logger.warning("Using temporary folder as model directory: %s", model_dir)
+    session_config = config.session_config or sessions.default_session_config()
+    complete = config.replace(model_dir=model_dir, session_config=session_config)
+    return complete, model_dir
+
+
+def check_listeners(
+    listeners: Sequence[v1.train.CheckpointSaverListener] | None,
+) -> tuple[v1.train.CheckpointSaverListener, ...]:
+    """Checks saving listeners and gives them as a tuple.
+
+    Raises:
+        TypeError: If one is no CheckpointSaverListener.
+    """
+    listeners = tuple(listeners or ())
+    for listener in listeners:
+        if not isinstance(listener, v1.train.CheckpointSaverListener):
+            raise TypeError(
+                f"saving_listeners must be a list of CheckpointSaverListener, given: {listener!r}"
+            )
+    return listeners
+
+
+def checkpoint_of(path: str) -> str | None:
+    """Gives the checkpoint that a path names: itself, or the latest of a folder."""
+    return tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path

@@ -1,0 +1,171 @@
+"""Writes a model as a SavedModel that CPU hosts and TPU hosts both load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.export import exported_variables
+from tfx_tpu_trainer.estimator.export.cpu_metagraph import build_cpu_meta_graph
+from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall
+from tfx_tpu_trainer.estimator.export.tpu_metagraph import build_tpu_meta_graph
+from tfx_tpu_trainer.estimator.export.version_folder import version_folder
+
+v1 = tf.compat.v1
+
+ASSETS_EXTRA_FOLDER = "assets.extra"
+
+
+def export_saved_model(
+    *,
+    export_dir_base: str,
+    call_model: ModelCall,
+    serving_input_receiver_fn: Callable[[], Any] | None,
+    checkpoint_path: str | None,
+    export_to_cpu: bool,
+    export_to_tpu: bool,
+    api_version: int,
+    random_seed: int | None = None,
+    session_config: v1.ConfigProto | None = None,
+    assets_extra: Mapping[str, str] | None = None,
+    as_text: bool = False,
+    strip_default_attrs: bool = True,
+) -> bytes:
+    """Exports a model from a checkpoint, for serving.
+
+    All graphs are built and checked before anything is written. The variables are written once,
+    with the first graph, and on any machine: no op of a TPU is run, or even placed.
+
+    Args:
+        export_dir_base: Folder of the versions.
+        call_model: Calls model_fn; once for each graph.
+        serving_input_receiver_fn: Makes the inputs; called once for each graph.
+        checkpoint_path: The checkpoint whose values are exported.
+        export_to_cpu: Whether to write the graph tagged `serve`.
+        export_to_tpu: Whether to write the graph tagged `serve` and `tpu`.
+        api_version: Who puts the model on the TPU: 1 = the exporter, all of it; 2 = model_fn.
+        random_seed: Seed of the graphs. Defaults to `None`, no seed.
+        session_config: Configures the session that restores the variables. Defaults to `None`.
+        assets_extra: Path below `assets.extra/` -> file to copy there. Defaults to `None`.
+        as_text: Whether to write `saved_model.pbtxt`, not `saved_model.pb`. Defaults to `False`.
+        strip_default_attrs: Whether to leave out attributes that have their default value, so
+            that older servers read the graph. Defaults to `True`.
+
+    Returns:
+        The version folder, `<export_dir_base>/<seconds since the epoch>`.
+
+    Raises:
+        ValueError: If an argument does not hold, there is no checkpoint, it lacks variables of the
+            model, or an export output cannot be exported.
+        RuntimeError: If no version is free.
+    """
+    if not export_to_cpu and not export_to_tpu:
+        raise ValueError(
+            "One of export_to_cpu and export_to_tpu must be true; both are false. Export for CPU "
+            "hosts, TPU hosts or both."
+        )
+    if api_version not in (1, 2):
+        raise ValueError(f"api_version must be 1 or 2, got: {api_version!r}.")
+    if serving_input_receiver_fn is None:
+        raise ValueError(
+            "An input_receiver_fn must be defined: serving_input_receiver_fn is None. Use "
+            "build_parsing_serving_input_receiver_fn(feature_spec) for serialised Examples."
+        )
+    checkpoint_path = exported_variables.check_checkpoint(checkpoint_path)
+    assets_extra = _check_assets_extra(assets_extra)
+
+    meta_graphs = []
+    if export_to_cpu:
+        meta_graphs.append(
+            build_cpu_meta_graph(call_model, serving_input_receiver_fn, random_seed=random_seed)
+        )
+    if export_to_tpu:
+        meta_graphs.append(
+            build_tpu_meta_graph(
+                call_model,
+                serving_input_receiver_fn,
+                api_version=api_version,
+                random_seed=random_seed,
+            )
+        )
+    exported_variables.check_variables_in_checkpoint(meta_graphs[0], checkpoint_path)
+    for meta_graph in meta_graphs[1:]:
+        exported_variables.check_same_variables(meta_graph, meta_graphs[0])
+
+    with version_folder(os.fspath(export_dir_base)) as (temporary, final):
+        _write(
+            temporary,
+            meta_graphs,
+            checkpoint_path=checkpoint_path,
+            session_config=session_config,
+            as_text=as_text,
+            strip_default_attrs=strip_default_attrs,
+        )
+        _copy_assets_extra(assets_extra, temporary)
+    return final.encode()
+
+
+def _write(
+    folder: str,
+    meta_graphs: Sequence[MetaGraph],
+    *,
+    checkpoint_path: str,
+    session_config: v1.ConfigProto | None,
+    as_text: bool,
+    strip_default_attrs: bool,
+) -> None:
+    builder = v1.saved_model.Builder(folder)
+    for index, meta_graph in enumerate(meta_graphs):
+        with meta_graph.graph.as_default():
+            options = {
+                "signature_def_map": dict(meta_graph.signatures),
+                # On every metagraph, else the vocabularies of the later ones are not found.
+                "assets_collection": v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS),
+                "main_op": meta_graph.init_op,
+                "saver": meta_graph.saver,
+                "strip_default_attrs": strip_default_attrs,
+            }
+            if index:
+                builder.add_meta_graph(list(meta_graph.tags), **options)
+                continue
+            with v1.Session(config=_config_for_variables(session_config)) as session:
+                meta_graph.saver.restore(session, checkpoint_path)
+                builder.add_meta_graph_and_variables(session, list(meta_graph.tags), **options)
+    builder.save(as_text=as_text)
+
+
+def _config_for_variables(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
+    """Lets a session restore and save variables of a graph whose other ops have no device here."""
+    config = v1.ConfigProto()
+    if session_config is not None:
+        config.CopyFrom(session_config)
+    else:
+        config.allow_soft_placement = True
+    config.graph_options.place_pruned_graph = True
+    return config
+
+
+def _check_assets_extra(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
+    checked = {}
+    for relative, source in (assets_extra or {}).items():
+        relative, source = os.fsdecode(relative), os.fsdecode(source)
+        normal = os.path.normpath(relative)
+        if os.path.isabs(normal) or normal.split(os.sep)[0] in ("..", "."):
+            raise ValueError(
+                f"A key of assets_extra must be a path below {ASSETS_EXTRA_FOLDER}/, got: "
+                f"{relative!r}."
+            )
+        if not tf.io.gfile.exists(source) or tf.io.gfile.isdir(source):
+            raise ValueError(f"assets_extra[{relative!r}] must be a file, got: {source!r}.")
+        checked[normal] = source
+    return checked
+
+
+def _copy_assets_extra(assets_extra: Mapping[str, str], folder: str) -> None:
+    for relative, source in assets_extra.items():
+        destination = os.path.join(folder, ASSETS_EXTRA_FOLDER, relative)
+        tf.io.gfile.makedirs(os.path.dirname(destination))
+        tf.io.gfile.copy(source, destination)

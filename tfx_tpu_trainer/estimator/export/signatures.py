@@ -1,0 +1,140 @@
+"""Signatures of a metagraph: every export output, fed by every set of receiver tensors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.export.outputs import DEFAULT_SIGNATURE, ExportOutput
+from tfx_tpu_trainer.estimator.export.receivers import SINGLE_RECEIVER_NAME, HostSignature
+
+v1 = tf.compat.v1
+
+_logger = logging.getLogger(__name__)
+
+
+def build_signature_defs(
+    receiver_tensors: Any,
+    export_outputs: Mapping[str, ExportOutput],
+    receiver_tensors_alternatives: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Gives the signatures that TensorFlow Serving can serve.
+
+    One that it cannot is left out, and the log says why: a classification that is not fed by one
+    string tensor, an output that needs a placeholder which the signature does not feed.
+
+    Args:
+        receiver_tensors: Input name -> tensor to feed, or one tensor, which is called `input`.
+        export_outputs: Signature name -> output.
+        receiver_tensors_alternatives: Alternative's name -> such tensors; its signatures are
+            called `<alternative>:<output>`. Defaults to `None`.
+
+    Returns:
+        Signature name -> `SignatureDef`.
+    """
+    included: dict[str, Any] = {}
+    excluded: dict[str, str] = {}
+    for prefix, tensors in _ways_in(receiver_tensors, receiver_tensors_alternatives):
+        for key, output in export_outputs.items():
+            name = f"{prefix}{key or 'None'}"
+            try:
+                included[name] = _servable_signature(tensors, output)
+            except ValueError as reason:
+                excluded[name] = str(reason)
+    _log_report(included, excluded)
+    return included
+
+
+def build_host_signature_defs(signatures: Mapping[str, HostSignature] | None) -> dict[str, Any]:
+    """Gives the predict signatures that a receiver adds to the `serve` metagraph.
+
+    Args:
+        signatures: Signature name -> its inputs and outputs; `None` for none.
+
+    Returns:
+        Signature name -> `SignatureDef`.
+
+    Raises:
+        ValueError: If one has no inputs or outputs, or an output needs a placeholder which the
+            signature does not feed.
+    """
+    built = {}
+    for name, signature in (signatures or {}).items():
+        if not signature.inputs or not signature.outputs:
+            raise ValueError(
+                f"The host signature {name!r} needs inputs and outputs, given: {signature}."
+            )
+        try:
+            _check_fed(signature.inputs.values(), signature.outputs.values())
+        except ValueError as error:
+            raise ValueError(f"The host signature {name!r} cannot be served: {error}") from error
+        built[name] = v1.saved_model.predict_signature_def(
+            dict(signature.inputs), dict(signature.outputs)
+        )
+    return built
+
+
+def _ways_in(
+    receiver_tensors: Any, alternatives: Mapping[str, Any] | None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield "", _as_dict(receiver_tensors)
+    for name, tensors in (alternatives or {}).items():
+        yield f"{name or 'None'}:", _as_dict(tensors)
+
+
+def _as_dict(tensors: Any) -> Mapping[str, Any]:
+    return tensors if isinstance(tensors, Mapping) else {SINGLE_RECEIVER_NAME: tensors}
+
+
+def _servable_signature(receiver_tensors: Mapping[str, Any], output: ExportOutput) -> Any:
+    signature = output.as_signature_def(receiver_tensors)
+    _check_fed(receiver_tensors.values(), _fetched(signature))
+    if not v1.saved_model.signature_def_utils.is_valid_signature(signature):
+        raise ValueError(f"TensorFlow Serving does not take such a signature: {signature}")
+    return signature
+
+
+def _fetched(signature: Any) -> Iterator[Any]:
+    graph = v1.get_default_graph()
+    for info in signature.outputs.values():
+        yield v1.saved_model.utils.get_tensor_from_tensor_info(info, graph)
+
+
+def _check_fed(inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
+    """Checks that the outputs need no placeholder but the inputs."""
+    fed = {tensor.name for tensor in tf.nest.flatten(list(inputs), expand_composites=True)}
+    pending = tf.nest.flatten(list(outputs), expand_composites=True)
+    seen: set[str] = set()
+    while pending:
+        tensor = pending.pop()
+        if tensor.name in fed or tensor.op.name in seen:
+            continue
+        if tensor.op.type == "Placeholder":
+            raise ValueError(
+                f"The signature's input tensors {sorted(fed)} are insufficient to compute its "
+                f"outputs, because of the dependency on `{tensor.op.name}` which is not given as "
+                "a signature input."
+            )
+        seen.add(tensor.op.name)
+        pending.extend(tensor.op.inputs)
+        for control_input in tensor.op.control_inputs:
+            pending.extend(control_input.outputs or control_input.inputs)
+    return None
+
+
+def _log_report(included: Mapping[str, Any], excluded: Mapping[str, str]) -> None:
+    _logger.info("Signatures INCLUDED in export: %s", sorted(included) or "None")
+    for name, reason in excluded.items():
+        _logger.info(
+            "Signature EXCLUDED from export because it cannot be served via TensorFlow Serving "
+            "APIs: %r : %s",
+            name,
+            reason,
+        )
+    if not included:
+        _logger.warning("Export includes no signatures! Why: %s", dict(excluded))
+    elif DEFAULT_SIGNATURE not in included:
+        _logger.warning("Export includes no default signature! Why: %s", dict(excluded))

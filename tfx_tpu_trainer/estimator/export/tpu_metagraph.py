@@ -1,0 +1,101 @@
+"""The metagraph for TPU hosts, tagged `serve` and `tpu`: model_fn behind a TPU call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import tf_private_tpu, tracing
+from tfx_tpu_trainer.estimator.export import signatures
+from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall, receive
+from tfx_tpu_trainer.estimator.export.outputs import ExportOutput, normalise_export_outputs
+from tfx_tpu_trainer.estimator.export.tpu_call import call_on_tpu
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+
+v1 = tf.compat.v1
+
+TAGS = (tf.saved_model.SERVING, tf.saved_model.TPU)
+
+
+def build_tpu_meta_graph(
+    call_model: ModelCall,
+    serving_input_receiver_fn: Callable[[], Any],
+    *,
+    api_version: int,
+    random_seed: int | None = None,
+) -> MetaGraph:
+    """Builds the metagraph in a graph of its own. No TPU is needed.
+
+    Args:
+        call_model: Calls model_fn.
+        serving_input_receiver_fn: Makes the inputs; its graph stays on the host.
+        api_version: 1: all of model_fn is rewritten for the TPU here, and finds
+            `params['use_tpu']` False. 2: model_fn finds it True and puts on the TPU what it wants.
+        random_seed: Seed of the graph. Defaults to `None`, no seed.
+
+    Returns:
+        The metagraph, with a signature for each export output.
+
+    Raises:
+        ValueError: If there is nothing to run on the TPU, or an export output is of a kind that
+            cannot be served from one.
+    """
+    build_outputs = {1: _rewrite_model, 2: _call_model_that_rewrites}[api_version]
+    with tracing.fresh_graph(random_seed):
+        receiver = receive(serving_input_receiver_fn)
+        with tf_private_tpu.inference_context():
+            spec, export_outputs = build_outputs(call_model, receiver)
+        signature_defs = signatures.build_signature_defs(
+            receiver.receiver_tensors,
+            export_outputs,
+            getattr(receiver, "receiver_tensors_alternatives", None),
+        )
+        return MetaGraph.of_default_graph(tags=TAGS, signatures=signature_defs, spec=spec)
+
+
+def _call_model_that_rewrites(
+    call_model: ModelCall, receiver: Any
+) -> tuple[Any, Mapping[str, ExportOutput]]:
+    spec = _call(call_model, receiver, use_tpu=True)
+    return spec, normalise_export_outputs(spec.export_outputs, spec.predictions)
+
+
+def _rewrite_model(call_model: ModelCall, receiver: Any) -> tuple[Any, Mapping[str, ExportOutput]]:
+    """Calls model_fn inside of the TPU computation and gives outputs that stand outside of it."""
+    host_graph = v1.get_default_graph()
+    spec: Any = None
+    made_inside: dict[str, ExportOutput] = {}
+    leaving: dict[str, tf.Tensor] = {}
+
+    def note_leaving(tensor: tf.Tensor) -> tf.Tensor:
+        # A feature that is passed through untouched never went in: it need not come out.
+        if tensor.graph is not host_graph:
+            leaving[tensor.name] = tensor
+        return tensor
+
+    def computation() -> list[tf.Tensor]:
+        nonlocal spec
+        spec = _call(call_model, receiver, use_tpu=False)
+        made_inside.update(normalise_export_outputs(spec.export_outputs, spec.predictions))
+        for output in made_inside.values():
+            output.map_tensors(note_leaving)
+        if not leaving:
+            raise ValueError(
+                "Nothing is left for the TPU to compute: every export output is a feature passed "
+                f"through untouched: {sorted(made_inside)}. Export with export_to_tpu=False."
+            )
+        return list(leaving.values())
+
+    come_out = dict(zip(leaving, call_on_tpu(computation), strict=True))
+
+    def outside(tensor: tf.Tensor) -> tf.Tensor:
+        return tensor if tensor.graph is host_graph else come_out[tensor.name]
+
+    return spec, {name: output.map_tensors(outside) for name, output in made_inside.items()}
+
+
+def _call(call_model: ModelCall, receiver: Any, *, use_tpu: bool) -> Any:
+    labels = getattr(receiver, "labels", None)
+    return call_model(receiver.features, labels, mode=ModeKeys.PREDICT, use_tpu=use_tpu)

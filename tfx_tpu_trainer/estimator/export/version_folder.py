@@ -1,0 +1,70 @@
+"""A version folder that a server sees either complete or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+_logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 10
+
+
+@contextlib.contextmanager
+def version_folder(base: str) -> Iterator[tuple[str, str]]:
+    """Reserves the next version under a folder, and puts it in place when all has been written.
+
+    A version is the time in seconds since the epoch. Files go to its sibling `temp-<version>`,
+    which TensorFlow Serving ignores, and which is renamed at the end. If the body raises, the
+    sibling is removed. If the process is killed it stays, and harms nobody.
+
+    Args:
+        base: Folder of the versions; it is made if need be.
+
+    Yields:
+        The path to write to, and the path at which the files will be found.
+
+    Raises:
+        RuntimeError: If ten versions in a row are taken.
+    """
+    temporary, final = _reserve(base)
+    try:
+        yield temporary, final
+        tf.io.gfile.rename(temporary, final)
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.rmtree(temporary)
+        raise
+
+
+def _reserve(base: str) -> tuple[str, str]:
+    tf.io.gfile.makedirs(base)
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        version = str(int(time.time()))
+        temporary, final = os.path.join(base, f"temp-{version}"), os.path.join(base, version)
+        if not tf.io.gfile.exists(final) and _make_new(temporary):
+            return temporary, final
+        _logger.warning(
+            "Directory %s already exists; retrying (attempt %d/%d).", final, attempt, MAX_ATTEMPTS
+        )
+        time.sleep(1)
+    raise RuntimeError(
+        f"Failed to obtain a unique export directory name after {MAX_ATTEMPTS} attempts, one a "
+        f"second, in {base}. Are other processes exporting there?"
+    )
+
+
+def _make_new(path: str) -> bool:
+    """Makes a folder; tells whether it is new, so that two exporters never share one."""
+    if tf.io.gfile.exists(path):
+        return False
+    try:
+        tf.io.gfile.mkdir(path)
+    except tf.errors.AlreadyExistsError:
+        return False
+    return True

@@ -1,0 +1,11 @@
+"""The three modes of a model_fn."""
+
+from __future__ import annotations
+
+
+class ModeKeys:
+    """Names of the modes, with the values of `tf.estimator.ModeKeys`."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"

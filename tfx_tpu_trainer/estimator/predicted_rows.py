@@ -1,0 +1,67 @@
+"""From batches of predictions to what predict() yields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+
+def select_predictions(predictions: Any, predict_keys: Sequence[str] | str | None) -> Any:
+    """Keeps the predictions that were asked for.
+
+    Args:
+        predictions: A tensor or a mapping of tensors.
+        predict_keys: Names to keep; `None` keeps all.
+
+    Returns:
+        The predictions, or the part of them.
+
+    Raises:
+        ValueError: If keys are given and predictions have none, or none of them.
+    """
+    if not predict_keys:
+        return predictions
+    if not isinstance(predictions, Mapping):
+        raise ValueError(
+            "predict_keys argument is not valid in case of non-dict predictions; got "
+            f"{predict_keys!r} for {predictions!r}."
+        )
+    wanted = {predict_keys} if isinstance(predict_keys, str) else set(predict_keys)
+    kept = {name: value for name, value in predictions.items() if name in wanted}
+    if not kept:
+        raise ValueError(
+            f"Expected to run at least one output from {sorted(predictions)}, provided "
+            f"{sorted(wanted)}."
+        )
+    return kept
+
+
+def single_rows(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yields the rows of batches, one by one.
+
+    Args:
+        batches: Arrays, or mappings of arrays with equal first dimensions.
+
+    Yields:
+        Rows of an array, or mappings of rows.
+
+    Raises:
+        ValueError: If the first dimensions of a mapping's arrays differ.
+    """
+    for batch in batches:
+        if not isinstance(batch, Mapping):
+            yield from batch
+            continue
+        names = tuple(batch)
+        for row in range(_batch_length(batch)):
+            yield {name: batch[name][row] for name in names}
+
+
+def _batch_length(batch: Mapping[str, Any]) -> int:
+    lengths = {name: value.shape[0] for name, value in batch.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            f"Batch length of predictions should be same; got {lengths}. Use "
+            "yield_single_examples=False for predictions that are not one per row."
+        )
+    return next(iter(lengths.values()))

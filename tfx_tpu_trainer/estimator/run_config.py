@@ -1,0 +1,366 @@
+"""How a run is made: folders, seeds, checkpoints, the cluster."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import sessions
+from tfx_tpu_trainer.estimator.callables import argument_names
+from tfx_tpu_trainer.estimator.task_environment import TaskType, read_task_environment
+
+v1 = tf.compat.v1
+
+_DEFAULT_CHECKPOINT_SECS = 600
+_SAVE_ERROR = "`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set."
+
+
+class _NotGiven:
+    """Tells `None`, which switches checkpoints off, from an argument left out."""
+
+    def __repr__(self) -> str:
+        return "<default>"
+
+
+_NOT_GIVEN: Any = _NotGiven()
+
+
+class RunConfig:
+    """The configuration of a run; mirrors `tf.estimator.RunConfig`.
+
+    What belongs to the cluster (`cluster_spec`, `task_type`, `master`, ...) is read from the
+    environment variable TF_CONFIG.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str] | None = None,
+        tf_random_seed: int | None = None,
+        save_summary_steps: int | None = 100,
+        save_checkpoints_steps: int | None = _NOT_GIVEN,
+        save_checkpoints_secs: int | None = _NOT_GIVEN,
+        session_config: v1.ConfigProto | None = None,
+        keep_checkpoint_max: int | None = 5,
+        keep_checkpoint_every_n_hours: float | None = 10000,
+        log_step_count_steps: int | None = 100,
+        train_distribute: tf.distribute.Strategy | None = None,
+        device_fn: Callable[[tf.Operation], str] | None = None,
+        protocol: str | None = None,
+        eval_distribute: tf.distribute.Strategy | None = None,
+        experimental_distribute: Any = None,
+        experimental_max_worker_delay_secs: int | None = None,
+        session_creation_timeout_secs: int | None = 7200,
+        checkpoint_save_graph_def: bool = True,
+    ) -> None:
+        """Checks and keeps the configuration.
+
+        Args:
+            model_dir: Folder of checkpoints and events. Defaults to `None`: the estimator's.
+            tf_random_seed: Graph-level random seed of every run. Defaults to `None`.
+            save_summary_steps: Steps between summaries. Defaults to 100.
+            save_checkpoints_steps: Steps between checkpoints; excludes
+                `save_checkpoints_secs`. With both `None` none is written.
+            save_checkpoints_secs: Seconds between checkpoints. Defaults to 600 where no steps
+                are given.
+            session_config: Configuration of the sessions. Defaults to `None`.
+            keep_checkpoint_max: Checkpoints kept; `None` or 0 keeps all. Defaults to 5.
+            keep_checkpoint_every_n_hours: Hours after which a checkpoint is kept for good.
+                Defaults to 10000.
+            log_step_count_steps: Steps between log lines. Defaults to 100.
+            train_distribute: Strategy of training. Defaults to `None`.
+            device_fn: Gives an op's device. Defaults to `None`.
+            protocol: Protocol of the servers, `"grpc"` or `"grpc+verbs"`. Defaults to `None`.
+            eval_distribute: Strategy of evaluation. Defaults to `None`.
+            experimental_distribute: Strategies of both. Defaults to `None`.
+            experimental_max_worker_delay_secs: Seconds a worker waits at most before it
+                starts. Defaults to `None`.
+            session_creation_timeout_secs: Seconds a worker waits for the chief. Defaults to
+                7200.
+            checkpoint_save_graph_def: Whether graph.pbtxt and .meta files are written.
+                Defaults to `True`.
+
+        Raises:
+            ValueError: If a value is out of its range, or both kinds of checkpoint interval
+                are given, or TF_CONFIG describes what can't be.
+        """
+        if save_checkpoints_steps is _NOT_GIVEN and save_checkpoints_secs is _NOT_GIVEN:
+            save_checkpoints_steps, save_checkpoints_secs = None, _DEFAULT_CHECKPOINT_SECS
+        elif save_checkpoints_secs is _NOT_GIVEN:
+            save_checkpoints_secs = None
+        elif save_checkpoints_steps is _NOT_GIVEN:
+            save_checkpoints_steps = None
+        elif save_checkpoints_steps is not None and save_checkpoints_secs is not None:
+            raise ValueError(
+                f"{_SAVE_ERROR} Got {save_checkpoints_steps} and {save_checkpoints_secs}."
+            )
+        environment = read_task_environment()
+        self._values: dict[str, Any] = {
+            "model_dir": _one_model_dir(model_dir, environment.model_dir),
+            "tf_random_seed": tf_random_seed,
+            "save_summary_steps": save_summary_steps,
+            "save_checkpoints_steps": save_checkpoints_steps,
+            "save_checkpoints_secs": save_checkpoints_secs,
+            "session_config": session_config,
+            "keep_checkpoint_max": keep_checkpoint_max,
+            "keep_checkpoint_every_n_hours": keep_checkpoint_every_n_hours,
+            "log_step_count_steps": log_step_count_steps,
+            "train_distribute": train_distribute,
+            "device_fn": device_fn,
+            "protocol": protocol,
+            "eval_distribute": eval_distribute,
+            "experimental_distribute": experimental_distribute,
+            "experimental_max_worker_delay_secs": experimental_max_worker_delay_secs,
+            "session_creation_timeout_secs": session_creation_timeout_secs,
+            "checkpoint_save_graph_def": checkpoint_save_graph_def,
+        }
+        _check_values(self._values)
+        self._cluster_spec = environment.cluster_spec
+        self._task_type = environment.task_type
+        self._task_id = environment.task_id
+        self._master = environment.master
+        self._evaluation_master = environment.evaluation_master
+        self._is_chief = environment.is_chief
+        self._num_ps_replicas = environment.num_ps_replicas
+        self._num_worker_replicas = environment.num_worker_replicas
+        self._global_id_in_cluster = environment.global_id_in_cluster
+        self._service = environment.service
+        self._configure_sessions_of_a_cluster()
+
+    def _configure_sessions_of_a_cluster(self) -> None:
+        """Keeps a task of a cluster from waiting for tasks that it does not talk to."""
+        if self._values["session_config"] is not None or not self._cluster_spec.jobs:
+            return
+        filters = {
+            TaskType.MASTER: ["/job:ps", "/job:master"],
+            TaskType.CHIEF: ["/job:ps", "/job:chief"],
+            TaskType.WORKER: ["/job:ps", f"/job:worker/task:{self._task_id}"],
+            TaskType.PS: ["/job:ps", "/job:worker", "/job:chief", "/job:master"],
+        }.get(self._task_type)
+        if filters is not None:
+            session_config = sessions.default_session_config()
+            session_config.device_filters.extend(filters)
+            self._values["session_config"] = session_config
+
+    def replace(self, **kwargs: Any) -> RunConfig:
+        """Gives a changed deep copy.
+
+        Args:
+            **kwargs: New values of constructor arguments. One of the two checkpoint intervals
+                clears the other.
+
+        Returns:
+            The copy.
+
+        Raises:
+            ValueError: If a name can't be replaced, or a value is out of its range.
+        """
+        unknown = [name for name in kwargs if name not in REPLACEABLE]
+        if unknown:
+            raise ValueError(
+                f"Replacing {unknown[0]} is not supported. Allowed properties are "
+                f"{list(REPLACEABLE)}."
+            )
+        steps, secs = "save_checkpoints_steps", "save_checkpoints_secs"
+        if kwargs.get(steps) is not None and kwargs.get(secs) is not None:
+            raise ValueError(f"{_SAVE_ERROR} Got {kwargs[steps]} and {kwargs[secs]}.")
+        changed = copy.deepcopy(self)
+        changed._values.update(kwargs)
+        if kwargs.get(steps) is not None:
+            changed._values[secs] = None
+        elif kwargs.get(secs) is not None:
+            changed._values[steps] = None
+        _check_values(changed._values)
+        return changed
+
+    @property
+    def model_dir(self) -> str | None:
+        """Folder of checkpoints and events."""
+        return self._values["model_dir"]
+
+    @property
+    def tf_random_seed(self) -> int | None:
+        """Graph-level random seed of every run."""
+        return self._values["tf_random_seed"]
+
+    @property
+    def save_summary_steps(self) -> int | None:
+        """Steps between summaries."""
+        return self._values["save_summary_steps"]
+
+    @property
+    def save_checkpoints_steps(self) -> int | None:
+        """Steps between checkpoints."""
+        return self._values["save_checkpoints_steps"]
+
+    @property
+    def save_checkpoints_secs(self) -> int | None:
+        """Seconds between checkpoints."""
+        return self._values["save_checkpoints_secs"]
+
+    @property
+    def session_config(self) -> v1.ConfigProto | None:
+        """Configuration of the sessions."""
+        return self._values["session_config"]
+
+    @property
+    def keep_checkpoint_max(self) -> int | None:
+        """Checkpoints kept."""
+        return self._values["keep_checkpoint_max"]
+
+    @property
+    def keep_checkpoint_every_n_hours(self) -> float | None:
+        """Hours after which a checkpoint is kept for good."""
+        return self._values["keep_checkpoint_every_n_hours"]
+
+    @property
+    def log_step_count_steps(self) -> int | None:
+        """Steps between log lines."""
+        return self._values["log_step_count_steps"]
+
+    @property
+    def train_distribute(self) -> tf.distribute.Strategy | None:
+        """Strategy of training."""
+        return self._values["train_distribute"]
+
+    @property
+    def eval_distribute(self) -> tf.distribute.Strategy | None:
+        """Strategy of evaluation."""
+        return self._values["eval_distribute"]
+
+    @property
+    def device_fn(self) -> Callable[[tf.Operation], str] | None:
+        """Gives an op's device."""
+        return self._values["device_fn"]
+
+    @property
+    def protocol(self) -> str | None:
+        """Protocol of the servers."""
+        return self._values["protocol"]
+
+    @property
+    def experimental_max_worker_delay_secs(self) -> int | None:
+        """Seconds a worker waits at most before it starts."""
+        return self._values["experimental_max_worker_delay_secs"]
+
+    @property
+    def session_creation_timeout_secs(self) -> int | None:
+        """Seconds a worker waits for the chief."""
+        return self._values["session_creation_timeout_secs"]
+
+    @property
+    def checkpoint_save_graph_def(self) -> bool:
+        """Whether graph.pbtxt and .meta files are written."""
+        return self._values["checkpoint_save_graph_def"]
+
+    @property
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        """The training cluster; empty for a local run."""
+        return self._cluster_spec
+
+    @property
+    def task_type(self) -> str:
+        """What this process is, one of `TaskType`."""
+        return self._task_type
+
+    @property
+    def task_id(self) -> int:
+        """Index of this process among those of its type."""
+        return self._task_id
+
+    @property
+    def master(self) -> str:
+        """Address of the training session's master."""
+        return self._master
+
+    @property
+    def evaluation_master(self) -> str:
+        """Address of the evaluation session's master."""
+        return self._evaluation_master
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process initializes variables and saves."""
+        return self._is_chief
+
+    @property
+    def num_ps_replicas(self) -> int:
+        """Number of parameter servers."""
+        return self._num_ps_replicas
+
+    @property
+    def num_worker_replicas(self) -> int:
+        """Number of workers, the chief included."""
+        return self._num_worker_replicas
+
+    @property
+    def global_id_in_cluster(self) -> int | None:
+        """Number of this task over all types."""
+        return self._global_id_in_cluster
+
+    @property
+    def service(self) -> Mapping[str, Any] | None:
+        """What TF_CONFIG says of its service."""
+        return self._service
+
+
+REPLACEABLE = tuple(name for name in inspect.signature(RunConfig).parameters)
+
+
+def _one_model_dir(given: str | os.PathLike[str] | None, from_tf_config: str | None) -> str | None:
+    model_dir = None if given is None else os.fsdecode(given)
+    if model_dir == "":
+        raise ValueError("model_dir should be non-empty; leave it out for a temporary folder.")
+    if from_tf_config and model_dir and from_tf_config != model_dir:
+        raise ValueError(
+            "`model_dir` provided in RunConfig construct, if set, must have the same value as "
+            f"the model_dir in TF_CONFIG. model_dir: {model_dir!r}, TF_CONFIG's: "
+            f"{from_tf_config!r}. Give it in one place."
+        )
+    return model_dir or from_tf_config
+
+
+def _check_values(values: Mapping[str, Any]) -> None:
+    def check(name: str, holds: Callable[[Any], bool], must: str) -> None:
+        value = values[name]
+        if value is not None and not holds(value):
+            raise ValueError(f"{name} {must}; got {value!r}.")
+
+    def is_int(value: Any) -> bool:
+        return isinstance(value, int)
+
+    check("model_dir", lambda path: path != "", "should be non-empty")
+    for name in (
+        "save_summary_steps",
+        "save_checkpoints_steps",
+        "save_checkpoints_secs",
+        "keep_checkpoint_max",
+    ):
+        check(name, lambda number: number >= 0, "should be >= 0")
+    for name in (
+        "keep_checkpoint_every_n_hours",
+        "log_step_count_steps",
+        "session_creation_timeout_secs",
+    ):
+        check(name, lambda number: number > 0, "should be > 0")
+    check(
+        "session_config",
+        lambda config: isinstance(config, v1.ConfigProto),
+        "must be instance of ConfigProto",
+    )
+    check("tf_random_seed", is_int, "must be integer")
+    check("experimental_max_worker_delay_secs", is_int, "must be an integer if set")
+    check(
+        "device_fn",
+        lambda function: callable(function) and argument_names(function) == ("op",),
+        'must be callable with exactly one argument "op"',
+    )
+    check(
+        "protocol",
+        lambda protocol: protocol in ("grpc", "grpc+verbs"),
+        "should be grpc or grpc+verbs",
+    )

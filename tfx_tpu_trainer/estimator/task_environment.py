@@ -1,0 +1,202 @@
+"""What the environment variable TF_CONFIG says of this process's place in a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+_LOCAL_MASTER = ""
+
+
+class TaskType:
+    """Names of tasks in TF_CONFIG."""
+
+    MASTER = "master"
+    PS = "ps"
+    WORKER = "worker"
+    CHIEF = "chief"
+    EVALUATOR = "evaluator"
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskEnvironment:
+    """This process's place in a cluster.
+
+    Attributes:
+        cluster_spec: The training cluster; empty for a local run and for an evaluator.
+        task_type: One of `TaskType`.
+        task_id: Index of the task among those of its type.
+        master: Address of the training session's master; `""` is this process.
+        evaluation_master: The same for evaluation.
+        is_chief: Whether this process initializes variables and saves.
+        num_ps_replicas: Number of parameter servers.
+        num_worker_replicas: Number of workers, the chief included.
+        global_id_in_cluster: Number of this task over all types, the chief being 0 and
+            parameter servers last; `None` for an evaluator.
+        service: What TF_CONFIG says of its service, as given.
+        model_dir: Model folder named by TF_CONFIG, or `None`.
+    """
+
+    cluster_spec: tf.train.ClusterSpec
+    task_type: str
+    task_id: int
+    master: str
+    evaluation_master: str
+    is_chief: bool
+    num_ps_replicas: int
+    num_worker_replicas: int
+    global_id_in_cluster: int | None
+    service: Mapping[str, Any] | None
+    model_dir: str | None
+
+
+def read_task_environment() -> TaskEnvironment:
+    """Reads TF_CONFIG.
+
+    Returns:
+        This process's place; a local run where TF_CONFIG is not set.
+
+    Raises:
+        ValueError: If TF_CONFIG is no JSON, or describes a cluster that can't be.
+        TypeError: If its service is no dict.
+    """
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        tf_config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"TF_CONFIG is not JSON ({error}): {text!r}") from error
+    service = tf_config.get("service")
+    if service is not None and not isinstance(service, dict):
+        raise TypeError(
+            f'If "service" is set in TF_CONFIG, it must be a dict. Given {type(service)}'
+        )
+    model_dir = tf_config.get("model_dir")
+    if model_dir == "":
+        raise ValueError("model_dir in TF_CONFIG should be non-empty; leave it out instead.")
+    cluster = tf.train.ClusterSpec(tf_config.get("cluster") or {})
+    place = _place_in_cluster(cluster, tf_config) if cluster.jobs else _local_place(tf_config)
+    return TaskEnvironment(service=service, model_dir=model_dir, **place)
+
+
+def _local_place(tf_config: Mapping[str, Any]) -> dict[str, Any]:
+    task = tf_config.get("task", {})
+    task_type, task_id = task.get("type", TaskType.WORKER), int(task.get("index", 0))
+    if task_type != TaskType.WORKER:
+        raise ValueError(
+            'If "cluster" is not set in TF_CONFIG, task type must be WORKER; got '
+            f"{task_type!r}. Add the cluster, or leave the task out."
+        )
+    if task_id != 0:
+        raise ValueError(
+            f'If "cluster" is not set in TF_CONFIG, task index must be 0; got {task_id}. '
+            "Add the cluster, or leave the task out."
+        )
+    return {
+        "cluster_spec": tf.train.ClusterSpec({}),
+        "task_type": task_type,
+        "task_id": task_id,
+        "master": tf_config.get("session_master", _LOCAL_MASTER),
+        "evaluation_master": tf_config.get("eval_session_master", _LOCAL_MASTER),
+        "is_chief": True,
+        "num_ps_replicas": 0,
+        "num_worker_replicas": 1,
+        "global_id_in_cluster": 0,
+    }
+
+
+def _place_in_cluster(
+    cluster: tf.train.ClusterSpec, tf_config: Mapping[str, Any]
+) -> dict[str, Any]:
+    legacy = TaskType.MASTER in cluster.jobs
+    chief_type = TaskType.MASTER if legacy else TaskType.CHIEF
+    task_type, task_id = _check_task(cluster, tf_config.get("task", {}), chief_type)
+    if legacy and task_type == TaskType.EVALUATOR:
+        raise ValueError(
+            'A "cluster" with a "master" in TF_CONFIG has no evaluator: the master evaluates. '
+            'Call it "chief" to have one.'
+        )
+    if task_type == TaskType.EVALUATOR:
+        return {
+            "cluster_spec": tf.train.ClusterSpec({}),
+            "task_type": task_type,
+            "task_id": task_id,
+            "master": _LOCAL_MASTER,
+            "evaluation_master": tf_config.get("eval_session_master", _LOCAL_MASTER),
+            "is_chief": False,
+            "num_ps_replicas": 0,
+            "num_worker_replicas": 0,
+            "global_id_in_cluster": None,
+        }
+    jobs = cluster.as_dict()
+    master = tf_config.get("session_master", _session_master(cluster, task_type, task_id))
+    return {
+        "cluster_spec": cluster,
+        "task_type": task_type,
+        "task_id": task_id,
+        "master": master,
+        "evaluation_master": master if legacy else _LOCAL_MASTER,
+        "is_chief": task_type == chief_type,
+        "num_ps_replicas": len(jobs.get(TaskType.PS, [])),
+        "num_worker_replicas": len(jobs.get(TaskType.WORKER, [])) + len(jobs[chief_type]),
+        "global_id_in_cluster": _global_id(cluster, task_type, task_id, chief_type),
+    }
+
+
+def _check_task(
+    cluster: tf.train.ClusterSpec, task: Mapping[str, Any], chief_type: str
+) -> tuple[str, int]:
+    if chief_type not in cluster.jobs:
+        raise ValueError(
+            f'If "cluster" is set in TF_CONFIG, it must have one "{chief_type}" node; it has '
+            f"{cluster.as_dict()}."
+        )
+    if chief_type == TaskType.MASTER and TaskType.CHIEF in cluster.jobs:
+        raise ValueError(
+            'If "master" is set in TF_CONFIG\'s "cluster", "chief" must not be: use only one.'
+        )
+    if cluster.num_tasks(chief_type) > 1:
+        raise ValueError(
+            f'The "cluster" in TF_CONFIG must have only one "{chief_type}" node; it has '
+            f"{cluster.job_tasks(chief_type)}."
+        )
+    task_type, index = task.get("type"), task.get("index")
+    if not task_type:
+        raise ValueError('If "cluster" is set in TF_CONFIG, task type must be set.')
+    if index is None:
+        raise ValueError('If "cluster" is set in TF_CONFIG, task index must be set.')
+    task_id = int(index)
+    if task_id < 0:
+        raise ValueError(f"Task index must be non-negative number; got {task_id} in TF_CONFIG.")
+    if task_type == TaskType.EVALUATOR:
+        return task_type, task_id
+    if task_type not in cluster.jobs:
+        raise ValueError(
+            f"{task_type} is not a valid task_type in the cluster_spec: {cluster.as_dict()}. "
+            "Both come from the TF_CONFIG environment variable."
+        )
+    if task_id >= cluster.num_tasks(task_type):
+        raise ValueError(
+            f"{task_id} is not a valid task_id for task_type {task_type} in the cluster_spec: "
+            f"{cluster.as_dict()}. Both come from the TF_CONFIG environment variable."
+        )
+    return task_type, task_id
+
+
+def _session_master(cluster: tf.train.ClusterSpec, task_type: str, task_id: int) -> str:
+    """Gives the address of this task; a cluster of one node runs locally."""
+    if len(cluster.jobs) == 1 and cluster.num_tasks(cluster.jobs[0]) == 1:
+        return _LOCAL_MASTER
+    return f"grpc://{cluster.task_address(task_type, task_id)}"
+
+
+def _global_id(cluster: tf.train.ClusterSpec, task_type: str, task_id: int, chief_type: str) -> int:
+    def rank(job: str) -> tuple[int, str]:
+        return (0 if job == chief_type else 2 if job == TaskType.PS else 1, job)
+
+    before = [job for job in cluster.jobs if rank(job) < rank(task_type)]
+    return task_id + sum(cluster.num_tasks(job) for job in before)

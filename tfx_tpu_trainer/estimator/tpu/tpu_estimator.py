@@ -1,0 +1,256 @@
+"""The Estimator with TPU support."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.engine.throughput_hook import ThroughputHook
+from tfx_tpu_trainer.estimator import user_calls
+from tfx_tpu_trainer.estimator.callables import argument_names, check_model_fn
+from tfx_tpu_trainer.estimator.estimator import Estimator
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.tpu_config import (
+    InputPipelineConfig,
+    check_positive_integer,
+    parse_iterations_per_loop,
+)
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_RESERVED_PARAMS = ("batch_size", "context")
+
+
+class ExportSavedModelApiVersion(enum.Enum):
+    """Who puts the TPU computation into an export: the engine (V1) or model_fn (V2)."""
+
+    V1 = 1
+    V2 = 2
+
+
+class TPUEstimator(Estimator):
+    """An `Estimator` with TPU support; mirrors `tf.compat.v1.estimator.tpu.TPUEstimator`.
+
+    The batch sizes are global; input_fn and model_fn find theirs in `params["batch_size"]`,
+    and model_fn where it runs in `params["use_tpu"]`.
+
+    Example:
+    ```python
+    estimator = TPUEstimator(
+        model_fn, config=RunConfig(model_dir="runs/model"), use_tpu=False, train_batch_size=64
+    )
+    estimator.train(lambda params: dataset.batch(params["batch_size"]), max_steps=1000)
+    ```
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any] | None = None,
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: Mapping[str, Any] | None = None,
+        use_tpu: bool = True,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+        batch_axis: Sequence[int] | None = None,
+        eval_on_tpu: bool = True,
+        export_to_tpu: bool = True,
+        export_to_cpu: bool = True,
+        warm_start_from: Any = None,
+        embedding_config_spec: Any = None,
+        export_saved_model_api_version: (
+            ExportSavedModelApiVersion | int
+        ) = ExportSavedModelApiVersion.V1,
+    ) -> None:
+        """Checks the arguments and keeps copies of them.
+
+        Args:
+            model_fn: Takes `features` and `params` and, if it likes, `labels`, `mode` and
+                `config`; returns a `TPUEstimatorSpec` or `EstimatorSpec`.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else
+                to a temporary folder.
+            config: Configuration of the runs; must be given.
+            params: What model_fn and input_fn get as `params`, besides what is added to it;
+                `batch_size` and `context` are reserved. Defaults to `None`.
+            use_tpu: Whether the model runs on TPU cores. Defaults to `True`. Only `False`, this
+                host, runs in this version; exports have a TPU graph either way.
+            train_batch_size: Global batch size of training.
+            eval_batch_size: Global batch size of evaluation.
+            predict_batch_size: Global batch size of prediction.
+            batch_axis: For each flattened input tensor, the axis to split over the cores.
+                Defaults to `None`, axis 0.
+            eval_on_tpu: Whether evaluation runs on the cores too. Defaults to `True`.
+            export_to_tpu: Whether an export has a graph for TPUs. Defaults to `True`.
+            export_to_cpu: Whether an export has a graph for CPUs. Defaults to `True`.
+            warm_start_from: Where first values come from. Defaults to `None`.
+            embedding_config_spec: Must be `None`.
+            export_saved_model_api_version: 1 or 2, or the enum. Defaults to V1.
+
+        Raises:
+            ValueError: If an argument does not hold.
+            TypeError: If a batch size is no integer.
+        """
+        if not isinstance(config, RunConfig):
+            raise ValueError(
+                "`config` must be provided with type `tpu_config.RunConfig`, of "
+                f"tfx_tpu_trainer.estimator.tpu; got {config!r}."
+            )
+        reserved = [key for key in _RESERVED_PARAMS if key in (params or {})]
+        if reserved:
+            raise ValueError(
+                f"{list(_RESERVED_PARAMS)} are reserved keys but existed in params "
+                f"{dict(params or {})}: rename {reserved}."
+            )
+        check_model_fn(model_fn, params)
+        if embedding_config_spec is not None:
+            raise ValueError("embedding_config_spec is not supported; leave it out.")
+        if use_tpu:
+            _check_batch_sizes(train_batch_size, eval_batch_size, predict_batch_size)
+            _check_model_parallelism(config)
+        elif eval_on_tpu:
+            _logger.warning("eval_on_tpu ignored because use_tpu is False.")
+        super().__init__(
+            model_fn,
+            model_dir=model_dir,
+            config=config.replace(log_step_count_steps=None),
+            params=params,
+            warm_start_from=warm_start_from,
+        )
+        self._log_every_n_steps = _steps_between_reports(config)
+        self._use_tpu = use_tpu
+        self._batch_sizes = {
+            ModeKeys.TRAIN: train_batch_size,
+            ModeKeys.EVAL: eval_batch_size,
+            ModeKeys.PREDICT: predict_batch_size,
+        }
+        self._batch_axis = batch_axis
+        self._eval_on_tpu = eval_on_tpu
+        self._export_to_tpu = export_to_tpu
+        self._export_to_cpu = export_to_cpu
+        self._export_api_version = _api_version(export_saved_model_api_version)
+
+    def _export_options(self) -> dict[str, Any]:
+        return {
+            "export_to_cpu": self._export_to_cpu,
+            "export_to_tpu": self._export_to_tpu,
+            "api_version": self._export_api_version,
+        }
+
+    def _call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
+        return self._call_with_params(features, labels, mode, added={"use_tpu": use_tpu})
+
+    def _call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> InputTensors:
+        self._check_runs_here(mode)
+        if "params" not in argument_names(input_fn):
+            raise ValueError(
+                f"input_fn ({input_fn!r}) does not include params argument, required by "
+                'TPUEstimator to pass batch size as params["batch_size"].'
+            )
+        params = {**self._params, **self._batch_size_param(mode)}
+        returned = user_calls.call_input_fn(input_fn, mode=mode, params=params, config=self._config)
+        return as_input_tensors(returned)
+
+    def _call_model_fn(
+        self, features: Any, labels: Any, mode: str, config: Any | None = None
+    ) -> Any:
+        added = {**self._batch_size_param(mode), "use_tpu": False}
+        return self._call_with_params(features, labels, mode, added=added, config=config)
+
+    def _call_with_params(
+        self,
+        features: Any,
+        labels: Any,
+        mode: str,
+        *,
+        added: Mapping[str, Any],
+        config: Any | None = None,
+    ) -> Any:
+        if "params" not in argument_names(self._model_fn):
+            raise ValueError(
+                f"model_fn ({self._model_fn!r}) does not include params argument, required by "
+                "TPUEstimator to pass batch size as params['batch_size']."
+            )
+        return user_calls.call_model_fn(
+            self._model_fn,
+            features=features,
+            labels=labels,
+            mode=mode,
+            params={**copy.deepcopy(self._params), **added},
+            config=config or self._config,
+        )
+
+    def _trace(
+        self, input_fn: Callable[..., Any], mode: str
+    ) -> tuple[ModelTemplate, list[v1.train.SessionRunHook]]:
+        template, hooks = super()._trace(input_fn, mode)
+        if mode == ModeKeys.TRAIN and self._log_every_n_steps is not None:
+            summaries_on = bool(self._config.save_summary_steps)
+            hooks.append(
+                ThroughputHook(
+                    every_n_steps=self._log_every_n_steps,
+                    batch_size=self._batch_sizes[mode],
+                    output_dir=self.model_dir if summaries_on else None,
+                )
+            )
+        return template, hooks
+
+    def _batch_size_param(self, mode: str) -> dict[str, int]:
+        batch_size = self._batch_sizes[mode]
+        return {} if batch_size is None else {"batch_size": batch_size}
+
+    def _check_runs_here(self, mode: str) -> None:
+        on_cores = self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
+        if on_cores:
+            raise ValueError(
+                f"use_tpu=True: mode {mode!r} would run on TPU cores, and this version of "
+                "tfx_tpu_trainer runs on the host only. Use use_tpu=False; exports for TPUs work "
+                "with it."
+            )
+
+
+def _check_batch_sizes(train: Any, evaluate: Any, predict: Any) -> None:
+    if train is None:
+        raise ValueError("`train_batch_size` cannot be `None` when use_tpu is True.")
+    check_positive_integer(train, "train_batch_size")
+    for name, value in (("eval_batch_size", evaluate), ("predict_batch_size", predict)):
+        if value is not None:
+            check_positive_integer(value, name)
+
+
+def _check_model_parallelism(config: RunConfig) -> None:
+    tpu_config = config.tpu_config
+    per_shard = tpu_config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1
+    if per_shard and tpu_config.num_cores_per_replica:
+        raise ValueError(
+            "Model parallelism only supports per host input for training; got "
+            f"num_cores_per_replica={tpu_config.num_cores_per_replica} with PER_SHARD_V1. Please "
+            "adjust TPUConfig.per_host_input_for_training."
+        )
+
+
+def _steps_between_reports(config: RunConfig) -> int | None:
+    """Gives the steps between throughput reports: the original divides by the loop's length."""
+    steps = config.log_step_count_steps
+    loop = parse_iterations_per_loop(config.tpu_config.iterations_per_loop)
+    if steps is None or loop.unit == "seconds":
+        return None
+    return math.ceil(steps / loop.value)
+
+
+def _api_version(version: ExportSavedModelApiVersion | int) -> int:
+    if version in (ExportSavedModelApiVersion.V1, 1):
+        return 1
+    if version in (ExportSavedModelApiVersion.V2, 2):
+        return 2
+    raise ValueError(f"export_saved_model_api_version should be 1 or 2; got {version!r}.")

@@ -1,0 +1,204 @@
+"""What a model_fn returns to a TPUEstimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.estimator import spec_checks
+from tfx_tpu_trainer.estimator.callables import argument_names, takes_varargs
+from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+
+v1 = tf.compat.v1
+
+
+class _Fields(NamedTuple):
+    mode: str | None
+    predictions: Any
+    loss: tf.Tensor | None
+    train_op: Any
+    eval_metrics: Any
+    export_outputs: Mapping[str, Any] | None
+    scaffold_fn: Callable[[], v1.train.Scaffold] | None
+    host_call: Any
+    training_hooks: tuple[v1.train.SessionRunHook, ...]
+    evaluation_hooks: tuple[v1.train.SessionRunHook, ...]
+    prediction_hooks: tuple[v1.train.SessionRunHook, ...]
+
+
+class TPUEstimatorSpec(_Fields):
+    """Ops and objects that a model_fn gives to a TPUEstimator.
+
+    Mirrors `tf.compat.v1.estimator.tpu.TPUEstimatorSpec`. What runs on the host, metrics and
+    host_call, is given as a pair of a function and its tensors, because it must be called
+    after the tensors of all cores are gathered.
+
+    Example:
+    ```python
+    def metric_fn(labels, logits):
+        return {"accuracy": tf.compat.v1.metrics.accuracy(labels, tf.argmax(logits, 1))}
+
+    def model_fn(features, labels, mode, params):
+        logits = network(features)
+        loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits)
+        optimizer = CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer())
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return TPUEstimatorSpec(
+            mode, loss=loss, train_op=train_op, eval_metrics=(metric_fn, [labels, logits])
+        )
+    ```
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        mode: str | None,
+        predictions: Any = None,
+        loss: tf.Tensor | None = None,
+        train_op: Any = None,
+        eval_metrics: Any = None,
+        export_outputs: Mapping[str, Any] | None = None,
+        scaffold_fn: Callable[[], v1.train.Scaffold] | None = None,
+        host_call: Any = None,
+        training_hooks: Iterable[v1.train.SessionRunHook] | None = None,
+        evaluation_hooks: Iterable[v1.train.SessionRunHook] | None = None,
+        prediction_hooks: Iterable[v1.train.SessionRunHook] | None = None,
+    ) -> TPUEstimatorSpec:
+        """Checks the host functions and hooks and makes a spec.
+
+        Args:
+            mode: One of `ModeKeys`.
+            predictions: A dict of tensors (on the host a lone tensor too). Defaults to `None`.
+            loss: Scalar tensor, or of shape [1]. Defaults to `None`.
+            train_op: Op that makes one step and raises the global step. Defaults to `None`.
+            eval_metrics: Pair (metric_fn, tensors); metric_fn takes the tensors, positionally
+                from a list, by keyword from a dict, and returns metric name -> (value, update
+                op). Defaults to `None`.
+            export_outputs: Signature name -> `ExportOutput`. Defaults to `None`.
+            scaffold_fn: Gives the `Scaffold`; runs on the host. Defaults to `None`.
+            host_call: Pair (function, tensors); runs on the host once a step. Defaults to
+                `None`.
+            training_hooks: Hooks while training. Defaults to `None`.
+            evaluation_hooks: Hooks while evaluating. Defaults to `None`.
+            prediction_hooks: Hooks while predicting. Defaults to `None`.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: If a host function is no pair, or its tensors no list or dict.
+            TypeError: If a host function is not callable, or a hook no SessionRunHook.
+            RuntimeError: If a list of tensors is not as long as the function's arguments.
+        """
+        for name, host_function in (("eval_metrics", eval_metrics), ("host_call", host_call)):
+            if host_function is not None:
+                _check_host_function(name, host_function)
+        return super().__new__(
+            cls,
+            mode=mode,
+            predictions=predictions,
+            loss=loss,
+            train_op=train_op,
+            eval_metrics=eval_metrics,
+            export_outputs=export_outputs,
+            scaffold_fn=scaffold_fn,
+            host_call=host_call,
+            training_hooks=spec_checks.check_hooks(training_hooks),
+            evaluation_hooks=spec_checks.check_hooks(evaluation_hooks),
+            prediction_hooks=spec_checks.check_hooks(prediction_hooks),
+        )
+
+    def as_estimator_spec(self) -> EstimatorSpec:
+        """Gives the `EstimatorSpec` of a run on the host.
+
+        Calls metric_fn, the host_call's function and scaffold_fn; a hook that runs the
+        host_call joins the hooks of every mode.
+        """
+        metrics = _host_function("eval_metrics", self.eval_metrics)
+        host_call = _host_function("host_call", self.host_call)
+        hooks = () if host_call is None else (HostCallHook(host_call()),)
+        return EstimatorSpec(
+            mode=self.mode,
+            predictions=self.predictions,
+            loss=self.loss,
+            train_op=self.train_op,
+            eval_metric_ops=None if metrics is None else metrics(),
+            export_outputs=self.export_outputs,
+            scaffold=self.scaffold_fn() if self.scaffold_fn else None,
+            training_hooks=self.training_hooks + hooks,
+            evaluation_hooks=self.evaluation_hooks + hooks,
+            prediction_hooks=self.prediction_hooks + hooks,
+        )
+
+    def as_template(self, *, mode: str, features: Any, labels: Any) -> ModelTemplate:
+        """Gives the engine's view of this spec, its host functions not yet called.
+
+        Args:
+            mode: The mode that model_fn was called in.
+            features: The features that model_fn was given.
+            labels: The labels that it was given, or `None`.
+
+        Returns:
+            The template, of the default graph.
+
+        Raises:
+            ValueError: If the mode lacks a field, or a field is not what it must be.
+            TypeError: If a field is of the wrong type.
+        """
+        hooks = {
+            ModeKeys.TRAIN: self.training_hooks,
+            ModeKeys.EVAL: self.evaluation_hooks,
+            ModeKeys.PREDICT: self.prediction_hooks,
+        }[mode]
+        return ModelTemplate(
+            graph=v1.get_default_graph(),
+            mode=mode,
+            features=features,
+            labels=labels,
+            loss=spec_checks.check_loss(self.loss, mode),
+            train_op=spec_checks.check_train_op(self.train_op, mode),
+            predictions=spec_checks.check_predictions(self.predictions, mode),
+            eval_metrics=_host_function("eval_metrics", self.eval_metrics),
+            eval_metric_ops={},
+            host_call=_host_function("host_call", self.host_call),
+            make_scaffold=self._make_scaffold,
+            hooks=hooks,
+            chief_hooks=(),
+        )
+
+    def _make_scaffold(self) -> v1.train.Scaffold:
+        scaffold = self.scaffold_fn() if self.scaffold_fn else None
+        return v1.train.Scaffold() if scaffold is None else scaffold
+
+
+def _host_function(name: str, pair: Any) -> HostFunction | None:
+    if pair is None:
+        return None
+    function, tensors = pair
+    return HostFunction(name, function, tensors)
+
+
+def _check_host_function(name: str, pair: Any) -> None:
+    if not isinstance(pair, (tuple, list)):
+        raise ValueError(f"{name} should be tuple or list (function, tensors); got {pair!r}.")
+    if len(pair) != 2:
+        raise ValueError(f"{name} should have two elements, (function, tensors); got {len(pair)}.")
+    function, tensors = pair
+    if not callable(function):
+        raise TypeError(f"{name}[0] should be callable; got {function!r}.")
+    if not isinstance(tensors, (tuple, list, dict)):
+        raise ValueError(f"{name}[1] should be tuple or list, or dict; got {tensors!r}.")
+    if isinstance(tensors, dict) or takes_varargs(function):
+        return
+    names = argument_names(function)
+    if len(tensors) != len(names):
+        raise RuntimeError(
+            f"In TPUEstimatorSpec.{name}, length of tensors {len(tensors)} does not match method "
+            f"args of the function, which takes {len(names)}: {list(names)}."
+        )

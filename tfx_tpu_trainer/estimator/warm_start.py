@@ -1,0 +1,95 @@
+"""Where a model's first values come from."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+# The original exports the class under the name of `tf.compat.v1.train`'s neighbour.
+VocabInfo = v1.train.VocabInfo
+
+
+class _Fields(NamedTuple):
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: Any
+    var_name_to_vocab_info: dict[str, Any]
+    var_name_to_prev_var_name: dict[str, str]
+
+
+class WarmStartSettings(_Fields):
+    """Which variables start from which checkpoint; mirrors `tf.estimator.WarmStartSettings`."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        ckpt_to_initialize_from: str,
+        vars_to_warm_start: Any = ".*",
+        var_name_to_vocab_info: dict[str, Any] | None = None,
+        var_name_to_prev_var_name: dict[str, str] | None = None,
+    ) -> WarmStartSettings:
+        """Makes the settings.
+
+        Args:
+            ckpt_to_initialize_from: A checkpoint, or a folder of checkpoints.
+            vars_to_warm_start: A regular expression over trainable variables, a list of regular
+                expressions over all variables, or `None` for the vocabulary ones only.
+                Defaults to `".*"`, all trainable variables.
+            var_name_to_vocab_info: Variable name -> `VocabInfo`, for variables whose rows
+                follow a vocabulary that changed. Defaults to `None`.
+            var_name_to_prev_var_name: Variable name -> its name in the checkpoint. Defaults to
+                `None`.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ValueError: If no checkpoint is named.
+        """
+        if not ckpt_to_initialize_from:
+            raise ValueError(
+                "`ckpt_to_initialize_from` MUST be set in WarmStartSettings; got "
+                f"{ckpt_to_initialize_from!r}."
+            )
+        return super().__new__(
+            cls,
+            ckpt_to_initialize_from,
+            vars_to_warm_start,
+            var_name_to_vocab_info or {},
+            var_name_to_prev_var_name or {},
+        )
+
+
+def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
+    """Gives the settings for what a constructor was given as `warm_start_from`.
+
+    Args:
+        warm_start_from: `None`, settings, or the path of a checkpoint, of a folder of
+            checkpoints or of a SavedModel.
+
+    Returns:
+        The settings, or `None`.
+
+    Raises:
+        ValueError: If it is of another type.
+    """
+    if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
+        return warm_start_from
+    if isinstance(warm_start_from, (str, bytes, os.PathLike)):
+        path = os.fsdecode(warm_start_from)
+        if tf.saved_model.contains_saved_model(path):
+            path = os.path.join(path, "variables", "variables")
+        return WarmStartSettings(ckpt_to_initialize_from=path)
+    raise ValueError(
+        "warm_start_from must be a string or a WarmStartSettings, instead got "
+        f"{type(warm_start_from)}."
+    )
+
+
+def warm_start(settings: WarmStartSettings) -> None:
+    """Gives the default graph's variables their first values from a checkpoint."""
+    v1.train.warm_start(*settings)
