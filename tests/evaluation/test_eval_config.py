@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import tensorflow_model_analysis as tfma
+
+from tests.evaluation import thresholds as t
+from tfx_tpu_trainer.evaluation import check_eval_config
+from tfx_tpu_trainer.evaluation.eval_config import baseline_name, candidate_name, with_defaults
+
+_NO_DIRECTION = tfma.MetricThreshold(
+    change_threshold=tfma.GenericChangeThreshold(absolute={"value": 0.1})
+)
+_SLICE = tfma.SlicingSpec(feature_keys=["hour"])
+
+
+def test_thresholds_by_name_are_fine():
+    check_eval_config(
+        t.config(accuracy=t.value(0.5, 0.9), loss=t.change(0.1, lower_is_better=True))
+    )
+    check_eval_config(tfma.EvalConfig())
+    check_eval_config(tfma.EvalConfig(slicing_specs=[tfma.SlicingSpec()]))
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (t.config(acc=tfma.MetricThreshold()), "threshold on 'acc' is empty"),
+        (t.config(acc=t.value()), "value_threshold on 'acc' has no bound"),
+        (t.config(acc=t.change()), "change_threshold on 'acc' has no bound"),
+        (t.config(acc=_NO_DIRECTION), "change_threshold on 'acc' has no direction"),
+        (t.config(acc=t.value(0.9, 0.5)), r"lower_bound 0\.9 is above its upper_bound 0\.5"),
+        (t.config(acc=t.value(math.nan)), "lower_bound=NaN"),
+        (t.config(acc=t.change(relative=math.nan)), "relative=NaN"),
+        (tfma.EvalConfig(slicing_specs=[_SLICE]), "has slicing_specs"),
+        (
+            tfma.EvalConfig(
+                metrics_specs=[
+                    tfma.MetricsSpec(
+                        per_slice_thresholds={
+                            "acc": tfma.PerSliceMetricThresholds(
+                                thresholds=[
+                                    tfma.PerSliceMetricThreshold(
+                                        slicing_specs=[_SLICE], threshold=t.value(0.5)
+                                    )
+                                ]
+                            )
+                        }
+                    )
+                ]
+            ),
+            "thresholds by slice for acc",
+        ),
+        (
+            tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(output_names=["head"])]),
+            "output_names, binarize or aggregate",
+        ),
+        (
+            tfma.EvalConfig(model_specs=[tfma.ModelSpec(name="a"), tfma.ModelSpec(name="b")]),
+            r"2 candidate\(s\) and 0 baseline\(s\)",
+        ),
+        (
+            tfma.EvalConfig(model_specs=[tfma.ModelSpec(is_baseline=True)]),
+            r"0 candidate\(s\) and 1 baseline\(s\)",
+        ),
+    ],
+)
+def test_what_could_only_fail_later_is_refused(config, says):
+    with pytest.raises(ValueError, match=says):
+        check_eval_config(config)
+
+
+def test_other_types_are_refused():
+    with pytest.raises(TypeError, match=r"tfma\.EvalConfig, got dict"):
+        check_eval_config({"accuracy": 0.5})
+
+
+@pytest.mark.parametrize(
+    "model_specs",
+    [
+        [],
+        [tfma.ModelSpec(label_key="tips")],
+        [tfma.ModelSpec(name="mine")],
+        [tfma.ModelSpec(name="baseline", is_baseline=True), tfma.ModelSpec(name="candidate")],
+    ],
+)
+def test_both_models_are_named_whatever_the_user_wrote(model_specs):
+    config = t.config(accuracy=t.change(0.0))
+    config.model_specs.extend(model_specs)
+
+    compared = with_defaults(config, has_baseline=True)
+    assert (candidate_name(compared), baseline_name(compared)) == ("candidate", "baseline")
+
+    alone = with_defaults(config, has_baseline=False)
+    assert (candidate_name(alone), baseline_name(alone)) == ("", None)

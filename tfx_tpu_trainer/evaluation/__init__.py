@@ -1,0 +1,37 @@
+"""Metrics that a trainer measured -> TFMA's ModelEvaluation, a verdict and a ModelBlessing.
+
+Nothing here runs a model or Beam: the numbers come from the engine's evaluation, and are written in the
+format that TensorFlow Model Analysis and the stock components read.
+"""
+
+from __future__ import annotations
+
+from tfx_tpu_trainer.evaluation.blessing import write_blessing
+from tfx_tpu_trainer.evaluation.eval_config import check_eval_config
+from tfx_tpu_trainer.evaluation.eval_metrics import (
+    EVAL_METRICS_FILE,
+    EvalMetrics,
+    read_eval_metrics,
+    write_eval_metrics,
+)
+from tfx_tpu_trainer.evaluation.model_evaluation import (
+    read_model_evaluation,
+    write_model_evaluation,
+)
+from tfx_tpu_trainer.evaluation.properties import metric_properties, set_properties
+from tfx_tpu_trainer.evaluation.verdict import Failure, Verdict
+
+__all__ = [
+    "EVAL_METRICS_FILE",
+    "EvalMetrics",
+    "Failure",
+    "Verdict",
+    "check_eval_config",
+    "metric_properties",
+    "read_eval_metrics",
+    "read_model_evaluation",
+    "set_properties",
+    "write_blessing",
+    "write_eval_metrics",
+    "write_model_evaluation",
+]

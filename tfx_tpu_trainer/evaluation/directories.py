@@ -1,0 +1,73 @@
+"""A folder that appears whole or not at all, on any file system that tf.io.gfile knows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Collection, Iterator
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def written_whole(uri: str, *, replaceable: Collection[str] = ()) -> Iterator[str]:
+    """Gives a temporary folder beside `uri` to write into, and puts it in `uri`'s place at the end.
+
+    If the block raises, the temporary folder is removed and `uri` stays as it was.
+
+    Args:
+        uri: the folder to make. It may exist and be empty, as TFX's launcher leaves it.
+        replaceable: names of files that may be in `uri` already, from an earlier attempt of the same
+            execution, and are replaced.
+
+    Yields:
+        The temporary folder's path.
+
+    Raises:
+        FileExistsError: `uri` holds something that is not replaceable.
+    """
+    uri = uri.rstrip("/")
+    _check_replaceable(uri, replaceable)
+    parent, name = os.path.split(uri)
+    # Not `uri` and a suffix: object stores go by prefixes of names.
+    temporary = os.path.join(parent, f".tmp-{uuid.uuid4().hex[:8]}-{name}")
+    tf.io.gfile.makedirs(temporary)
+    try:
+        yield temporary
+        _move(temporary, uri)
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def _check_replaceable(uri: str, replaceable: Collection[str]) -> None:
+    if not tf.io.gfile.exists(uri):
+        return
+    if not tf.io.gfile.isdir(uri):
+        raise FileExistsError(f"{uri} is a file, where a folder is to be written.")
+    foreign = sorted(set(tf.io.gfile.listdir(uri)) - set(replaceable))
+    if foreign:
+        raise FileExistsError(
+            f"{uri} already holds {', '.join(foreign[:5])}{' ...' if len(foreign) > 5 else ''}: "
+            "give a new folder, or empty this one."
+        )
+
+
+def _move(temporary: str, uri: str) -> None:
+    _remove(uri)
+    if "://" not in uri:
+        tf.io.gfile.rename(temporary, uri)
+        return
+    # Object stores have no folder to rename, and TensorFlow's ram:// drops the files when asked to
+    # (seen with TF 2.16.2), so the files move one by one.
+    tf.io.gfile.makedirs(uri)
+    for name in tf.io.gfile.listdir(temporary):
+        tf.io.gfile.rename(os.path.join(temporary, name), os.path.join(uri, name))
+    _remove(temporary)
+
+
+def _remove(folder: str) -> None:
+    # Where folders are only prefixes of names, one is gone with its last file.
+    if tf.io.gfile.exists(folder):
+        tf.io.gfile.rmtree(folder)

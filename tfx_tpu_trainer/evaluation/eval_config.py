@@ -1,0 +1,183 @@
+"""An EvalConfig as the gate understands it: checked early, then filled in as the stock Evaluator does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+
+# MetricKey -> the (slicing spec or None, value or change threshold) pairs that apply to it.
+Thresholds = Mapping[tfma.metrics.MetricKey, Sequence[tuple[Any, Any]]]
+
+
+def check_eval_config(eval_config: tfma.EvalConfig) -> None:
+    """Refuses what could only fail, or silently pass, once a model has been trained.
+
+    Args:
+        eval_config: the user's config; thresholds are written by metric name,
+            `MetricsSpec(thresholds={"accuracy": MetricThreshold(...)})`.
+
+    Raises:
+        TypeError: not a tfma.EvalConfig.
+        ValueError: a threshold without a bound or a direction, bounds that nothing can satisfy,
+            thresholds by slice, output or class, or models that are not one candidate and at most one baseline.
+    """
+    if not isinstance(eval_config, tfma.EvalConfig):
+        raise TypeError(
+            f"eval_config must be a tfma.EvalConfig, got {type(eval_config).__name__}: "
+            "build one with tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(thresholds={...})])."
+        )
+    _check_models(eval_config)
+    _check_overall_only(eval_config)
+    for name, threshold in _named_thresholds(eval_config):
+        _check_threshold(name, threshold)
+
+
+def with_defaults(eval_config: tfma.EvalConfig, *, has_baseline: bool) -> tfma.EvalConfig:
+    """Fills in model specs and names; drops change thresholds where there is no baseline.
+
+    Args:
+        eval_config: a checked config.
+        has_baseline: whether there is a baseline model.
+
+    Returns:
+        A new config, as the stock Evaluator would use it. With a baseline it always has two model specs.
+    """
+    config = tfma.EvalConfig()
+    config.CopyFrom(eval_config)
+    if not config.model_specs:
+        config.model_specs.add()
+    if len(config.model_specs) == 1:
+        # TFMA adds the baseline's spec only beside one without a name, and then names both.
+        config.model_specs[0].ClearField("name")
+        for spec in config.metrics_specs:
+            spec.ClearField("model_names")
+    config = tfma.utils.update_eval_config_with_defaults(
+        config, has_baseline=has_baseline, rubber_stamp=True
+    )
+    tfma.utils.verify_eval_config(config)
+    return config
+
+
+def thresholds_of(config: tfma.EvalConfig) -> Thresholds:
+    """Lists the candidate's thresholds.
+
+    Args:
+        config: a config from `with_defaults`.
+
+    Returns:
+        Metric key -> pairs of slicing spec (None: every slice) and threshold. Keys with `is_diff` have change
+        thresholds, the others value thresholds. The baseline's own keys are left out: TFMA never checks them.
+    """
+    thresholds = tfma.metrics.metric_thresholds_from_metrics_specs(
+        config.metrics_specs, eval_config=config
+    )
+    candidate = candidate_name(config)
+    return {key: pairs for key, pairs in thresholds.items() if key.model_name == candidate}
+
+
+def candidate_name(config: tfma.EvalConfig) -> str:
+    """Gives the candidate's model name in a config from `with_defaults`."""
+    return tfma.utils.get_non_baseline_model_specs(config)[0].name
+
+
+def baseline_name(config: tfma.EvalConfig) -> str | None:
+    """Gives the baseline's model name in a config from `with_defaults`, None without a baseline."""
+    spec = tfma.utils.get_baseline_model_spec(config)
+    return None if spec is None else spec.name
+
+
+def _check_models(eval_config: tfma.EvalConfig) -> None:
+    baselines = sum(spec.is_baseline for spec in eval_config.model_specs)
+    candidates = len(eval_config.model_specs) - baselines
+    if baselines > 1 or candidates > 1 or (baselines and not candidates):
+        raise ValueError(
+            f"eval_config.model_specs names {candidates} candidate(s) and {baselines} baseline(s): give one "
+            "candidate and at most one with is_baseline=True, or none at all."
+        )
+
+
+def _check_overall_only(eval_config: tfma.EvalConfig) -> None:
+    by_slice = [spec for spec in eval_config.slicing_specs if spec.ByteSize()]
+    if by_slice or eval_config.cross_slicing_specs:
+        raise ValueError(
+            "eval_config has slicing_specs, but eval_metrics are measured over the whole eval split: "
+            "remove them here, and slice with the stock Evaluator."
+        )
+    for spec in eval_config.metrics_specs:
+        sliced = [*spec.per_slice_thresholds, *spec.cross_slice_thresholds]
+        sliced += [
+            metric.class_name
+            for metric in spec.metrics
+            if metric.per_slice_thresholds or metric.cross_slice_thresholds
+        ]
+        if sliced:
+            raise ValueError(
+                f"eval_config has thresholds by slice for {', '.join(sorted(sliced))}, but eval_metrics are "
+                "measured over the whole eval split: use thresholds={name: ...} instead."
+            )
+        outputs = [name for name in spec.output_names if name]
+        if outputs or spec.HasField("binarize") or spec.HasField("aggregate"):
+            raise ValueError(
+                "eval_config has a MetricsSpec with output_names, binarize or aggregate, but metrics from "
+                "metric_fn have names only: remove these fields, and let metric_fn return one metric each."
+            )
+
+
+def _named_thresholds(eval_config: tfma.EvalConfig) -> Iterator[tuple[str, tfma.MetricThreshold]]:
+    for spec in eval_config.metrics_specs:
+        yield from sorted(spec.thresholds.items())
+        for metric in spec.metrics:
+            if metric.HasField("threshold"):
+                yield metric.class_name, metric.threshold
+
+
+def _check_threshold(name: str, threshold: tfma.MetricThreshold) -> None:
+    has_value = threshold.HasField("value_threshold")
+    has_change = threshold.HasField("change_threshold")
+    if not has_value and not has_change:
+        raise ValueError(
+            f"The threshold on {name!r} is empty: give it a value_threshold, a change_threshold or both."
+        )
+    if has_value:
+        _check_value_threshold(name, threshold.value_threshold)
+    if has_change:
+        _check_change_threshold(name, threshold.change_threshold)
+
+
+def _check_value_threshold(name: str, threshold: tfma.GenericValueThreshold) -> None:
+    bounds = _bounds(name, threshold, "lower_bound", "upper_bound")
+    if not bounds:
+        raise ValueError(
+            f"The value_threshold on {name!r} has no bound: give lower_bound, upper_bound or both."
+        )
+    lower, upper = bounds.get("lower_bound", -math.inf), bounds.get("upper_bound", math.inf)
+    if lower > upper:
+        raise ValueError(
+            f"The value_threshold on {name!r} can never hold: its lower_bound {lower} is above its "
+            f"upper_bound {upper}. Swap them?"
+        )
+
+
+def _check_change_threshold(name: str, threshold: tfma.GenericChangeThreshold) -> None:
+    if not _bounds(name, threshold, "absolute", "relative"):
+        raise ValueError(
+            f"The change_threshold on {name!r} has no bound: give absolute, relative or both."
+        )
+    if threshold.direction == tfma.MetricDirection.UNKNOWN:
+        raise ValueError(
+            f"The change_threshold on {name!r} has no direction: give direction="
+            "tfma.MetricDirection.HIGHER_IS_BETTER or LOWER_IS_BETTER."
+        )
+
+
+def _bounds(name: str, threshold: Any, *fields: str) -> dict[str, float]:
+    bounds = {
+        field: getattr(threshold, field).value for field in fields if threshold.HasField(field)
+    }
+    for field, value in bounds.items():
+        if math.isnan(value):
+            raise ValueError(f"The threshold on {name!r} has {field}=NaN, which nothing satisfies.")
+    return bounds

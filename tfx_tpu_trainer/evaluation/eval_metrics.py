@@ -1,0 +1,209 @@
+"""EvalMetrics, and `eval_metrics.json`: how a Model artifact carries the metrics it was exported with.
+
+The file stands at the root of the Model artifact, beside `Format-Serving`, so that a model which is
+compared against months later still brings its own numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import os
+import types
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.engine.evaluation import EvalResult
+
+_logger = logging.getLogger(__name__)
+
+EVAL_METRICS_FILE = "eval_metrics.json"
+_FORMAT_VERSION = 1
+
+# JSON has no token for these three. The spelling is the one of protobuf's JSON mapping.
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalMetrics:
+    """The metrics of one evaluation, and what was evaluated.
+
+    Args:
+        overall: metric name -> value over the whole eval split. Values are scalars (Python or NumPy
+            numbers, arrays of shape `()`); they are kept as Python floats, which hold every float32 and
+            float64 exactly. `loss` is one of them.
+        global_step: training step of the evaluated checkpoint; None only when the metrics were read
+            from a ModelEvaluation that doesn't say.
+        num_examples: rows evaluated, or None when they weren't counted.
+        checkpoint: path of the evaluated checkpoint, or None (untrained or already removed).
+        seconds: wall time of the evaluation, or None when unknown.
+
+    Raises:
+        ValueError: no metric at all, or a metric that is not a scalar number.
+    """
+
+    overall: Mapping[str, float]
+    global_step: int | None
+    num_examples: int | None = None
+    checkpoint: str | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.overall:
+            raise ValueError(
+                "EvalMetrics holds no metric: the evaluation gave none, not even the loss."
+            )
+        scalars = {name: as_scalar(name, value) for name, value in self.overall.items()}
+        object.__setattr__(self, "overall", types.MappingProxyType(scalars))
+
+    @classmethod
+    def from_result(cls, result: EvalResult) -> EvalMetrics:
+        """The metrics of an evaluation by the engine, as the artifacts record them.
+
+        `loss` is the loss by rows: a short last batch counts by its rows, whatever the batch size. Where
+        the engine found no rows to count, it is the mean of the batch losses.
+        Metrics that are not scalars (a confusion matrix, a vector by class) are left out with a warning,
+        because a ModelEvaluation's thresholds and MLMD's properties know scalars only; a finished training
+        is not thrown away for them.
+
+        Args:
+            result: what `evaluate_result()` returned.
+
+        Returns:
+            The scalar metrics without `global_step`, which has a field of its own.
+        """
+        overall = {}
+        for name, value in result.metrics.items():
+            if name == "global_step":
+                continue
+            try:
+                overall[name] = as_scalar(name, value)
+            except ValueError as error:
+                _logger.warning("Left out of the evaluation artifacts: %s", error)
+        if not math.isnan(result.loss_by_rows):
+            overall["loss"] = float(result.loss_by_rows)
+        return cls(
+            overall=overall,
+            global_step=int(result.global_step),
+            num_examples=None if result.num_examples is None else int(result.num_examples),
+            checkpoint=result.checkpoint_path,
+            seconds=float(result.seconds),
+        )
+
+
+def as_scalar(name: str, value: Any) -> float:
+    """Gives a metric's value as a Python float.
+
+    Args:
+        name: the metric's name, for the error.
+        value: a Python or NumPy number, or an array of shape `()`.
+
+    Returns:
+        The value; NaN and infinities stay what they are.
+
+    Raises:
+        ValueError: the value is not a scalar number; the text names the metric and what it is.
+    """
+    array = np.asarray(value)
+    if array.shape != ():
+        raise ValueError(
+            f"metric {name!r} has shape {array.shape}, but only scalars can be recorded: let metric_fn "
+            "return a scalar, for instance its mean, or one metric for each element."
+        )
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"metric {name!r} is {array.item()!r} of type {array.dtype}, but only numbers can be recorded."
+        )
+    return float(array)
+
+
+def write_eval_metrics(model_uri: str, metrics: EvalMetrics) -> str:
+    """Writes `eval_metrics.json` at the root of a Model artifact.
+
+    Values have full float precision (reading gives the same bits); NaN and infinities are the strings
+    "NaN", "Infinity" and "-Infinity". The file appears whole or not at all.
+
+    Args:
+        model_uri: folder of the Model artifact, made where it is missing; any path tf.io.gfile knows.
+        metrics: what to write.
+
+    Returns:
+        The file's path.
+    """
+    document = {
+        "version": _FORMAT_VERSION,
+        "global_step": metrics.global_step,
+        "num_examples": metrics.num_examples,
+        "checkpoint": metrics.checkpoint,
+        "seconds": None if metrics.seconds is None else number_to_json(metrics.seconds),
+        "overall": {name: number_to_json(value) for name, value in sorted(metrics.overall.items())},
+    }
+    path = os.path.join(model_uri, EVAL_METRICS_FILE)
+    temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+    tf.io.gfile.makedirs(model_uri)
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+    return path
+
+
+def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
+    """Reads a Model artifact's `eval_metrics.json`.
+
+    Args:
+        model_uri: folder of the Model artifact.
+
+    Returns:
+        The metrics, or None if the model has no such file: another trainer made it.
+
+    Raises:
+        ValueError: the file is there and can't be understood; the text names it.
+    """
+    path = os.path.join(model_uri, EVAL_METRICS_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "r") as file:
+        text = file.read()
+    try:
+        document = json.loads(text)
+        if document["version"] > _FORMAT_VERSION:
+            raise ValueError(
+                f"its version is {document['version']} and this package reads up to {_FORMAT_VERSION}: "
+                "upgrade tfx_tpu_trainer"
+            )
+        seconds = document["seconds"]
+        return EvalMetrics(
+            overall={name: _from_json(value) for name, value in document["overall"].items()},
+            global_step=document["global_step"],
+            num_examples=document["num_examples"],
+            checkpoint=document["checkpoint"],
+            seconds=None if seconds is None else _from_json(seconds),
+        )
+    except KeyError as error:
+        raise ValueError(f"{path} can't be read: it has no {error}.") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} can't be read: {error}.") from error
+
+
+def number_to_json(value: float) -> float | str:
+    """Gives a float as it stands in JSON: itself, or "NaN", "Infinity", "-Infinity"."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _from_json(value: Any) -> float:
+    if isinstance(value, str):
+        if value not in _NOT_FINITE:
+            raise ValueError(f"{value!r} is not a number (nor one of {', '.join(_NOT_FINITE)})")
+        return _NOT_FINITE[value]
+    return float(value)

@@ -1,0 +1,166 @@
+"""ModelEvaluation: the folder that every tool of TensorFlow Model Analysis opens, written without Beam."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from google.protobuf import message
+
+from tfx_tpu_trainer.evaluation import eval_config as eval_configs
+from tfx_tpu_trainer.evaluation import tfma_private
+from tfx_tpu_trainer.evaluation.directories import written_whole
+from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics
+from tfx_tpu_trainer.evaluation.verdict import Comparison, Verdict, verdict_of
+
+_METRICS_FILE = "metrics-00000-of-00001.tfrecord"
+_PLOTS_FILE = "plots-00000-of-00001.tfrecord"
+_ATTRIBUTIONS_FILE = "attributions-00000-of-00001.tfrecord"
+_VALIDATIONS_FILE = "validations.tfrecord"
+_EVAL_CONFIG_FILE = "eval_config.json"
+_FILES = (_METRICS_FILE, _PLOTS_FILE, _ATTRIBUTIONS_FILE, _VALIDATIONS_FILE, _EVAL_CONFIG_FILE)
+
+_OVERALL: tfma_private.SliceKey = ()
+
+
+def write_model_evaluation(
+    uri: str,
+    metrics: EvalMetrics,
+    *,
+    eval_config: tfma.EvalConfig | None = None,
+    baseline: EvalMetrics | None = None,
+    model_location: str = "",
+    baseline_location: str = "",
+    data_location: str = "",
+) -> Verdict:
+    """Writes a ModelEvaluation, and checks the metrics against the config's thresholds.
+
+    What is written loads with `tfma.load_eval_result`, `tfma.load_validation_result` and
+    `tfma.load_metrics`; the values are doubles and come back bit for bit. With a baseline, its metrics
+    and the differences are in it too, under TFMA's model names `candidate` and `baseline`.
+
+    Args:
+        uri: folder of the ModelEvaluation artifact. It may exist and be empty, or hold the evaluation of
+            an earlier attempt, which is replaced. It appears whole or not at all.
+        metrics: the candidate's metrics.
+        eval_config: thresholds by metric name; None: just write the metrics.
+        baseline: the baseline's metrics; None: there is no baseline model, or (if `baseline_location` is given)
+            it is a model without metrics, whose change thresholds then fail.
+        model_location: path of the candidate model; TFMA's views show it.
+        baseline_location: path of the baseline model; '' if there is none.
+        data_location: path of the evaluated data; TFMA's views show it.
+
+    Returns:
+        The verdict: `blessed` is None without thresholds to check.
+
+    Raises:
+        ValueError: thresholds that can't be checked, see `check_eval_config`.
+        FileExistsError: `uri` holds other files.
+    """
+    eval_config = tfma.EvalConfig() if eval_config is None else eval_config
+    eval_configs.check_eval_config(eval_config)
+    has_baseline = baseline is not None or bool(baseline_location)
+    config = eval_configs.with_defaults(eval_config, has_baseline=has_baseline)
+    thresholds = eval_configs.thresholds_of(config)
+    unchecked = () if has_baseline else _metrics_with_change_thresholds(eval_config)
+
+    values = _keyed_values(config, thresholds, metrics, baseline)
+    validation = tfma_private.validate(
+        [(_OVERALL, values)],
+        config,
+        # TFMA takes a rubber stamp without any threshold for a blessing; the stock Evaluator doesn't.
+        rubber_stamp=bool(unchecked and thresholds),
+    )
+    locations = {
+        spec.name: baseline_location if spec.is_baseline else model_location
+        for spec in config.model_specs
+    }
+    eval_run = tfma_private.eval_run_to_json(
+        config, data_location=data_location, model_locations=locations
+    )
+    with written_whole(uri, replaceable=_FILES) as folder:
+        record = tfma.writers.convert_slice_metrics_to_proto(
+            (_OVERALL, values), add_metrics_callbacks=None
+        )
+        _write_records(os.path.join(folder, _METRICS_FILE), [record])
+        _write_records(os.path.join(folder, _PLOTS_FILE), [])
+        _write_records(os.path.join(folder, _ATTRIBUTIONS_FILE), [])
+        _write_records(os.path.join(folder, _VALIDATIONS_FILE), [validation])
+        with tf.io.gfile.GFile(os.path.join(folder, _EVAL_CONFIG_FILE), "w") as file:
+            file.write(eval_run)
+    comparison = Comparison(
+        candidate=metrics.overall,
+        baseline=None if baseline is None else baseline.overall,
+        baseline_location=baseline_location,
+    )
+    return verdict_of(validation, thresholds, comparison, unchecked=unchecked)
+
+
+def read_model_evaluation(uri: str) -> EvalMetrics | None:
+    """Reads the candidate's overall metrics from a ModelEvaluation, the stock Evaluator's included.
+
+    Args:
+        uri: folder of the ModelEvaluation artifact.
+
+    Returns:
+        The scalar metrics, without a global step or checkpoint, which a ModelEvaluation doesn't hold;
+        None if there is no scalar metric over the whole data in it.
+    """
+    overall = {}
+    for record in tfma.load_metrics(uri):
+        if record.slice_key.single_slice_keys or record.HasField("cross_slice_key"):
+            continue
+        for item in record.metric_keys_and_values:
+            key = item.key
+            is_candidate = key.model_name in ("", tfma.CANDIDATE_KEY) and not key.is_diff
+            of_one_output = key.output_name or key.HasField("sub_key")
+            if is_candidate and not of_one_output and item.value.HasField("double_value"):
+                overall[key.name] = item.value.double_value.value
+    return EvalMetrics(overall=overall, global_step=None) if overall else None
+
+
+def _metrics_with_change_thresholds(eval_config: tfma.EvalConfig) -> tuple[str, ...]:
+    compared = eval_configs.with_defaults(eval_config, has_baseline=True)
+    return tuple(sorted({key.name for key in eval_configs.thresholds_of(compared) if key.is_diff}))
+
+
+def _keyed_values(
+    config: tfma.EvalConfig,
+    thresholds: eval_configs.Thresholds,
+    metrics: EvalMetrics,
+    baseline: EvalMetrics | None,
+) -> dict[tfma.metrics.MetricKey, float]:
+    """Gives TFMA's keys to the metrics: candidate's, baseline's and their differences.
+
+    A threshold's key says `example_weighted` in a way that depends on how it was written, and TFMA
+    compares whole keys, so a metric with thresholds takes their keys.
+    """
+    candidate_name = eval_configs.candidate_name(config)
+    baseline_name = eval_configs.baseline_name(config)
+    threshold_keys: dict[str, set[tfma.metrics.MetricKey]] = {}
+    for key in thresholds:
+        threshold_keys.setdefault(key.name, set()).add(key._replace(is_diff=False))
+
+    def keys_of(name: str) -> Iterable[tfma.metrics.MetricKey]:
+        plain = tfma.metrics.MetricKey(name, model_name=candidate_name, example_weighted=None)
+        return threshold_keys.get(name, {plain})
+
+    values = {}
+    for name, value in metrics.overall.items():
+        for key in keys_of(name):
+            values[key] = value
+    baseline_metrics: Mapping[str, float] = {} if baseline is None else baseline.overall
+    for name, value in baseline_metrics.items():
+        for key in keys_of(name):
+            values[key.make_baseline_key(baseline_name)] = value
+            if key in values:
+                values[key.make_diff_key()] = values[key] - value
+    return values
+
+
+def _write_records(path: str, records: Iterable[message.Message]) -> None:
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in records:
+            writer.write(record.SerializeToString())

@@ -1,0 +1,70 @@
+"""TFMA names without a public alias, wrapped one by one. No other module imports a private TFMA name.
+
+| name | why we need it | if it goes away |
+|---|---|---|
+| `evaluators.metrics_validator.validate_metrics` | decides value and change thresholds for one slice, with the very rules of the stock Evaluator; only the Beam stage around it is public | the same comparisons, some 40 lines |
+| `writers.metrics_plots_and_validations_writer.CombineValidations` | merges the slices' results and finds slices that a threshold names and nobody computed | merge by hand: and of `validation_ok`, concatenation of the failures |
+| `proto.config_pb2.EvalRun` | the message of `eval_config.json`, which `tfma.load_eval_result` reads | write its five JSON fields |
+
+Seen with TFMA 0.47.1 (TFX 1.16); the tests of the verdict fail if a later TFMA changes one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow_model_analysis as tfma
+from google.protobuf import json_format
+from tensorflow_model_analysis.evaluators import metrics_validator
+from tensorflow_model_analysis.proto import config_pb2
+from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer
+
+SliceKey = tuple[tuple[str, str | int | float], ...]
+SliceMetrics = tuple[SliceKey, Mapping[tfma.metrics.MetricKey, float]]
+
+
+def validate(
+    slices: Sequence[SliceMetrics], eval_config: tfma.EvalConfig, *, rubber_stamp: bool
+) -> tfma.ValidationResult:
+    """Checks metrics against the thresholds of an EvalConfig, as the stock Evaluator does.
+
+    Args:
+        slices: pairs of a slice key (`()` is the whole data) and its metrics, candidate's, baseline's and
+            differences.
+        eval_config: a config with its defaults filled in.
+        rubber_stamp: recorded in the result. With True and no threshold at all, the result is ok.
+
+    Returns:
+        TFMA's result, failures and missing slices included.
+    """
+    combine = metrics_plots_and_validations_writer.CombineValidations(
+        eval_config, rubber_stamp=rubber_stamp
+    )
+    accumulator = combine.create_accumulator()
+    for slice_key, metrics in slices:
+        result = metrics_validator.validate_metrics((slice_key, dict(metrics)), eval_config)
+        accumulator = combine.add_input(accumulator, result)
+    return combine.extract_output(accumulator)
+
+
+def eval_run_to_json(
+    eval_config: tfma.EvalConfig, *, data_location: str, model_locations: Mapping[str, str]
+) -> str:
+    """Gives the text of `eval_config.json`.
+
+    Args:
+        eval_config: a config with its defaults filled in.
+        data_location: where the evaluated data is; shown by TFMA's views, never read.
+        model_locations: model name in the config -> its path; shown only.
+
+    Returns:
+        JSON text.
+    """
+    run = config_pb2.EvalRun(
+        eval_config=eval_config,
+        version=tfma.__version__,
+        data_location=data_location,
+        file_format="tfrecord",
+        model_locations=model_locations,
+    )
+    return json_format.MessageToJson(run)

@@ -1,0 +1,164 @@
+"""What a SavedModel holds, read from its proto alone: quick, and safe on machines that can't run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from google.protobuf import message, text_format
+
+# TensorFlow's protos are stable files of theirs; SavedModel's has no alias under `tf`.
+from tensorflow.core.protobuf import saved_model_pb2
+
+_BINARY_FILE = "saved_model.pb"
+_TEXT_FILE = "saved_model.pbtxt"
+
+# TensorFlow keeps initialisers among the signatures, under names that start like this.
+_INTERNAL_SIGNATURE_PREFIX = "__saved_model"
+
+# Ops that only a TPU runs and whose names don't say TPU.
+_TPU_ONLY_OPS = frozenset({"CrossReplicaSum", "AllToAll", "CollectivePermute"})
+
+
+class TensorDescription(NamedTuple):
+    """A signature's input or output.
+
+    Attributes:
+        dtype: as TensorFlow names it, for instance "float32" or "string".
+        shape: one entry for each axis, None where it is open; None if even the rank is unknown.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype}<unknown rank>"
+        return (
+            f"{self.dtype}[{', '.join('?' if size is None else str(size) for size in self.shape)}]"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SignatureDescription:
+    """A signature's tensors.
+
+    Args:
+        inputs: key -> dtype and shape.
+        outputs: key -> dtype and shape.
+        method_name: what TensorFlow Serving goes by, as "tensorflow/serving/predict".
+    """
+
+    inputs: Mapping[str, TensorDescription]
+    outputs: Mapping[str, TensorDescription]
+    method_name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaGraphDescription:
+    """One metagraph of a SavedModel.
+
+    Args:
+        tags: the tags it is loaded by, sorted.
+        signatures: name -> signature.
+        num_ops: number of nodes, those in its functions included.
+        tpu_ops: op types in it that only a TPU host runs, sorted.
+    """
+
+    tags: tuple[str, ...]
+    signatures: Mapping[str, SignatureDescription]
+    num_ops: int
+    tpu_ops: tuple[str, ...] = ()
+
+    @property
+    def has_tpu_ops(self) -> bool:
+        """Whether it needs a TPU host."""
+        return bool(self.tpu_ops)
+
+
+def describe_saved_model(path: str) -> tuple[MetaGraphDescription, ...]:
+    """Describes each metagraph of a SavedModel without loading it.
+
+    Args:
+        path: folder with `saved_model.pb` or `saved_model.pbtxt`.
+
+    Returns:
+        One description a metagraph, in the file's order.
+
+    Raises:
+        FileNotFoundError: no such folder, or no SavedModel in it.
+        ValueError: the file is not a SavedModel.
+    """
+    return tuple(_describe(meta_graph) for meta_graph in _read(path).meta_graphs)
+
+
+def _read(path: str) -> saved_model_pb2.SavedModel:
+    binary, text = os.path.join(path, _BINARY_FILE), os.path.join(path, _TEXT_FILE)
+    saved_model = saved_model_pb2.SavedModel()
+    try:
+        if tf.io.gfile.exists(binary):
+            with tf.io.gfile.GFile(binary, "rb") as file:
+                saved_model.ParseFromString(file.read())
+        elif tf.io.gfile.exists(text):
+            with tf.io.gfile.GFile(text, "r") as file:
+                text_format.Parse(file.read(), saved_model)
+        else:
+            raise FileNotFoundError(_not_found(path))
+    except (message.DecodeError, text_format.ParseError) as error:
+        raise ValueError(f"The SavedModel at {path} can't be read: {error}.") from error
+    if not saved_model.meta_graphs:
+        raise ValueError(f"The SavedModel at {path} is empty: it holds no metagraph.")
+    return saved_model
+
+
+def _not_found(path: str) -> str:
+    if not tf.io.gfile.exists(path):
+        return f"There is no folder {path}: give the folder that holds {_BINARY_FILE}."
+    inside = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(path))
+    deeper = [name for name in inside if tf.io.gfile.exists(os.path.join(path, name, _BINARY_FILE))]
+    if deeper:
+        return f"{path} holds no {_BINARY_FILE}, but {os.path.join(path, deeper[-1])} does."
+    return f"{path} holds no {_BINARY_FILE}; in it are: {', '.join(inside) or 'no files'}."
+
+
+def _describe(meta_graph: tf.compat.v1.MetaGraphDef) -> MetaGraphDescription:
+    ops = [node.op for node in _nodes(meta_graph.graph_def)]
+    return MetaGraphDescription(
+        tags=tuple(sorted(meta_graph.meta_info_def.tags)),
+        signatures={
+            name: SignatureDescription(
+                inputs=_tensors(signature.inputs),
+                outputs=_tensors(signature.outputs),
+                method_name=signature.method_name,
+            )
+            for name, signature in sorted(meta_graph.signature_def.items())
+            if not name.startswith(_INTERNAL_SIGNATURE_PREFIX)
+        },
+        num_ops=len(ops),
+        tpu_ops=tuple(sorted({op for op in ops if "TPU" in op or op in _TPU_ONLY_OPS})),
+    )
+
+
+def _nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[Any]:
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
+
+
+def _tensors(tensor_infos: Mapping[str, Any]) -> dict[str, TensorDescription]:
+    return {
+        key: TensorDescription(
+            dtype=tf.dtypes.as_dtype(info.dtype).name,
+            shape=_shape(info.tensor_shape),
+        )
+        for key, info in sorted(tensor_infos.items())
+    }
+
+
+def _shape(shape: Any) -> tuple[int | None, ...] | None:
+    if shape.unknown_rank:
+        return None
+    return tuple(None if axis.size < 0 else axis.size for axis in shape.dim)

@@ -1,0 +1,50 @@
+"""Loads one metagraph of a SavedModel, and says what there is where it can't."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.serving.inspect import MetaGraphDescription, describe_saved_model
+
+
+def load_serving(path: str, tags: str | Sequence[str] = ("serve",)) -> Any:
+    """Loads a model that this package exported, or any other SavedModel, for calling its signatures.
+
+    `tf.saved_model.load(path)` alone refuses a model with more than one metagraph, which a model for
+    CPU and TPU is.
+
+    Args:
+        path: folder with `saved_model.pb`; a PushedModel's uri, or a Model's `Format-Serving`.
+        tags: all tags of the metagraph. `("serve",)` runs anywhere, `("serve", "tpu")` on a TPU host.
+
+    Returns:
+        What `tf.saved_model.load` returns: `.signatures[name](**tensors)` gives a dict of tensors.
+
+    Raises:
+        FileNotFoundError: no such folder, or no SavedModel in it.
+        ValueError: no metagraph has just these tags (those that are there are listed), or it needs a TPU
+            and this machine has none.
+    """
+    wanted = {tags} if isinstance(tags, str) else set(tags)
+    meta_graphs = describe_saved_model(path)
+    for meta_graph in meta_graphs:
+        if set(meta_graph.tags) == wanted:
+            _check_device(path, meta_graph)
+            return tf.saved_model.load(path, tags=sorted(wanted))
+    there = " and ".join(str(list(meta_graph.tags)) for meta_graph in meta_graphs)
+    raise ValueError(
+        f"The SavedModel at {path} has no metagraph with the tags {sorted(wanted)}: it has {there}. "
+        "Give all the tags of one of them."
+    )
+
+
+def _check_device(path: str, meta_graph: MetaGraphDescription) -> None:
+    if meta_graph.has_tpu_ops and not tf.config.list_logical_devices("TPU"):
+        raise ValueError(
+            f"The metagraph {list(meta_graph.tags)} of {path} runs on a TPU host only (it holds "
+            f"{', '.join(meta_graph.tpu_ops)}), and this machine has no TPU: load it with "
+            'tags=("serve",) here.'
+        )
