@@ -1,0 +1,102 @@
+"""TrainSettings: what it accepts, how it is stored, and what it says when it refuses."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+from tfx_tpu_trainer.component import TpuTrainer
+from tfx_tpu_trainer.component.settings import TrainSettings
+
+
+def test_defaults_are_those_of_the_component():
+    parameters = inspect.signature(TpuTrainer.__init__).parameters
+    settings = TrainSettings.parse({})
+    for name, value in settings:
+        expected = None if name == "params" else value
+        assert parameters[name].default == expected, name
+
+
+def test_batch_sizes_follow_one_another():
+    assert TrainSettings.parse({"train_batch_size": 32}).rows_per_predict_batch == 32
+    settings = TrainSettings.parse({"train_batch_size": 32, "eval_batch_size": 48})
+    assert (settings.rows_per_eval_batch, settings.rows_per_predict_batch) == (48, 48)
+
+
+def test_execution_properties_there_and_back():
+    settings = TrainSettings.parse(
+        {"label_key": "y", "params": {"b": [1, 2.5], "a": None}, "use_tpu": True, "num_shards": 8}
+    )
+    stored = settings.to_exec_properties()
+    assert stored["params"] == '{"a":null,"b":[1,2.5]}'
+    assert stored["use_tpu"] == 1 and type(stored["use_tpu"]) is int
+    assert all(value is None or type(value) in (int, str) for value in stored.values())
+    assert TrainSettings.parse(stored) == settings
+
+
+def test_settings_do_not_change():
+    with pytest.raises(ValueError, match="frozen"):
+        TrainSettings.parse({}).train_batch_size = 3
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"train_batch_size": 0}, "train_batch_size=0 is not valid; give an integer above 0"),
+        ({"train_batch_size": "64"}, "train_batch_size='64' is not valid; give an integer"),
+        ({"train_batch_size": True}, "train_batch_size=True is not valid; give an integer"),
+        ({"use_tpu": 2}, "use_tpu=2 is not valid; give True or False"),
+        ({"keep_checkpoint_max": -1}, "keep_checkpoint_max=-1 is not valid; give 0 or a positive"),
+        ({"label_key": ""}, "label_key='' is not valid; give a name, or None"),
+        ({"export_saved_model_api_version": 3}, "export_saved_model_api_version=3 .* give 1 or 2"),
+        ({"params": "{"}, "params='{' is not valid; give a JSON object; "),
+        ({"params": [1]}, r"params=\[1\] is not valid; give a dict"),
+        ({"params": {"batch_size": 3}}, r"params\['batch_size'\]=3: .* set train_batch_size"),
+        ({"params": {"x": float("nan")}}, r"params\['x'\]=nan is no JSON value"),
+        ({"params": {"x": object}}, r"params\['x'\]=<class 'object'> is no JSON value"),
+        (
+            {"train_batchsize": 3},
+            "unknown setting 'train_batchsize'; did you mean 'train_batch_size'",
+        ),
+        (
+            {"export_to_cpu": False, "export_to_tpu": False},
+            "export_to_cpu=False and export_to_tpu=False leave nothing to export; set one of them",
+        ),
+        (
+            {"use_tpu": True, "num_shards": 8, "train_batch_size": 100},
+            "train_batch_size=100 is not divisible by num_shards=8: .* use 96 or 104",
+        ),
+        (
+            {"use_tpu": True, "num_shards": 8, "eval_batch_size": 4},
+            "eval_batch_size=4 is not divisible by num_shards=8: .* use 8",
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_the_fix(values, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        TrainSettings.parse(values)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_source_is_named():
+    with pytest.raises(ValueError, match=r"^config\.yaml: train_batch_size=0"):
+        TrainSettings.parse({"train_batch_size": 0}, source="config.yaml")
+
+
+def test_batches_need_not_divide_on_the_host():
+    TrainSettings.parse({"num_shards": 8, "train_batch_size": 100})
+
+
+def test_a_deferred_value_defers_the_rules_that_need_it():
+    values = {"use_tpu": True, "num_shards": 7, "train_batch_size": None}
+    with pytest.raises(ValueError, match="train_batch_size=64 is not divisible"):
+        TrainSettings.parse(values)
+    TrainSettings.parse(values, deferred={"train_batch_size"})
+
+
+def test_params_are_canonical():
+    one = TrainSettings.parse({"params": {"a": 1, "b": 2}}).to_exec_properties()["params"]
+    other = TrainSettings.parse({"params": json.dumps({"b": 2, "a": 1})}).to_exec_properties()
+    assert one == other["params"]

@@ -1,0 +1,127 @@
+"""TransformedInput on the transformed taxi trips of the tfx wheel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+from tfx_bsl.public import tfxio
+
+from tests import tfx_testdata
+from tfx_tpu_trainer.inputs import TransformedInput, vocabulary_sizes
+
+v1 = tf.compat.v1
+
+
+def _open(files, options, schema):
+    # What TFX's data accessor does for Examples artifacts that hold tf.Examples.
+    reader = tfxio.TFExampleRecord(file_pattern=files, schema=schema, telemetry_descriptors=["t"])
+    return reader.TensorFlowDataset(options)
+
+
+def _input(split="eval", **changes):
+    arguments = {
+        "transform_graph_path": tfx_testdata.TRANSFORM_GRAPH,
+        "file_patterns": [tfx_testdata.files(split)],
+        "dataset_factory": _open,
+        "label_key": tfx_testdata.LABEL,
+    }
+    return TransformedInput(**{**arguments, **changes})
+
+
+def _labels_of_the_file(split):
+    (path,) = tf.io.gfile.glob(tfx_testdata.files(split))
+    examples = tf.data.TFRecordDataset(path, compression_type="GZIP")
+    return [
+        tf.train.Example.FromString(record.numpy()).features.feature["tips_xf"].int64_list.value[0]
+        for record in examples
+    ]
+
+
+def _run(dataset_fn, batches):
+    """Draws from a dataset inside a v1 graph, as the engine does."""
+    with tf.Graph().as_default():
+        iterator = v1.data.make_initializable_iterator(dataset_fn())
+        following = iterator.get_next()
+        with v1.Session() as session:
+            session.run(iterator.initializer)
+            return [session.run(following) for _ in range(batches)]
+
+
+def test_evaluation_goes_through_all_rows_once_in_order():
+    dataset = _input().eval_fn()({"batch_size": 512})
+    batches = [labels.numpy()[:, 0] for _, labels in dataset]
+    assert [len(batch) for batch in batches] == [512] * 9 + [483]
+    assert np.concatenate(batches).tolist() == _labels_of_the_file("eval")
+
+
+def test_training_is_endless_shuffled_and_has_full_batches():
+    dataset = _input("train").train_fn()({"batch_size": 4096})
+    features, labels = dataset.element_spec
+    assert labels.shape == [4096, 1] and features["fare_xf"].shape == [4096, 1]
+    batches = [labels.numpy()[:, 0] for _, labels in dataset.take(4)]
+    in_order = _labels_of_the_file("train")[:4096]
+    assert batches[0].tolist() != in_order
+    # More rows than the split has: it starts again.
+    assert sum(map(len, batches)) > tfx_testdata.ROWS["train"]
+
+
+def test_the_order_of_training_is_repeatable_with_a_seed():
+    def first(seed):
+        dataset = _input("train", shuffle_seed=seed).train_fn()({"batch_size": 64})
+        return next(iter(dataset))[0]["fare_xf"].numpy().tolist()
+
+    assert first(3) == first(3) != first(4)
+
+
+def test_it_works_inside_a_graph():
+    eagerly = next(iter(_input().eval_fn()({"batch_size": 8})))
+    ((features, labels),) = _run(lambda: _input().eval_fn()({"batch_size": 8}), 1)
+    assert labels.tolist() == eagerly[1].numpy().tolist()
+    assert set(features) == set(eagerly[0])
+    trained = _run(lambda: _input("train").train_fn()({"batch_size": 4096}), 3)
+    assert [len(labels) for _, labels in trained] == [4096] * 3
+
+
+def test_the_label_is_split_off_or_stays():
+    spec = set(tft.TFTransformOutput(tfx_testdata.TRANSFORM_GRAPH).transformed_feature_spec())
+    features, _ = _input().eval_fn()({"batch_size": 8}).element_spec
+    assert set(features) == spec - {"tips_xf"}
+    assert set(_input(label_key=None).eval_fn()({"batch_size": 8}).element_spec) == spec
+
+
+def test_sparse_features_stay_sparse(transform_graph, tmp_path):
+    example = tf.train.Example()
+    for name, value in {"miles_xf": 0.5, "fare_xf": 1.0}.items():
+        example.features.feature[name].float_list.value.append(value)
+    for name, values in {"company_xf": [1], "big_tip_xf": [1], "tags_xf": [0, 1]}.items():
+        example.features.feature[name].int64_list.value.extend(values)
+    path = str(tmp_path / "rows")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(example.SerializeToString())
+    split = _input(
+        transform_graph_path=transform_graph, file_patterns=[path], label_key="big_tip_xf"
+    )
+    ((features, labels),) = _run(lambda: split.eval_fn()({"batch_size": 4}), 1)
+    assert isinstance(features["tags_xf"], v1.SparseTensorValue)
+    assert features["tags_xf"].values.tolist() == [0, 1] and labels.tolist() == [[1]]
+
+
+def test_vocabulary_sizes(transform_graph):
+    assert vocabulary_sizes(transform_graph) == {"company": 2, "tags": 2}
+
+
+def test_vocabulary_sizes_of_the_taxi_trips():
+    sizes = vocabulary_sizes(tfx_testdata.TRANSFORM_GRAPH)
+    assert list(sizes) == [
+        "vocab_compute_and_apply_vocabulary_1_vocabulary",
+        "vocab_compute_and_apply_vocabulary_vocabulary",
+    ]
+    assert min(sizes.values()) > 0
+
+
+@pytest.mark.parametrize("batch_size", [1, 5091, 6000])
+def test_rows_do_not_depend_on_the_batch_size(batch_size):
+    dataset = _input().eval_fn()({"batch_size": batch_size})
+    assert sum(len(labels) for _, labels in dataset) == tfx_testdata.ROWS["eval"]

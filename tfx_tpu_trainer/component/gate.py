@@ -1,0 +1,119 @@
+"""EvalMetricsGate: blesses a model by the metrics that its trainer measured."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import tensorflow_model_analysis as tfma
+from tfx import v1 as tfx
+from tfx.v1.dsl import standard_annotations
+
+from tfx_tpu_trainer.component import tfx_private
+from tfx_tpu_trainer.component.gate_executor import (
+    BASELINE_MODEL,
+    BLESSING,
+    CANDIDATE_EVALUATION,
+    EVAL_CONFIG,
+    EVALUATION,
+    MODEL,
+    EvalMetricsGateExecutor,
+)
+from tfx_tpu_trainer.evaluation import check_eval_config
+
+_artifacts = tfx.types.standard_artifacts
+
+
+class EvalMetricsGateSpec(tfx_private.ComponentSpec):
+    """Inputs, outputs and the parameter of EvalMetricsGate.
+
+    The trainer's evaluation is `candidate_evaluation` here, because a ComponentSpec can't use one name
+    for an input and an output.
+    """
+
+    PARAMETERS: ClassVar = {EVAL_CONFIG: tfx_private.ExecutionParameter(type=tfma.EvalConfig)}
+    INPUTS: ClassVar = {
+        MODEL: tfx_private.ChannelParameter(type=_artifacts.Model),
+        CANDIDATE_EVALUATION: tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
+        BASELINE_MODEL: tfx_private.ChannelParameter(type=_artifacts.Model, optional=True),
+    }
+    OUTPUTS: ClassVar = {
+        EVALUATION: tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
+        BLESSING: tfx_private.ChannelParameter(type=_artifacts.ModelBlessing),
+    }
+    TYPE_ANNOTATION = standard_annotations.Evaluate
+
+
+class EvalMetricsGate(tfx.types.BaseBeamComponent):
+    """Compares a model's eval_metrics with thresholds and a baseline, and blesses it or not.
+
+    Stands between TpuTrainer and Pusher, in place of the stock Evaluator's validation: no second pass over the
+    data, no Beam. The rules are the stock Evaluator's; the verdict in words is the custom property
+    `verdict` of the blessing.
+
+    ```python
+    gate = EvalMetricsGate(
+        model=trainer.outputs["model"],
+        evaluation=trainer.outputs["evaluation"],
+        baseline_model=resolver.outputs["model"],
+        eval_config=tfma.EvalConfig(
+            metrics_specs=[
+                tfma.MetricsSpec(
+                    thresholds={
+                        "accuracy": tfma.MetricThreshold(
+                            value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.7}),
+                        )
+                    }
+                )
+            ]
+        ),
+    )
+    ```
+
+    Outputs: `evaluation` (ModelEvaluation: the metrics, the baseline's and the differences) and `blessing`
+    (ModelBlessing; empty if eval_config has no thresholds to check).
+    """
+
+    # No Beam runs here. Being a Beam component comes with the Evaluator's executor class, on which the
+    # Kubeflow V2 entry point insists.
+    SPEC_CLASS = EvalMetricsGateSpec
+    EXECUTOR_SPEC = tfx_private.BeamExecutorSpec(EvalMetricsGateExecutor)
+
+    def __init__(
+        self,
+        *,
+        model: tfx.types.BaseChannel,
+        evaluation: tfx.types.BaseChannel,
+        eval_config: tfma.EvalConfig,
+        baseline_model: tfx.types.BaseChannel | None = None,
+    ):
+        """Declares the component.
+
+        Args:
+            model: channel of the Model to judge, from TpuTrainer.
+            evaluation: channel of its ModelEvaluation, from TpuTrainer. Metrics come from the model's
+                own `eval_metrics.json`, and from here for a model without that file (stock Trainer and
+                Evaluator).
+            eval_config: thresholds by metric name, over the whole eval split. Without any, no blessing
+                is written, as with the stock Evaluator.
+            baseline_model: channel of the Model to compare with, usually from a Resolver with
+                LatestBlessedModelStrategy. While it gives no model, change thresholds are not checked.
+
+        Raises:
+            TypeError: an argument of the wrong type, or a channel of another artifact type.
+            ValueError: thresholds that could only fail or never be checked: see `check_eval_config`.
+        """
+        for name, channel in {"model": model, "evaluation": evaluation}.items():
+            if channel is None:
+                raise ValueError(
+                    f"EvalMetricsGate needs {name}=, got None: give trainer.outputs[{name!r}]."
+                )
+        check_eval_config(eval_config)
+        spec = EvalMetricsGateSpec(
+            model=model,
+            candidate_evaluation=evaluation,
+            baseline_model=baseline_model,
+            eval_config=eval_config,
+            evaluation=tfx.dsl.Channel(type=_artifacts.ModelEvaluation),
+            blessing=tfx.dsl.Channel(type=_artifacts.ModelBlessing),
+        )
+        super().__init__(spec=spec)

@@ -1,0 +1,105 @@
+"""Where the user's module is found, and a hash of what stands in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModuleSource:
+    """Place of the user's module. Exactly one attribute is set.
+
+    Attributes:
+        wheel: "name@path/of/a.whl", as TFX writes it when it packages a module_file.
+        file: A .py file.
+        module: An import path, such as "pipelines.taxi.model".
+    """
+
+    wheel: str | None = None
+    file: str | None = None
+    module: str | None = None
+
+    @classmethod
+    def from_exec_properties(cls, exec_properties: Mapping[str, Any]) -> ModuleSource:
+        """Finds the module's place in the properties of a TpuTrainer or of a stock Trainer.
+
+        Args:
+            exec_properties: The execution properties.
+
+        Returns:
+            The place. Of the stock Trainer's `run_fn` ("package.module.name") it is the module.
+
+        Raises:
+            ValueError: The properties name no module.
+        """
+        if path := exec_properties.get("module_path"):
+            return cls(wheel=path) if "@" in path else cls(module=path)
+        if path := exec_properties.get("module_file"):
+            return cls(file=path)
+        if path := exec_properties.get("module"):
+            return cls(module=path)
+        if path := exec_properties.get("run_fn"):
+            return cls(module=path.rpartition(".")[0] or path)
+        raise ValueError(
+            "no user module is given; set module_file='.../model.py' or module='package.model'"
+        )
+
+    def __str__(self) -> str:
+        return self.file or self.module or (self.wheel or "").partition("@")[0]
+
+
+def source_hash(module: str) -> str:
+    """Hashes the source of a module that is given by its import path.
+
+    TFX hashes a module_file (into its wheel's version), but knows an import path by its name only;
+    with this hash among the execution properties an edited module never meets a stale cache entry.
+
+    Args:
+        module: An import path. The module itself is not run; the packages around it are imported.
+
+    Returns:
+        A SHA-256 in hexadecimal over the names and contents of the module's file and, where it
+        lies in a package, of all .py files in the same folder (its likely helpers; TFX's wheel
+        of a module_file holds the same ones). Modules in other folders don't count.
+
+    Raises:
+        ValueError: There is no such module, or it has no Python source.
+    """
+    spec = _find(module)
+    path = spec.origin
+    if not path or not path.endswith(".py"):
+        raise ValueError(f"module={module!r} has no .py file, so an edit of it could not be seen")
+    folder = os.path.dirname(path)
+    in_package = "." in module or spec.submodule_search_locations is not None
+    names = sorted(os.listdir(folder)) if in_package else [os.path.basename(path)]
+    digest = hashlib.sha256()
+    for name in names:
+        if not name.endswith(".py"):
+            continue
+        with open(os.path.join(folder, name), "rb") as file:
+            content = file.read()
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _find(module: str) -> importlib.machinery.ModuleSpec:
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError as error:
+        raise ValueError(f"module={module!r} can't be imported: {error}; {_PATH_ADVICE}") from error
+    except ValueError:
+        # A name with a leading dot, an empty one, or a module made by hand.
+        spec = None
+    if spec is None:
+        raise ValueError(f"module={module!r} can't be found; {_PATH_ADVICE}")
+    return spec
+
+
+_PATH_ADVICE = "give an import path like 'package.model' whose package is on PYTHONPATH"

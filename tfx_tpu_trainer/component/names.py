@@ -1,0 +1,22 @@
+"""The nearest valid name, for error messages that end with a way out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Says which name may have been meant.
+
+    Args:
+        name: The unknown name.
+        names: The valid ones.
+
+    Returns:
+        "did you mean ...?" where a valid name is near, else a list of all.
+    """
+    names = sorted(names)
+    near = difflib.get_close_matches(name, names, n=1)
+    valid = ", ".join(map(repr, names)) or "none"
+    return f"did you mean {near[0]!r}? (there are {valid})" if near else f"there are {valid}"

@@ -1,0 +1,230 @@
+"""TrainSettings: the typed parameters of a TpuTrainer, checked."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any
+
+import pydantic
+
+from tfx_tpu_trainer.component.names import suggest
+
+RESERVED_PARAMS = ("batch_size", "context", "use_tpu")
+"""Keys of model_fn's params that the engine sets itself."""
+
+
+def _from_flag(value: Any) -> Any:
+    # Execution properties and RuntimeParameters know no booleans: TFX stores 0 and 1.
+    return bool(value) if isinstance(value, int) and value in (0, 1) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"give a JSON object; {error}") from None
+
+
+Flag = Annotated[bool, pydantic.BeforeValidator(_from_flag)]
+Positive = Annotated[int, pydantic.Field(gt=0)]
+NotNegative = Annotated[int, pydantic.Field(ge=0)]
+Params = Annotated[dict[str, Any], pydantic.BeforeValidator(_from_json)]
+
+
+class TrainSettings(pydantic.BaseModel):
+    """Everything about a training that is set by name and not by an artifact.
+
+    Use `TrainSettings.parse` to make one from values of a user: its errors are one line each.
+
+    Attributes:
+        label_key: Transformed feature that is the label. Needed by the default input functions.
+        params: Values for model_fn's `params`, JSON types only.
+        train_batch_size: Rows of a training step, over all cores.
+        eval_batch_size: Rows of an evaluation batch; `None` takes `train_batch_size`.
+        predict_batch_size: Rows of a prediction batch; `None` takes the evaluation's.
+        use_tpu: Train on TPU cores, or on as many emulated ones where there is no TPU.
+        num_shards: Number of model replicas. `None` lets the engine decide.
+        num_cores_per_replica: Cores that one replica is spread over; `None` is one.
+        iterations_per_loop: Training steps in one session call when `use_tpu` is set.
+        save_checkpoints_steps: Steps between checkpoints; `None` saves every 600 seconds.
+        keep_checkpoint_max: Checkpoints kept in model_run; 0 keeps all.
+        save_summary_steps: Steps between summaries for TensorBoard; 0 writes none.
+        log_step_count_steps: Steps between log lines of the loss and steps per second.
+        tf_random_seed: Seed of the graph; `None` takes another one in each run.
+        export_to_cpu: Write the metagraph tagged `serve`.
+        export_to_tpu: Write the metagraph tagged `serve`, `tpu`.
+        export_saved_model_api_version: 1 (the engine rewrites model_fn for the TPU) or 2
+            (model_fn does so itself).
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    label_key: str | None = pydantic.Field(default=None, min_length=1)
+    params: Params = {}
+    train_batch_size: Positive = 64
+    eval_batch_size: Positive | None = None
+    predict_batch_size: Positive | None = None
+    use_tpu: Flag = False
+    num_shards: Positive | None = None
+    num_cores_per_replica: Positive | None = None
+    iterations_per_loop: Positive = 100
+    save_checkpoints_steps: Positive | None = None
+    keep_checkpoint_max: NotNegative = 5
+    save_summary_steps: NotNegative = 100
+    log_step_count_steps: Positive = 100
+    tf_random_seed: int | None = None
+    export_to_cpu: Flag = True
+    export_to_tpu: Flag = True
+    export_saved_model_api_version: typing.Literal[1, 2] = 1
+
+    @classmethod
+    def parse(
+        cls, values: Mapping[str, Any], *, deferred: Collection[str] = (), source: str = ""
+    ) -> TrainSettings:
+        """Checks values and makes settings of them.
+
+        Args:
+            values: Values by name. A name that is absent, or whose value is `None`, takes its
+                default. Booleans may be 0 and 1, `params` may be a JSON text.
+            deferred: Names whose values are not known yet (runtime parameters without a default):
+                they keep their defaults, and no rule that needs them is applied.
+            source: Where the values come from, put in front of an error message.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ValueError: A name is unknown or a value doesn't fit; names the value and the fix.
+        """
+        where = f"{source}: " if source else ""
+        for name in values:
+            if name not in cls.model_fields:
+                raise ValueError(
+                    f"{where}unknown setting {name!r}; {suggest(name, cls.model_fields)}"
+                )
+        known = {k: v for k, v in values.items() if v is not None and k not in deferred}
+        try:
+            settings = cls.model_validate(known)
+        except pydantic.ValidationError as error:
+            raise ValueError(where + _one_line(error)) from None
+        for names, problem in _rules(settings):
+            if problem and not names & set(deferred):
+                raise ValueError(where + problem)
+        return settings
+
+    @classmethod
+    def execution_types(cls) -> dict[str, type]:
+        """Gives the type of each setting as a TFX execution property.
+
+        Returns:
+            `int` or `str` by name. Booleans are `int` and `params` is `str` (JSON).
+        """
+        return {name: str if name in ("label_key", "params") else int for name in cls.model_fields}
+
+    def to_exec_properties(self) -> dict[str, int | str | None]:
+        """Gives the settings as TFX execution properties.
+
+        Returns:
+            Values by name; `params` as JSON with sorted keys, so that equal params meet the same
+            entry of TFX's cache.
+        """
+        return {name: execution_value(getattr(self, name)) for name in type(self).model_fields}
+
+    @property
+    def rows_per_eval_batch(self) -> int:
+        """The evaluation's batch size, defaults resolved."""
+        return self.eval_batch_size or self.train_batch_size
+
+    @property
+    def rows_per_predict_batch(self) -> int:
+        """The prediction's batch size, defaults resolved."""
+        return self.predict_batch_size or self.rows_per_eval_batch
+
+
+def execution_value(value: Any) -> int | str | None:
+    """Gives one setting's value in the form that TFX stores.
+
+    Args:
+        value: A value of `TrainSettings`.
+
+    Returns:
+        0 or 1 for a boolean, JSON for a mapping, everything else as it is.
+    """
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, Mapping):
+        return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return value
+
+
+def _rules(settings: TrainSettings) -> Iterable[tuple[set[str], str | None]]:
+    """Yields, for each rule over a whole or over several settings, their names and the problem."""
+    yield {"params"}, _params_problem(settings.params)
+    yield (
+        {"export_to_cpu", "export_to_tpu"},
+        (
+            None
+            if settings.export_to_cpu or settings.export_to_tpu
+            else "export_to_cpu=False and export_to_tpu=False leave nothing to export; set one of them"
+        ),
+    )
+    for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
+        yield {name, "use_tpu", "num_shards"}, _division_problem(settings, name)
+
+
+def _division_problem(settings: TrainSettings, name: str) -> str | None:
+    rows, shards = getattr(settings, name), settings.num_shards
+    if not settings.use_tpu or not rows or not shards or rows % shards == 0:
+        return None
+    above = -(-rows // shards) * shards
+    below = above - shards
+    fix = f"{below} or {above}" if below else f"{above}"
+    return (
+        f"{name}={rows} is not divisible by num_shards={shards}: with use_tpu=True each replica "
+        f"gets {name} / num_shards rows; use {fix}"
+    )
+
+
+def _params_problem(params: Mapping[str, Any]) -> str | None:
+    for name, value in params.items():
+        if name in RESERVED_PARAMS:
+            setting = {"batch_size": "train_batch_size"}.get(name)
+            fix = f"set {setting} instead" if setting else "rename it"
+            return f"params[{name!r}]={value!r}: the engine sets this key itself; {fix}"
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            return (
+                f"params[{name!r}]={value!r} is no JSON value; give finite numbers, texts, "
+                f"booleans, None, lists or dicts of them, or set it in the module's `params`"
+            )
+    return None
+
+
+_FIXES: Mapping[str, str] = types.MappingProxyType(
+    {
+        "greater_than": "give an integer above 0",
+        "greater_than_equal": "give 0 or a positive integer",
+        "int_type": "give an integer",
+        "bool_type": "give True or False",
+        "string_type": "give a text",
+        "string_too_short": "give a name, or None",
+        "dict_type": "give a dict with texts as keys",
+        "literal_error": "give 1 or 2",
+    }
+)
+
+
+def _one_line(error: pydantic.ValidationError) -> str:
+    """Puts the first of pydantic's findings in one line."""
+    first = error.errors()[0]
+    name, value = first["loc"][0], first["input"]
+    fix = _FIXES.get(first["type"], first["msg"].removeprefix("Value error, "))
+    return f"{name}={value!r} is not valid; {fix}"

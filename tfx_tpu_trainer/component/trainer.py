@@ -1,0 +1,242 @@
+"""TpuTrainer: the TFX component."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tfx import v1 as tfx
+from tfx.v1.dsl import standard_annotations
+from tfx.v1.dsl.experimental import RuntimeParameter
+
+from tfx_tpu_trainer.component.module_source import source_hash
+from tfx_tpu_trainer.component.settings import TrainSettings, execution_value
+from tfx_tpu_trainer.component.tfx_private import (
+    ChannelParameter,
+    ComponentSpec,
+    ExecutionParameter,
+    ExecutorClassSpec,
+    Placeholder,
+    standard_component_specs,
+    udf_utils,
+)
+from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
+
+
+class TpuTrainerSpec(ComponentSpec):
+    """Inputs, outputs and parameters of a TpuTrainer."""
+
+    PARAMETERS: ClassVar = {
+        "train_args": ExecutionParameter(type=tfx.proto.TrainArgs),
+        "eval_args": ExecutionParameter(type=tfx.proto.EvalArgs),
+        # TFX replaces module_file by module_path ("name@wheel") when it packages the module.
+        "module_file": ExecutionParameter(type=str, optional=True),
+        "module_path": ExecutionParameter(type=str, optional=True),
+        "module": ExecutionParameter(type=str, optional=True),
+        "module_hash": ExecutionParameter(type=str, optional=True),
+        **{
+            name: ExecutionParameter(type=kind, optional=True)
+            for name, kind in TrainSettings.execution_types().items()
+        },
+    }
+    INPUTS: ClassVar = {
+        "examples": ChannelParameter(type=tfx.types.standard_artifacts.Examples),
+        "transform_graph": ChannelParameter(type=tfx.types.standard_artifacts.TransformGraph),
+        "schema": ChannelParameter(type=tfx.types.standard_artifacts.Schema),
+        "base_model": ChannelParameter(type=tfx.types.standard_artifacts.Model, optional=True),
+        "hyperparameters": ChannelParameter(
+            type=tfx.types.standard_artifacts.HyperParameters, optional=True
+        ),
+    }
+    OUTPUTS: ClassVar = {
+        "model": ChannelParameter(type=tfx.types.standard_artifacts.Model),
+        "model_run": ChannelParameter(type=tfx.types.standard_artifacts.ModelRun),
+        "evaluation": ChannelParameter(type=tfx.types.standard_artifacts.ModelEvaluation),
+    }
+    TYPE_ANNOTATION = standard_annotations.Train
+
+
+class TpuTrainer(tfx.types.BaseComponent):
+    """Trains a graph-mode `model_fn` with TPUEstimator on Transform's output.
+
+    Use it in place of the stock `Trainer` when the model is an Estimator model_fn, when it is to
+    run on TPU cores (or on emulated ones), or when its own eval_metrics are to decide about a
+    push (see `EvalMetricsGate`).
+
+    Outputs: `model` (SavedModel in `Format-Serving`, metrics in `eval_metrics.json`), `model_run`
+    (checkpoints and TensorBoard events), `evaluation` (a ModelEvaluation of the eval split).
+
+    ```python
+    trainer = TpuTrainer(
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema_gen.outputs["schema"],
+        module="pipelines.taxi.model",
+        label_key="tips_xf",
+        train_args=tfx.proto.TrainArgs(num_steps=1000),
+        train_batch_size=256,
+    )
+    ```
+
+    Every `int` and `str` parameter may be a `RuntimeParameter`, except `module`, whose source is
+    hashed when the pipeline is made. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1,
+    `params`, `train_args` and `eval_args` one with a JSON text.
+    """
+
+    SPEC_CLASS = TpuTrainerSpec
+    EXECUTOR_SPEC = ExecutorClassSpec(TpuTrainerExecutor)
+
+    def __init__(
+        self,
+        *,
+        examples: tfx.types.BaseChannel,
+        transform_graph: tfx.types.BaseChannel,
+        schema: tfx.types.BaseChannel,
+        base_model: tfx.types.BaseChannel | None = None,
+        hyperparameters: tfx.types.BaseChannel | None = None,
+        module_file: str | RuntimeParameter | None = None,
+        module: str | None = None,
+        label_key: str | RuntimeParameter | None = None,
+        params: Mapping[str, Any] | RuntimeParameter | None = None,
+        train_args: tfx.proto.TrainArgs | RuntimeParameter | None = None,
+        eval_args: tfx.proto.EvalArgs | RuntimeParameter | None = None,
+        train_batch_size: int | RuntimeParameter = 64,
+        eval_batch_size: int | RuntimeParameter | None = None,
+        predict_batch_size: int | RuntimeParameter | None = None,
+        use_tpu: bool | RuntimeParameter = False,
+        num_shards: int | RuntimeParameter | None = None,
+        num_cores_per_replica: int | RuntimeParameter | None = None,
+        iterations_per_loop: int | RuntimeParameter = 100,
+        save_checkpoints_steps: int | RuntimeParameter | None = None,
+        keep_checkpoint_max: int | RuntimeParameter = 5,
+        save_summary_steps: int | RuntimeParameter = 100,
+        log_step_count_steps: int | RuntimeParameter = 100,
+        tf_random_seed: int | RuntimeParameter | None = None,
+        export_to_cpu: bool | RuntimeParameter = True,
+        export_to_tpu: bool | RuntimeParameter = True,
+        export_saved_model_api_version: int | RuntimeParameter = 1,
+    ):
+        """Declares a training.
+
+        Args:
+            examples: Transform's `transformed_examples`.
+            transform_graph: Transform's `transform_graph`.
+            schema: The schema of the raw data.
+            base_model: A Model to take the first values of the variables from.
+            hyperparameters: A Tuner's `best_hyperparameters`; its values win over all other
+                params.
+            module_file: Path of a .py file that defines `model_fn`. TFX packages it, with the
+                .py files beside it, as a wheel.
+            module: Import path of a module that defines `model_fn`, in place of `module_file`.
+                Its package must be importable where the trainer runs.
+            label_key: Transformed feature that is the label. Needed unless the module has an
+                `input_fn`, or its model_fn takes no labels.
+            params: JSON values for model_fn's `params`; they win over the module's own `params`.
+            train_args: Splits (default: `train`) and `num_steps`, the global step to train to;
+                `num_steps` must be set.
+            eval_args: Splits (default: `eval`) and `num_steps`, the number of batches (default:
+                all).
+            train_batch_size: Rows of a training step, over all cores.
+            eval_batch_size: Rows of an evaluation batch; default: `train_batch_size`.
+            predict_batch_size: Rows of a prediction batch; default: the evaluation's.
+            use_tpu: Train on TPU cores, or on emulated ones where there is no TPU.
+            num_shards: Number of model replicas; default: the engine decides.
+            num_cores_per_replica: Cores that one replica is spread over; default: one.
+            iterations_per_loop: Training steps in one session call with `use_tpu`.
+            save_checkpoints_steps: Steps between checkpoints; default: every 600 seconds. The
+                last step is always saved.
+            keep_checkpoint_max: Checkpoints kept; 0 keeps all.
+            save_summary_steps: Steps between summaries; 0 writes none.
+            log_step_count_steps: Steps between log lines of loss and speed.
+            tf_random_seed: Seed of the graph and of the shuffling; default: RunConfig's.
+            export_to_cpu: Write the metagraph `serve`.
+            export_to_tpu: Write the metagraph `serve`, `tpu`.
+            export_saved_model_api_version: 1, or 2 for a model_fn that rewrites itself.
+
+        Raises:
+            ValueError: A parameter doesn't fit; names the value and the fix.
+        """
+        if bool(module_file) == bool(module):
+            raise ValueError(
+                f"give exactly one of module_file={module_file!r} (a .py file) and "
+                f"module={module!r} (an import path)"
+            )
+        if module is not None and not isinstance(module, str):
+            raise ValueError(
+                f"module={module!r} can't be a runtime parameter: its source is hashed when the "
+                "pipeline is made; give an import path"
+            )
+        settings = {
+            "label_key": label_key,
+            "params": {} if params is None else params,
+            "train_batch_size": train_batch_size,
+            "eval_batch_size": eval_batch_size,
+            "predict_batch_size": predict_batch_size,
+            "use_tpu": use_tpu,
+            "num_shards": num_shards,
+            "num_cores_per_replica": num_cores_per_replica,
+            "iterations_per_loop": iterations_per_loop,
+            "save_checkpoints_steps": save_checkpoints_steps,
+            "keep_checkpoint_max": keep_checkpoint_max,
+            "save_summary_steps": save_summary_steps,
+            "log_step_count_steps": log_step_count_steps,
+            "tf_random_seed": tf_random_seed,
+            "export_to_cpu": export_to_cpu,
+            "export_to_tpu": export_to_tpu,
+            "export_saved_model_api_version": export_saved_model_api_version,
+        }
+        _check(settings)
+        _check_steps(train_args)
+        spec = TpuTrainerSpec(
+            examples=examples,
+            transform_graph=transform_graph,
+            schema=schema,
+            base_model=base_model,
+            hyperparameters=hyperparameters,
+            module_file=module_file,
+            module=module,
+            module_hash=source_hash(module) if module else None,
+            train_args=train_args,
+            eval_args=tfx.proto.EvalArgs() if eval_args is None else eval_args,
+            model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+            model_run=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelRun),
+            evaluation=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelEvaluation),
+            **{name: execution_value(value) for name, value in settings.items()},
+        )
+        super().__init__(spec=spec)
+        if module_file and udf_utils.should_package_user_modules():
+            udf_utils.add_user_module_dependency(
+                self,
+                standard_component_specs.MODULE_FILE_KEY,
+                standard_component_specs.MODULE_PATH_KEY,
+            )
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """Checks the settings as far as they are known when a pipeline is made."""
+    known, deferred = {}, set()
+    for name, value in settings.items():
+        if isinstance(value, RuntimeParameter):
+            if value.ptype is None:
+                raise ValueError(
+                    f"{name}: RuntimeParameter {value.name!r} has no type; give it "
+                    f"ptype={TrainSettings.execution_types()[name].__name__}"
+                )
+            value = value.default
+            if value is None:
+                deferred.add(name)
+        elif isinstance(value, Placeholder):
+            deferred.add(name)
+        known[name] = value
+    TrainSettings.parse(known, deferred=deferred, source="TpuTrainer")
+
+
+def _check_steps(train_args: Any) -> None:
+    # A runtime parameter is checked when the trainer runs.
+    if train_args is None or isinstance(train_args, tfx.proto.TrainArgs):
+        steps = 0 if train_args is None else train_args.num_steps
+        if steps <= 0:
+            raise ValueError(
+                f"TpuTrainer: train_args.num_steps={steps}: the number of training steps must be "
+                "set; give train_args=tfx.proto.TrainArgs(num_steps=...)"
+            )

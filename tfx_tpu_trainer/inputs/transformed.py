@@ -1,0 +1,75 @@
+"""Transform's materialised examples as input functions for training and evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+from tfx_bsl.public import tfxio
+
+DatasetFactory = Callable[[Sequence[str], tfxio.TensorFlowDatasetOptions, Any], tf.data.Dataset]
+"""Opens files as a batched dataset: `DataAccessor.tf_dataset_factory` of TFX's FnArgs."""
+
+InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]
+"""An input function: takes `params`, of which it reads `batch_size`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformedInput:
+    """One split of Transform's materialised examples.
+
+    The records are read through TFX's data accessor, whatever their format on disk, and parsed
+    by the schema of the transformed features. Features that Transform made sparse stay
+    `tf.SparseTensor`. The input functions build plain tf.data graphs: they work eagerly and
+    inside a `tf.Graph`.
+
+    Attributes:
+        transform_graph_path: Folder of a TransformGraph artifact.
+        file_patterns: Glob patterns of the split's files, in the order of the splits asked for.
+        dataset_factory: Opens the files, see `DatasetFactory`.
+        label_key: Name of the transformed feature that is the label, or `None` to give all
+            features and no label.
+        shuffle_buffer_size: Rows that training shuffles among.
+        shuffle_seed: Makes the order of training repeatable; `None` takes a new order each time.
+    """
+
+    transform_graph_path: str
+    file_patterns: Sequence[str]
+    dataset_factory: DatasetFactory
+    label_key: str | None = None
+    shuffle_buffer_size: int = 10_000
+    shuffle_seed: int | None = None
+
+    def train_fn(self) -> InputFn:
+        """Gives the input function for training.
+
+        Returns:
+            A function whose dataset is shuffled, endless, and has full batches only.
+        """
+        return functools.partial(self._dataset, training=True)
+
+    def eval_fn(self) -> InputFn:
+        """Gives the input function for evaluation.
+
+        Returns:
+            A function whose dataset goes through the rows once, in the order of the files. The
+            last batch holds what is left.
+        """
+        return functools.partial(self._dataset, training=False)
+
+    def _dataset(self, params: Mapping[str, Any], *, training: bool) -> tf.data.Dataset:
+        options = tfxio.TensorFlowDatasetOptions(
+            batch_size=params["batch_size"],
+            drop_final_batch=training,
+            num_epochs=None if training else 1,
+            shuffle=training,
+            shuffle_buffer_size=self.shuffle_buffer_size,
+            shuffle_seed=self.shuffle_seed if training else None,
+            label_key=self.label_key,
+        )
+        schema = tft.TFTransformOutput(self.transform_graph_path).transformed_metadata.schema
+        return self.dataset_factory(list(self.file_patterns), options, schema)
