@@ -3,8 +3,10 @@
 .PHONY: help setup demo test test-unit test-all lint format lock clean
 
 PYTHON := .make/venv/bin/python
-# Extra arguments: make demo ARGS="--set train.steps=200", make test-unit ARGS="-k gate".
+# Extra arguments: make demo ARGS="--set trainer.train_steps=200", make test-unit ARGS="-k gate".
 ARGS ?=
+# The pipeline of make demo: a folder of pipelines/.
+PIPELINE ?= taxi
 PYTEST := $(PYTHON) -m pytest
 
 # tf.compat.v1.layers and feature columns need Keras 2, and that choice is made before TensorFlow is imported.
@@ -23,8 +25,8 @@ help: ## List the targets
 setup: ## Make .make/venv with everything that the other targets need
 	@scripts/setup_environment
 
-demo: setup ## Run the Chicago-taxi pipeline: train, evaluate, bless and push a model
-	@$(PYTHON) -m pipelines.local_runner --pipeline taxi $(ARGS)
+demo: setup ## Run the Chicago-taxi pipeline: train, evaluate, bless and push a model (PIPELINE=digits: the other one)
+	@$(PYTHON) -m pipelines.local_runner --pipeline $(PIPELINE) $(ARGS)
 
 test: lint ## Lint, then every test but the long sweeps (what CI runs)
 	@$(PYTEST) -m "not sweep" $(ARGS)

@@ -57,6 +57,8 @@ setuptools.setup(
         "preflight": ["libtpu>=0.0.21,<0.1"],
         "dev": [
             "import-linter>=2",
+            # Of `make bench`.
+            "matplotlib>=3.8",
             "mypy>=1.8",
             "pre-commit>=3.5",
             "pytest>=8,<9",

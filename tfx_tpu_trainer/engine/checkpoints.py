@@ -57,3 +57,31 @@ def variable_value(model_dir: str, name: str) -> np.ndarray:
         known = ", ".join(sorted(reader.get_variable_to_shape_map()))
         raise ValueError(f"No variable {name!r} in the checkpoint {path}; it has: {known}.")
     return reader.get_tensor(name)
+
+
+def check_fits_graph(path: str) -> None:
+    """Checks that a checkpoint's variables have the shapes of the default graph's.
+
+    Resource variables take a value of any shape from a checkpoint, and a model of other sizes
+    then runs on wrong numbers. Variables that the checkpoint lacks are left to the restore.
+
+    Args:
+        path: Path of the checkpoint.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a variable has another shape.
+    """
+    saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    wrong = [
+        f"{variable.op.name!r}: {saved[variable.op.name]} in the checkpoint, "
+        f"{variable.shape.as_list()} in the graph"
+        for variable in v1.global_variables()
+        if not variable.shape.is_compatible_with(saved.get(variable.op.name, variable.shape))
+    ]
+    if wrong:
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"Restoring from checkpoint {path} failed: a mismatch between it and the graph, at "
+            f"{'; '.join(wrong)}. Was the model changed? Use another model_dir, or warm-start.",
+        )

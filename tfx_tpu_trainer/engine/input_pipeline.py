@@ -18,11 +18,14 @@ class InputTensors:
         features: Nested structure of tensors.
         labels: Nested structure of tensors, or `None`.
         hooks: What must run in the session before the tensors can be read.
+        iterator: The iterator that the tensors are drawn from; `None` where input_fn gave
+            tensors of its own.
     """
 
     features: Any
     labels: Any
     hooks: tuple[v1.train.SessionRunHook, ...] = ()
+    iterator: v1.data.Iterator | None = None
 
 
 class DatasetInitializerHook(v1.train.SessionRunHook):
@@ -62,7 +65,7 @@ def as_input_tensors(returned: Any) -> InputTensors:
     if isinstance(returned, tf.data.Dataset):
         iterator = v1.data.make_initializable_iterator(returned)
         features, labels = split_features_and_labels(iterator.get_next())
-        return InputTensors(features, labels, (DatasetInitializerHook(iterator),))
+        return InputTensors(features, labels, (DatasetInitializerHook(iterator),), iterator)
     return InputTensors(*split_features_and_labels(returned))
 
 

@@ -6,6 +6,8 @@ import dataclasses
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.checkpoints import check_fits_graph
+
 v1 = tf.compat.v1
 
 
@@ -90,7 +92,12 @@ def open_restored_session(
 
     Returns:
         A session to be used as a context manager.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If the checkpoint does not fit the graph.
     """
+    if checkpoint_path and scaffold.saver is None:
+        check_fits_graph(checkpoint_path)
     return v1.train.MonitoredSession(
         session_creator=v1.train.ChiefSessionCreator(
             scaffold=scaffold,

@@ -16,6 +16,7 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 _OWN_PACKAGE = __name__.partition(".")[0]
+_MAY_BE_OVERRIDDEN = frozenset({"model_fn", "latest_checkpoint"})
 
 
 def check_members_are_not_overridden(subclass: type, base: type) -> None:
@@ -28,7 +29,7 @@ def check_members_are_not_overridden(subclass: type, base: type) -> None:
     Raises:
         ValueError: If a class of a user does.
     """
-    members = {name for name in vars(base) if not name.startswith("__")}
+    members = {name for name in vars(base) if not name.startswith("__")} - _MAY_BE_OVERRIDDEN
     for cls in subclass.__mro__:
         if cls.__module__.partition(".")[0] == _OWN_PACKAGE or cls is object:
             continue

@@ -168,6 +168,8 @@ class RunConfig:
         steps, secs = "save_checkpoints_steps", "save_checkpoints_secs"
         if kwargs.get(steps) is not None and kwargs.get(secs) is not None:
             raise ValueError(f"{_SAVE_ERROR} Got {kwargs[steps]} and {kwargs[secs]}.")
+        if kwargs.get("model_dir") is not None:
+            kwargs["model_dir"] = os.fsdecode(kwargs["model_dir"])
         changed = copy.deepcopy(self)
         changed._values.update(kwargs)
         if kwargs.get(steps) is not None:

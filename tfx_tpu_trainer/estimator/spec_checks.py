@@ -27,11 +27,9 @@ def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
     if not tf.is_tensor(loss) or isinstance(loss, tf.SparseTensor):
         raise TypeError(f"loss must be Tensor, given: {loss!r}.")
     check_graph(loss, "loss")
-    if loss.shape.rank == 0:
-        return loss
-    if not loss.shape.is_compatible_with(tf.TensorShape([1])):
+    if loss.shape.num_elements() not in (None, 1):
         raise ValueError(f"Loss must be scalar, given: {loss}. Average it over the batch.")
-    return tf.reshape(loss, [])
+    return loss if loss.shape.rank == 0 else tf.reshape(loss, [])
 
 
 def check_train_op(train_op: Any, mode: str | None) -> Any:

@@ -133,13 +133,12 @@ def _place_in_cluster(
             "global_id_in_cluster": None,
         }
     jobs = cluster.as_dict()
-    master = tf_config.get("session_master", _session_master(cluster, task_type, task_id))
     return {
         "cluster_spec": cluster,
         "task_type": task_type,
         "task_id": task_id,
-        "master": master,
-        "evaluation_master": master if legacy else _LOCAL_MASTER,
+        "master": tf_config.get("session_master", _session_master(cluster, task_type, task_id)),
+        "evaluation_master": _LOCAL_MASTER,
         "is_chief": task_type == chief_type,
         "num_ps_replicas": len(jobs.get(TaskType.PS, [])),
         "num_worker_replicas": len(jobs.get(TaskType.WORKER, [])) + len(jobs[chief_type]),

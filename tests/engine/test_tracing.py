@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.tracing import control_flow_v2, fresh_graph
+
+v1 = tf.compat.v1
+
+
+@contextlib.contextmanager
+def _switched_off(switch: str):
+    """Runs as a program that called `tf.compat.v1.disable_<switch>()`."""
+    getattr(v1, f"disable_{switch}")()
+    try:
+        yield
+    finally:
+        getattr(v1, f"enable_{switch}")()
+
+
+def _initial_values(seed: int | None) -> np.ndarray:
+    with fresh_graph(seed):
+        weights = v1.get_variable("weights", [8])
+        with v1.Session() as session:
+            session.run(weights.initializer)
+            return session.run(weights)
+
+
+def test_b156_the_global_step_is_there_first_as_a_resource_of_int64():
+    with fresh_graph():
+        (step,) = v1.global_variables()
+        assert step is v1.train.get_global_step()
+        assert step.dtype == tf.int64
+        assert step.op.type == "VarHandleOp"
+        assert step.op.name == "global_step"
+
+
+def test_b156_the_graph_seed_is_the_one_given():
+    with fresh_graph(17) as graph:
+        assert graph.seed == 17
+    with fresh_graph() as graph:
+        assert graph.seed is None
+
+
+def test_b281_a_seed_repeats_initial_values():
+    first, again, other = (_initial_values(seed) for seed in (5, 5, 6))
+    np.testing.assert_array_equal(first, again)
+    assert np.any(first != other)
+
+
+def test_the_graph_is_the_default_one_inside_only():
+    outside = v1.get_default_graph()
+    with fresh_graph() as graph:
+        assert v1.get_default_graph() is graph
+    assert v1.get_default_graph() is outside
+
+
+@pytest.mark.parametrize("switched_off", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: v1.get_variable("v", [2]),
+        lambda: v1.get_variable("v", [2], use_resource=False),
+        lambda: v1.Variable([1.0]),
+        lambda: v1.Variable([1.0], use_resource=False),
+        lambda: tf.Variable([1.0]),
+        lambda: v1.metrics.mean([1.0]),
+    ],
+    ids=["get_variable", "get_variable_ref", "v1", "v1_ref", "v2", "metric"],
+)
+def test_every_variable_is_a_resource(make, switched_off):
+    program = _switched_off("resource_variables") if switched_off else contextlib.nullcontext()
+    with program, fresh_graph() as graph:
+        make()
+        types = {op.type for op in graph.get_operations() if "Var" in op.type}
+    assert "VarHandleOp" in types
+    assert not types & {"Variable", "VariableV2"}
+
+
+@pytest.mark.parametrize("switched_off", [False, True])
+def test_control_flow_is_v2_inside_and_as_the_program_chose_outside(switched_off):
+    program = _switched_off("control_flow_v2") if switched_off else contextlib.nullcontext()
+    with program:
+        with fresh_graph() as graph:
+            tf.cond(v1.placeholder(tf.bool), lambda: 1.0, lambda: 2.0)
+            types = {op.type for op in graph.get_operations()}
+        assert v1.control_flow_v2_enabled() is not switched_off
+    assert types & {"If", "StatelessIf"}
+    assert "Switch" not in types
+
+
+def test_control_flow_is_restored_after_an_error():
+    with _switched_off("control_flow_v2"):
+        with pytest.raises(ZeroDivisionError), control_flow_v2():
+            raise ZeroDivisionError
+        assert not v1.control_flow_v2_enabled()
+
+
+def test_device_fn_places_every_op():
+    with fresh_graph(device_fn=lambda op: "/cpu:0"):
+        assert tf.constant(1.0).device.lower().endswith("cpu:0")
+        assert v1.train.get_global_step().op.device.lower().endswith("cpu:0")

@@ -1,0 +1,160 @@
+"""What an Estimator is before and between its runs."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+
+import pytest
+import tensorflow as tf
+
+from tests.engine.log_lines import log_lines
+from tests.estimator import linear_model
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig
+
+v1 = tf.compat.v1
+
+
+def _model_fn(features, labels, mode, params, config):
+    return features, labels, mode, params, config
+
+
+@pytest.mark.parametrize(
+    ("argument", "of_config"),
+    [("a/b", None), (None, "a/b"), ("a/b", "a/b")],
+    ids=["argument", "config", "both"],
+)
+def test_b21_b22_b25_the_model_folder(argument, of_config):
+    estimator = Estimator(_model_fn, argument, RunConfig(model_dir=of_config))
+    assert estimator.model_dir == "a/b"
+    assert estimator.config.model_dir == "a/b"
+
+
+def test_b21_two_model_folders_are_refused():
+    with pytest.raises(ValueError, match=r"with different values.*'a'.*'b'"):
+        Estimator(_model_fn, "a", RunConfig(model_dir="b"))
+
+
+@pytest.mark.parametrize("given", [None, ""])
+def test_b23_without_a_model_folder_a_temporary_one_is_made(given, caplog):
+    with log_lines(caplog) as logged:
+        estimator = Estimator(_model_fn, given)
+    assert f"Using temporary folder as model directory: {estimator.model_dir}" in logged
+    try:
+        assert os.path.isdir(estimator.model_dir)
+        assert os.listdir(estimator.model_dir) == []
+    finally:
+        os.rmdir(estimator.model_dir)
+
+
+def test_b24_params_are_copied_in_and_out():
+    given = {"layers": [4, 2]}
+    estimator = Estimator(_model_fn, "m", params=given)
+    given["layers"].append(1)
+    estimator.params["layers"].append(3)
+    assert estimator.params == {"layers": [4, 2]}
+    assert Estimator(_model_fn, "m").params == {}
+
+
+def test_b25_config_is_copied_out():
+    estimator = Estimator(_model_fn, "m", RunConfig(tf_random_seed=3))
+    config = estimator.config
+    assert config is not estimator.config
+    config.session_config.intra_op_parallelism_threads = 5
+    assert estimator.config.session_config.intra_op_parallelism_threads == 0
+    assert config.tf_random_seed == 3
+
+
+def test_b27_a_session_config_is_made_or_kept():
+    assert Estimator(_model_fn, "m").config.session_config.allow_soft_placement
+    given = v1.ConfigProto(intra_op_parallelism_threads=2)
+    config = RunConfig(session_config=given)
+    assert Estimator(_model_fn, "m", config).config.session_config == given
+
+
+def test_b30_model_fn_has_params_bound():
+    estimator = Estimator(lambda features: None, "m")
+    assert callable(estimator.model_fn)
+    seen = []
+
+    def model_fn(features, labels, mode, params, config):
+        seen.append((features, labels, mode, params, config.model_dir))
+        return EstimatorSpec(mode, predictions=tf.constant([1.0]))
+
+    estimator = Estimator(model_fn, "m", params={"rate": 1})
+    with tf.Graph().as_default():
+        spec = estimator.model_fn(1, 2, "infer", RunConfig(model_dir="other"))
+    assert isinstance(spec, EstimatorSpec)
+    assert seen == [(1, 2, "infer", {"rate": 1}, "other")]
+
+
+@pytest.mark.parametrize("config", ["config", {"model_dir": "m"}])
+def test_a_config_of_another_type_is_refused(config):
+    with pytest.raises(ValueError, match="config must be an instance of `RunConfig`"):
+        Estimator(_model_fn, config=config)
+
+
+def test_no_model_fn_is_refused():
+    with pytest.raises(ValueError, match="model_fn must be provided"):
+        Estimator(None)
+
+
+@pytest.mark.parametrize("member", ["train", "evaluate", "predict", "export_saved_model", "params"])
+def test_b29_members_may_not_be_overridden(member):
+    subclass = type("Mine", (Estimator,), {member: lambda self: None})
+    with pytest.raises(ValueError, match=f"cannot override members of Estimator.*Mine.*'{member}'"):
+        subclass(_model_fn, "m")
+
+
+@pytest.mark.parametrize("member", ["latest_checkpoint", "model_fn", "my_own", "__init__"])
+def test_b29_the_api_may_be_extended(member):
+    def own(self, *args):
+        if member == "__init__":
+            Estimator.__init__(self, *args)
+
+    estimator = type("Mine", (Estimator,), {member: own})(_model_fn, "m")
+    assert estimator.model_dir == "m"
+
+
+def test_b29_a_member_of_a_class_between_may_not_be_overridden_either():
+    between = type("Between", (Estimator,), {"train": lambda self: None})
+    subclass = type("Mine", (between,), {})
+    with pytest.raises(ValueError, match="Between"):
+        subclass(_model_fn, "m")
+
+
+def test_b214_eval_dir():
+    estimator = Estimator(_model_fn, "m")
+    assert estimator.eval_dir() == os.path.join("m", "eval")
+    assert estimator.eval_dir("test") == os.path.join("m", "eval_test")
+
+
+def test_b278_b279_before_training(tmp_path):
+    estimator = Estimator(_model_fn, tmp_path)
+    assert estimator.latest_checkpoint() is None
+    for read in (estimator.get_variable_names, lambda: estimator.get_variable_value("w")):
+        with pytest.raises(ValueError, match="Could not find trained model"):
+            read()
+
+
+def test_b278_variables_of_the_latest_checkpoint(tmp_path):
+    def model_fn(features, mode):
+        loss = tf.reduce_sum(linear_model.outputs_of(features))
+        return EstimatorSpec(mode, loss=loss, train_op=v1.train.get_global_step().assign_add(1))
+
+    estimator = Estimator(model_fn, tmp_path)
+    input_fn = functools.partial(linear_model.input_fn, {"batch_size": 4})
+    estimator.train(lambda: input_fn().map(lambda features, labels: features), steps=2)
+    assert estimator.get_variable_names() == ["global_step", "linear/bias", "linear/weights"]
+    assert estimator.get_variable_value("global_step") == 2
+    bias, weights = estimator.get_variable_value(["linear/bias", "linear/weights:0"])
+    assert bias == linear_model.BIAS
+    assert weights.tolist() == linear_model.WEIGHTS.tolist()
+    with pytest.raises(ValueError, match="No variable 'absent'"):
+        estimator.get_variable_value("absent")
+
+
+def test_an_estimators_config_survives_copying():
+    config = Estimator(_model_fn, "m", RunConfig(keep_checkpoint_max=2)).config
+    assert copy.deepcopy(config).keep_checkpoint_max == 2

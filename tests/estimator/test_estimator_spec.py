@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tfx_tpu_trainer.estimator import EstimatorSpec
+from tfx_tpu_trainer.estimator.export import PredictOutput
+
+v1 = tf.compat.v1
+HOOK_FIELDS = (
+    "training_hooks",
+    "training_chief_hooks",
+    "evaluation_hooks",
+    "prediction_hooks",
+)
+
+
+@pytest.fixture(autouse=True)
+def _graph():
+    with tf.Graph().as_default():
+        yield
+
+
+def _elsewhere(make):
+    """What `make` gives in another graph."""
+    with tf.Graph().as_default():
+        return make()
+
+
+def _loss():
+    return tf.constant(1.0, name="a_loss")
+
+
+def _sparse():
+    return tf.sparse.from_dense([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("mode", "fields", "missing"),
+    [
+        ("train", lambda: {"loss": _loss()}, "train_op"),
+        ("train", lambda: {"train_op": tf.no_op()}, "loss"),
+        ("eval", dict, "loss"),
+        ("infer", dict, "predictions"),
+    ],
+)
+def test_b292_what_a_mode_needs(mode, fields, missing):
+    with pytest.raises(ValueError, match=f"Missing {missing}"):
+        EstimatorSpec(mode, **fields())
+
+
+@pytest.mark.parametrize("make", [lambda: 1.0, lambda: [1.0], _sparse, tf.no_op])
+def test_b293_loss_must_be_a_tensor(make):
+    with pytest.raises(TypeError, match="loss must be Tensor"):
+        EstimatorSpec("eval", loss=make())
+
+
+@pytest.mark.parametrize("shape", [[2], [1, 2], [0]])
+def test_b293_loss_must_have_one_element(shape):
+    with pytest.raises(ValueError, match="Loss must be scalar"):
+        EstimatorSpec("eval", loss=tf.zeros(shape))
+
+
+@pytest.mark.parametrize("make", [lambda: tf.zeros([1]), lambda: tf.zeros([1, 1])])
+def test_b293_one_element_is_reshaped_to_a_scalar(make):
+    assert EstimatorSpec("eval", loss=make()).loss.shape == []
+
+
+def test_b293_an_unknown_shape_is_reshaped_to_a_scalar():
+    loss = v1.placeholder_with_default(tf.constant([3.0]), None)
+    spec = EstimatorSpec("eval", loss=loss)
+    with v1.Session() as session:
+        assert session.run(spec.loss) == 3
+    assert spec.loss.shape == []
+
+
+@pytest.mark.parametrize("train_op", [1, "train", [1.0]])
+def test_b294_train_op_must_be_an_op_or_a_tensor(train_op):
+    with pytest.raises(TypeError, match="train_op must be Operation or Tensor"):
+        EstimatorSpec("train", loss=_loss(), train_op=train_op)
+
+
+@pytest.mark.parametrize("make", [tf.no_op, _loss, lambda: v1.Variable(1.0, use_resource=True)])
+def test_b294_ops_tensors_and_variables_are_train_ops(make):
+    EstimatorSpec("train", loss=_loss(), train_op=make())
+
+
+@pytest.mark.parametrize("make", [lambda: 1.0, lambda: {"a": 1.0}, _sparse, lambda: [_loss()]])
+def test_b295_predictions_must_be_tensors(make):
+    with pytest.raises(TypeError, match=r"predictions\[.*\] must be Tensor"):
+        EstimatorSpec("infer", predictions=make())
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", None])
+def test_b295_absent_predictions_are_an_empty_dict(mode):
+    assert EstimatorSpec(mode, loss=_loss(), train_op=tf.no_op()).predictions == {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "field", "make"),
+    [
+        ("eval", "loss", _loss),
+        ("train", "train_op", lambda: tf.no_op()),
+        ("infer", "predictions", lambda: {"a": _loss()}),
+        ("infer", "predictions", _loss),
+        ("eval", "eval_metric_ops", lambda: {"m": (_loss(), tf.no_op())}),
+        ("eval", "eval_metric_ops", lambda: {"m": v1.metrics.mean(1.0)}),
+    ],
+)
+def test_b296_what_is_of_another_graph_is_refused(mode, field, make):
+    fields = {"loss": _loss(), "train_op": tf.no_op(), field: _elsewhere(make)}
+    with pytest.raises(ValueError, match=f"{field} with .* must be from the default graph"):
+        EstimatorSpec(mode, **fields)
+
+
+@pytest.mark.parametrize("field", HOOK_FIELDS)
+def test_b297_hooks_must_be_session_run_hooks(field):
+    with pytest.raises(TypeError, match="must be SessionRunHook instances, given: 'hook'"):
+        EstimatorSpec("eval", loss=_loss(), **{field: ["hook"]})
+
+
+@pytest.mark.parametrize("metrics", [[("m", 1)], 3, "m"])
+def test_b304_metrics_must_be_a_dict(metrics):
+    with pytest.raises(TypeError, match="eval_metric_ops must be a dict"):
+        EstimatorSpec("eval", loss=_loss(), eval_metric_ops=metrics)
+
+
+@pytest.mark.parametrize(
+    "make", [_loss, lambda: (_loss(),), lambda: (1.0, 2.0), lambda: (_loss(), None, 1)]
+)
+def test_b304_a_metric_must_be_a_pair_of_tensors_and_ops(make):
+    with pytest.raises(TypeError, match=r"must be .metric_value, update_op. tuples.*'m'"):
+        EstimatorSpec("eval", loss=_loss(), eval_metric_ops={"m": make()})
+
+
+def test_b304_a_keras_metric_joins_the_collections():
+    metric = tf_keras.metrics.Mean()
+    with pytest.raises(ValueError, match="Please call update_state"):
+        EstimatorSpec("eval", loss=_loss(), eval_metric_ops={"m": metric})
+    metric.update_state([1.0])
+    spec = EstimatorSpec("eval", loss=_loss(), eval_metric_ops={"m": metric})
+    assert spec.eval_metric_ops == {"m": metric}
+    for collection in (v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES):
+        assert len(v1.get_collection(collection)) == len(metric.variables)
+
+
+def test_b305_a_scaffold_must_be_one_and_is_made_where_absent():
+    with pytest.raises(TypeError, match="scaffold must be"):
+        EstimatorSpec("eval", loss=_loss(), scaffold="scaffold")
+    assert isinstance(EstimatorSpec("eval", loss=_loss()).scaffold, v1.train.Scaffold)
+
+
+def test_b306_replace_checks_again_and_keeps_the_mode():
+    spec = EstimatorSpec("eval", loss=_loss())
+    changed = spec._replace(predictions={"a": _loss()})
+    assert isinstance(changed, EstimatorSpec)
+    assert list(changed.predictions) == ["a"]
+    assert spec._replace(mode="eval") == spec
+    with pytest.raises(ValueError, match="mode of EstimatorSpec cannot be changed"):
+        spec._replace(mode="train")
+    with pytest.raises(TypeError, match="loss must be Tensor"):
+        spec._replace(loss=1.0)
+
+
+def test_b307_b308_export_outputs_are_looked_at_in_infer_only():
+    given = EstimatorSpec("eval", loss=_loss(), export_outputs="anything")
+    assert given.export_outputs == "anything"
+    with pytest.raises(TypeError, match="dict"):
+        EstimatorSpec("infer", predictions=_loss(), export_outputs="anything")
+    (default,) = EstimatorSpec("infer", predictions={"a": _loss()}).export_outputs.values()
+    assert isinstance(default, PredictOutput)
+
+
+def test_b301_without_a_mode_nothing_is_required():
+    spec = EstimatorSpec(None)
+    assert (spec.loss, spec.train_op, spec.predictions) == (None, None, {})
+
+
+def test_b309_a_spec_is_a_named_tuple_with_its_fields():
+    hooks = {field: [v1.train.SessionRunHook()] for field in HOOK_FIELDS}
+    loss, train_op = _loss(), tf.no_op()
+    spec = EstimatorSpec("train", loss=loss, train_op=train_op, **hooks)
+    assert isinstance(spec, tuple)
+    assert (spec.mode, spec.loss, spec.train_op) == ("train", loss, train_op)
+    for field, given in hooks.items():
+        assert getattr(spec, field) == tuple(given)
+    mode, *_ = spec
+    assert mode == "train"
+
+
+@pytest.mark.parametrize(
+    ("mode", "field"),
+    [
+        ("train", "training_hooks"),
+        ("eval", "evaluation_hooks"),
+        ("infer", "prediction_hooks"),
+    ],
+)
+def test_b258_a_template_has_the_hooks_of_its_mode(mode, field):
+    hooks = {name: [v1.train.SessionRunHook()] for name in HOOK_FIELDS}
+    spec = EstimatorSpec(
+        mode, loss=_loss(), train_op=tf.no_op(), predictions={"a": _loss()}, **hooks
+    )
+    template = spec.as_template(mode=mode, features=1, labels=2)
+    assert template.hooks == tuple(hooks[field])
+    chief_hooks = hooks["training_chief_hooks"] if mode == "train" else ()
+    assert template.chief_hooks == tuple(chief_hooks)
+    assert (template.features, template.labels, template.mode) == (1, 2, mode)
+    assert template.graph is v1.get_default_graph()
+    assert template.make_scaffold() is spec.scaffold

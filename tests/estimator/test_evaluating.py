@@ -1,0 +1,184 @@
+"""evaluate() and evaluate_result()."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tests.engine.event_files import read_values
+from tests.engine.log_lines import log_lines
+from tests.estimator import linear_model
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec
+
+v1 = tf.compat.v1
+
+BATCH = 8
+
+
+def _input_fn(**options):
+    return functools.partial(linear_model.input_fn, {"batch_size": BATCH}, **options)
+
+
+def _estimator(folder, **fields) -> Estimator:
+    """The linear model; fields that are functions are given labels and outputs, in the graph."""
+
+    def model_fn(features, labels, mode):
+        outputs = linear_model.outputs_of(features)
+        loss = tf.reduce_mean(tf.square(outputs - labels))
+        optimizer = v1.train.GradientDescentOptimizer(linear_model.RATE)
+        made = {name: field(labels, outputs) for name, field in fields.items()}
+        train_op = optimizer.minimize(loss, v1.train.get_global_step()) if mode == "train" else None
+        return EstimatorSpec(mode, loss=loss, train_op=train_op, **made)
+
+    return Estimator(model_fn, folder)
+
+
+def _batch_losses(*variables) -> list[float]:
+    return [linear_model.loss(batch, *variables) for batch in linear_model.batches(BATCH)]
+
+
+def test_b194_b203_loss_and_metrics_of_a_trained_model(tmp_path):
+    estimator = _estimator(tmp_path, eval_metric_ops=linear_model.metric_fn)
+    estimator.train(_input_fn(epochs=10), steps=5)
+    *_, (_, weights, bias) = linear_model.descend(linear_model.batches(BATCH, epochs=10)[:5])
+    features, labels = linear_model.rows()
+    outputs = linear_model.output(features, weights, bias)
+    metrics = estimator.evaluate(_input_fn())
+    assert set(metrics) == {"loss", "global_step", "mae", "mean_output"}
+    assert metrics["global_step"] == 5
+    assert metrics["loss"] == pytest.approx(np.mean(_batch_losses(weights, bias)), rel=1e-5)
+    assert metrics["mae"] == pytest.approx(np.mean(np.abs(outputs - labels)), rel=1e-5)
+    assert metrics["mean_output"] == pytest.approx(np.mean(outputs), rel=1e-5)
+
+
+def test_evaluate_result_knows_rows_loss_by_rows_and_checkpoint(tmp_path):
+    estimator = _estimator(tmp_path)
+    estimator.train(_input_fn(), steps=1)
+    result = estimator.evaluate_result(_input_fn())
+    *_, (_, weights, bias) = linear_model.descend(linear_model.batches(BATCH)[:1])
+    assert result.num_examples == linear_model.ROWS
+    assert result.loss_by_rows == pytest.approx(
+        linear_model.loss(linear_model.rows(), weights, bias), rel=1e-5
+    )
+    assert result.global_step == 1
+    assert result.checkpoint_path == str(tmp_path / "model.ckpt-1")
+    assert result.metrics["loss"] == pytest.approx(np.mean(_batch_losses(weights, bias)), rel=1e-5)
+
+
+@pytest.mark.parametrize(("steps", "batches"), [(None, 3), (2, 2), (1, 1), (9, 3)])
+def test_b205_steps(tmp_path, steps, batches):
+    metrics = _estimator(tmp_path).evaluate(_input_fn(), steps=steps)
+    assert metrics["loss"] == pytest.approx(np.mean(_batch_losses()[:batches]), rel=1e-5)
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_b207_steps_must_be_positive(tmp_path, steps):
+    with pytest.raises(ValueError, match=f"Must specify steps > 0, given: {steps}"):
+        _estimator(tmp_path).evaluate(_input_fn(), steps=steps)
+
+
+def test_an_empty_input_is_refused_and_leaves_no_events(tmp_path):
+    with pytest.raises(ValueError, match="the input is empty"):
+        _estimator(tmp_path).evaluate(_input_fn(count=0))
+    assert not (tmp_path / "eval").exists()
+
+
+def test_b210_a_metric_called_loss_is_refused(tmp_path):
+    estimator = _estimator(
+        tmp_path, eval_metric_ops=lambda labels, outputs: {"loss": v1.metrics.mean(outputs)}
+    )
+    with pytest.raises(ValueError, match="`loss` is not allowed"):
+        estimator.evaluate(_input_fn())
+
+
+def test_b212_keras_metrics(tmp_path):
+    def metrics(labels, outputs):
+        error = tf_keras.metrics.MeanAbsoluteError()
+        error.update_state(labels[:, None], outputs[:, None])
+        return {"mae": error}
+
+    features, labels = linear_model.rows()
+    expected = np.mean(np.abs(linear_model.output(features) - labels))
+    found = _estimator(tmp_path, eval_metric_ops=metrics).evaluate(_input_fn())
+    assert found["mae"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_b213_the_latest_checkpoint_a_given_one_or_none(tmp_path):
+    estimator = _estimator(tmp_path)
+    assert estimator.evaluate(_input_fn())["loss"] == pytest.approx(np.mean(_batch_losses()))
+    estimator.train(_input_fn(epochs=10), steps=2)
+    estimator.train(_input_fn(epochs=10), steps=2)
+    assert estimator.evaluate(_input_fn())["global_step"] == 4
+    older = estimator.evaluate(_input_fn(), checkpoint_path=str(tmp_path / "model.ckpt-2"))
+    assert older["global_step"] == 2
+
+
+def test_b280_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
+    def model_fn(features, labels, mode, size):
+        weights = v1.get_variable("weights", [size])
+        train_op = v1.train.get_global_step().assign_add(1)
+        return EstimatorSpec(mode, loss=tf.reduce_sum(weights), train_op=train_op)
+
+    Estimator(functools.partial(model_fn, size=2), tmp_path).train(_input_fn(), steps=1)
+    estimator = Estimator(functools.partial(model_fn, size=3), tmp_path)
+    mismatch = r"model.ckpt-1 .* mismatch.* 'weights': \[2\] in the checkpoint, \[3\] in the graph"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=mismatch):
+        estimator.evaluate(_input_fn())
+
+
+def test_b214_b215_b216_events(tmp_path):
+    estimator = _estimator(tmp_path)
+    estimator.train(_input_fn(epochs=10), steps=3)
+    loss = estimator.evaluate(_input_fn(), name="test")["loss"]
+    values = read_values(estimator.eval_dir("test"))
+    assert values == {
+        "loss": {3: loss},
+        "checkpoint_path": {3: str(tmp_path / "model.ckpt-3").encode()},
+    }
+    assert not (tmp_path / "eval").exists()
+
+
+def test_b209_b258_hooks_run_once_a_step(tmp_path):
+    class Counts(v1.train.SessionRunHook):
+        runs = 0
+
+        def after_run(self, run_context, run_values):
+            self.runs += 1
+
+    call, spec, other = Counts(), Counts(), Counts()
+    estimator = _estimator(
+        tmp_path,
+        evaluation_hooks=lambda labels, outputs: [spec],
+        training_hooks=lambda labels, outputs: [other],
+    )
+    estimator.evaluate(_input_fn(), hooks=[call])
+    assert (call.runs, spec.runs, other.runs) == (3, 3, 0)
+
+
+def test_b254_hooks_must_be_session_run_hooks(tmp_path):
+    with pytest.raises(TypeError, match="must be SessionRunHook instances"):
+        _estimator(tmp_path).evaluate(_input_fn(), hooks=[3])
+
+
+def test_b219_every_call_builds_anew(tmp_path):
+    calls = []
+
+    def counting_input_fn():
+        calls.append(v1.get_default_graph())
+        return linear_model.input_fn({"batch_size": BATCH})
+
+    estimator = _estimator(tmp_path)
+    first, second = (estimator.evaluate(counting_input_fn)["loss"] for _ in range(2))
+    assert first == second
+    assert len(set(map(id, calls))) == len(calls) == 2
+
+
+def test_b399_the_result_is_logged(tmp_path, caplog):
+    with log_lines(caplog) as logged:
+        _estimator(tmp_path).evaluate(_input_fn())
+    (line,) = [line for line in logged if line.startswith("Saving dict for global step 0: ")]
+    assert "global_step = 0, loss = " in line

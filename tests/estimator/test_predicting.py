@@ -1,0 +1,177 @@
+"""predict()."""
+
+from __future__ import annotations
+
+import functools
+import gc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import linear_model
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec
+
+v1 = tf.compat.v1
+
+
+def _input_fn(**options):
+    return functools.partial(linear_model.input_fn, {"batch_size": 3}, **options)
+
+
+def _estimator(folder, predictions=None, **fields) -> Estimator:
+    """The linear model; `predictions` is given the features and the outputs."""
+
+    def model_fn(features, labels, mode):
+        outputs = linear_model.outputs_of(features)
+        train_op = v1.train.get_global_step().assign_add(1) if mode == "train" else None
+        loss = None if labels is None else tf.reduce_mean(tf.square(outputs - labels))
+        made = predictions(features, outputs) if predictions else {"y": outputs, **features}
+        return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions=made, **fields)
+
+    return Estimator(model_fn, folder)
+
+
+def test_b221_one_row_for_each_input_row_in_order(tmp_path):
+    features, _ = linear_model.rows(7)
+    rows = list(_estimator(tmp_path).predict(_input_fn(count=7)))
+    assert [sorted(row) for row in rows] == [["x", "y"]] * 7
+    np.testing.assert_array_equal([row["x"] for row in rows], features)
+    np.testing.assert_allclose([row["y"] for row in rows], linear_model.output(features), rtol=1e-5)
+
+
+def test_b227_whole_batches(tmp_path):
+    batches = list(_estimator(tmp_path).predict(_input_fn(count=7), yield_single_examples=False))
+    assert [batch["y"].shape for batch in batches] == [(3,), (3,), (1,)]
+
+
+def test_b118_labels_are_dropped(tmp_path):
+    seen = []
+
+    def model_fn(features, labels, mode):
+        seen.append(labels)
+        return EstimatorSpec(mode, predictions=features["x"])
+
+    list(Estimator(model_fn, tmp_path).predict(_input_fn(count=1)))
+    assert seen == [None]
+
+
+def test_b118_labels_are_dropped_before_a_model_fn_that_takes_none(tmp_path):
+    def model_fn(features, mode):
+        return EstimatorSpec(mode, predictions=features["x"])
+
+    assert len(list(Estimator(model_fn, tmp_path).predict(_input_fn(count=4)))) == 4
+
+
+@pytest.mark.parametrize("keys", [["y"], "y", ["y", "absent"]])
+def test_b229_predict_keys(tmp_path, keys):
+    (row,) = _estimator(tmp_path).predict(_input_fn(count=1), predict_keys=keys)
+    assert list(row) == ["y"]
+
+
+def test_b229_keys_that_are_not_there_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"at least one output from \['x', 'y'\]"):
+        next(_estimator(tmp_path).predict(_input_fn(), predict_keys=["z"]))
+
+
+def test_b230_a_lone_tensor(tmp_path):
+    estimator = _estimator(tmp_path, lambda features, outputs: outputs)
+    features, _ = linear_model.rows(4)
+    np.testing.assert_allclose(
+        list(estimator.predict(_input_fn(count=4))), linear_model.output(features), rtol=1e-5
+    )
+    with pytest.raises(ValueError, match="not valid in case of non-dict"):
+        next(estimator.predict(_input_fn(), predict_keys=["y"]))
+
+
+def test_b228_unequal_lengths_are_refused_by_row_only(tmp_path):
+    estimator = _estimator(tmp_path, lambda features, outputs: {"y": outputs, "first": outputs[:1]})
+    with pytest.raises(ValueError, match="should be same; got"):
+        next(estimator.predict(_input_fn()))
+    batch = next(estimator.predict(_input_fn(), yield_single_examples=False))
+    assert (len(batch["y"]), len(batch["first"])) == (3, 1)
+
+
+def test_b220_nothing_is_checked_or_called_before_the_first_row(tmp_path):
+    def fails():
+        raise ZeroDivisionError
+
+    rows = _estimator(tmp_path).predict(fails, hooks=["no hook"])
+    with pytest.raises(TypeError, match="SessionRunHook"):
+        next(rows)
+    with pytest.raises(ZeroDivisionError):
+        next(_estimator(tmp_path).predict(fails))
+
+
+def test_b234_a_given_checkpoint_the_latest_or_none(tmp_path):
+    step = lambda features, outputs: {  # noqa: E731
+        "step": tf.fill(tf.shape(outputs), v1.train.get_global_step().read_value())
+    }
+    estimator = _estimator(tmp_path, step)
+    assert next(estimator.predict(_input_fn()))["step"] == 0
+    estimator.train(_input_fn(), steps=1)
+    estimator.train(_input_fn(), steps=2)
+    assert next(estimator.predict(_input_fn()))["step"] == 3
+    older = str(tmp_path / "model.ckpt-1")
+    assert next(estimator.predict(_input_fn(), checkpoint_path=older))["step"] == 1
+
+
+class _Session(v1.train.SessionRunHook):
+    def after_create_session(self, session, coord):
+        self.session = session
+
+    def is_closed(self) -> bool:
+        try:
+            self.session.run([])
+        except RuntimeError as error:
+            return "closed Session" in str(error)
+        return False
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_closing_or_breaking_out_frees_the_session(tmp_path, single):
+    hook = _Session()
+    rows = _estimator(tmp_path).predict(_input_fn(), hooks=[hook], yield_single_examples=single)
+    next(rows)
+    assert not hook.is_closed()
+    rows.close()
+    assert hook.is_closed()
+
+    for _ in _estimator(tmp_path).predict(_input_fn(), hooks=[hook], yield_single_examples=single):
+        break
+    gc.collect()
+    assert hook.is_closed()
+
+
+def test_generators_may_be_interleaved_with_each_other_and_with_training(tmp_path):
+    estimator = _estimator(tmp_path)
+    outside = v1.get_default_graph()
+    one, other = (estimator.predict(_input_fn(count=4)) for _ in range(2))
+    first = [next(one)["y"], next(other)["y"]]
+    estimator.train(_input_fn(), steps=1)
+    assert v1.get_default_graph() is outside
+    second = [next(one)["y"], next(other)["y"]]
+    expected = linear_model.output(linear_model.rows(4)[0])
+    np.testing.assert_allclose(first, [expected[0]] * 2, rtol=1e-5)
+    np.testing.assert_allclose(second, [expected[1]] * 2, rtol=1e-5)
+    assert len(list(one)) == len(list(other)) == 2
+
+
+def test_b258_prediction_hooks_of_the_spec_run(tmp_path):
+    hook = _Session()
+    list(_estimator(tmp_path, prediction_hooks=[hook]).predict(_input_fn(count=1)))
+    assert hook.is_closed()
+
+
+def test_b384_b385_an_error_comes_from_the_generator_and_the_next_call_works(tmp_path):
+    estimator = _estimator(
+        tmp_path,
+        lambda features, outputs: {"y": tf.debugging.check_numerics(outputs, "not finite")},
+    )
+
+    def poisoned():
+        return tf.data.Dataset.from_tensors({"x": np.float32([[np.nan, 0, 0]])})
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not finite"):
+        next(estimator.predict(poisoned))
+    assert len(list(estimator.predict(_input_fn(count=2)))) == 2

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import RunConfig
+from tfx_tpu_trainer.estimator.run_config import REPLACEABLE
+
+v1 = tf.compat.v1
+
+BAD_VALUES = [
+    ("model_dir", "", "non-empty"),
+    ("save_summary_steps", -1, ">= 0; got -1"),
+    ("save_checkpoints_steps", -1, ">= 0; got -1"),
+    ("save_checkpoints_secs", -1, ">= 0; got -1"),
+    ("keep_checkpoint_max", -1, ">= 0; got -1"),
+    ("keep_checkpoint_every_n_hours", 0, "> 0; got 0"),
+    ("log_step_count_steps", 0, "> 0; got 0"),
+    ("session_creation_timeout_secs", 0, "> 0; got 0"),
+    ("tf_random_seed", 1.0, "integer; got 1.0"),
+    ("experimental_max_worker_delay_secs", "5", "integer if set; got '5'"),
+    ("session_config", {"allow_soft_placement": True}, "instance of ConfigProto"),
+    ("device_fn", lambda node: "/cpu:0", 'one argument "op"'),
+    ("device_fn", "/cpu:0", 'one argument "op"'),
+    ("protocol", "http", "grpc or grpc\\+verbs; got 'http'"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_tf_config(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+def test_b58_b59_defaults():
+    config = RunConfig()
+    assert config.model_dir is None
+    assert config.tf_random_seed is None
+    assert config.save_summary_steps == 100
+    assert config.save_checkpoints_secs == 600
+    assert config.save_checkpoints_steps is None
+    assert config.session_config is None
+    assert config.keep_checkpoint_max == 5
+    assert config.keep_checkpoint_every_n_hours == 10000
+    assert config.log_step_count_steps == 100
+    assert config.session_creation_timeout_secs == 7200
+    assert config.checkpoint_save_graph_def is True
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "secs"),
+    [
+        ({"save_checkpoints_steps": 7}, 7, None),
+        ({"save_checkpoints_secs": 7}, None, 7),
+        ({"save_checkpoints_steps": None}, None, None),
+        ({"save_checkpoints_steps": None, "save_checkpoints_secs": None}, None, None),
+        ({"save_checkpoints_steps": None, "save_checkpoints_secs": 9}, None, 9),
+    ],
+)
+def test_b58_one_checkpoint_interval_clears_the_other(given, steps, secs):
+    config = RunConfig(**given)
+    assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (steps, secs)
+
+
+def test_b58_b57_both_checkpoint_intervals_are_refused():
+    with pytest.raises(ValueError, match=r"cannot be both set. Got 1 and 2"):
+        RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=2)
+    with pytest.raises(ValueError, match=r"cannot be both set. Got 1 and 2"):
+        RunConfig().replace(save_checkpoints_steps=1, save_checkpoints_secs=2)
+
+
+@pytest.mark.parametrize(("name", "value", "says"), BAD_VALUES)
+def test_b60_values_out_of_range_are_refused(name, value, says):
+    with pytest.raises(ValueError, match=f"{name}.*{says}"):
+        RunConfig(**{name: value})
+    with pytest.raises(ValueError, match=f"{name}.*{says}"):
+        RunConfig().replace(**{name: value})
+
+
+@pytest.mark.parametrize("name", REPLACEABLE)
+def test_b61_any_of_them_may_be_none(name):
+    RunConfig(**{name: None})
+    RunConfig().replace(**{name: None})
+
+
+def test_b62_model_dir_may_be_a_path():
+    path = pathlib.Path("runs") / "model"
+    assert RunConfig(model_dir=path).model_dir == "runs/model"
+    assert RunConfig().replace(model_dir=path).model_dir == "runs/model"
+
+
+def test_b63_model_dir_of_tf_config(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"model_dir": "there"}))
+    assert RunConfig().model_dir == "there"
+    assert RunConfig(model_dir="there").model_dir == "there"
+    with pytest.raises(ValueError, match=r"must have the same value.*'here'.*'there'"):
+        RunConfig(model_dir="here")
+
+
+def test_b55_replace_gives_a_changed_deep_copy():
+    session_config = v1.ConfigProto(intra_op_parallelism_threads=1)
+    config = RunConfig(model_dir="a", tf_random_seed=3, session_config=session_config)
+    changed = config.replace(model_dir="b")
+    changed.session_config.intra_op_parallelism_threads = 9
+    assert (config.model_dir, changed.model_dir) == ("a", "b")
+    assert changed.tf_random_seed == 3
+    assert config.session_config.intra_op_parallelism_threads == 1
+
+
+@pytest.mark.parametrize("name", ["master", "task_type", "cluster_spec", "tpu_config", "any"])
+def test_b56_what_cannot_be_replaced_is_refused(name):
+    with pytest.raises(ValueError, match=f"Replacing {name} is not supported.*'model_dir'"):
+        RunConfig().replace(**{name: "value"})
+
+
+@pytest.mark.parametrize(
+    ("replaced", "steps", "secs"),
+    [
+        ({"save_checkpoints_steps": 5}, 5, None),
+        ({"save_checkpoints_secs": 5}, None, 5),
+        ({"save_checkpoints_steps": None}, None, 600),
+        ({"save_checkpoints_secs": None}, None, None),
+    ],
+)
+def test_b57_replacing_one_checkpoint_interval_clears_the_other(replaced, steps, secs):
+    config = RunConfig().replace(**replaced)
+    assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (steps, secs)
+
+
+def test_b69_a_task_of_a_cluster_gets_device_filters_unless_a_session_config_is_given(monkeypatch):
+    cluster = {"chief": ["h0:1"], "worker": ["h1:1", "h2:1"], "ps": ["h3:1"]}
+    task = {"type": "worker", "index": 1}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    filters = RunConfig().session_config.device_filters
+    assert list(filters) == ["/job:ps", "/job:worker/task:1"]
+    given = v1.ConfigProto()
+    assert RunConfig(session_config=given).session_config == given

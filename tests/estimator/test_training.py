@@ -1,0 +1,376 @@
+"""train(): steps, numbers, checkpoints, hooks."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.event_files import read_values
+from tests.engine.log_lines import log_lines
+from tests.estimator import linear_model
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
+
+v1 = tf.compat.v1
+
+BATCH = 6
+
+
+class _Steps(v1.train.SessionRunHook):
+    """Keeps the global step after each run, and what is called when."""
+
+    def __init__(self, log: list | None = None, name: str = "hook"):
+        self.seen: list[int] = []
+        self.log = [] if log is None else log
+        self._name = name
+
+    def begin(self):
+        self.log.append((self._name, "begin"))
+        self._step = v1.train.get_global_step()
+
+    def after_create_session(self, session, coord):
+        self.log.append((self._name, "after_create_session"))
+
+    def after_run(self, run_context, run_values):
+        self.seen.append(int(run_context.session.run(self._step)))
+        self.log.append((self._name, self.seen[-1]))
+
+    def end(self, session):
+        self.log.append((self._name, "end"))
+        assert session.run(self._step) == (self.seen or [0])[-1]
+
+
+class _Listener(v1.train.CheckpointSaverListener):
+    def __init__(self, *, stop_at: int | None = None):
+        self.log: list[tuple[str, int]] = []
+        self._stop_at = stop_at
+
+    def begin(self):
+        self.log.append(("begin", -1))
+
+    def before_save(self, session, global_step_value):
+        self.log.append(("before", int(global_step_value)))
+
+    def after_save(self, session, global_step_value):
+        self.log.append(("after", int(global_step_value)))
+        return global_step_value == self._stop_at
+
+    def end(self, session, global_step_value):
+        self.log.append(("end", int(global_step_value)))
+
+
+def _input_fn(**options):
+    return functools.partial(
+        linear_model.input_fn, {"batch_size": BATCH}, **{"epochs": 100, **options}
+    )
+
+
+def _estimator(folder, *, fields=None, optimizer: str = "sgd", warm_start_from=None, **config):
+    """The linear model under a plain Estimator; `fields` are more fields of its spec."""
+    model = linear_model.model_fn_for(tpu, optimizer)
+
+    def model_fn(features, labels, mode):
+        spec = model(features, labels, mode, {}).as_estimator_spec()
+        return spec._replace(**(fields() if fields else {}))
+
+    return Estimator(
+        model_fn,
+        config=RunConfig(model_dir=folder, **config),
+        warm_start_from=warm_start_from,
+    )
+
+
+def _checkpoint_steps(folder) -> list[int]:
+    paths = glob.glob(os.path.join(folder, "model.ckpt-*.index"))
+    return sorted(int(re.findall(r"-(\d+)\.index", path)[0]) for path in paths)
+
+
+def _step_of(estimator: Estimator) -> int:
+    return int(estimator.get_variable_value("global_step"))
+
+
+def test_b159_each_step_is_gradient_descent_on_the_next_batch(tmp_path):
+    estimator = _estimator(tmp_path, save_summary_steps=1)
+    estimator.train(_input_fn(), steps=7)
+    batches = linear_model.batches(BATCH, epochs=100)[:7]
+    losses, weights, biases = zip(*linear_model.descend(batches))
+    np.testing.assert_allclose(
+        estimator.get_variable_value("linear/weights"), weights[-1], rtol=1e-5
+    )
+    np.testing.assert_allclose(estimator.get_variable_value("linear/bias"), biases[-1], rtol=1e-5)
+    shown = read_values(tmp_path)["loss"]
+    assert [shown[step] for step in range(1, 8)] == pytest.approx(losses, rel=1e-5)
+
+
+def test_b158_b157_steps_is_incremental_and_train_returns_the_estimator(tmp_path):
+    estimator = _estimator(tmp_path)
+    assert estimator.train(_input_fn(), steps=3) is estimator
+    estimator.train(_input_fn(), steps=3)
+    assert _step_of(estimator) == 6
+
+
+def test_b160_max_steps_is_absolute_and_nothing_is_called_once_it_is_reached(tmp_path):
+    estimator = _estimator(tmp_path)
+    estimator.train(_input_fn(), max_steps=4)
+    estimator.train(_input_fn(), max_steps=6)
+    assert _step_of(estimator) == 6
+
+    def never_called():
+        raise AssertionError
+
+    assert estimator.train(never_called, max_steps=6) is estimator
+    assert estimator.train(never_called, max_steps=2) is estimator
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"steps": 1, "max_steps": 1}, "both steps and max_steps; got 1 and 1"),
+        ({"steps": 0}, "steps > 0, given: 0"),
+        ({"steps": -1}, "steps > 0, given: -1"),
+        ({"max_steps": 0}, "max_steps > 0, given: 0"),
+        ({"max_steps": -0.5}, "max_steps > 0, given: -0.5"),
+    ],
+)
+def test_b161_steps_that_do_not_hold(tmp_path, given, says):
+    with pytest.raises(ValueError, match=says):
+        _estimator(tmp_path).train(_input_fn(), **given)
+
+
+@pytest.mark.parametrize(("steps", "made"), [(None, 4), (3, 3), (9, 4)])
+def test_b139_training_ends_with_the_data_or_its_steps(tmp_path, steps, made):
+    estimator = _estimator(tmp_path)
+    estimator.train(_input_fn(epochs=1), steps=steps)
+    assert _step_of(estimator) == made == _checkpoint_steps(tmp_path)[-1]
+
+
+def test_an_empty_input_makes_no_steps(tmp_path):
+    estimator = _estimator(tmp_path)
+    estimator.train(_input_fn(count=0))
+    assert _step_of(estimator) == 0
+
+
+def test_b179_b273_checkpoints_fall_on_the_start_every_k_steps_and_the_end(tmp_path):
+    estimator = _estimator(tmp_path, save_checkpoints_steps=4)
+    estimator.train(_input_fn(), max_steps=10)
+    assert _checkpoint_steps(tmp_path) == [0, 4, 8, 10]
+    estimator.train(_input_fn(), max_steps=11)
+    assert _checkpoint_steps(tmp_path)[-1] == 11
+
+
+def test_b275_the_oldest_checkpoints_go(tmp_path):
+    _estimator(tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2).train(
+        _input_fn(), steps=5
+    )
+    assert _checkpoint_steps(tmp_path) == [4, 5]
+
+
+@pytest.mark.parametrize("keep", [0, None])
+def test_b61_b275_all_checkpoints_may_be_kept(tmp_path, keep):
+    config = {"save_checkpoints_steps": 1, "keep_checkpoint_max": keep}
+    _estimator(tmp_path, **config).train(_input_fn(), steps=7)
+    assert _checkpoint_steps(tmp_path) == list(range(8))
+
+
+def test_b282_checkpoints_may_be_switched_off(tmp_path):
+    _estimator(tmp_path, save_checkpoints_steps=None).train(_input_fn(), steps=2)
+    assert _checkpoint_steps(tmp_path) == []
+    assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("save_graph_def", [True, False])
+def test_b272_graphs_are_saved_with_checkpoints_or_not(tmp_path, save_graph_def):
+    _estimator(tmp_path, checkpoint_save_graph_def=save_graph_def).train(_input_fn(), steps=1)
+    assert (tmp_path / "graph.pbtxt").exists() is save_graph_def
+    assert (tmp_path / "model.ckpt-1.meta").exists() is save_graph_def
+
+
+def test_b272_b276_checkpoint_paths_are_relative_so_a_moved_folder_goes_on(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    _estimator(old).train(_input_fn(), steps=2)
+    assert str(old) not in (old / "checkpoint").read_text()
+    old.rename(new)
+    estimator = _estimator(new)
+    assert estimator.latest_checkpoint() == str(new / "model.ckpt-2")
+    estimator.train(_input_fn(), steps=1)
+    assert _step_of(estimator) == 3
+
+
+@pytest.mark.parametrize(("seed", "same"), [(11, True), (12, False)])
+def test_b281_a_seed_repeats_initial_values(tmp_path, seed, same):
+    def model_fn(features, labels, mode):
+        weights = v1.get_variable("weights", [16])
+        train_op = v1.train.get_global_step().assign_add(1)
+        return EstimatorSpec(mode, loss=tf.reduce_sum(weights), train_op=train_op)
+
+    values = []
+    for index, used in enumerate((11, seed)):
+        config = RunConfig(model_dir=tmp_path / str(index), tf_random_seed=used)
+        estimator = Estimator(model_fn, config=config).train(_input_fn(), steps=1)
+        values.append(estimator.get_variable_value("weights"))
+    assert np.array_equal(*values) is same
+
+
+def test_b168_b264_hooks_come_back_every_step(tmp_path):
+    hook = _Steps()
+    _estimator(tmp_path).train(_input_fn(), hooks=[hook], steps=3)
+    assert hook.seen == [1, 2, 3]
+    assert [what for _, what in hook.log] == ["begin", "after_create_session", 1, 2, 3, "end"]
+
+
+def test_b262_hooks_of_the_call_come_before_the_specs(tmp_path):
+    log: list = []
+    fields = lambda: {"training_hooks": [_Steps(log, "spec")]}  # noqa: E731
+    _estimator(tmp_path, fields=fields).train(_input_fn(), hooks=[_Steps(log, "call")], steps=1)
+    assert [name for name, what in log if what == 1] == ["call", "spec"]
+
+
+def test_b258_hooks_of_other_modes_do_not_run(tmp_path):
+    others = {name: [_Steps()] for name in ("evaluation_hooks", "prediction_hooks")}
+    _estimator(tmp_path, fields=lambda: others).train(_input_fn(), steps=1)
+    assert all(hook.log == [] for (hook,) in others.values())
+
+
+def test_b263_chief_hooks_run_on_the_chief(tmp_path):
+    hook = _Steps()
+    _estimator(tmp_path, fields=lambda: {"training_chief_hooks": [hook]}).train(
+        _input_fn(), steps=2
+    )
+    assert hook.seen == [1, 2]
+
+
+def test_b261_a_saver_hook_of_the_spec_replaces_the_default_one(tmp_path):
+    listener = _Listener()
+
+    def fields():
+        saver = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=3)
+        return {"training_hooks": [saver]}
+
+    estimator = _estimator(tmp_path, fields=fields, save_checkpoints_steps=1)
+    estimator.train(_input_fn(), steps=5, saving_listeners=[listener])
+    assert _checkpoint_steps(tmp_path) == [0, 3, 5]
+    assert [step for what, step in listener.log if what == "after"] == [0, 3, 5]
+
+
+def test_b254_hooks_must_be_session_run_hooks(tmp_path):
+    with pytest.raises(TypeError, match="must be SessionRunHook instances, given: 'hook'"):
+        _estimator(tmp_path).train(_input_fn(), hooks=["hook"], steps=1)
+
+
+def test_b256_listeners_hear_of_every_save(tmp_path):
+    listener = _Listener()
+    estimator = _estimator(tmp_path, save_checkpoints_steps=2)
+    estimator.train(_input_fn(), steps=3, saving_listeners=[listener])
+    assert listener.log == [
+        ("begin", -1),
+        ("before", 0),
+        ("after", 0),
+        ("before", 2),
+        ("after", 2),
+        ("before", 3),
+        ("after", 3),
+        ("end", 3),
+    ]
+
+
+def test_b257_a_listener_may_stop_training(tmp_path):
+    estimator = _estimator(tmp_path, save_checkpoints_steps=2)
+    estimator.train(_input_fn(), steps=9, saving_listeners=[_Listener(stop_at=4)])
+    assert _step_of(estimator) == 4
+
+
+def test_b255_listeners_must_be_listeners(tmp_path):
+    with pytest.raises(TypeError, match="must be a list of CheckpointSaverListener"):
+        _estimator(tmp_path).train(_input_fn(), steps=1, saving_listeners=["listener"])
+
+
+def test_b255_listeners_need_checkpoints(tmp_path):
+    estimator = _estimator(tmp_path, save_checkpoints_secs=None)
+    with pytest.raises(
+        ValueError, match=r"save_checkpoints_steps or RunConfig.save_checkpoints_secs"
+    ):
+        estimator.train(_input_fn(), steps=1, saving_listeners=[_Listener()])
+
+
+def test_b175_a_nan_loss_names_step_and_checkpoint_after_the_users_hooks_saw_it(tmp_path):
+    hook = _Steps()
+
+    def poisoned():
+        features, labels = linear_model.rows(4)
+        labels[2] = np.nan
+        return tf.data.Dataset.from_tensor_slices(({"x": features}, labels)).batch(1)
+
+    estimator = _estimator(tmp_path, save_checkpoints_steps=2)
+    with pytest.raises(v1.train.NanLossDuringTrainingError) as raised:
+        estimator.train(poisoned, hooks=[hook])
+    assert hook.seen == [1, 2, 3]
+    assert "global step 3" in str(raised.value)
+    assert f"the last checkpoint is {tmp_path / 'model.ckpt-2'}" in str(raised.value)
+
+
+@pytest.mark.parametrize("task_type", ["evaluator", "ps"])
+def test_b176_an_evaluator_or_ps_does_not_train(tmp_path, monkeypatch, task_type):
+    cluster = '{"chief": ["h0:1"], "worker": ["h1:1"], "ps": ["h2:1"]}'
+    task = f'{{"type": "{task_type}", "index": 0}}'
+    monkeypatch.setenv("TF_CONFIG", f'{{"cluster": {cluster}, "task": {task}}}')
+    with pytest.raises(ValueError, match=f"{task_type} in TF_CONFIG.*train_and_evaluate"):
+        _estimator(tmp_path).train(_input_fn(), steps=1)
+
+
+def test_b265_b269_a_scaffolds_init_fn_runs_when_the_model_is_initialized_only(tmp_path):
+    calls = []
+    fields = lambda: {  # noqa: E731
+        "scaffold": v1.train.Scaffold(init_fn=lambda scaffold, session: calls.append("init"))
+    }
+    estimator = _estimator(tmp_path, fields=fields)
+    estimator.train(_input_fn(), steps=1)
+    estimator.train(_input_fn(), steps=1)
+    assert calls == ["init"]
+
+
+def test_b389_the_models_own_loss_summary_is_not_doubled(tmp_path):
+    def fields():
+        v1.summary.scalar("loss", tf.constant(-1.0))
+        return {}
+
+    _estimator(tmp_path, fields=fields, save_summary_steps=1).train(_input_fn(), steps=1)
+    values = read_values(tmp_path)
+    assert values["loss"] == {1: -1.0}
+    assert "loss_1" not in values
+
+
+@pytest.mark.parametrize(("every", "steps"), [(2, [1, 3, 5]), (0, []), (None, [])])
+def test_b396_v1_summaries_are_saved_every_n_steps(tmp_path, every, steps):
+    def fields():
+        v1.summary.scalar("mine", tf.constant(4.0))
+        return {}
+
+    _estimator(tmp_path, fields=fields, save_summary_steps=every).train(_input_fn(), steps=5)
+    values = read_values(tmp_path)
+    for tag in ("mine", "loss"):
+        assert sorted(values.get(tag, {})) == steps
+
+
+def test_b385_a_failed_run_leaves_the_estimator_usable(tmp_path):
+    estimator = _estimator(tmp_path)
+
+    def fails():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        estimator.train(fails, steps=1)
+    estimator.train(_input_fn(), steps=2)
+    assert _step_of(estimator) == 2
+
+
+def test_b399_the_final_loss_is_logged(tmp_path, caplog):
+    with log_lines(caplog) as logged:
+        _estimator(tmp_path).train(_input_fn(), steps=1)
+    first = linear_model.loss(linear_model.batches(BATCH)[0])
+    (line,) = [line for line in logged if line.startswith("Loss for final step: ")]
+    assert float(line.removeprefix("Loss for final step: ").rstrip(".")) == pytest.approx(first)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import EstimatorSpec
+from tfx_tpu_trainer.estimator.user_calls import call_input_fn, call_model_fn
+
+v1 = tf.compat.v1
+
+
+def _given(function):
+    """What call_input_fn gives to a function."""
+    return call_input_fn(function, mode="train", params={"a": [1]}, config={"b": [2]})
+
+
+def _spec(**fields):
+    return EstimatorSpec("infer", predictions=tf.constant([1.0]), **fields)
+
+
+def _call_model(model_fn, labels=None, **changes):
+    given = {"mode": "infer", "params": {"a": [1]}, "config": {"b": [2]}, **changes}
+    return call_model_fn(model_fn, features={"x": 1}, labels=labels, **given)
+
+
+@pytest.mark.parametrize(
+    ("input_fn", "given"),
+    [
+        (lambda: None, None),
+        (lambda mode: mode, "train"),
+        (lambda params: params, {"a": [1]}),
+        (lambda config, params: (config, params), ({"b": [2]}, {"a": [1]})),
+        (lambda params, input_context="absent": input_context, "absent"),
+    ],
+)
+def test_b112_an_input_fn_gets_the_arguments_that_it_takes(input_fn, given):
+    assert _given(input_fn) == given
+
+
+def test_b112_a_callable_object_may_be_an_input_fn():
+    class Input:
+        def __call__(self, mode, params):
+            return mode, params
+
+    assert _given(Input()) == ("train", {"a": [1]})
+
+
+def test_b115_an_input_fn_runs_on_the_hosts_cpu():
+    with tf.Graph().as_default():
+        assert _given(lambda: tf.constant(1)).device == "/device:CPU:0"
+
+
+@pytest.mark.parametrize("name", ["params", "config"])
+def test_b113_b147_changes_to_params_and_config_go_nowhere(name):
+    given = {"deep": [1]}
+
+    def changes_it(features=None, *, params=None, config=None):
+        (params or config)["deep"].append(2)
+        with tf.Graph().as_default():
+            return _spec()
+
+    arguments = {"params": {}, "config": {}, "mode": "train", name: given}
+    call_input_fn(changes_it, **arguments)
+    call_model_fn(changes_it, features=1, labels=None, **arguments)
+    assert given == {"deep": [1]}
+
+
+def test_b148_a_model_fn_gets_the_arguments_that_it_takes():
+    seen = []
+
+    def minimal(features):
+        seen.append(features)
+        return _spec()
+
+    def full(features, labels, mode, params, config):
+        seen.append((features, labels, mode, params, config))
+        return _spec()
+
+    with tf.Graph().as_default():
+        _call_model(minimal)
+        _call_model(full, labels=3)
+        _call_model(full)
+    everything = ("infer", {"a": [1]}, {"b": [2]})
+    assert seen == [{"x": 1}, ({"x": 1}, 3, *everything), ({"x": 1}, None, *everything)]
+
+
+def test_b145_labels_that_model_fn_does_not_take_are_refused_before_it_is_called():
+    def never_called(features):
+        raise AssertionError
+
+    with pytest.raises(ValueError, match="does not take labels, but input_fn returns labels"):
+        _call_model(never_called, labels={"y": 1})
+
+
+@pytest.mark.parametrize("returned", [None, {"loss": 1}, tf.no_op, "spec"])
+def test_b150_what_is_no_spec_is_refused(returned):
+    with pytest.raises(ValueError, match="should return an EstimatorSpec or TPUEstimatorSpec"):
+        _call_model(lambda features: returned)
+
+
+def test_b380_errors_come_out_with_their_own_type():
+    def fails(features=None):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        _call_model(fails)
+    with pytest.raises(ZeroDivisionError):
+        _given(fails)

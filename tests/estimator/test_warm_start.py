@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import functools
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import linear_model
+from tfx_tpu_trainer.estimator import (
+    Estimator,
+    EstimatorSpec,
+    RunConfig,
+    VocabInfo,
+    WarmStartSettings,
+)
+from tfx_tpu_trainer.estimator.warm_start import as_warm_start_settings
+
+v1 = tf.compat.v1
+
+TRAINED = {"linear/weights": [7.0, 8.0, 9.0], "linear/bias": 3.0, "steps_seen": 50.0}
+
+
+def _save(folder: pathlib.Path, values: dict, *, step: int = 40) -> str:
+    """Writes a checkpoint; returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tf.Graph().as_default(), v1.Session() as session:
+        for name, value in {**values, "global_step": np.int64(step)}.items():
+            v1.get_variable(name, initializer=np.asarray(value, getattr(value, "dtype", "float32")))
+        session.run(v1.global_variables_initializer())
+        return v1.train.Saver().save(session, str(folder / "model.ckpt"), global_step=step)
+
+
+def _save_model(folder: pathlib.Path, values: dict) -> str:
+    """Writes a SavedModel; returns its folder."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        for name, value in values.items():
+            v1.get_variable(name, initializer=np.asarray(value, "float32"))
+        session.run(v1.global_variables_initializer())
+        builder = v1.saved_model.Builder(str(folder))
+        builder.add_meta_graph_and_variables(session, ["serve"])
+        builder.save()
+    return str(folder)
+
+
+def _model_fn(features, labels, mode):
+    """The linear model and a variable that is not trained."""
+    outputs = linear_model.outputs_of(features)
+    seen = v1.get_variable("steps_seen", initializer=0.0, trainable=False)
+    train_op = tf.group(
+        v1.train.get_global_step().assign_add(1), seen.assign_add(1, read_value=False)
+    )
+    loss = tf.reduce_mean(tf.square(outputs - labels)) if labels is not None else None
+    return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"y": outputs})
+
+
+def _first_values(folder: pathlib.Path, warm_start_from) -> dict[str, np.ndarray]:
+    """Variables after one step that leaves the trainable ones alone."""
+    estimator = Estimator(_model_fn, model_dir=folder, warm_start_from=warm_start_from)
+    estimator.train(functools.partial(linear_model.input_fn, {"batch_size": 4}), steps=1)
+    return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}
+
+
+def _check_values(values: dict, **expected) -> None:
+    for name, value in expected.items():
+        name = name.replace("__", "/")
+        np.testing.assert_allclose(values[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "folder", "path", "bytes", "saved_model"])
+def test_b283_b284_trainable_variables_are_loaded_and_the_global_step_is_not(tmp_path, kind):
+    checkpoint = _save(tmp_path / "old", TRAINED)
+    source = {
+        "checkpoint": lambda: checkpoint,
+        "folder": lambda: str(tmp_path / "old"),
+        "path": lambda: tmp_path / "old",
+        "bytes": lambda: checkpoint.encode(),
+        "saved_model": lambda: _save_model(tmp_path / "saved_model", TRAINED),
+    }[kind]()
+    values = _first_values(tmp_path / "new", source)
+    _check_values(values, linear__weights=[7, 8, 9], linear__bias=3)
+    _check_values(values, global_step=1, steps_seen=1)
+
+
+@pytest.mark.parametrize(
+    ("selected", "weights", "bias", "seen"),
+    [
+        (".*", [7, 8, 9], 3, 0),
+        (".*weights", [7, 8, 9], linear_model.BIAS, 0),
+        ([".*"], [7, 8, 9], 3, 50),
+        (["linear/bias", "steps"], linear_model.WEIGHTS, 3, 50),
+        (None, linear_model.WEIGHTS, linear_model.BIAS, 0),
+    ],
+    ids=["all_trainable", "regex", "list_all", "list_some", "none"],
+)
+def test_b285_settings_select(tmp_path, selected, weights, bias, seen):
+    # A list goes over the global step as well, which the first checkpoint must then have.
+    settings = WarmStartSettings(_save(tmp_path / "old", TRAINED, step=0), selected)
+    values = _first_values(tmp_path / "new", settings)
+    _check_values(values, linear__weights=weights, linear__bias=bias, steps_seen=seen + 1)
+
+
+def test_b290_variables_may_have_had_other_names(tmp_path):
+    old = {"w": TRAINED["linear/weights"], "linear/bias": 3.0}
+    settings = WarmStartSettings(
+        _save(tmp_path / "old", old), var_name_to_prev_var_name={"linear/weights": "w"}
+    )
+    values = _first_values(tmp_path / "new", settings)
+    _check_values(values, linear__weights=[7, 8, 9], linear__bias=3)
+
+
+def test_b290_rows_follow_a_vocabulary_that_changed(tmp_path):
+    old_words, new_words = tmp_path / "old.txt", tmp_path / "new.txt"
+    old_words.write_text("a\nb\nc\n")
+    new_words.write_text("c\nd\na\n")
+    old = {"table": np.float32([[1, 1], [2, 2], [3, 3]])}
+    settings = WarmStartSettings(
+        _save(tmp_path / "old", old),
+        vars_to_warm_start=None,
+        var_name_to_vocab_info={
+            "table": VocabInfo(
+                new_vocab=str(new_words),
+                new_vocab_size=3,
+                num_oov_buckets=0,
+                old_vocab=str(old_words),
+                backup_initializer=v1.random_uniform_initializer(-5.0, -5.0),
+            )
+        },
+    )
+
+    def model_fn(features, mode):
+        table = v1.get_variable("table", [3, 2], initializer=v1.zeros_initializer())
+        return EstimatorSpec(mode, predictions=tf.gather(table, features))
+
+    estimator = Estimator(model_fn, model_dir=tmp_path / "new", warm_start_from=settings)
+    rows = list(estimator.predict(lambda: tf.data.Dataset.range(3).batch(3)))
+    np.testing.assert_array_equal(rows, [[3, 3], [-5, -5], [1, 1]])
+
+
+def test_b286_a_checkpoint_in_the_model_folder_wins(tmp_path):
+    _first_values(tmp_path / "new", None)
+    values = _first_values(tmp_path / "new", _save(tmp_path / "old", TRAINED))
+    _check_values(values, linear__weights=linear_model.WEIGHTS, global_step=2)
+
+
+def test_b287_predict_and_evaluate_warm_start_too(tmp_path):
+    checkpoint = _save(tmp_path / "old", TRAINED)
+    estimator = Estimator(
+        _model_fn, config=RunConfig(model_dir=tmp_path / "new"), warm_start_from=checkpoint
+    )
+    features, labels = linear_model.rows(4)
+    weights, bias = np.float32([7, 8, 9]), 3.0
+    input_fn = functools.partial(linear_model.input_fn, {"batch_size": 4}, count=4)
+    predicted = [row["y"] for row in estimator.predict(input_fn)]
+    np.testing.assert_allclose(predicted, linear_model.output(features, weights, bias), rtol=1e-5)
+    loss = linear_model.loss((features, labels), weights, bias)
+    assert estimator.evaluate(input_fn)["loss"] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("missing", [None, ""])
+def test_b290_settings_need_a_checkpoint(missing):
+    with pytest.raises(ValueError, match="`ckpt_to_initialize_from` MUST be set"):
+        WarmStartSettings(missing)
+
+
+def test_settings_are_a_named_tuple():
+    settings = WarmStartSettings("c", "a.*")
+    assert settings == ("c", "a.*", {}, {})
+    assert as_warm_start_settings(settings) is settings
+    assert as_warm_start_settings(None) is None
+
+
+@pytest.mark.parametrize("value", [3, ["c"], {"ckpt_to_initialize_from": "c"}])
+def test_b20_another_type_is_refused(value):
+    with pytest.raises(
+        ValueError, match=f"a string or a WarmStartSettings.*{type(value).__name__}"
+    ):
+        as_warm_start_settings(value)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, TPUConfig
+from tfx_tpu_trainer.estimator.tpu.tpu_config import parse_iterations_per_loop
+
+
+@pytest.fixture(autouse=True)
+def _no_tf_config(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+def test_b31_defaults():
+    config = TPUConfig()
+    assert config.iterations_per_loop == 2
+    assert config.num_shards is None
+    assert config.num_cores_per_replica is None
+    assert config.per_host_input_for_training == InputPipelineConfig.PER_HOST_V1
+    assert config.tpu_job_name is None
+    assert config.initial_infeed_sleep_secs is None
+    assert config.input_partition_dims is None
+    assert config.eval_training_input_configuration == InputPipelineConfig.PER_HOST_V1
+    assert config.experimental_host_call_every_n_steps == 1
+    assert config.experimental_allow_per_host_v2_parallel_get_next is False
+    assert config.experimental_feed_hook is None
+
+
+def test_b32_input_pipeline_values():
+    names = ("PER_SHARD_V1", "PER_HOST_V1", "PER_HOST_V2", "BROADCAST", "SLICED")
+    assert [getattr(InputPipelineConfig, name) for name in names] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("given", "meaning"),
+    [
+        (True, InputPipelineConfig.PER_HOST_V1),
+        (False, InputPipelineConfig.PER_SHARD_V1),
+        (InputPipelineConfig.BROADCAST, InputPipelineConfig.BROADCAST),
+    ],
+)
+def test_b33_per_host_input(given, meaning):
+    assert TPUConfig(per_host_input_for_training=given).per_host_input_for_training == meaning
+
+
+@pytest.mark.parametrize(
+    ("given", "meaning"),
+    [
+        (1, (1, "count")),
+        (250, (250, "count")),
+        ("40", (40, "count")),
+        (np.int64(7), (7, "count")),
+        ("30s", (30, "seconds")),
+        ("60m", (3600, "seconds")),
+        ("2h", (7200, "seconds")),
+    ],
+)
+def test_b34_b35_iterations_per_loop(given, meaning):
+    assert TPUConfig(iterations_per_loop=given).iterations_per_loop == given
+    assert parse_iterations_per_loop(given) == meaning
+
+
+@pytest.mark.parametrize(
+    "given",
+    [0, -1, 1.5, 2.0, "0", "-5", "05", "1.5", "0s", "5d", "s", "", "5 s", "5|", None, True],
+)
+def test_b34_b36_other_iterations_per_loop_are_refused(given):
+    with pytest.raises(ValueError, match="Invalid TPUConfig `iterations_per_loop` value"):
+        TPUConfig(iterations_per_loop=given)
+
+
+@pytest.mark.parametrize("given", [1.0, "8", True, [8]])
+def test_b37_num_shards_must_be_an_integer(given):
+    with pytest.raises(TypeError, match="num_shards must be int"):
+        TPUConfig(num_shards=given)
+
+
+@pytest.mark.parametrize("given", [0, -8])
+def test_b37_num_shards_must_be_positive(given):
+    with pytest.raises(ValueError, match=f"num_shards must be positive; got {given}"):
+        TPUConfig(num_shards=given)
+
+
+@pytest.mark.parametrize("given", [1, 2, 4, 8, 16, 32, 64, 128])
+def test_b38_cores_of_a_replica(given):
+    assert TPUConfig(num_cores_per_replica=given).num_cores_per_replica == given
+
+
+@pytest.mark.parametrize("given", [0, 3, -1, 256, "2"])
+def test_b38_other_cores_of_a_replica_are_refused(given):
+    with pytest.raises(ValueError, match=f"must be 1, 2, 4, 8, 16, 32, 64, 128; got {given}"):
+        TPUConfig(num_cores_per_replica=given)
+
+
+_V2 = InputPipelineConfig.PER_HOST_V2
+
+
+@pytest.mark.parametrize(
+    ("dims", "pipeline", "cores", "says"),
+    [
+        ([], _V2, 2, "one or two elements.*got 0"),
+        ([[2], [1], [1]], _V2, 2, "one or two elements.*got 3"),
+        ([[2]], InputPipelineConfig.PER_HOST_V1, 2, "only supported in PER_HOST_V2"),
+        ([[2]], True, 2, "only supported in PER_HOST_V2"),
+        ([[2]], _V2, None, "requires setting num_cores_per_replica"),
+    ],
+    ids=["b39_none", "b39_three", "b40_v1", "b40_true", "b41"],
+)
+def test_b39_b40_b41_partition_dims_are_checked(dims, pipeline, cores, says):
+    with pytest.raises(ValueError, match=says):
+        TPUConfig(
+            input_partition_dims=dims,
+            per_host_input_for_training=pipeline,
+            num_cores_per_replica=cores,
+        )
+
+
+def test_partition_dims_that_hold():
+    dims = [{"image": [1, 2]}, None]
+    config = TPUConfig(
+        input_partition_dims=dims, per_host_input_for_training=_V2, num_cores_per_replica=2
+    )
+    assert config.input_partition_dims == dims
+
+
+@pytest.mark.parametrize("given", [1, 3, 4, None])
+def test_b42_other_inputs_of_evaluation_are_refused(given):
+    with pytest.raises(ValueError, match=f"must be PER_HOST_V1 or SLICED; got {given}"):
+        TPUConfig(eval_training_input_configuration=given)
+
+
+@pytest.mark.parametrize("given", [0, None, 5])
+def test_b43_seconds_of_infeed_sleep(given):
+    assert TPUConfig(initial_infeed_sleep_secs=given).initial_infeed_sleep_secs == given
+
+
+@pytest.mark.parametrize(("given", "error"), [(1.5, TypeError), ("5", TypeError), (-1, ValueError)])
+def test_b43_other_seconds_of_infeed_sleep_are_refused(given, error):
+    with pytest.raises(error, match="initial_infeed_sleep_secs"):
+        TPUConfig(initial_infeed_sleep_secs=given)
+
+
+def test_b44_the_job_name_falls_back_to_tf_config(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"service": {"tpu_worker_job_name": "job"}}))
+    assert TPUConfig().tpu_job_name == "job"
+    assert TPUConfig(tpu_job_name="mine").tpu_job_name == "mine"
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"service": {}}))
+    assert TPUConfig().tpu_job_name is None
+
+
+def test_b45_a_config_is_a_named_tuple():
+    config = TPUConfig(num_shards=8)
+    assert config == TPUConfig(num_shards=8)
+    assert config != TPUConfig(num_shards=4)
+    changed = config._replace(iterations_per_loop=100)
+    assert isinstance(changed, TPUConfig)
+    assert (changed.iterations_per_loop, changed.num_shards) == (100, 8)

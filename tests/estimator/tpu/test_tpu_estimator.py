@@ -1,0 +1,454 @@
+"""What a TPUEstimator adds to an Estimator, on the host."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.event_files import read_values
+from tests.engine.log_lines import log_lines
+from tests.estimator import linear_model
+from tfx_tpu_trainer import estimator as plain
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+BATCHES = {"train_batch_size": 6, "eval_batch_size": 5, "predict_batch_size": 4}
+MODES = {"train": "train", "eval": "eval", "predict": "infer"}
+
+
+def _model_fn(features, labels, mode, params):
+    raise AssertionError("not called")
+
+
+def _make(model_fn=_model_fn, *, folder="m", config=None, **options) -> tpu.TPUEstimator:
+    config = config or tpu.RunConfig(model_dir=str(folder))
+    return tpu.TPUEstimator(model_fn, config=config, **{"use_tpu": False, **options})
+
+
+def _run(estimator: tpu.TPUEstimator, mode: str, input_fn=linear_model.input_fn):
+    if mode == "train":
+        return estimator.train(input_fn, steps=1)
+    if mode == "eval":
+        return estimator.evaluate(input_fn, steps=1)
+    return next(estimator.predict(input_fn))
+
+
+def _linear(folder, optimizer: str = "sgd", *, fields=None, **options) -> tpu.TPUEstimator:
+    model_fn = linear_model.model_fn_for(tpu, optimizer, **(fields or {}))
+    return _make(model_fn, folder=folder, **{**BATCHES, **options})
+
+
+def _config(**options) -> tpu.RunConfig:
+    return tpu.RunConfig(tpu_config=tpu.TPUConfig(**options))
+
+
+@pytest.mark.parametrize("config", [None, plain.RunConfig(), {"model_dir": "m"}])
+def test_b1_config_must_be_a_tpu_run_config(config):
+    with pytest.raises(ValueError, match="`config` must be provided with type"):
+        tpu.TPUEstimator(_model_fn, config=config, use_tpu=False)
+
+
+@pytest.mark.parametrize("key", ["batch_size", "context"])
+def test_b2_reserved_params(key):
+    with pytest.raises(ValueError, match=f"reserved keys but existed in params.*'{key}': 3"):
+        _make(params={key: 3})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b3_b146_use_tpu_is_not_reserved_and_says_false_on_the_host(tmp_path, mode):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append(params["use_tpu"])
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    _run(_make(model_fn, folder=tmp_path, params={"use_tpu": "any"}, **BATCHES), mode)
+    assert seen == [False]
+
+
+def test_b4_use_tpu_needs_a_train_batch_size():
+    with pytest.raises(ValueError, match="`train_batch_size` cannot be `None`"):
+        _make(use_tpu=True)
+
+
+@pytest.mark.parametrize("name", sorted(BATCHES))
+@pytest.mark.parametrize(
+    ("value", "error", "says"),
+    [
+        (8.0, TypeError, "must be int"),
+        ("8", TypeError, "must be int"),
+        (0, ValueError, "must be positive"),
+        (-8, ValueError, "must be positive"),
+    ],
+)
+def test_b5_b6_batch_sizes_must_be_positive_integers_on_tpu(name, value, error, says):
+    with pytest.raises(error, match=f"{name} {says}"):
+        _make(use_tpu=True, **{"train_batch_size": 8, name: value})
+
+
+def test_b5_numpy_integers_are_batch_sizes():
+    _make(use_tpu=True, train_batch_size=np.int64(8), eval_batch_size=np.int32(4))
+
+
+@pytest.mark.parametrize("value", [None, 8.0, "8", 0, -8])
+def test_b7_no_batch_size_is_checked_on_the_host(value):
+    _make(train_batch_size=value, eval_batch_size=value, predict_batch_size=value)
+
+
+def test_b8_model_parallelism_needs_per_host_input():
+    config = _config(num_cores_per_replica=2, per_host_input_for_training=False)
+    with pytest.raises(ValueError, match="Model parallelism only supports per host input"):
+        _make(config=config, use_tpu=True, train_batch_size=8)
+    _make(config=config, use_tpu=False)
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "params", "says"),
+    [
+        (lambda labels, params: None, None, "must include features"),
+        (lambda features, params, rate: None, None, r"not expected args: \['rate'\]"),
+        (lambda features: None, {"rate": 1}, "does not include params argument"),
+    ],
+    ids=["b13", "b14", "b15"],
+)
+def test_b13_b14_b15_model_fn_arguments(model_fn, params, says):
+    with pytest.raises(ValueError, match=says):
+        _make(model_fn, params=params)
+
+
+def test_b16_model_fn_gets_a_dict_where_no_params_were_given(tmp_path):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append(params)
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    _run(_make(model_fn, folder=tmp_path, train_batch_size=2), "train")
+    assert seen == [{"batch_size": 2, "use_tpu": False}]
+
+
+def test_b17_no_model_fn_is_a_type_error():
+    with pytest.raises(TypeError, match="not callable"):
+        _make(None)
+
+
+@pytest.mark.parametrize("version", [1, 2, *tpu.ExportSavedModelApiVersion])
+def test_b19_export_versions(version):
+    _make(export_saved_model_api_version=version)
+
+
+@pytest.mark.parametrize("version", [0, 3, "1", None])
+def test_b19_other_export_versions_are_refused(version):
+    with pytest.raises(ValueError, match="export_saved_model_api_version should be 1 or 2; got"):
+        _make(export_saved_model_api_version=version)
+
+
+def test_b20_warm_start_from_another_type_is_refused():
+    with pytest.raises(ValueError, match="must be a string or a WarmStartSettings"):
+        _make(warm_start_from=3)
+
+
+def test_b26_log_step_count_steps_is_taken_out_of_the_config():
+    assert _make(config=tpu.RunConfig(log_step_count_steps=7)).config.log_step_count_steps is None
+
+
+def test_b25_b46_the_tpu_config_is_kept():
+    assert _make(config=_config(num_shards=8)).config.tpu_config.num_shards == 8
+
+
+def test_b28_eval_on_tpu_without_use_tpu_is_only_a_warning(caplog):
+    with log_lines(caplog) as logged:
+        _make(eval_on_tpu=True)
+    assert "eval_on_tpu ignored because use_tpu is False." in logged
+
+
+def test_b29_a_subclass_may_not_override_members():
+    subclass = type("Mine", (tpu.TPUEstimator,), {"train": lambda self: None})
+    with pytest.raises(ValueError, match="cannot override members of Estimator"):
+        subclass(_model_fn, config=tpu.RunConfig(), use_tpu=False)
+
+
+@pytest.mark.parametrize("pipeline", [1, 2, 3, 4])
+@pytest.mark.parametrize("mode", MODES)
+def test_b70_b72_the_batch_size_is_that_of_the_mode_whatever_the_shards(tmp_path, mode, pipeline):
+    seen = []
+
+    def input_fn(params, mode):
+        seen.append((mode, params["batch_size"]))
+        return linear_model.input_fn(params)
+
+    def model_fn(features, labels, mode, params):
+        seen.append((mode, params["batch_size"]))
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    tpu_config = tpu.TPUConfig(num_shards=4, per_host_input_for_training=pipeline)
+    config = tpu.RunConfig(model_dir=str(tmp_path), tpu_config=tpu_config)
+    _run(_make(model_fn, config=config, **BATCHES), mode, input_fn)
+    assert seen == [(MODES[mode], BATCHES[f"{mode}_batch_size"])] * 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b71_without_a_batch_size_there_is_none_in_params(tmp_path, mode):
+    def input_fn(params):
+        assert params == {"rate": 1}
+        return linear_model.input_fn({"batch_size": 2})
+
+    def model_fn(features, labels, mode, params):
+        assert params == {"rate": 1, "use_tpu": False}
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    _run(_make(model_fn, folder=tmp_path, params={"rate": 1}), mode, input_fn)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b111_an_input_fn_must_take_params(tmp_path, mode):
+    with pytest.raises(ValueError, match="does not include params argument, required by"):
+        _run(_linear(tmp_path), mode, lambda: linear_model.input_fn({"batch_size": 2}))
+
+
+def test_b113_changed_params_of_one_call_reach_nobody(tmp_path):
+    def input_fn(params):
+        params["layers"].append(9)
+        params["new"] = True
+        return linear_model.input_fn(params)
+
+    def model_fn(features, labels, mode, params):
+        assert params == {"layers": [4], "batch_size": 6, "use_tpu": False}
+        params["layers"].append(9)
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    estimator = _make(model_fn, folder=tmp_path, params={"layers": [4]}, train_batch_size=6)
+    estimator.train(input_fn, steps=1)
+    estimator.train(input_fn, steps=1)
+    assert estimator.params == {"layers": [4]}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b144_a_model_fn_must_take_params_when_it_is_called(tmp_path, mode):
+    estimator = _make(lambda features, labels, mode: None, folder=tmp_path, **BATCHES)
+    with pytest.raises(ValueError, match=r"model_fn .* does not include params argument"):
+        _run(estimator, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b150_b155_an_estimator_spec_is_taken_on_the_host(tmp_path, mode):
+    def model_fn(features, labels, mode, params):
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        return spec.as_estimator_spec()
+
+    result = _run(_make(model_fn, folder=tmp_path, **BATCHES), mode)
+    if mode == "eval":
+        assert "mae" in result
+
+
+def test_b190_the_unmodified_cross_shard_optimizer_gives_plain_gradient_descent(tmp_path):
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(linear_model.RATE))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = _make(model_fn, folder=tmp_path, train_batch_size=6)
+    estimator.train(linear_model.endless_input_fn, max_steps=5)
+    *_, (_, weights, bias) = linear_model.descend(linear_model.batches(6, epochs=5)[:5])
+    np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
+    np.testing.assert_allclose(estimator.get_variable_value("linear/bias"), bias, rtol=1e-5)
+
+
+def test_b168_iterations_per_loop_does_not_matter_on_the_host(tmp_path):
+    class Steps(v1.train.SessionRunHook):
+        def begin(self):
+            self.seen = []
+            self._step = v1.train.get_global_step()
+
+        def after_run(self, run_context, run_values):
+            self.seen.append(int(run_context.session.run(self._step)))
+
+    hook = Steps()
+    config = _config(iterations_per_loop=4).replace(model_dir=str(tmp_path))
+    estimator = _linear(tmp_path, config=config)
+    estimator.train(linear_model.endless_input_fn, steps=3, hooks=[hook])
+    assert hook.seen == [1, 2, 3]
+
+
+def test_b195_b196_metric_fn_by_position_and_by_keyword(tmp_path):
+    def with_tensors(arrange):
+        def model_fn(features, labels, mode, params):
+            outputs = linear_model.outputs_of(features)
+            pair = (linear_model.metric_fn, arrange(labels, outputs))
+            return tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(outputs), eval_metrics=pair)
+
+        estimator = _make(model_fn, folder=tmp_path, **BATCHES)
+        return estimator.evaluate(linear_model.input_fn)
+
+    by_position = with_tensors(lambda labels, outputs: [labels, outputs])
+    by_keyword = with_tensors(lambda labels, outputs: {"outputs": outputs, "labels": labels})
+    assert by_position == by_keyword
+    features, labels = linear_model.rows()
+    expected = np.mean(np.abs(linear_model.output(features) - labels))
+    assert by_position["mae"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_b240_b241_b247_b248_a_host_call_writes_v2_summaries_every_step(tmp_path):
+    folder = str(tmp_path / "host")
+
+    def write(step, loss):
+        with tf.summary.create_file_writer(folder).as_default(step):
+            tf.summary.scalar("loss", loss)
+            return v1.summary.all_v2_summary_ops()
+
+    def model_fn(features, labels, mode, params):
+        step = v1.train.get_global_step().read_value()
+        with tf.control_dependencies([step]):
+            spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        return spec._replace(host_call=(write, {"step": step, "loss": spec.loss}))
+
+    config = _config(experimental_host_call_every_n_steps=2).replace(model_dir=str(tmp_path))
+    estimator = _make(model_fn, config=config, **BATCHES)
+    estimator.train(linear_model.endless_input_fn, steps=4)
+    losses = [loss for loss, *_ in linear_model.descend(linear_model.batches(6, epochs=4)[:4])]
+    written = read_values(folder)["loss"]
+    assert sorted(written) == [0, 1, 2, 3]
+    assert [written[step] for step in range(4)] == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b241_b252_a_host_call_runs_in_every_mode(tmp_path, mode):
+    seen = []
+
+    def host_call(value):
+        return v1.py_func(lambda x: seen.append(float(x)) or np.float32(x), [value], tf.float32)
+
+    def model_fn(features, labels, mode, params):
+        fields = {"host_call": (host_call, [tf.constant(2.0)])}
+        return linear_model.model_fn_for(tpu, **fields)(features, labels, mode, params)
+
+    _run(_make(model_fn, folder=tmp_path, **BATCHES), mode)
+    assert seen
+    assert set(seen) == {2.0}
+
+
+def test_b265_scaffold_fn_is_called_once_a_call(tmp_path):
+    calls = []
+
+    def scaffold_fn():
+        calls.append(v1.get_default_graph())
+        return v1.train.Scaffold()
+
+    estimator = _linear(tmp_path, fields={"scaffold_fn": scaffold_fn})
+    for mode in MODES:
+        _run(estimator, mode)
+    assert len(calls) == len(set(map(id, calls))) == 3
+
+
+def test_b268_a_scaffolds_saver_loads_moving_averages(tmp_path):
+    def model_fn(features, labels, mode, params):
+        weight = v1.get_variable("weight", initializer=1.0)
+        averages = tf.train.ExponentialMovingAverage(0.5)
+        scaffold_fn = None
+        if mode == "train":
+            with tf.control_dependencies([weight.assign(5.0, read_value=False)]):
+                average = averages.apply([weight])
+            with tf.control_dependencies([average]):
+                train_op = v1.train.get_global_step().assign_add(1)
+        else:
+            train_op = None
+            names = averages.variables_to_restore([weight])
+            scaffold_fn = lambda: v1.train.Scaffold(saver=v1.train.Saver(names))  # noqa: E731
+        loss = weight.read_value()
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
+
+    estimator = _make(model_fn, folder=tmp_path, **BATCHES)
+    estimator.train(linear_model.endless_input_fn, steps=1)
+    assert estimator.get_variable_value("weight") == 5
+    assert estimator.evaluate(linear_model.input_fn, steps=1)["loss"] == 3
+
+
+@pytest.mark.parametrize(
+    ("every", "loop", "steps"),
+    [(4, 2, [3, 5, 7, 9]), (3, 2, [3, 5, 7, 9]), (4, 1, [5, 9]), (1, 100, list(range(2, 11)))],
+)
+def test_b390_b391_throughput_is_written_every_n_steps(tmp_path, every, loop, steps):
+    config = tpu.RunConfig(
+        model_dir=str(tmp_path),
+        log_step_count_steps=every,
+        tpu_config=tpu.TPUConfig(iterations_per_loop=loop),
+    )
+    _linear(tmp_path, config=config).train(linear_model.endless_input_fn, steps=10)
+    values = read_values(tmp_path)
+    assert sorted(values["global_step/sec"]) == sorted(values["examples/sec"]) == steps
+    for step in steps:
+        rate = values["global_step/sec"][step]
+        assert values["examples/sec"][step] == pytest.approx(6 * rate, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "tags"),
+    [
+        ({"log_step_count_steps": None}, {"loss"}),
+        ({"log_step_count_steps": 1, "save_summary_steps": 0}, set()),
+    ],
+    ids=["b392", "b395"],
+)
+def test_b392_b395_throughput_may_be_switched_off(tmp_path, options, tags):
+    config = tpu.RunConfig(model_dir=str(tmp_path), **options)
+    _linear(tmp_path, config=config).train(linear_model.endless_input_fn, steps=3)
+    assert set(read_values(tmp_path)) == tags
+
+
+def test_b394_throughput_without_a_batch_size_reports_steps_only(tmp_path):
+    config = tpu.RunConfig(model_dir=str(tmp_path), log_step_count_steps=1)
+    estimator = _linear(tmp_path, config=config, train_batch_size=None)
+    input_fn = lambda params: linear_model.input_fn({"batch_size": 4})  # noqa: E731
+    estimator.train(input_fn, steps=4)
+    assert set(read_values(tmp_path)) == {"global_step/sec", "loss"}
+
+
+def test_b221_b227_predictions_come_by_row_and_by_batch(tmp_path):
+    estimator = _linear(tmp_path)
+    input_fn = functools.partial(linear_model.input_fn, count=6)
+    features, _ = linear_model.rows(6)
+    rows = [row["y"] for row in estimator.predict(input_fn)]
+    np.testing.assert_allclose(rows, linear_model.output(features), rtol=1e-5)
+    batches = estimator.predict(input_fn, yield_single_examples=False)
+    assert [len(batch["y"]) for batch in batches] == [4, 2]
+
+
+@pytest.mark.parametrize("function", ["input", "model", "metric", "scaffold"])
+def test_b380_b385_errors_keep_their_type_and_the_next_call_works(tmp_path, function):
+    failing = {function}
+
+    def may_fail(name):
+        if name in failing:
+            raise ZeroDivisionError(name)
+
+    def input_fn(params):
+        may_fail("input")
+        return linear_model.input_fn(params)
+
+    def metric_fn(outputs):
+        may_fail("metric")
+        return {"m": v1.metrics.mean(outputs)}
+
+    def scaffold_fn():
+        may_fail("scaffold")
+
+    def model_fn(features, labels, mode, params):
+        may_fail("model")
+        outputs = linear_model.outputs_of(features)
+        return tpu.TPUEstimatorSpec(
+            mode,
+            loss=tf.reduce_mean(outputs),
+            eval_metrics=(metric_fn, [outputs]),
+            scaffold_fn=scaffold_fn,
+        )
+
+    estimator = _make(model_fn, folder=tmp_path, **BATCHES)
+    with pytest.raises(ZeroDivisionError, match=function):
+        estimator.evaluate(input_fn)
+    failing.clear()
+    assert "m" in estimator.evaluate(input_fn)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import functools
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import EstimatorSpec
+from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
+
+v1 = tf.compat.v1
+HOOK_FIELDS = ("training_hooks", "evaluation_hooks", "prediction_hooks")
+
+
+@pytest.fixture(autouse=True)
+def _graph():
+    with tf.Graph().as_default():
+        yield
+
+
+def _two(first, second):
+    return {"m": v1.metrics.mean(first * second)}
+
+
+def _spec(mode: str | None = "eval", **fields) -> TPUEstimatorSpec:
+    given = {"loss": tf.constant(1.0), "train_op": tf.no_op(), "predictions": tf.constant([1.0])}
+    return TPUEstimatorSpec(mode, **{**given, **fields})
+
+
+def _template_of(spec: TPUEstimatorSpec, mode: str = "eval"):
+    return spec.as_template(mode=mode, features=None, labels=None)
+
+
+@pytest.mark.parametrize("field", ["eval_metrics", "host_call"])
+@pytest.mark.parametrize(
+    ("pair", "error", "says"),
+    [
+        (_two, ValueError, "should be tuple or list"),
+        ({"function": _two}, ValueError, "should be tuple or list"),
+        ((_two,), ValueError, "two elements"),
+        ((_two, [1, 2], 3), ValueError, "two elements"),
+        (("two", [1, 2]), TypeError, "should be callable"),
+        ((_two, 1), ValueError, "tuple or list, or dict"),
+        ((_two, "ab"), ValueError, "tuple or list, or dict"),
+        ((_two, [1]), RuntimeError, "length of tensors 1 does not match.*takes 2"),
+        ((_two, (1, 2, 3)), RuntimeError, "length of tensors 3"),
+        ((functools.partial(_two, 1), [1, 2]), RuntimeError, "length of tensors 2"),
+    ],
+)
+def test_b298_b299_host_functions_are_checked_at_once(field, pair, error, says):
+    with pytest.raises(error, match=f"{field}.*{says}"):
+        _spec(**{field: pair})
+
+
+@pytest.mark.parametrize("field", ["eval_metrics", "host_call"])
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (_two, [1, 2]),
+        [_two, (1, 2)],
+        (lambda *tensors: {}, [1, 2, 3]),
+        (functools.partial(_two, 1), [2]),
+        (_two, {"any": 1}),
+    ],
+    ids=["list", "tuple", "b299_varargs", "partial", "b300_dict"],
+)
+def test_b298_b299_b300_host_functions_that_hold(field, pair):
+    assert getattr(_spec(**{field: pair}), field) is pair
+
+
+@pytest.mark.parametrize("field", HOOK_FIELDS)
+def test_b297_hooks_must_be_session_run_hooks(field):
+    with pytest.raises(TypeError, match="must be SessionRunHook instances"):
+        _spec(**{field: [3]})
+
+
+@pytest.mark.parametrize(
+    ("mode", "fields", "error", "says"),
+    [
+        ("train", {"train_op": None}, ValueError, "Missing train_op"),
+        ("train", {"loss": None}, ValueError, "Missing loss"),
+        ("eval", {"loss": None}, ValueError, "Missing loss"),
+        ("infer", {"predictions": None}, ValueError, "Missing predictions"),
+        ("eval", {"loss": 1.0}, TypeError, "loss must be Tensor"),
+        ("infer", {"predictions": {"a": 1.0}}, TypeError, "must be Tensor"),
+    ],
+)
+@pytest.mark.parametrize("view", ["as_template", "as_estimator_spec"])
+def test_b292_to_b295_the_fields_are_checked_when_used(view, mode, fields, error, says):
+    arguments = {"mode": mode, "features": None, "labels": None} if view == "as_template" else {}
+    with pytest.raises(error, match=says):
+        getattr(_spec(mode, **fields), view)(**arguments)
+
+
+def test_b301_without_a_mode_nothing_is_required():
+    assert TPUEstimatorSpec(None).as_estimator_spec().mode is None
+
+
+def test_b302_as_estimator_spec_calls_the_host_functions_and_the_scaffold_fn():
+    scaffold, hook = v1.train.Scaffold(), v1.train.SessionRunHook()
+    called = tf.constant(5)
+    spec = _spec(
+        eval_metrics=(_two, [tf.constant(2.0), tf.constant(3.0)]),
+        host_call=(lambda value: value, {"value": called}),
+        scaffold_fn=lambda: scaffold,
+        **{field: [hook] for field in HOOK_FIELDS},
+    )
+    plain = spec.as_estimator_spec()
+    assert isinstance(plain, EstimatorSpec)
+    assert plain.scaffold is scaffold
+    assert list(plain.eval_metric_ops) == ["m"]
+    assert plain.loss is spec.loss
+    assert plain.predictions is spec.predictions
+    for field in HOOK_FIELDS:
+        first, host_call_hook = getattr(plain, field)
+        assert first is hook
+        assert host_call_hook.before_run(None).fetches is called
+
+
+def test_b303_a_second_spec_leaves_the_first_ones_host_functions_alone():
+    first = _spec(eval_metrics=(_two, [tf.constant(1.0), tf.constant(1.0)]))
+    _spec(eval_metrics=(lambda x: {"other": v1.metrics.mean(x)}, [tf.constant(1.0)]))
+    assert list(first.as_estimator_spec().eval_metric_ops) == ["m"]
+
+
+def test_host_functions_are_not_called_by_the_template():
+    def never_called(tensor):
+        raise AssertionError
+
+    pair = (never_called, [tf.constant(1.0)])
+    template = _spec(eval_metrics=pair, host_call=pair).as_template(
+        mode="eval", features=1, labels=2
+    )
+    assert (template.features, template.labels) == (1, 2)
+    assert template.eval_metrics.tensors is pair[1]
+    assert template.host_call.function is never_called
+
+
+@pytest.mark.parametrize(
+    ("mode", "field"), zip(("train", "eval", "infer"), HOOK_FIELDS), ids=HOOK_FIELDS
+)
+def test_b258_a_template_has_the_hooks_of_its_mode(mode, field):
+    hooks = {name: [v1.train.SessionRunHook()] for name in HOOK_FIELDS}
+    template = _template_of(_spec(mode, **hooks), mode)
+    assert template.hooks == tuple(hooks[field])
+
+
+def test_b265_scaffold_fn_is_called_once_it_is_needed():
+    made = []
+
+    def scaffold_fn():
+        made.append(v1.train.Scaffold())
+        return made[-1]
+
+    template = _template_of(_spec(scaffold_fn=scaffold_fn))
+    assert made == []
+    assert template.make_scaffold() is made[0]
+
+
+@pytest.mark.parametrize("scaffold_fn", [None, lambda: None])
+def test_b266_a_default_scaffold_is_used_on_the_host(scaffold_fn):
+    template = _template_of(_spec(scaffold_fn=scaffold_fn))
+    assert isinstance(template.make_scaffold(), v1.train.Scaffold)
+
+
+def test_b309_a_spec_is_a_named_tuple():
+    spec = _spec()
+    assert spec._replace(mode="train").mode == "train"
+    assert isinstance(spec._replace(mode="train"), TPUEstimatorSpec)
+    assert spec._fields[0] == "mode"
