@@ -1,0 +1,1 @@
+"""Measurements that docs/ reports; not part of the tests, not installed."""

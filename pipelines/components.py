@@ -1,0 +1,149 @@
+"""The part that every pipeline here ends with: train, gate, push; and how its user code is given to TFX.
+
+Nothing in it belongs to a runner: the same components run locally, on Kubeflow and on Vertex.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tfx import v1 as tfx
+
+from pipelines.config import GateSettings, PipelineConfig
+from tfx_tpu_trainer.component import EvalMetricsGate, TpuTrainer
+
+
+def preprocessing(config: PipelineConfig, module: str) -> dict[str, str]:
+    """Transform's arguments for a module with a `preprocessing_fn`.
+
+    Args:
+        config: Its `user_code` says whether TFX packages the module's file or imports the module.
+        module: Import path of the module.
+
+    Returns:
+        Keyword arguments for Transform.
+    """
+    if config.user_code == "import":
+        return {"preprocessing_fn": f"{module}.preprocessing_fn"}
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ValueError(
+            f"the preprocessing module {module!r} cannot be found; run from the folder that holds it"
+        )
+    return {"module_file": spec.origin}
+
+
+def data_folder(config: PipelineConfig) -> str:
+    """The folder of input data; pipelines are declared for data that is known.
+
+    Raises:
+        ValueError: If the config names none.
+    """
+    if not config.data:
+        raise ValueError(
+            f"data of pipeline {config.name!r} is null; set it to the folder that holds the input data"
+        )
+    return config.data
+
+
+def train_gate_push(
+    config: PipelineConfig,
+    *,
+    examples: Any,
+    transform_graph: Any,
+    schema: Any,
+    params: Mapping[str, Any],
+) -> list[Any]:
+    """TpuTrainer, the last blessed model as baseline, EvalMetricsGate and Pusher.
+
+    Args:
+        config: The pipeline's config.
+        examples: Transform's materialised examples.
+        transform_graph: Transform's graph.
+        schema: The schema of the raw examples.
+        params: What the model_fn finds in its `params`.
+
+    Returns:
+        The components; the trainer is the first of them.
+    """
+    settings = config.trainer
+    trainer = TpuTrainer(
+        examples=examples,
+        transform_graph=transform_graph,
+        schema=schema,
+        module=settings.module,
+        module_file=settings.module_file,
+        label_key=settings.label_key,
+        params=dict(params),
+        train_args=tfx.proto.TrainArgs(num_steps=settings.train_steps),
+        eval_args=tfx.proto.EvalArgs(num_steps=settings.eval_steps or 0),
+        train_batch_size=settings.train_batch_size,
+        eval_batch_size=settings.eval_batch_size,
+        use_tpu=settings.use_tpu,
+        num_shards=settings.num_shards,
+        iterations_per_loop=settings.iterations_per_loop,
+        save_checkpoints_steps=settings.save_checkpoints_steps,
+        save_summary_steps=settings.save_summary_steps,
+        tf_random_seed=settings.tf_random_seed,
+    )
+    baseline = tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
+        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+    ).with_id("latest_blessed_model")
+    gate = EvalMetricsGate(
+        model=trainer.outputs["model"],
+        evaluation=trainer.outputs["evaluation"],
+        baseline_model=baseline.outputs["model"],
+        eval_config=gate_config(config.gate),
+    )
+    pusher = tfx.components.Pusher(
+        model=trainer.outputs["model"],
+        model_blessing=gate.outputs["blessing"],
+        push_destination=tfx.proto.PushDestination(
+            filesystem=tfx.proto.PushDestination.Filesystem(base_directory=config.push_folder)
+        ),
+    )
+    return [trainer, baseline, gate, pusher]
+
+
+def gate_config(settings: GateSettings) -> tfma.EvalConfig:
+    """The gate's thresholds as TFMA writes them: by the name of the metric.
+
+    Args:
+        settings: Bounds and allowed drops by metric name.
+
+    Returns:
+        An EvalConfig with one MetricsSpec, without thresholds where the settings have none.
+    """
+    thresholds = {}
+    for name in sorted({*settings.at_least, *settings.at_most, *settings.max_drop}):
+        threshold = tfma.MetricThreshold()
+        if name in settings.at_least:
+            threshold.value_threshold.lower_bound.value = settings.at_least[name]
+        if name in settings.at_most:
+            threshold.value_threshold.upper_bound.value = settings.at_most[name]
+        if name in settings.max_drop:
+            threshold.change_threshold.direction = tfma.MetricDirection.HIGHER_IS_BETTER
+            threshold.change_threshold.absolute.value = -settings.max_drop[name]
+        thresholds[name] = threshold
+    return tfma.EvalConfig(
+        model_specs=[tfma.ModelSpec()], metrics_specs=[tfma.MetricsSpec(thresholds=thresholds)]
+    )
+
+
+def pipeline(config: PipelineConfig, components: Sequence[Any]) -> tfx.dsl.Pipeline:
+    """The pipeline of some components, with the config's root, metadata and Beam arguments."""
+    return tfx.dsl.Pipeline(
+        pipeline_name=config.name,
+        pipeline_root=config.pipeline_root,
+        components=list(components),
+        enable_cache=config.enable_cache,
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            config.metadata_file
+        ),
+        beam_pipeline_args=list(config.beam_args),
+    )

@@ -1,0 +1,307 @@
+"""Typed, validated pipeline configs: a YAML file, values set on the command line, one frozen object.
+
+Reading a config imports neither TensorFlow nor TFX, so a wrong key or type is reported in a
+fraction of a second.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import pydantic
+import yaml
+from pydantic import ConfigDict, Field, PositiveInt
+
+ConfigT = TypeVar("ConfigT", bound="PipelineConfig")
+
+# What a YAML list becomes: strict models refuse a list where a tuple stands, and a frozen config
+# wants tuples.
+Strings = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used; the message names each bad value, where it stands and the fix."""
+
+
+class Settings(pydantic.BaseModel):
+    """Base of every group of settings: frozen, no unknown keys, no silent conversion of types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class TrainerSettings(Settings):
+    """What `TpuTrainer` is told, beside the model's own settings.
+
+    Attributes:
+        label_key: The feature of Transform's output that is the label.
+        module: Import path of the module with `model_fn`. Exactly one of `module` and `module_file`
+            is given.
+        module_file: Path of a `.py` file with `model_fn`; TFX packages its whole folder as a wheel.
+        train_steps: Training steps.
+        eval_steps: Evaluation batches; all of the eval split where it is null.
+        train_batch_size: Rows in a global training batch.
+        eval_batch_size: Rows in a global evaluation batch; `train_batch_size` where it is null.
+        use_tpu: Whether to train on TPU cores, emulated where the machine has none.
+        num_shards: Number of replicas; the executor's default where it is null.
+        iterations_per_loop: Training steps in one session call on TPU.
+        save_checkpoints_steps: Steps between two checkpoints; every 600 seconds where it is null. The
+            last step is always saved.
+        save_summary_steps: Steps between two summaries for TensorBoard.
+        tf_random_seed: Seed of the variables' initial values and of every unseeded op in the model.
+    """
+
+    label_key: str
+    module: str | None = None
+    module_file: str | None = None
+    train_steps: PositiveInt
+    eval_steps: PositiveInt | None = None
+    train_batch_size: PositiveInt = 64
+    eval_batch_size: PositiveInt | None = None
+    use_tpu: bool = False
+    num_shards: PositiveInt | None = None
+    iterations_per_loop: PositiveInt = 100
+    save_checkpoints_steps: PositiveInt | None = None
+    save_summary_steps: PositiveInt = 100
+    tf_random_seed: int | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _one_module(self) -> TrainerSettings:
+        if bool(self.module) == bool(self.module_file):
+            raise ValueError(
+                "exactly one of 'module' (an import path) and 'module_file' (a .py file) must be given, "
+                f"got module={self.module!r} and module_file={self.module_file!r}; set the other one to null"
+            )
+        return self
+
+
+class GateSettings(Settings):
+    """What a model must reach to be blessed, by the name of its eval metric.
+
+    Attributes:
+        at_least: Lower bounds, e.g. `{auc: 0.9}`.
+        at_most: Upper bounds, e.g. `{average_loss: 0.4}`.
+        max_drop: How far a metric may fall below the last blessed model's, e.g. `{accuracy: 0.01}`.
+            Metrics where higher is better only.
+    """
+
+    at_least: dict[str, float] = {}
+    at_most: dict[str, float] = {}
+    max_drop: dict[str, float] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _drops_are_positive(self) -> GateSettings:
+        for name, drop in self.max_drop.items():
+            if drop < 0:
+                raise ValueError(
+                    f"max_drop of {name!r} is {drop}; give how far it may fall as a positive number"
+                )
+        return self
+
+
+class PipelineConfig(Settings):
+    """What every pipeline needs. A pipeline's own config adds its model's settings.
+
+    Attributes:
+        name: The pipeline's name in ML Metadata.
+        root: Folder or bucket under which everything is written.
+        data: Folder of the input data; the pipeline's own real data where it is null and the runner
+            can supply it.
+        metadata_path: SQLite file of ML Metadata; `<root>/metadata.sqlite` where it is null. Only
+            local runners use it.
+        serving_dir: Where Pusher puts blessed models; `<root>/serving` where it is null.
+        user_code: 'file' packages the preprocessing module with TFX, so that an edit never meets a
+            stale cache; 'import' names its import path, for runners whose image holds the code.
+        enable_cache: Whether TFX may reuse results of earlier runs.
+        beam_args: Beam pipeline arguments.
+        serving_absent: Raw features that only exist in training data (what the label is made from);
+            a prediction for a raw row is made without them.
+        trainer: Settings of `TpuTrainer`.
+        gate: What a model must reach to be pushed.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
+    root: str
+    data: str | None = None
+    metadata_path: str | None = None
+    serving_dir: str | None = None
+    user_code: Literal["file", "import"] = "file"
+    enable_cache: bool = True
+    beam_args: Strings = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
+    serving_absent: Strings = ()
+    trainer: TrainerSettings
+    gate: GateSettings = GateSettings()
+
+    @property
+    def pipeline_root(self) -> str:
+        """Where TFX puts the artifacts."""
+        return f"{self.root}/artifacts"
+
+    @property
+    def metadata_file(self) -> str:
+        """The SQLite file of ML Metadata."""
+        return self.metadata_path or f"{self.root}/metadata.sqlite"
+
+    @property
+    def push_folder(self) -> str:
+        """Where Pusher puts blessed models, one folder per push."""
+        return self.serving_dir or f"{self.root}/serving"
+
+
+def load_config(
+    config_class: type[ConfigT],
+    path: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> ConfigT:
+    """Reads a YAML config, applies the overrides and checks the result.
+
+    Args:
+        config_class: The pipeline's config class.
+        path: The YAML file.
+        overrides: `key=value` strings as given on the command line; dots reach into groups
+            (`trainer.train_steps=200`), the value is read as YAML.
+        values: Top-level values that win over the file and lose against `overrides`, such as the
+            root.
+
+    Returns:
+        The frozen config.
+
+    Raises:
+        ConfigError: If the file cannot be read, a key is unknown or has a wrong type, or an
+        override is malformed.
+    """
+    path = Path(path)
+    tree = _read_yaml(path)
+    tree.update(values or {})
+    origin: dict[tuple[str, ...], str] = {(key,): "the command line" for key in values or {}}
+    for override in overrides:
+        keys = _apply_override(tree, override)
+        origin[keys] = f"--set {override}"
+    try:
+        return config_class.model_validate(tree)
+    except pydantic.ValidationError as error:
+        lines = [_explain(item, config_class, str(path), origin) for item in error.errors()]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that reads 1e-3 as the number it looks like and refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the config {str(path)!r}: {error.strerror or error}"
+        ) from None
+    try:
+        tree = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} must hold a mapping of settings, found {type(tree).__name__}")
+    return tree
+
+
+def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
+    """Sets one `a.b=value` in the tree and returns its path."""
+    name, separator, text = override.partition("=")
+    keys = tuple(part.strip() for part in name.split("."))
+    if not separator or not all(keys):
+        raise ConfigError(
+            f"--set {override!r} is not of the form key=value, such as trainer.train_steps=200"
+        )
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"--set {override!r}: the value is not valid YAML: {' '.join(str(error).split())}"
+        ) from None
+    group = tree
+    for depth, key in enumerate(keys[:-1]):
+        inner = group.setdefault(key, {})
+        if not isinstance(inner, dict):
+            where = ".".join(keys[: depth + 1])
+            raise ConfigError(
+                f"--set {override!r}: {where!r} is a value ({inner!r}), not a group of settings"
+            )
+        group = inner
+    group[keys[-1]] = value
+    return keys
+
+
+def _explain(
+    item: Mapping[str, Any],
+    config_class: type[Settings],
+    path: str,
+    origin: Mapping[tuple[str, ...], str],
+) -> str:
+    """One line for one of pydantic's errors: where, what, which fix."""
+    location = tuple(str(part) for part in item["loc"])
+    where = next(
+        (text for keys, text in origin.items() if keys[: len(location)] == location[: len(keys)]),
+        path,
+    )
+    key = ".".join(location)
+    if item["type"] == "extra_forbidden":
+        group = _group_at(config_class, location[:-1])
+        valid = sorted(group.model_fields) if group else []
+        nearest = difflib.get_close_matches(location[-1], valid, n=1, cutoff=0.5)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        place = f" in {'.'.join(location[:-1])!r}" if location[:-1] else ""
+        return f"{where}: unknown key {location[-1]!r}{place}; {hint}Valid keys: {', '.join(valid)}"
+    if item["type"] == "missing":
+        return f"{where}: the key {key!r} is missing; add it"
+    if item["type"] == "value_error":
+        reason = str(item["msg"]).removeprefix("Value error, ")
+        return f"{where}: {key + ': ' if key else ''}{reason}"
+    reason = str(item["msg"])
+    reason = reason[:1].lower() + reason[1:]
+    return f"{where}: {key!r} is {item['input']!r} ({type(item['input']).__name__}): {reason}"
+
+
+def _group_at(config_class: type[Settings], location: Sequence[str]) -> type[Settings] | None:
+    """The Settings class that stands at a path of keys, if there is one."""
+    group: type[Settings] = config_class
+    for key in location:
+        field = group.model_fields.get(key)
+        found = _settings_in(field.annotation) if field else None
+        if found is None:
+            return None
+        group = found
+    return group
+
+
+def _settings_in(annotation: Any) -> type[Settings] | None:
+    """The Settings class of a field's annotation: itself, or an arm of `Settings | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return annotation
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return next(filter(None, map(_settings_in, typing.get_args(annotation))), None)
+    return None

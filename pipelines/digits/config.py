@@ -1,0 +1,31 @@
+"""The typed config of the digits pipeline; `config.yaml` beside it holds the values."""
+
+from __future__ import annotations
+
+from pydantic import PositiveFloat, PositiveInt
+
+from pipelines.config import PipelineConfig, Settings
+
+
+class DigitsModelSettings(Settings):
+    """What `pipelines/digits/model.py` finds in `params`.
+
+    Attributes:
+        filters: Channels of the first convolution; the second has twice as many.
+        hidden_units: Units of the dense layer.
+        learning_rate: Adam's learning rate.
+    """
+
+    filters: PositiveInt = 16
+    hidden_units: PositiveInt = 64
+    learning_rate: PositiveFloat = 1e-3
+
+
+class Config(PipelineConfig):
+    """Config of the digits pipeline.
+
+    Attributes:
+        model: Settings of the convolutional model.
+    """
+
+    model: DigitsModelSettings = DigitsModelSettings()

@@ -1,0 +1,292 @@
+"""`python -m pipelines.local_runner --pipeline taxi`: runs a pipeline on this machine and shows what happens.
+
+The pipeline runs in a child process whose output goes to a log file; this process only watches and
+reports, and imports neither TensorFlow nor TFX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+import click
+from rich.console import Console
+
+from pipelines import run_child
+from pipelines.config import ConfigError, PipelineConfig, load_config
+from pipelines.metadata import NodeStatus, State, UnreadableError
+from pipelines.progress import Display, RunMonitor, make_display
+from pipelines.registry import find_pipeline, pipeline_names
+from pipelines.report import Failure, RunReport
+from pipelines.summary import print_summary, short_path
+
+POLL_SECONDS = 0.25
+PLAIN_WIDTH = 140
+STOP_SECONDS = 15
+
+
+@click.command()
+@click.option(
+    "--pipeline",
+    "name",
+    required=True,
+    help=f"One of {', '.join(pipeline_names())}, or an import path.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="YAML file; the pipeline's own if absent.",
+)
+@click.option("--root", help="Where everything is written; runs/<pipeline> if absent.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Overrides one setting; repeatable.",
+)
+@click.option("--plain", is_flag=True, help="Prints lines instead of a live display.")
+def main(
+    name: str, config_file: Path | None, root: str | None, overrides: tuple[str, ...], plain: bool
+) -> None:
+    """Runs a pipeline on this machine."""
+    console = make_console()
+    try:
+        config = resolve_config(name, config_file=config_file, root=root, overrides=overrides)
+        with _locked_root(config) as lock:
+            failed = run(name, config, console=console, plain=plain, lock=lock)
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            click.echo(f"error: {line}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("stopped; the pipeline's process has ended", err=True)
+        sys.exit(130)
+    sys.exit(1 if failed else 0)
+
+
+def make_console() -> Console:
+    """The console of this process; in a log or a pipe it is wide enough for paths."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+
+
+def resolve_config(
+    name: str, *, config_file: Path | None, root: str | None, overrides: Sequence[str]
+) -> PipelineConfig:
+    """Reads a pipeline's config and makes its local paths absolute.
+
+    Args:
+        name: The pipeline.
+        config_file: A YAML file in place of the pipeline's own.
+        root: A root in place of the config's.
+        overrides: `key=value` strings.
+
+    Returns:
+        The config.
+    """
+    definition = find_pipeline(name)
+    config = load_config(
+        definition.config_class(),
+        config_file or definition.config_file,
+        overrides=overrides,
+        values={"root": root} if root is not None else None,
+    )
+    paths = {key: getattr(config, key) for key in ("root", "data", "metadata_path", "serving_dir")}
+    local = {key: path for key, path in paths.items() if path and "://" not in path}
+    return config.model_copy(update={key: os.path.abspath(path) for key, path in local.items()})
+
+
+def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, lock: IO[str]) -> bool:
+    """Runs a pipeline in a child process, shows its progress and prints the summary.
+
+    Args:
+        name: The pipeline.
+        config: Its config.
+        console: Where to show it.
+        plain: Whether to print lines even on a terminal.
+        lock: The open lock file of the root, handed on to the child.
+
+    Returns:
+        Whether the run failed.
+    """
+    try:
+        monitor = RunMonitor(config.metadata_file)
+    except UnreadableError as error:
+        message = " ".join(str(error).split())
+        raise ConfigError(f"{message[:200]}; remove the file or choose another --root") from None
+    folder = _new_run_folder(Path(config.root))
+    config_json = folder / "config.json"
+    config_json.write_text(config.model_dump_json(indent=1), encoding="utf-8")
+    log = folder / "log.txt"
+    console.print(f"Pipeline {config.name!r} in {short_path(config.root)}", highlight=False)
+    console.print(f"Log: {short_path(log)}", highlight=False, soft_wrap=True)
+
+    command = [sys.executable, "-m", "pipelines.run_child", "--pipeline", name]
+    command += ["--config-json", str(config_json), "--run-folder", str(folder)]
+    with log.open("wb") as log_file, make_display(console, plain=plain) as display:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=subprocess.STDOUT,
+            env=child_environment(),
+            start_new_session=True,
+            pass_fds=[lock.fileno()],
+        )
+        with _stopping(child):
+            statuses = _watch(child, monitor, folder, display)
+    report = RunReport.read(folder / run_child.REPORT)
+    if report is None:
+        report = RunReport(failure=Failure(_running(statuses), _last_words(log, child.returncode)))
+    print_summary(
+        console, statuses=statuses, report=report, metadata_file=config.metadata_file, log=log
+    )
+    return report.failure is not None
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of the process that imports TensorFlow and TFX.
+
+    Returns:
+        This process's environment, with what must be set before TensorFlow is imported, and without
+        the variable that would make each import of TFX compile thousands of modules again.
+    """
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["TF_USE_LEGACY_KERAS"] = "1"
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    environment["PYTHONUNBUFFERED"] = "1"
+    here = str(Path(__file__).parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, environment.get("PYTHONPATH")]))
+    # Programs that TFX starts by name must come from this virtual environment.
+    environment["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+    )
+    return environment
+
+
+def _watch(
+    child: subprocess.Popen[bytes], monitor: RunMonitor, folder: Path, display: Display
+) -> list[NodeStatus]:
+    """Shows the components until the child ends; returns where they stood then."""
+    nodes: list[str] = []
+    statuses: list[NodeStatus] = []
+    while True:
+        ended = child.poll() is not None
+        if not nodes and (folder / run_child.PLAN).exists():
+            with contextlib.suppress(json.JSONDecodeError):
+                nodes = json.loads((folder / run_child.PLAN).read_text(encoding="utf-8"))
+        seen = monitor.statuses(nodes)
+        if seen is not None:
+            statuses = seen
+        if ended and (seen is not None or not nodes):
+            return [_final(status) for status in statuses]
+        display.update(statuses, _note(statuses))
+        time.sleep(POLL_SECONDS)
+
+
+def _note(statuses: Sequence[NodeStatus]) -> str:
+    if not statuses or all(status.state is State.WAITING for status in statuses):
+        return "starting TensorFlow and TFX"
+    if all(status.state.ended for status in statuses):
+        return "asking the model for a prediction"
+    return "running"
+
+
+def _final(status: NodeStatus) -> NodeStatus:
+    """A component's status once its run is over: what still waits will never run."""
+    if status.state is State.WAITING:
+        return NodeStatus(status.node, State.SKIPPED)
+    return status
+
+
+def _running(statuses: Sequence[NodeStatus]) -> str | None:
+    return next((status.node for status in statuses if status.state is State.RUNNING), None)
+
+
+def _last_words(log: Path, code: int) -> str:
+    """What a child that could not write its report said last."""
+    lines = [
+        line
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip()
+    ]
+    if code < 0:
+        return f"the pipeline's process was ended by {signal.Signals(-code).name}"
+    return (
+        lines[-1]
+        if lines
+        else f"the pipeline's process ended with exit code {code} and said nothing"
+    )
+
+
+def _new_run_folder(root: Path) -> Path:
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    for attempt in range(100):
+        folder = root / "logs" / (f"{stamp}-{attempt}" if attempt else stamp)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise ConfigError(f"no new folder can be made in {root / 'logs'}")
+
+
+@contextlib.contextmanager
+def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
+    """Holds the root for this run: two runs in one SQLite file would take each other's executions for their own."""
+    root = Path(config.root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = (root / ".lock").open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"root {config.root!r} cannot be written ({error.strerror}); choose another with --root"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another run is going on in {config.root!r}; wait for its end or choose another --root"
+            ) from None
+        yield lock
+
+
+@contextlib.contextmanager
+def _stopping(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Ends the child when this process is told to end: politely first, so that TFX records it and cleans up."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+        try:
+            child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""What ML Metadata knows of a pipeline's runs: one reader for the progress display, the report and the history."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import ml_metadata
+from ml_metadata.proto import metadata_store_pb2
+
+# TFX's names for its contexts in ML Metadata.
+RUN_CONTEXT = "pipeline_run"
+NODE_CONTEXT = "node"
+
+# Our custom property of a failed execution.
+ERROR_PROPERTY = "error"
+
+
+class UnreadableError(RuntimeError):
+    """A file that cannot be opened as ML Metadata: it is something else, or is held just now."""
+
+
+class State(enum.Enum):
+    """Where a component stands in a run."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    COMPLETE = "complete"
+    CACHED = "cached"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the component will not change any more in this run."""
+        return self not in (State.WAITING, State.RUNNING)
+
+
+_STATES = {
+    metadata_store_pb2.Execution.NEW: State.RUNNING,
+    metadata_store_pb2.Execution.RUNNING: State.RUNNING,
+    metadata_store_pb2.Execution.COMPLETE: State.COMPLETE,
+    metadata_store_pb2.Execution.CACHED: State.CACHED,
+    metadata_store_pb2.Execution.FAILED: State.FAILED,
+    metadata_store_pb2.Execution.CANCELED: State.FAILED,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeStatus:
+    """One component of one run.
+
+    Attributes:
+        node: The component's id.
+        state: Where it stands.
+        seconds: How long it has run, or ran.
+        execution_id: Its execution in ML Metadata; None while it waits.
+        error: Why it failed, in one line, where that is known.
+    """
+
+    node: str
+    state: State = State.WAITING
+    seconds: float = 0.0
+    execution_id: int | None = None
+    error: str | None = None
+
+
+def open_store(path: str | Path, *, read_only: bool = True) -> ml_metadata.MetadataStore:
+    """Opens an SQLite metadata file.
+
+    Args:
+        path: The file.
+        read_only: Reading takes no lock beyond the moment of a query, so a run that writes is never
+            held up. False makes the file where it is missing.
+
+    Returns:
+        The store.
+
+    Raises:
+        UnreadableError: If the file cannot be opened.
+    """
+    config = metadata_store_pb2.ConnectionConfig()
+    config.sqlite.filename_uri = str(path)
+    config.sqlite.connection_mode = (
+        metadata_store_pb2.SqliteMetadataSourceConfig.READONLY
+        if read_only
+        else metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+    )
+    try:
+        return ml_metadata.MetadataStore(config)
+    except RuntimeError as error:
+        raise UnreadableError(f"{str(path)!r} cannot be read as ML Metadata: {error}") from None
+
+
+def run_names(store: ml_metadata.MetadataStore) -> list[str]:
+    """The names of all runs, oldest first."""
+    contexts = store.get_contexts_by_type(RUN_CONTEXT)
+    return [context.name for context in sorted(contexts, key=lambda context: context.id)]
+
+
+def newest_run(store: ml_metadata.MetadataStore, *, known: Collection[str] = ()) -> str | None:
+    """The name of the newest run that is not among the known ones; None where there is none."""
+    fresh = [name for name in run_names(store) if name not in set(known)]
+    return fresh[-1] if fresh else None
+
+
+def node_statuses(store: ml_metadata.MetadataStore, run: str) -> dict[str, NodeStatus]:
+    """The components of a run that have an execution, by id, in the order they started.
+
+    Args:
+        store: The store.
+        run: The run's name.
+
+    Returns:
+        Status by component id.
+    """
+    context = store.get_context_by_type_and_name(RUN_CONTEXT, run)
+    if context is None:
+        return {}
+    statuses = {}
+    for execution in sorted(
+        store.get_executions_by_context(context.id), key=lambda execution: execution.id
+    ):
+        node = _node_id(store, execution.id)
+        statuses[node] = NodeStatus(
+            node=node,
+            state=_STATES.get(execution.last_known_state, State.RUNNING),
+            seconds=_seconds(execution),
+            execution_id=execution.id,
+            error=execution.custom_properties[ERROR_PROPERTY].string_value or None
+            if ERROR_PROPERTY in execution.custom_properties
+            else None,
+        )
+    return statuses
+
+
+def outputs(
+    store: ml_metadata.MetadataStore, execution_id: int | None
+) -> dict[str, metadata_store_pb2.Artifact]:
+    """The first output artifact of each key of an execution; of a cached one, the artifacts it reused."""
+    if execution_id is None:
+        return {}
+    events = [
+        event
+        for event in store.get_events_by_execution_ids([execution_id])
+        if event.type in (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.DECLARED_OUTPUT)
+    ]
+    artifacts = {
+        a.id: a for a in store.get_artifacts_by_id([event.artifact_id for event in events])
+    }
+    found: dict[str, metadata_store_pb2.Artifact] = {}
+    for event in events:
+        found.setdefault(event.path.steps[0].key, artifacts[event.artifact_id])
+    return found
+
+
+def fail_unfinished(store: ml_metadata.MetadataStore, run: str, error: str) -> str | None:
+    """Makes the component at which a run broke off visible as failed, with the reason.
+
+    TFX records a failed executor, without a reason, and leaves a component whose driver failed as
+    running for ever.
+
+    Args:
+        store: The store, opened for writing.
+        run: The run's name.
+        error: The reason, in one line.
+
+    Returns:
+        The failed component's id; None where no component had begun.
+    """
+    failed = None
+    for node, status in node_statuses(store, run).items():
+        if status.state not in (State.RUNNING, State.FAILED):
+            continue
+        (execution,) = store.get_executions_by_id([status.execution_id])
+        execution.last_known_state = metadata_store_pb2.Execution.FAILED
+        execution.custom_properties[ERROR_PROPERTY].string_value = error
+        store.put_executions([execution])
+        failed = node
+    return failed
+
+
+def _node_id(store: ml_metadata.MetadataStore, execution_id: int) -> str:
+    """The component's id: TFX names the node's context `<pipeline>.<id>`."""
+    node_type = store.get_context_type(NODE_CONTEXT).id
+    names = [
+        c.name for c in store.get_contexts_by_execution(execution_id) if c.type_id == node_type
+    ]
+    return names[0].split(".", 1)[-1] if names else f"execution {execution_id}"
+
+
+def _seconds(execution: metadata_store_pb2.Execution) -> float:
+    ended = _STATES.get(execution.last_known_state, State.RUNNING).ended
+    end = execution.last_update_time_since_epoch if ended else time.time() * 1000
+    return max(0.0, (end - execution.create_time_since_epoch) / 1000)

@@ -1,0 +1,143 @@
+"""The process in which a pipeline runs: `python -m pipelines.run_child`, started by the local runner.
+
+It writes `plan.json` once ML Metadata can be read, and `report.json` when the run has ended,
+whichever way.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from pipelines import metadata
+from pipelines.config import PipelineConfig
+from pipelines.registry import find_pipeline
+from pipelines.report import Failure, RunReport, collect, failed_nodes
+
+PLAN = "plan.json"
+REPORT = "report.json"
+
+MESSAGE_LIMIT = 600
+
+
+class RunStoppedError(Exception):
+    """The run was asked to stop; an Exception, so that TFX cleans up as after any other failure."""
+
+
+@click.command()
+@click.option("--pipeline", "name", required=True)
+@click.option("--config-json", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--run-folder", required=True, type=click.Path(exists=True, path_type=Path))
+def main(name: str, config_json: Path, run_folder: Path) -> None:
+    """Runs one pipeline to its end and reports."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    definition = find_pipeline(name)
+    config = definition.config_class().model_validate_json(config_json.read_text(encoding="utf-8"))
+    report = run_pipeline(definition, config, run_folder)
+    report.write(run_folder / REPORT)
+    sys.exit(1 if report.failure else 0)
+
+
+def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> RunReport:
+    """Runs a pipeline with TFX's local runner.
+
+    Args:
+        definition: The pipeline, from the registry.
+        config: Its config.
+        run_folder: Where the plan is written.
+
+    Returns:
+        The report; its `failure` is set where the run failed.
+    """
+    Path(config.root).mkdir(parents=True, exist_ok=True)
+    store = metadata.open_store(config.metadata_file, read_only=False)
+    known = metadata.run_names(store)
+    try:
+        from absl import logging as absl_logging
+        from tfx import v1 as tfx
+
+        absl_logging.set_verbosity(absl_logging.INFO)
+        logging.getLogger().setLevel(logging.INFO)
+        config = config.model_copy(update={"data": definition.prepare_data(config)})
+        pipeline = definition.create_pipeline(config)
+        plan = [component.id for component in pipeline.components]
+        (run_folder / PLAN).write_text(json.dumps(plan), encoding="utf-8")
+        tfx.orchestration.LocalDagRunner().run(pipeline)
+    except Exception as error:
+        traceback.print_exc()
+        message = data_problem(config) or one_line(error)
+        run = metadata.newest_run(store, known=known)
+        node = metadata.fail_unfinished(store, run, message) if run else None
+        return RunReport(failure=Failure(node, message))
+
+    run = metadata.newest_run(store, known=known)
+    if run is None:
+        return RunReport(failure=Failure(None, "TFX recorded no run in ML Metadata; see the log"))
+    for status in failed_nodes(metadata.node_statuses(store, run)):
+        message = status.error or "its inputs could not be resolved; see the log"
+        return RunReport(failure=Failure(status.node, message))
+    try:
+        return collect(store, run, serving_absent=config.serving_absent)
+    except Exception as error:
+        traceback.print_exc()
+        return RunReport(
+            failure=Failure(
+                None, f"the pipeline ended, its result cannot be used: {one_line(error)}"
+            )
+        )
+
+
+def data_problem(config: PipelineConfig) -> str | None:
+    """Why the config's data cannot be read, where that is plain from the folder; None otherwise."""
+    folder = Path(config.data or "")
+    if not config.data or "://" in config.data:
+        return None
+    fix = "set data to a folder that holds the input files"
+    if not folder.is_dir():
+        return f"data {config.data!r} is not a folder; {fix}"
+    files = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith((".", "_"))
+    ]
+    if not any(map(_has_rows, files)):
+        return f"data {config.data!r} holds no rows (files: {len(files)}); {fix}"
+    return None
+
+
+def _has_rows(path: Path) -> bool:
+    """Whether a file holds data: a CSV file with a header alone does not."""
+    if path.suffix != ".csv":
+        return path.stat().st_size > 0
+    with path.open("rb") as file:
+        return bool(file.readline() and file.readline().strip())
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one line: of a remote traceback inside the message only the end, its error."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "Traceback (most recent call last)" in text:
+        return lines[-1][:MESSAGE_LIMIT]
+    message = " ".join(lines)
+    if len(message) > MESSAGE_LIMIT:
+        message = f"{message[:MESSAGE_LIMIT]} ... (the log has all of it)"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del frame
+    raise RunStoppedError(f"stopped by {signal.Signals(number).name}")
+
+
+if __name__ == "__main__":
+    main()

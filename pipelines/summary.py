@@ -1,0 +1,150 @@
+"""The short table at the end of a run, and where to look further."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.metadata import NodeStatus, State
+from pipelines.progress import MARKS, STYLES
+from pipelines.report import RunReport
+
+
+def print_summary(
+    console: Console,
+    *,
+    statuses: Sequence[NodeStatus],
+    report: RunReport,
+    metadata_file: str,
+    log: Path,
+) -> None:
+    """Prints what came out of a run.
+
+    Args:
+        console: Where to print.
+        statuses: Where each component stands at the end.
+        report: What came out.
+        metadata_file: ML Metadata's file.
+        log: The log of the run.
+    """
+    console.print(components_table(statuses))
+    cached = [status.node for status in statuses if status.state is State.CACHED]
+    if cached:
+        console.print(
+            f"{len(cached)} of {len(statuses)} components were answered from TFX's cache.",
+            style="cyan",
+        )
+    if report.failure is None:
+        console.print(results_table(report))
+    console.print(Text("Look further", style="italic"))
+    for name, command in commands(report, metadata_file=metadata_file, log=log):
+        # Never folded: a command is there to be copied.
+        console.print(
+            Text(f"{name:<12}  ", style="dim").append(command, style="not dim"), soft_wrap=True
+        )
+    if report.failure is not None:
+        where = f"{report.failure.node} failed" if report.failure.node else "The run failed"
+        console.print(Text(f"{where}: {report.failure.message}", style="bold red"), soft_wrap=True)
+
+
+def components_table(statuses: Sequence[NodeStatus]) -> Table:
+    """Each component's state and seconds."""
+    table = Table(
+        title="Components",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
+    table.add_column("")
+    table.add_column("component")
+    table.add_column("state")
+    table.add_column("seconds", justify="right")
+    for status in statuses:
+        table.add_row(
+            MARKS.get(status.state, ""),
+            status.node,
+            "cached" if status.state is State.CACHED else status.state.value,
+            f"{status.seconds:.1f}" if status.execution_id is not None else "",
+            style=STYLES.get(status.state, ""),
+        )
+    table.add_section()
+    table.add_row("", "total", "", f"{sum(status.seconds for status in statuses):.1f}")
+    return table
+
+
+def results_table(report: RunReport) -> Table:
+    """The numbers, the verdict, the pushed model and one prediction."""
+    table = _pairs("Results")
+    if report.train_loss is not None:
+        _add(table, "train loss", f"{report.train_loss:.4f} (step {report.train_step:,})")
+    if report.eval_metrics:
+        rows = f" ({report.eval_examples:,} rows)" if report.eval_examples else ""
+        values = {k: f"{v:.4f}" for k, v in report.eval_metrics.items() if k != "global_step"}
+        _add(table, f"eval metrics{rows}", _joined(values, " "))
+    word, style = {True: ("blessed", "green"), False: ("not blessed", "red")}.get(
+        report.blessed, ("not judged", "yellow")
+    )
+    table.add_row("the gate", Text(report.verdict or word, style=style))
+    _add(table, "pushed to", short_path(report.pushed) if report.pushed else "nowhere")
+    for tags, signatures in report.signatures.items():
+        _add(table, f"SavedModel [{tags}]", ", ".join(signatures))
+    if report.prediction:
+        _add(table, "a real row", _joined(report.prediction.row))
+        _add(table, "its prediction", _joined(report.prediction.outputs))
+        if report.prediction.withheld:
+            _add(table, "not shown to it", _joined(report.prediction.withheld))
+    return table
+
+
+def commands(report: RunReport, *, metadata_file: str, log: Path) -> list[tuple[str, str]]:
+    """The commands to look further: what each shows, and the line to type."""
+    programs = Path(sys.executable).parent
+    found = []
+    if report.model_run:
+        tensorboard = short_path(programs / "tensorboard")
+        found.append(("TensorBoard", f"{tensorboard} --logdir {short_path(report.model_run)}"))
+    if report.model:
+        tool = short_path(programs / "saved_model_cli")
+        found.append(("the model", f"{tool} show --all --dir {short_path(report.model)}"))
+    python = short_path(sys.executable)
+    found.append(("ML Metadata", f"{python} -m pipelines.history {short_path(metadata_file)}"))
+    found.append(("the log", f"less {short_path(log)}"))
+    return found
+
+
+def _pairs(title: str) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        show_header=False,
+        show_edge=False,
+        pad_edge=False,
+        box=None,
+    )
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _add(table: Table, name: str, value: str) -> None:
+    """Adds a row as it stands: rich would take brackets in a plain string for markup."""
+    table.add_row(Text(name), Text(value))
+
+
+def _joined(values: Mapping[str, str], sign: str = "=") -> str:
+    return "  ".join(f"{name}{sign}{value}" for name, value in values.items())
+
+
+def short_path(path: str | Path) -> str:
+    """The path as seen from the current folder where that is shorter."""
+    path = str(path)
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) else path

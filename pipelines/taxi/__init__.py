@@ -1,0 +1,1 @@
+"""Chicago taxi rides: will the passenger tip more than a fifth of the fare?"""

@@ -1,0 +1,36 @@
+"""The typed config of the taxi pipeline; `config.yaml` beside it holds the values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from pipelines.config import PipelineConfig, Settings
+
+
+class TaxiModelSettings(Settings):
+    """What `pipelines/taxi/model.py` finds in `params`.
+
+    Attributes:
+        embedding_size: Width of each categorical feature's embedding.
+        hidden_units: Units of the deep half's layers.
+        learning_rate: Adam's peak learning rate.
+        decay_steps: Steps over which the learning rate falls to zero along a cosine; all training
+            steps where null.
+    """
+
+    embedding_size: PositiveInt = 8
+    hidden_units: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] = (64, 32)
+    learning_rate: PositiveFloat = 1e-3
+    decay_steps: PositiveInt | None = None
+
+
+class Config(PipelineConfig):
+    """Config of the taxi pipeline.
+
+    Attributes:
+        model: Settings of the wide-and-deep model.
+    """
+
+    model: TaxiModelSettings = TaxiModelSettings()

@@ -1,0 +1,117 @@
+"""The digits pipeline, and everything that can go wrong in a run: its cached parts make that quick."""
+
+from __future__ import annotations
+
+import fcntl
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines import metadata
+from pipelines.metadata import State
+from tests.conftest import REPOSITORY, PipelineRun, command, completed, run_local
+
+pytestmark = pytest.mark.e2e
+
+
+def folders(root: Path, component: str) -> set[Path]:
+    """The artifact folders of a component, as they stand on disk."""
+    return set((root / "artifacts" / component).glob("*/*"))
+
+
+def test_digits_reach_95_percent_and_are_pushed(digits_run: PipelineRun) -> None:
+    report = digits_run.report
+    assert report.eval_metrics["accuracy"] >= 0.95
+    assert report.blessed is True
+    assert report.pushed is not None
+    assert report.prediction is not None
+    assert report.prediction.outputs["digit"] == report.prediction.withheld["digit"]
+
+
+def test_a_second_run_is_answered_from_the_cache(digits_run: PipelineRun) -> None:
+    second = completed(run_local("digits", digits_run.root))
+    states = {node: status.state for node, status in second.statuses.items()}
+    for node in ("ImportExampleGen", "StatisticsGen", "SchemaGen", "Transform", "TpuTrainer"):
+        assert states[node] is State.CACHED, node
+
+
+def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun) -> None:
+    other = completed(run_local("digits", digits_run.root, "trainer.train_steps=5"))
+    assert other.statuses["Transform"].state is State.CACHED
+    assert other.statuses["TpuTrainer"].state is State.COMPLETE
+    # Five steps are too few: the gate says so, nothing is pushed, and that is no failure of the run.
+    assert other.report.blessed is False
+    assert other.report.pushed is None
+    assert "accuracy" in other.report.verdict
+    assert "not blessed" in other.output
+    assert "nowhere" in other.output
+
+
+@pytest.mark.parametrize(
+    ("overrides", "node", "expected"),
+    [
+        (["trainer.label_key=nope"], "TpuTrainer", "label_key='nope'"),
+        (["trainer.module=tests.pipelines.no_model_fn"], "TpuTrainer", "has no model_fn"),
+        (
+            ["trainer.module=tests.pipelines.wrong_arguments"],
+            "TpuTrainer",
+            "argument 'learning_rate'",
+        ),
+        (["trainer.train_batch_size=100000"], "TpuTrainer", "train_batch_size=100000"),
+        (["data=/no/such/folder"], "ImportExampleGen", "data '/no/such/folder' is not a folder"),
+    ],
+)
+def test_a_failing_component_is_named_with_the_reason(
+    digits_run: PipelineRun, overrides: list[str], node: str, expected: str
+) -> None:
+    before = folders(digits_run.root, node)
+    failed = run_local("digits", digits_run.root, *overrides)
+    assert failed.exit_code == 1, failed.output
+    last_line = failed.output.rstrip().splitlines()[-1]
+    assert last_line.startswith(f"{node} failed: ")
+    assert expected in last_line
+    assert failed.report.failure.node == node
+    status = failed.statuses[node]
+    assert status.state is State.FAILED
+    assert expected in status.error
+    assert "Pusher" not in failed.statuses
+    # No half-written folder stays behind.
+    assert folders(digits_run.root, node) == before
+
+
+def test_a_batch_that_cannot_be_divided_is_refused_before_anything_runs(
+    digits_run: PipelineRun,
+) -> None:
+    refused = run_local("digits", digits_run.root, "trainer.use_tpu=true", "trainer.num_shards=3")
+    assert refused.exit_code == 1
+    assert "train_batch_size=64 is not divisible by num_shards=3" in refused.output
+    assert refused.name is None
+
+
+def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        command("digits", tmp_path),
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        for line in process.stdout:
+            if "StatisticsGen: running" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        rest = process.stdout.read()
+        assert process.wait() == 130, rest
+        assert time.monotonic() - started < 30
+    # The child held the root's lock as well: that it can be had means the child is gone.
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    store = metadata.open_store(tmp_path / "metadata.sqlite")
+    (name,) = metadata.run_names(store)
+    broken = metadata.node_statuses(store, name)["StatisticsGen"]
+    assert broken.state is State.FAILED
+    assert "SIGTERM" in broken.error

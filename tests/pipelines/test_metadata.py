@@ -1,0 +1,245 @@
+"""Progress, history and summary over a real SQLite metadata file, written as TFX writes it."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from rich.console import Console
+
+from pipelines import history, metadata
+from pipelines.metadata import NodeStatus, State
+from pipelines.progress import LiveDisplay, PlainDisplay, RunMonitor, make_display
+from pipelines.report import Failure, Prediction, RunReport
+from pipelines.summary import print_summary
+
+NODES = ["CsvExampleGen", "Transform", "TpuTrainer", "Pusher"]
+
+
+class Writer:
+    """Records executions the way TFX does: contexts for the run and the node, a state, an output."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = metadata.open_store(path, read_only=False)
+        self.types = {
+            name: self.store.put_context_type(mlmd.ContextType(name=name))
+            for name in (metadata.RUN_CONTEXT, metadata.NODE_CONTEXT)
+        }
+        self.execution_type = self.store.put_execution_type(mlmd.ExecutionType(name="component"))
+        self.artifact_type = self.store.put_artifact_type(mlmd.ArtifactType(name="Model"))
+
+    def _context(self, kind: str, name: str) -> int:
+        found = self.store.get_context_by_type_and_name(kind, name)
+        if found is not None:
+            return found.id
+        return self.store.put_contexts([mlmd.Context(type_id=self.types[kind], name=name)])[0]
+
+    def execution(self, run: str, node: str, state: int, *, uri: str | None = None) -> int:
+        execution = mlmd.Execution(type_id=self.execution_type, last_known_state=state)
+        contexts = [
+            mlmd.Context(
+                id=self._context(metadata.RUN_CONTEXT, run), type_id=self.types["pipeline_run"]
+            ),
+            mlmd.Context(
+                id=self._context(metadata.NODE_CONTEXT, f"taxi.{node}"), type_id=self.types["node"]
+            ),
+        ]
+        for kind, name, context in zip(
+            (metadata.RUN_CONTEXT, metadata.NODE_CONTEXT), (run, f"taxi.{node}"), contexts
+        ):
+            context.name = name
+            assert kind in self.types
+        pairs = []
+        if uri:
+            event = mlmd.Event(type=mlmd.Event.OUTPUT)
+            event.path.steps.add().key = "model"
+            pairs = [(mlmd.Artifact(type_id=self.artifact_type, uri=uri), event)]
+        return self.store.put_execution(execution, pairs, contexts)[0]
+
+    def change(self, execution_id: int, state: int) -> None:
+        (execution,) = self.store.get_executions_by_id([execution_id])
+        execution.last_known_state = state
+        self.store.put_executions([execution])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metadata.sqlite"
+
+
+def test_a_monitor_follows_the_first_run_it_has_not_seen(path: Path) -> None:
+    writer = Writer(path)
+    writer.execution("old", "CsvExampleGen", mlmd.Execution.COMPLETE)
+    monitor = RunMonitor(path)
+    waiting = monitor.statuses(NODES)
+    assert [status.state for status in waiting] == [State.WAITING] * 4
+    assert monitor.run is None
+
+    first = writer.execution("new", "CsvExampleGen", mlmd.Execution.CACHED)
+    second = writer.execution("new", "Transform", mlmd.Execution.RUNNING)
+    states = [status.state for status in monitor.statuses(NODES)]
+    assert monitor.run == "new"
+    assert states == [State.CACHED, State.RUNNING, State.WAITING, State.WAITING]
+
+    writer.change(second, mlmd.Execution.FAILED)
+    statuses = monitor.statuses(NODES)
+    assert [status.execution_id for status in statuses] == [first, second, None, None]
+    assert statuses[1].state is State.FAILED
+
+
+def test_a_monitor_waits_for_a_file_that_does_not_exist_yet(path: Path) -> None:
+    monitor = RunMonitor(path)
+    assert monitor.statuses([]) == []
+    Writer(path).execution("first", "CsvExampleGen", mlmd.Execution.COMPLETE)
+    assert monitor.statuses(NODES)[0].state is State.COMPLETE
+
+
+def test_watching_never_holds_up_the_writer(path: Path) -> None:
+    writer = Writer(path)
+    monitor = RunMonitor(path)
+    errors: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for index in range(60):
+                writer.change(
+                    writer.execution("run", f"node{index}", mlmd.Execution.RUNNING),
+                    mlmd.Execution.COMPLETE,
+                )
+        except BaseException as error:
+            errors.append(error)
+
+    names = [f"node{index}" for index in range(60)]
+    thread = threading.Thread(target=write)
+    thread.start()
+    while thread.is_alive():
+        monitor.statuses(names)
+    thread.join()
+    assert errors == []
+    assert {status.state for status in monitor.statuses(names)} == {State.COMPLETE}
+
+
+def test_a_run_that_broke_off_is_marked_failed_with_its_reason(path: Path) -> None:
+    writer = Writer(path)
+    writer.execution("run", "CsvExampleGen", mlmd.Execution.COMPLETE)
+    writer.execution("run", "Transform", mlmd.Execution.RUNNING)
+    assert metadata.fail_unfinished(writer.store, "run", "ValueError: no") == "Transform"
+    statuses = metadata.node_statuses(metadata.open_store(path), "run")
+    assert statuses["CsvExampleGen"].state is State.COMPLETE
+    assert statuses["Transform"].state is State.FAILED
+    assert statuses["Transform"].error == "ValueError: no"
+
+
+def test_a_plain_display_prints_each_change_once() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=100)
+    assert isinstance(make_display(console, plain=False), PlainDisplay)
+    with PlainDisplay(console) as display:
+        display.update([NodeStatus("A"), NodeStatus("B")], "starting")
+        display.update([NodeStatus("A", State.RUNNING, 1.0, 1), NodeStatus("B")], "running")
+        display.update([NodeStatus("A", State.RUNNING, 2.0, 1), NodeStatus("B")], "running")
+        display.update([NodeStatus("A", State.COMPLETE, 2.5, 1), NodeStatus("B")], "running")
+    lines = [line.split("] ", 1)[1] for line in text.getvalue().splitlines()]
+    assert lines == ["starting", "running", "A: running", "A: complete (2.5 s)"]
+
+
+def test_a_live_display_draws_every_component() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=100, force_terminal=True)
+    assert isinstance(make_display(console, plain=True), PlainDisplay)
+    display = make_display(console, plain=False)
+    assert isinstance(display, LiveDisplay)
+    with display:
+        display.update([NodeStatus("Alpha", State.RUNNING, 1.0, 1), NodeStatus("Beta")], "working")
+    shown = text.getvalue()
+    assert "Alpha" in shown
+    assert "Beta" in shown
+    assert "working" in shown
+
+
+def test_the_history_lists_runs_with_states_outputs_and_errors(path: Path) -> None:
+    writer = Writer(path)
+    writer.execution("monday", "TpuTrainer", mlmd.Execution.COMPLETE, uri="/models/1")
+    writer.execution("tuesday", "Transform", mlmd.Execution.RUNNING)
+    metadata.fail_unfinished(writer.store, "tuesday", "ValueError: bad label")
+    result = CliRunner().invoke(history.main, [str(path)])
+    assert result.exit_code == 0, result.output
+    for text in ("monday", "model: /models/1", "tuesday", "failed", "ValueError: bad label"):
+        assert text in result.output
+    assert "monday" not in CliRunner().invoke(history.main, [str(path), "--last", "1"]).output
+
+
+def summary_of(statuses: list[NodeStatus], report: RunReport) -> str:
+    text = io.StringIO()
+    console = Console(file=text, width=140)
+    print_summary(
+        console,
+        statuses=statuses,
+        report=report,
+        metadata_file="/r/m.sqlite",
+        log=Path("/r/log.txt"),
+    )
+    return text.getvalue()
+
+
+def test_the_summary_says_what_came_out() -> None:
+    report = RunReport(
+        train_loss=0.1234,
+        train_step=3000,
+        eval_metrics={"accuracy": 0.91, "auc": 0.95},
+        eval_examples=5091,
+        blessed=True,
+        verdict="blessed: auc is 0.95 (>= 0.9)",
+        pushed="/r/serving/1",
+        model="/r/serving/1",
+        signatures={
+            "serve": ["serving_default", "transform_features"],
+            "serve, tpu": ["serving_default"],
+        },
+        prediction=Prediction({"fare": "12.5"}, {"tips": "3"}, {"probability": "0.87"}),
+        model_run="/r/model_run",
+    )
+    text = summary_of(
+        [NodeStatus("A", State.CACHED, 0.1, 1), NodeStatus("B", State.COMPLETE, 5.0, 2)], report
+    )
+    for part in (
+        "1 of 2 components were answered from TFX's cache",
+        "0.1234 (step 3,000)",
+        "eval metrics (5,091 rows)",
+        "accuracy 0.9100  auc 0.9500",
+        "the gate",
+        "/r/serving/1",
+        "SavedModel [serve, tpu]",
+        "probability=0.87",
+        "tips=3",
+        "--logdir /r/model_run",
+        "-m pipelines.history /r/m.sqlite",
+        "less /r/log.txt",
+    ):
+        assert part in text
+
+
+def test_the_summary_of_a_failed_run_ends_with_its_reason() -> None:
+    report = RunReport(failure=Failure("Transform", "ValueError: [red]no[/red] such column"))
+    text = summary_of(
+        [NodeStatus("A", State.COMPLETE, 1.0, 1), NodeStatus("Transform", State.FAILED, 2.0, 2)],
+        report,
+    )
+    assert text.rstrip().endswith("Transform failed: ValueError: [red]no[/red] such column")
+    assert "Results" not in text
+
+
+def test_a_report_survives_the_way_through_its_file(tmp_path: Path) -> None:
+    report = RunReport(
+        failure=Failure(None, "x"),
+        eval_metrics={"loss": 0.5},
+        signatures={"serve": ["a"]},
+        prediction=Prediction({"a": "1"}, {}, {"b": "2"}),
+    )
+    report.write(tmp_path / "report.json")
+    assert RunReport.read(tmp_path / "report.json") == report
+    assert RunReport.read(tmp_path / "other.json") is None

@@ -1,0 +1,142 @@
+"""The taxi pipeline, run once by the command that a newcomer types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.metrics import roc_auc_score
+
+from pipelines.metadata import State
+from tests.conftest import PipelineRun, completed, run_local
+from tfx_tpu_trainer.serving import describe_saved_model
+
+pytestmark = pytest.mark.e2e
+
+COMPONENTS = [
+    "CsvExampleGen",
+    "StatisticsGen",
+    "SchemaGen",
+    "ExampleValidator",
+    "Transform",
+    "latest_blessed_model",
+    "TpuTrainer",
+    "Evaluator",
+    "EvalMetricsGate",
+    "Pusher",
+]
+
+
+def raw_rows(run: PipelineRun) -> list[tf.train.Example]:
+    """The raw eval split."""
+    folder = run.output_folder("CsvExampleGen", "examples") / "Split-eval"
+    dataset = tf.data.TFRecordDataset(
+        [str(path) for path in folder.iterdir()], compression_type="GZIP"
+    )
+    return [tf.train.Example.FromString(row) for row in dataset.as_numpy_iterator()]
+
+
+def number(example: tf.train.Example, name: str) -> float:
+    feature = example.features.feature[name]
+    return float([*feature.float_list.value, *feature.int64_list.value][0])
+
+
+def test_every_component_completes(taxi_run: PipelineRun) -> None:
+    assert sorted(taxi_run.statuses) == sorted(COMPONENTS)
+    assert {status.state for status in taxi_run.statuses.values()} == {State.COMPLETE}
+
+
+def test_the_model_is_blessed_by_the_gate_and_pushed(taxi_run: PipelineRun) -> None:
+    report = taxi_run.report
+    assert report.blessed is True
+    assert "accuracy" in report.verdict
+    assert report.pushed is not None
+    assert Path(report.pushed).parent == taxi_run.root / "serving"
+    assert report.eval_examples == 4966
+    assert report.eval_metrics["accuracy"] >= 0.87
+    assert report.eval_metrics["auc"] >= 0.93
+    assert report.train_loss is not None
+    assert report.train_loss < 0.35
+
+
+def test_the_summary_shows_it_all(taxi_run: PipelineRun) -> None:
+    report = taxi_run.report
+    for text in (
+        *COMPONENTS,
+        "train loss",
+        "auc 0.9",
+        "blessed",
+        Path(report.pushed).name,
+        "SavedModel [serve]",
+        "SavedModel [serve, tpu]",
+        "probability=",
+        "tensorboard --logdir",
+        "log.txt",
+    ):
+        assert text in taxi_run.output, text
+    assert "Traceback" not in taxi_run.output
+    assert "Warning" not in taxi_run.output
+
+
+def test_the_pushed_model_has_both_metagraphs(taxi_run: PipelineRun) -> None:
+    graphs = {
+        graph.tags: graph.signatures for graph in describe_saved_model(taxi_run.report.pushed)
+    }
+    assert {frozenset(tags) for tags in graphs} == {
+        frozenset({"serve"}),
+        frozenset({"serve", "tpu"}),
+    }
+    by_tags = {frozenset(tags): signatures for tags, signatures in graphs.items()}
+    assert set(by_tags[frozenset({"serve"})]) == {"serving_default", "transform_features"}
+    assert "serving_default" in by_tags[frozenset({"serve", "tpu"})]
+
+
+def test_the_pushed_model_predicts_for_raw_rows_without_tips(taxi_run: PipelineRun) -> None:
+    rows = raw_rows(taxi_run)
+    labels = [number(row, "tips") > 0.2 * number(row, "fare") for row in rows]
+    for row in rows:
+        del row.features.feature["tips"]
+    model = tf.saved_model.load(taxi_run.report.pushed, tags=["serve"])
+    serialized = tf.constant([row.SerializeToString() for row in rows])
+    probability = model.signatures["serving_default"](examples=serialized)["probability"].numpy()
+    accuracy = np.mean((probability > 0.5) == labels)
+    # The metrics of the graph that trained, found again through the exported one.
+    assert accuracy == pytest.approx(taxi_run.report.eval_metrics["accuracy"], abs=1e-3)
+    exact_auc = roc_auc_score(labels, probability)
+    assert exact_auc == pytest.approx(taxi_run.report.eval_metrics["auc"], abs=1e-3)
+
+
+def test_the_stock_evaluator_agrees_and_blesses_nothing(taxi_run: PipelineRun) -> None:
+    import tensorflow_model_analysis as tfma
+
+    folder = taxi_run.output_folder("Evaluator", "evaluation")
+    result = tfma.load_eval_result(str(folder))
+    overall = {
+        name: value["doubleValue"]
+        for key, metrics in result.slicing_metrics
+        if key == ()
+        for name, value in metrics[""][""].items()
+    }
+    metrics = taxi_run.report.eval_metrics
+    assert overall["example_count"] == 4966
+    assert overall["binary_accuracy"] == pytest.approx(metrics["accuracy"], abs=1e-3)
+    assert overall["auc"] == pytest.approx(metrics["auc"], abs=2e-3)
+    blessing = taxi_run.output_folder("Evaluator", "blessing")
+    assert not list(blessing.glob("*BLESSED"))
+
+
+def test_a_second_run_is_answered_from_the_cache(taxi_run: PipelineRun) -> None:
+    second = completed(run_local("taxi", taxi_run.root))
+    cached = {node for node, status in second.statuses.items() if status.state is State.CACHED}
+    # The gate has a baseline now, the model that the first run pushed, so it judges again.
+    assert cached == set(COMPONENTS) - {"latest_blessed_model", "EvalMetricsGate", "Pusher"}
+    assert "7 of 10 components were answered from TFX's cache" in second.output
+    assert second.report.blessed is True
+    assert "rubber stamp" not in second.report.verdict
+    assert second.report.eval_metrics == taxi_run.report.eval_metrics
+
+    third = completed(run_local("taxi", taxi_run.root))
+    assert "9 of 10 components were answered from TFX's cache" in third.output
+    assert third.report.pushed == second.report.pushed
