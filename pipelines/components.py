@@ -136,14 +136,14 @@ def gate_config(settings: GateSettings) -> tfma.EvalConfig:
 
 
 def pipeline(config: PipelineConfig, components: Sequence[Any]) -> tfx.dsl.Pipeline:
-    """The pipeline of some components, with the config's root, metadata and Beam arguments."""
+    """The pipeline of some components, with the config's root and Beam arguments.
+
+    Where ML Metadata is belongs to a runner: the local one names its SQLite file.
+    """
     return tfx.dsl.Pipeline(
         pipeline_name=config.name,
         pipeline_root=config.pipeline_root,
         components=list(components),
         enable_cache=config.enable_cache,
-        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
-            config.metadata_file
-        ),
         beam_pipeline_args=list(config.beam_args),
     )

@@ -69,6 +69,9 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
         logging.getLogger().setLevel(logging.INFO)
         config = config.model_copy(update={"data": definition.prepare_data(config)})
         pipeline = definition.create_pipeline(config)
+        pipeline.metadata_connection_config = (
+            tfx.orchestration.metadata.sqlite_metadata_connection_config(config.metadata_file)
+        )
         plan = [component.id for component in pipeline.components]
         (run_folder / PLAN).write_text(json.dumps(plan), encoding="utf-8")
         tfx.orchestration.LocalDagRunner().run(pipeline)
