@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tests.engine.templates import batches_of, make_template, settings_in
 from tfx_tpu_trainer.engine.evaluation import EvalResult, evaluate
+from tfx_tpu_trainer.engine.evaluation_plan import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.input_pipeline import InputTensors
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
@@ -39,13 +40,19 @@ def _evaluate(
         }
         made.setdefault("loss", tf.reduce_mean(inputs.features))
         template = make_template("eval", features=inputs.features, **made)
-        return evaluate(
-            template,
-            settings=settings_in(folder),
-            hooks=[*inputs.hooks, *hooks],
-            steps=steps,
-            checkpoint_path=checkpoint,
+        return _run(
+            template, folder, hooks=[*inputs.hooks, *hooks], steps=steps, checkpoint=checkpoint
         )
+
+
+def _run(template, folder, *, hooks=(), steps=None, checkpoint=None) -> EvalResult:
+    """Evaluates a template of the default graph."""
+    return evaluate(
+        plan_evaluation_on_host(template, steps=steps),
+        settings=settings_in(folder),
+        hooks=hooks,
+        checkpoint_path=checkpoint,
+    )
 
 
 def _metric(function, tensors):
@@ -154,7 +161,7 @@ def test_b258_the_templates_own_hooks_run(tmp_path):
     with fresh_graph():
         final = v1.train.FinalOpsHook(tf.constant("end"))
         template = make_template("eval", loss=tf.constant(1.0), hooks=(final,))
-        evaluate(template, settings=settings_in(tmp_path), hooks=[], steps=1, checkpoint_path=None)
+        _run(template, tmp_path, steps=1)
     assert final.final_ops_values == b"end"
 
 
@@ -162,9 +169,7 @@ def test_rows_are_unknown_where_nothing_has_an_axis(tmp_path):
     with fresh_graph():
         inputs = InputTensors(features={"x": tf.constant(4.0)}, labels=None)
         template = make_template("eval", features=inputs.features, loss=inputs.features["x"])
-        result = evaluate(
-            template, settings=settings_in(tmp_path), hooks=[], steps=2, checkpoint_path=None
-        )
+        result = _run(template, tmp_path, steps=2)
     assert result.num_examples is None
     assert math.isnan(result.loss_by_rows)
     assert result.metrics["loss"] == 4
@@ -175,9 +180,7 @@ def test_rows_are_counted_on_labels_where_features_have_no_axis(tmp_path):
         template = make_template(
             "eval", features=tf.constant(4.0), labels=tf.zeros([5]), loss=tf.constant(1.0)
         )
-        result = evaluate(
-            template, settings=settings_in(tmp_path), hooks=[], steps=2, checkpoint_path=None
-        )
+        result = _run(template, tmp_path, steps=2)
     assert result.num_examples == 10
 
 
@@ -214,12 +217,6 @@ def test_b270_a_local_init_op_joins_the_default_one(tmp_path):
         template = make_template(
             "eval", loss=tf.reduce_mean(inputs.features), make_scaffold=make_scaffold
         )
-        result = evaluate(
-            template,
-            settings=settings_in(tmp_path),
-            hooks=[*inputs.hooks, ReadsOwn()],
-            steps=None,
-            checkpoint_path=None,
-        )
+        result = _run(template, tmp_path, hooks=[*inputs.hooks, ReadsOwn()])
     assert result.metrics["loss"] == 2
     assert local["value"] == 9

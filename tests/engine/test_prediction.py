@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.engine.templates import batches_of, make_template, settings_in
-from tfx_tpu_trainer.engine.prediction import predict_batches
+from tfx_tpu_trainer.engine.prediction import PredictionPlan, predict_batches
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
@@ -37,8 +37,7 @@ def _doubles(folder, values, batch_size: int, *, hooks=(), own_hooks=(), checkpo
         predictions = {"doubled": inputs.features * 2, "weight": weight.read_value()}
         template = make_template("infer", predictions=predictions, hooks=tuple(own_hooks))
     return predict_batches(
-        template,
-        predictions,
+        PredictionPlan(template, predictions),
         settings=settings_in(folder),
         hooks=[*inputs.hooks, *hooks],
         checkpoint_path=checkpoint,

@@ -128,6 +128,9 @@ def test_b280_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
     mismatch = r"model.ckpt-1 .* mismatch.* 'weights': \[2\] in the checkpoint, \[3\] in the graph"
     with pytest.raises(tf.errors.InvalidArgumentError, match=mismatch):
         estimator.evaluate(_input_fn())
+    with pytest.raises(tf.errors.InvalidArgumentError, match=mismatch):
+        estimator.train(_input_fn(), steps=1)
+    assert estimator.latest_checkpoint().endswith("model.ckpt-1")
 
 
 def test_b214_b215_b216_events(tmp_path):

@@ -313,6 +313,27 @@ def test_b175_a_nan_loss_names_step_and_checkpoint_after_the_users_hooks_saw_it(
     assert f"the last checkpoint is {tmp_path / 'model.ckpt-2'}" in str(raised.value)
 
 
+def test_a_nan_step_that_is_due_is_not_saved(tmp_path):
+    def poisoned():
+        features, labels = linear_model.rows(4)
+        labels[1] = np.nan
+        return tf.data.Dataset.from_tensor_slices(({"x": features}, labels)).batch(1)
+
+    estimator = _estimator(tmp_path, save_checkpoints_steps=2)
+    with pytest.raises(v1.train.NanLossDuringTrainingError, match="global step 2"):
+        estimator.train(poisoned)
+    assert _checkpoint_steps(tmp_path) == [0]
+    assert all(
+        np.isfinite(estimator.get_variable_value(name)).all()
+        for name in estimator.get_variable_names()
+    )
+
+
+def test_b390_global_step_per_second_of_an_estimator_is_recorded(tmp_path):
+    _estimator(tmp_path, log_step_count_steps=2).train(_input_fn(epochs=10), steps=6)
+    assert list(read_values(tmp_path)["global_step/sec"]) == [3, 5]
+
+
 @pytest.mark.parametrize("task_type", ["evaluator", "ps"])
 def test_b176_an_evaluator_or_ps_does_not_train(tmp_path, monkeypatch, task_type):
     cluster = '{"chief": ["h0:1"], "worker": ["h1:1"], "ps": ["h2:1"]}'

@@ -98,6 +98,8 @@ def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # A shell starts what it puts in the background with SIGINT ignored, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         for line in process.stdout:
             if "StatisticsGen: running" in line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -13,9 +14,24 @@ from tfx_tpu_trainer.engine.template import ModelTemplate
 v1 = tf.compat.v1
 
 
+@dataclasses.dataclass(frozen=True)
+class PredictionPlan:
+    """A prediction, placed and ready to run.
+
+    Attributes:
+        template: The model.
+        fetches: The predictions of one batch.
+        rows: Rows of the batch; none mean that the input has ended. `None` where the end of the
+            input ends the session by itself.
+    """
+
+    template: ModelTemplate
+    fetches: Any
+    rows: tf.Tensor | None = None
+
+
 def predict_batches(
-    template: ModelTemplate,
-    predictions: Any,
+    plan: PredictionPlan,
     *,
     settings: SessionSettings,
     hooks: Sequence[v1.train.SessionRunHook],
@@ -27,24 +43,27 @@ def predict_batches(
     the session is opened, so generators may be interleaved with other work.
 
     Args:
-        template: A template of mode `"infer"`, already placed.
-        predictions: The part of the template's predictions to fetch.
+        plan: What to run.
         settings: Settings of the run.
         hooks: The caller's hooks, the placement's and the input's; the model's own are in the
             template.
         checkpoint_path: Checkpoint to restore; `None` initializes the variables.
 
     Yields:
-        NumPy arrays in the structure of `predictions`.
+        NumPy arrays in the structure of the plan's fetches.
     """
-    with template.graph.as_default():
+    with plan.template.graph.as_default():
         session = open_restored_session(
             settings=settings,
             master=settings.master,
-            scaffold=template.make_scaffold(),
+            scaffold=plan.template.make_scaffold(),
             checkpoint_path=checkpoint_path,
-            hooks=[*hooks, *template.hooks],
+            hooks=[*hooks, *plan.template.hooks],
         )
+    fetches = [plan.fetches] if plan.rows is None else [plan.fetches, plan.rows]
     with session:
         while not session.should_stop():
-            yield session.run(predictions)
+            predictions, *rows = session.run(fetches)
+            if rows and not rows[0]:
+                return
+            yield predictions

@@ -3,6 +3,7 @@
 | name | why | if it goes away |
 |---|---|---|
 | `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only | refuse listeners beside such a hook |
+| `CheckpointSaverHook._set_steps_per_run` | a loop makes many steps in a session call, and the hook must see that a step within it is due | save at the next loop's end |
 | `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
 | `Operation._update_input` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired | clone the template without these nodes |
 """
@@ -40,6 +41,16 @@ def add_checkpoint_listeners(
     """
     known = hook._listeners
     known.extend(listener for listener in listeners if listener not in known)
+
+
+def set_steps_per_run(hook: v1.train.CheckpointSaverHook, steps: int) -> None:
+    """Tells a saver hook how many steps a session call makes.
+
+    Args:
+        hook: The hook, before its session.
+        steps: Steps of a session call, at most.
+    """
+    hook._set_steps_per_run(steps)
 
 
 def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:

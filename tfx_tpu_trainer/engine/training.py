@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine import checkpoints, tf_private
+from tfx_tpu_trainer.engine.finite_saver_hook import FiniteSaverHook
 from tfx_tpu_trainer.engine.nan_hook import StopAtNanHook
 from tfx_tpu_trainer.engine.sessions import SessionSettings, placed_by_need
 from tfx_tpu_trainer.engine.template import ModelTemplate
@@ -15,19 +18,62 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """A training, placed and ready to run.
+
+    Attributes:
+        template: The model.
+        train_op: What a session call runs: a step, or a loop of them.
+        loss: Loss of the call's last step.
+        stop_hook: Stops the session at the last step; `None` goes to the end of the input.
+        steps_per_call: Steps of a session call, at most.
+    """
+
+    template: ModelTemplate
+    train_op: Any
+    loss: tf.Tensor
+    stop_hook: v1.train.SessionRunHook | None
+    steps_per_call: int = 1
+
+
+def plan_training_on_host(
+    template: ModelTemplate, *, steps: int | None, max_steps: int | None
+) -> TrainingPlan:
+    """Plans a training on this host, a step in each session call.
+
+    Args:
+        template: A template of mode `"train"`, placed on the host.
+        steps: Steps to make now; excludes `max_steps`.
+        max_steps: Global step to stop at. With neither, training goes to the end of the input.
+
+    Returns:
+        The plan.
+    """
+    limited = steps is not None or max_steps is not None
+    return TrainingPlan(
+        template=template,
+        train_op=template.train_op,
+        loss=template.loss,
+        stop_hook=(
+            v1.train.StopAtStepHook(num_steps=steps, last_step=max_steps) if limited else None
+        ),
+    )
+
+
 def train(
-    template: ModelTemplate,
+    plan: TrainingPlan,
     *,
     settings: SessionSettings,
     hooks: Sequence[v1.train.SessionRunHook],
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = (),
 ) -> float | None:
-    """Runs a placed template's train_op until a hook or the end of the input stops it.
+    """Runs a plan until a hook or the end of the input stops it.
 
     Must be called with the template's graph as the default one.
 
     Args:
-        template: A template of mode `"train"`, already placed.
+        plan: What to run.
         settings: Settings of the run.
         hooks: The caller's hooks, the placement's and the input's; the model's own are in the
             template.
@@ -39,21 +85,26 @@ def train(
     Raises:
         ValueError: If there are listeners and no checkpoint is ever written.
         NanLossError: If the loss became NaN.
+        tf.errors.InvalidArgumentError: If the latest checkpoint does not fit the graph.
     """
-    loss, global_step = template.loss, v1.train.get_global_step()
-    _summarize_loss(loss)
-    worker_hooks = [*hooks, StopAtNanHook(loss, model_dir=settings.model_dir)]
+    template = plan.template
+    _summarize_loss(plan.loss)
+    worker_hooks = [*hooks, StopAtNanHook(plan.loss, model_dir=settings.model_dir)]
+    if plan.stop_hook is not None:
+        worker_hooks.insert(len(hooks), plan.stop_hook)
     if settings.log_step_count_steps:
         worker_hooks.append(
             v1.train.LoggingTensorHook(
-                {"loss": loss, "step": global_step}, every_n_iter=settings.log_step_count_steps
+                {"loss": plan.loss, "step": v1.train.get_global_step()},
+                every_n_iter=settings.log_step_count_steps,
             )
         )
     worker_hooks.extend(template.hooks)
     scaffold = template.make_scaffold()
+    _check_latest_checkpoint(scaffold, settings)
     _provide_saver(scaffold, settings)
     own_hooks = [*worker_hooks, *template.chief_hooks]
-    saver_hooks = _saver_hooks(own_hooks, scaffold, settings, saving_listeners)
+    saver_hooks = _saver_hooks(own_hooks, plan, scaffold, settings, saving_listeners)
     session = v1.train.MonitoredTrainingSession(
         master=settings.master,
         is_chief=settings.is_chief,
@@ -68,13 +119,13 @@ def train(
         save_summaries_steps=settings.save_summary_steps,
         config=placed_by_need(settings.session_config),
         max_wait_secs=settings.session_creation_timeout_secs,
-        log_step_count_steps=None,
+        log_step_count_steps=settings.log_step_count_steps,
         save_graph_def=settings.checkpoint_save_graph_def,
     )
     last_loss = None
     with session:
         while not session.should_stop():
-            last_loss = session.run([template.train_op, loss])[1]
+            last_loss = session.run([plan.train_op, plan.loss])[1]
     if last_loss is None:
         _logger.warning("Training made no steps: the input is empty.")
         return None
@@ -87,6 +138,13 @@ def _summarize_loss(loss: tf.Tensor) -> None:
     if not any(summary.op.name == "loss" for summary in summaries):
         v1.summary.scalar("loss", loss)
     v1.add_to_collection(v1.GraphKeys.LOSSES, loss)
+
+
+def _check_latest_checkpoint(scaffold: v1.train.Scaffold, settings: SessionSettings) -> None:
+    """Refuses a checkpoint of another model before it is restored; see `check_fits_graph`."""
+    path = checkpoints.latest_checkpoint(settings.model_dir)
+    if path is not None and scaffold.saver is None:
+        checkpoints.check_fits_graph(path)
 
 
 def _provide_saver(scaffold: v1.train.Scaffold, settings: SessionSettings) -> None:
@@ -109,6 +167,7 @@ def _provide_saver(scaffold: v1.train.Scaffold, settings: SessionSettings) -> No
 
 def _saver_hooks(
     hooks: Sequence[v1.train.SessionRunHook],
+    plan: TrainingPlan,
     scaffold: v1.train.Scaffold,
     settings: SessionSettings,
     listeners: Sequence[v1.train.CheckpointSaverListener],
@@ -119,16 +178,17 @@ def _saver_hooks(
         tf_private.add_checkpoint_listeners(own[0], listeners)
         return own
     if settings.save_checkpoints_secs or settings.save_checkpoints_steps:
-        return [
-            v1.train.CheckpointSaverHook(
-                settings.model_dir,
-                save_secs=settings.save_checkpoints_secs,
-                save_steps=settings.save_checkpoints_steps,
-                scaffold=scaffold,
-                listeners=list(listeners),
-                save_graph_def=settings.checkpoint_save_graph_def,
-            )
-        ]
+        hook = FiniteSaverHook(
+            settings.model_dir,
+            loss=plan.loss,
+            save_secs=settings.save_checkpoints_secs,
+            save_steps=settings.save_checkpoints_steps,
+            scaffold=scaffold,
+            listeners=list(listeners),
+            save_graph_def=settings.checkpoint_save_graph_def,
+        )
+        tf_private.set_steps_per_run(hook, plan.steps_per_call)
+        return [hook]
     if listeners:
         raise ValueError(
             "There should be a CheckpointSaverHook to use saving_listeners, and checkpoints are "

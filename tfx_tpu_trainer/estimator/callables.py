@@ -45,9 +45,7 @@ def takes_varargs(function: Callable[..., Any]) -> bool:
     return inspect.Parameter.VAR_POSITIONAL in kinds
 
 
-def check_model_fn(
-    model_fn: Callable[..., Any] | None, params: Mapping[str, Any] | None
-) -> None:
+def check_model_fn(model_fn: Callable[..., Any] | None, params: Mapping[str, Any] | None) -> None:
     """Checks a model_fn's arguments.
 
     Args:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import checkpoints, evaluation, prediction, sessions, training
 from tfx_tpu_trainer.engine.evaluation import EvalResult
 from tfx_tpu_trainer.engine.evaluation_events import write_evaluation_events
+from tfx_tpu_trainer.engine.evaluation_plan import EvaluationPlan, plan_evaluation_on_host
 from tfx_tpu_trainer.engine.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.placement.host import place_on_host
 from tfx_tpu_trainer.engine.template import ModelTemplate
@@ -182,16 +183,14 @@ class Estimator:
         if max_steps is not None and checkpoints.global_step_of(self.model_dir) >= max_steps:
             _logger.info("Skipping training since max_steps has already saved.")
             return self
-        all_hooks = [*spec_checks.check_hooks(hooks)]
+        all_hooks = spec_checks.check_hooks(hooks)
         listeners = check_listeners(saving_listeners)
-        if steps is not None or max_steps is not None:
-            all_hooks.append(v1.train.StopAtStepHook(num_steps=steps, last_step=max_steps))
         with self._fresh_graph():
-            template, own_hooks = self._trace(input_fn, ModeKeys.TRAIN)
+            plan, own_hooks = self._plan_training(input_fn, steps=steps, max_steps=max_steps)
             if not self.latest_checkpoint():
                 self._warm_start()
             training.train(
-                template,
+                plan,
                 settings=self._session_settings(),
                 hooks=[*own_hooks, *all_hooks],
                 saving_listeners=listeners,
@@ -251,14 +250,13 @@ class Estimator:
         if not checkpoint_path:
             _logger.warning("No checkpoint in %s: evaluating initial values.", self.model_dir)
         with self._fresh_graph():
-            template, own_hooks = self._trace(input_fn, ModeKeys.EVAL)
+            plan, own_hooks = self._plan_evaluation(input_fn, steps=steps)
             if not checkpoint_path:
                 self._warm_start()
             result = evaluation.evaluate(
-                template,
+                plan,
                 settings=self._session_settings(),
                 hooks=[*own_hooks, *all_hooks],
-                steps=steps,
                 checkpoint_path=checkpoint_path,
             )
             write_evaluation_events(result, output_dir=self.eval_dir(name))
@@ -298,12 +296,11 @@ class Estimator:
         if not checkpoint_path:
             _logger.warning("No checkpoint in %s: predicting initial values.", self.model_dir)
         with self._fresh_graph():
-            template, own_hooks = self._trace(input_fn, ModeKeys.PREDICT)
+            plan, own_hooks = self._plan_prediction(input_fn, predict_keys)
             if not checkpoint_path:
                 self._warm_start()
         batches = prediction.predict_batches(
-            template,
-            select_predictions(template.predictions, predict_keys),
+            plan,
             settings=self._session_settings(),
             hooks=[*own_hooks, *all_hooks],
             checkpoint_path=checkpoint_path,
@@ -381,6 +378,33 @@ class Estimator:
     def _check_eval_steps(self, steps: int | None) -> None:
         if steps is not None and steps <= 0:
             raise ValueError(f"Must specify steps > 0, given: {steps}")
+
+    def _plan_training(
+        self, input_fn: Callable[..., Any], *, steps: int | None, max_steps: int | None
+    ) -> tuple[training.TrainingPlan, list[v1.train.SessionRunHook]]:
+        """Traces the model in the default graph and plans its training.
+
+        Returns:
+            The plan, and the hooks that input and placement need.
+        """
+        template, hooks = self._trace(input_fn, ModeKeys.TRAIN)
+        plan = training.plan_training_on_host(template, steps=steps, max_steps=max_steps)
+        return plan, hooks
+
+    def _plan_evaluation(
+        self, input_fn: Callable[..., Any], *, steps: int | None
+    ) -> tuple[EvaluationPlan, list[v1.train.SessionRunHook]]:
+        """Traces the model in the default graph and plans its evaluation; see above."""
+        template, hooks = self._trace(input_fn, ModeKeys.EVAL)
+        return plan_evaluation_on_host(template, steps=steps), hooks
+
+    def _plan_prediction(
+        self, input_fn: Callable[..., Any], predict_keys: Sequence[str] | str | None
+    ) -> tuple[prediction.PredictionPlan, list[v1.train.SessionRunHook]]:
+        """Traces the model in the default graph and plans its prediction; see above."""
+        template, hooks = self._trace(input_fn, ModeKeys.PREDICT)
+        predictions = select_predictions(template.predictions, predict_keys)
+        return prediction.PredictionPlan(template, predictions), hooks
 
     def _trace(
         self, input_fn: Callable[..., Any], mode: str
