@@ -80,6 +80,17 @@ class ModelTemplate:
     hooks: tuple[v1.train.SessionRunHook, ...]
     chief_hooks: tuple[v1.train.SessionRunHook, ...]
 
+    @property
+    def loss_dtype(self) -> tf.DType:
+        """Dtype of the loss.
+
+        Raises:
+            ValueError: If the template has none.
+        """
+        if self.loss is None:
+            raise ValueError(f"A template of mode {self.mode!r} has no loss.")
+        return self.loss.dtype
+
 
 def count_rows(structure: Any) -> tf.Tensor | None:
     """Gives the number of rows of a batch: axis 0 of its first tensor that has one.

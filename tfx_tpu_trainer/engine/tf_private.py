@@ -5,14 +5,17 @@
 | `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only | refuse listeners beside such a hook |
 | `CheckpointSaverHook._set_steps_per_run` | a loop makes many steps in a session call, and the hook must see that a step within it is due | save at the next loop's end |
 | `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
+| `tpu_function.tpu_shard_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
 | `Operation._update_input` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired | clone the template without these nodes |
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import tensorflow as tf
+from tensorflow.python.tpu import tpu_function
 
 v1 = tf.compat.v1
 
@@ -41,6 +44,15 @@ def add_checkpoint_listeners(
     """
     known = hook._listeners
     known.extend(listener for listener in listeners if listener not in known)
+
+
+def replicas(number: int) -> contextlib.AbstractContextManager[None]:
+    """Tells what is traced inside how many replicas there are.
+
+    Args:
+        number: Copies of the model.
+    """
+    return tpu_function.tpu_shard_context(number)
 
 
 def set_steps_per_run(hook: v1.train.CheckpointSaverHook, steps: int) -> None:

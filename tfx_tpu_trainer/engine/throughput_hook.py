@@ -15,16 +15,25 @@ class ThroughputHook(v1.train.SessionRunHook):
     """
 
     def __init__(
-        self, *, every_n_steps: int, batch_size: int | None, output_dir: str | None
+        self,
+        *,
+        every_n_steps: int | None = None,
+        every_n_secs: int | None = None,
+        batch_size: int | None,
+        output_dir: str | None,
     ) -> None:
         """Sets what is reported, where and how often.
 
         Args:
-            every_n_steps: Steps between reports.
+            every_n_steps: Steps between reports; excludes `every_n_secs`.
+            every_n_secs: Seconds between reports.
             batch_size: Examples of one step over all cores; `None` reports steps only.
             output_dir: Folder of the events; `None` only logs.
         """
-        self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps)
+        self.every_n_steps = every_n_steps
+        self._timer = v1.train.SecondOrStepTimer(
+            every_steps=every_n_steps, every_secs=every_n_secs
+        )
         self._batch_size = batch_size
         self._output_dir = output_dir
         self._writer: v1.summary.FileWriter | None = None

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import checkpoints, tf_private
+from tfx_tpu_trainer.engine.fast_forward import FastForwardHook
 from tfx_tpu_trainer.engine.finite_saver_hook import FiniteSaverHook
+from tfx_tpu_trainer.engine.loss_log_hook import LossLogHook
 from tfx_tpu_trainer.engine.nan_hook import StopAtNanHook
+from tfx_tpu_trainer.engine.pace import allows_loops
+from tfx_tpu_trainer.engine.placement.host_loop import build_host_loop
 from tfx_tpu_trainer.engine.sessions import SessionSettings, placed_by_need
+from tfx_tpu_trainer.engine.step_loop import StepLoop
 from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.engine.train_op_check import check_train_op
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -28,6 +34,10 @@ class TrainingPlan:
         loss: Loss of the call's last step.
         stop_hook: Stops the session at the last step; `None` goes to the end of the input.
         steps_per_call: Steps of a session call, at most.
+        make_loop: Gives a loop of steps that may run between the calls that hooks must see;
+            `None` where every call must be seen.
+        last_step_of: Gives the last step of a session that starts at a step; `None` where the
+            end of the input ends it.
     """
 
     template: ModelTemplate
@@ -35,12 +45,14 @@ class TrainingPlan:
     loss: tf.Tensor
     stop_hook: v1.train.SessionRunHook | None
     steps_per_call: int = 1
+    make_loop: Callable[[], StepLoop] | None = None
+    last_step_of: Callable[[int], int | None] = lambda start: None
 
 
 def plan_training_on_host(
     template: ModelTemplate, *, steps: int | None, max_steps: int | None
 ) -> TrainingPlan:
-    """Plans a training on this host, a step in each session call.
+    """Plans a training on this host, a step in each session call that hooks must see.
 
     Args:
         template: A template of mode `"train"`, placed on the host.
@@ -49,8 +61,16 @@ def plan_training_on_host(
 
     Returns:
         The plan.
+
+    Raises:
+        ValueError: If the train_op trains nothing.
     """
+    check_train_op(template)
     limited = steps is not None or max_steps is not None
+
+    def last_step_of(start: int) -> int | None:
+        return max_steps if steps is None else start + steps
+
     return TrainingPlan(
         template=template,
         train_op=template.train_op,
@@ -58,6 +78,8 @@ def plan_training_on_host(
         stop_hook=(
             v1.train.StopAtStepHook(num_steps=steps, last_step=max_steps) if limited else None
         ),
+        make_loop=lambda: build_host_loop(template),
+        last_step_of=last_step_of,
     )
 
 
@@ -93,18 +115,16 @@ def train(
     if plan.stop_hook is not None:
         worker_hooks.insert(len(hooks), plan.stop_hook)
     if settings.log_step_count_steps:
-        worker_hooks.append(
-            v1.train.LoggingTensorHook(
-                {"loss": plan.loss, "step": v1.train.get_global_step()},
-                every_n_iter=settings.log_step_count_steps,
-            )
-        )
+        worker_hooks.append(LossLogHook(plan.loss, every_n_steps=settings.log_step_count_steps))
     worker_hooks.extend(template.hooks)
     scaffold = template.make_scaffold()
     _check_latest_checkpoint(scaffold, settings)
     _provide_saver(scaffold, settings)
     own_hooks = [*worker_hooks, *template.chief_hooks]
     saver_hooks = _saver_hooks(own_hooks, plan, scaffold, settings, saving_listeners)
+    fast_forward = _fast_forward(plan, own_hooks, settings)
+    if fast_forward is not None:
+        worker_hooks.append(fast_forward)
     session = v1.train.MonitoredTrainingSession(
         master=settings.master,
         is_chief=settings.is_chief,
@@ -125,12 +145,39 @@ def train(
     last_loss = None
     with session:
         while not session.should_stop():
+            if fast_forward is not None and last_loss is not None:
+                session.run_step_fn(fast_forward.run_ahead)
             last_loss = session.run([plan.train_op, plan.loss])[1]
     if last_loss is None:
-        _logger.warning("Training made no steps: the input is empty.")
+        _logger.warning(
+            "Training made no steps: the input is empty."
+            if plan.steps_per_call == 1
+            else "Training did not end its first loop: the input is empty or too short for it."
+        )
         return None
     _logger.info("Loss for final step: %s.", last_loss)
     return float(last_loss)
+
+
+def _fast_forward(
+    plan: TrainingPlan, hooks: Sequence[v1.train.SessionRunHook], settings: SessionSettings
+) -> FastForwardHook | None:
+    """Gives what runs ahead between the steps that hooks must see, where nothing forbids it."""
+    local = settings.is_chief and not settings.master
+    if plan.make_loop is None or not local or not allows_loops(hooks):
+        return None
+    periods = [
+        settings.save_summary_steps,
+        settings.save_checkpoints_steps,
+        settings.log_step_count_steps,
+        *(getattr(hook, "every_n_steps", None) for hook in hooks),
+    ]
+    return FastForwardHook(
+        plan.make_loop(),
+        periods=tuple(period for period in periods if period),
+        last_step_of=plan.last_step_of,
+        model_dir=settings.model_dir,
+    )
 
 
 def _summarize_loss(loss: tf.Tensor) -> None:
@@ -176,6 +223,8 @@ def _saver_hooks(
     own = [hook for hook in hooks if isinstance(hook, v1.train.CheckpointSaverHook)]
     if own:
         tf_private.add_checkpoint_listeners(own[0], listeners)
+        for hook in own:
+            tf_private.set_steps_per_run(hook, plan.steps_per_call)
         return own
     if settings.save_checkpoints_secs or settings.save_checkpoints_steps:
         hook = FiniteSaverHook(

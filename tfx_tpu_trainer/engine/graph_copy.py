@@ -1,0 +1,220 @@
+"""Copies nodes of a traced graph into the graph under construction, once for each core."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import tf_private
+
+v1 = tf.compat.v1
+
+# An offset between the op-level seeds of two cores: dropout must differ between cores, and be the
+# same in each run.
+_SEED_STRIDE = 7919
+
+_HANDLE_DTYPES = (tf.resource, tf.variant)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fetch:
+    """What is wanted of a copy.
+
+    Attributes:
+        core: Which core's copy, from 0.
+        node: A tensor or an operation of the traced graph.
+    """
+
+    core: int
+    node: tf.Tensor | tf.Operation
+
+
+class GraphCopier:
+    """Copies parts of a graph into the default graph.
+
+    Nodes are copied once for each core, but for those that all cores share: what makes a handle
+    (variables, tables, iterators, summary writers) is not copied but captured. A
+    `CrossReplicaSum` becomes a plain sum over the copies of its group, so that gradients are
+    combined as on TPU cores.
+    """
+
+    def __init__(self, graph: tf.Graph) -> None:
+        """Reads the graph.
+
+        Args:
+            graph: A v1 graph that is complete: nodes made later are copied, functions are not.
+        """
+        self._graph = graph
+        graph_def = graph.as_graph_def()
+        self._versions = graph_def.versions
+        self._library = graph_def.library
+        self._node_defs: dict[str, v1.NodeDef] = {}
+        self._order = {op.name: index for index, op in enumerate(graph.get_operations())}
+
+    def copy(
+        self,
+        fetches: Sequence[Fetch],
+        *,
+        replaced: Sequence[Mapping[str, tf.Tensor]],
+        name: str,
+        alone: bool = False,
+    ) -> list[Any]:
+        """Copies what the fetches need.
+
+        Args:
+            fetches: What is wanted.
+            replaced: For each core, name of a tensor of the traced graph -> the tensor of the
+                default graph that stands for it; what made it is not copied.
+            name: Name scope of the copies.
+            alone: Whether a sum over cores is of one core only. Defaults to `False`.
+
+        Returns:
+            The copied tensors and operations, in the order of the fetches.
+        """
+        work = _CopyJob(self, replaced, alone=alone)
+        standing = {i: work.standing_for(fetch) for i, fetch in enumerate(fetches)}
+        names = [
+            work.request(fetch.core, fetch.node)
+            for i, fetch in enumerate(fetches)
+            if standing[i] is None
+        ]
+        graph_def = work.finish()
+        graph_def.versions.CopyFrom(self._versions)
+        graph_def.library.CopyFrom(self._library)
+        destination = v1.get_default_graph()
+        input_map = {
+            key: tf_private.capture(destination, tensor) for key, tensor in work.input_map.items()
+        }
+        copies = iter(
+            tf.graph_util.import_graph_def(
+                graph_def, input_map=input_map, return_elements=names, name=name
+            )
+        )
+        return [next(copies) if tensor is None else tensor for tensor in standing.values()]
+
+    def order(self, op: tf.Operation) -> int:
+        """Gives an operation's place among those of its graph, in the order of their making."""
+        return self._order[op.name]
+
+    def node_def(self, op: tf.Operation) -> v1.NodeDef:
+        """Gives an operation's definition; made once, as it is asked for by every core."""
+        if op.name not in self._node_defs:
+            self._node_defs[op.name] = op.node_def
+        return self._node_defs[op.name]
+
+
+class _CopyJob:
+    """The GraphDef of one `copy` call, growing from the fetches upstream."""
+
+    def __init__(
+        self, copier: GraphCopier, replaced: Sequence[Mapping[str, tf.Tensor]], *, alone: bool
+    ) -> None:
+        self._copier = copier
+        self._alone = alone
+        self._replaced = replaced
+        self._nodes: list[tuple[int, int, v1.NodeDef]] = []
+        self._names: dict[Any, str] = {}
+        self._pending: list[tuple[str, tf.Operation, tuple[int, ...]]] = []
+        self.input_map: dict[str, tf.Tensor] = {}
+
+    def standing_for(self, fetch: Fetch) -> tf.Tensor | None:
+        """Gives what stands for a fetch that is not to be copied itself, else `None`."""
+        if isinstance(fetch.node, tf.Operation):
+            return None
+        if fetch.node.name in self._replaced[fetch.core]:
+            return self._replaced[fetch.core][fetch.node.name]
+        if makes_handle(fetch.node.op):
+            return tf_private.capture(v1.get_default_graph(), fetch.node)
+        return None
+
+    def request(self, core: int, node: tf.Tensor | tf.Operation) -> str:
+        """Gives the name under which the copy of a fetch can be returned."""
+        if isinstance(node, tf.Operation):
+            return self._copy_of(core, node)
+        name = self._input_of(core, node)
+        return name if ":" in name else f"{name}:0"
+
+    def finish(self) -> v1.GraphDef:
+        """Copies everything that was asked for, and what that needs.
+
+        The copies stand in the order in which the model made the originals: a function runs
+        reads and writes of a variable in that order, so that a read that the model made before
+        its train_op sees the value before the update on every core.
+        """
+        while self._pending:
+            name, op, cores = self._pending.pop()
+            is_sum = op.type == "CrossReplicaSum"
+            node = self._sum(name, op, cores) if is_sum else self._copy(name, op, cores[0])
+            self._nodes.append((self._copier.order(op), cores[0], node))
+        self._nodes.sort(key=lambda entry: entry[:2])
+        return v1.GraphDef(node=[node for _, _, node in self._nodes])
+
+    def _input_of(self, core: int, tensor: tf.Tensor) -> str:
+        if tensor.name in self._replaced[core]:
+            key = f"replaced/core{core}/{tensor.name.replace(':', '_')}"
+            self.input_map[f"{key}:0"] = self._replaced[core][tensor.name]
+            return key
+        if makes_handle(tensor.op):
+            key = f"captured/{tensor.name.replace(':', '_')}"
+            self.input_map[f"{key}:0"] = tensor
+            return key
+        name = self._copy_of(core, tensor.op)
+        return f"{name}:{tensor.value_index}" if tensor.value_index else name
+
+    def _copy_of(self, core: int, op: tf.Operation) -> str:
+        summed = op.type == "CrossReplicaSum" and not self._alone
+        cores = _sum_group(op, core) if summed else (core,)
+        key = (op.name, cores)
+        if key not in self._names:
+            self._names[key] = f"core{cores[0]}/{op.name}"
+            self._pending.append((self._names[key], op, cores))
+        return self._names[key]
+
+    def _copy(self, name: str, op: tf.Operation, core: int) -> v1.NodeDef:
+        node = v1.NodeDef()
+        node.CopyFrom(self._copier.node_def(op))
+        node.name = name
+        node.attr.pop("_class", None)
+        if "seed2" in node.attr:
+            node.attr["seed2"].i += core * _SEED_STRIDE
+        del node.input[:]
+        node.input.extend(self._input_of(core, tensor) for tensor in op.inputs)
+        for control in op.control_inputs:
+            if not self._stands_outside(core, control):
+                node.input.append(f"^{self._copy_of(core, control)}")
+        return node
+
+    def _sum(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
+        node = v1.NodeDef(name=name, op="AddN")
+        node.attr["T"].CopyFrom(self._copier.node_def(op).attr["T"])
+        node.attr["N"].i = len(cores)
+        node.input.extend(self._input_of(core, op.inputs[0]) for core in cores)
+        return node
+
+    def _stands_outside(self, core: int, op: tf.Operation) -> bool:
+        replaced = any(tensor.name in self._replaced[core] for tensor in op.outputs)
+        return replaced or makes_handle(op)
+
+
+def makes_handle(op: tf.Operation) -> bool:
+    """Tells whether an operation makes a handle of something that all cores share."""
+    return (
+        not op.inputs
+        and bool(op.outputs)
+        and all(tensor.dtype in _HANDLE_DTYPES for tensor in op.outputs)
+        and op.type != "Const"
+    )
+
+
+def _sum_group(op: tf.Operation, core: int) -> tuple[int, ...]:
+    """Gives the cores that a CrossReplicaSum adds up for one of them."""
+    groups = tf.get_static_value(op.inputs[1])
+    for group in groups.tolist():
+        if core in group:
+            return tuple(group)
+    raise ValueError(
+        f"{op.name}: core {core} is in no group of the group_assignment {groups.tolist()}."
+    )

@@ -1,0 +1,36 @@
+"""The host placement's loop: steps that no hook need see, in one session call."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.step_loop import StepLoop, build_step_loop
+from tfx_tpu_trainer.engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+
+
+def build_host_loop(template: ModelTemplate) -> StepLoop:
+    """Makes a loop of the template's own steps.
+
+    The loop's body is a copy of what a step runs, the input's get_next included, on the same
+    variables and the same iterator: the loop and the template's own train_op take turns.
+
+    Args:
+        template: A template of mode `"train"`, placed on the host.
+
+    Returns:
+        The loop. It ends after a step whose loss is not finite, so that a NaN is found at its
+        step.
+    """
+    copier = GraphCopier(template.graph)
+
+    def step(number: tf.Tensor) -> tf.Tensor:
+        del number
+        fetches = [Fetch(0, template.train_op), Fetch(0, template.loss)]
+        train_op, loss = copier.copy(fetches, replaced=[{}], name="step")
+        with tf.control_dependencies([train_op]):
+            return tf.identity(loss)
+
+    return build_step_loop(step, loss_dtype=template.loss_dtype, stop_if_not_finite=True)

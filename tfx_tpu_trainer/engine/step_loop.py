@@ -1,0 +1,71 @@
+"""Many steps in one session call: the loop in the graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class StepLoop:
+    """A loop of training steps.
+
+    Attributes:
+        iterations: Local variable: how many steps the next session call makes. Its value is
+            read when the loop starts, so a shorter last loop needs no second graph.
+        loss: The loss of the loop's last step; fetching it runs the loop.
+    """
+
+    iterations: tf.Variable
+    loss: tf.Tensor
+
+
+def build_step_loop(
+    step: Callable[[tf.Tensor], tf.Tensor], *, loss_dtype: tf.DType, stop_if_not_finite: bool
+) -> StepLoop:
+    """Puts a loop of steps into the default graph.
+
+    The loop is a function of the graph: that does not depend on whether the program has switched
+    control flow v2 off, and was measured as fast as or faster than a loop without one.
+
+    Args:
+        step: Builds one step in the graph under construction: takes the step's number in the
+            loop, an int32 scalar, and gives its loss, a scalar that is there when all effects of
+            the step are.
+        loss_dtype: Dtype of the loss.
+        stop_if_not_finite: Whether the loop ends after a step whose loss is NaN or infinite.
+
+    Returns:
+        The loop.
+    """
+    iterations = v1.get_variable(
+        "iterations_per_loop",
+        shape=(),
+        dtype=tf.int32,
+        initializer=v1.ones_initializer(),
+        trainable=False,
+        collections=[v1.GraphKeys.LOCAL_VARIABLES],
+    )
+
+    def goes_on(number: tf.Tensor, loss: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        not_done = number < count
+        if not stop_if_not_finite:
+            return not_done
+        return tf.logical_and(not_done, tf.math.is_finite(loss))
+
+    def one_step(
+        number: tf.Tensor, loss: tf.Tensor, count: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        del loss
+        return number + 1, step(number), count
+
+    def all_steps(count: tf.Tensor) -> tf.Tensor:
+        start = (tf.constant(0), tf.zeros((), loss_dtype), count)
+        return tf.while_loop(goes_on, one_step, start, parallel_iterations=1)[1]
+
+    loss = tf.function(all_steps, autograph=False)(iterations.read_value())
+    return StepLoop(iterations, loss)
