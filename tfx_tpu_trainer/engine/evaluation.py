@@ -9,7 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.evaluation_plan import GLOBAL_STEP, EvaluationPlan
+from tfx_tpu_trainer.engine.evaluation_plan import (
+    GLOBAL_STEP,
+    EvaluationPlan,
+    StopAfterOneCallHook,
+)
+from tfx_tpu_trainer.engine.pace import allows_loops
 from tfx_tpu_trainer.engine.sessions import SessionSettings, open_restored_session
 
 v1 = tf.compat.v1
@@ -63,8 +68,11 @@ def evaluate(
     Raises:
         ValueError: If the input has no batch.
     """
+    update_op, stop_hook = plan.update_op, plan.stop_hook
+    if plan.make_loop is not None and allows_loops([*hooks, *plan.template.hooks]):
+        update_op, stop_hook = plan.make_loop(), StopAfterOneCallHook()
     final_values = v1.train.FinalOpsHook((dict(plan.values), plan.sums.values))
-    all_hooks = [*hooks, *plan.template.hooks, final_values, plan.stop_hook]
+    all_hooks = [*hooks, *plan.template.hooks, final_values, stop_hook]
     scaffold = _with_default_local_init(plan.template.make_scaffold())
     started = time.monotonic()
     with open_restored_session(
@@ -75,7 +83,7 @@ def evaluate(
         hooks=all_hooks,
     ) as session:
         while not session.should_stop():
-            session.run(plan.update_op)
+            session.run(update_op)
     seconds = time.monotonic() - started
     metrics, sums = final_values.final_ops_values
     if not sums["batches"]:

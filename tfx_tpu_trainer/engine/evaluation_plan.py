@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import metric_ops
 from tfx_tpu_trainer.engine.evaluation_sums import EvaluationSums, create_eval_step
+from tfx_tpu_trainer.engine.placement.host_loop import build_evaluation_loop
 from tfx_tpu_trainer.engine.template import ModelTemplate, count_rows
 
 v1 = tf.compat.v1
@@ -28,6 +29,8 @@ class EvaluationPlan:
         values: Metric name -> final value, to be read at the end; nested structures may be.
         sums: What is counted beside the metrics.
         stop_hook: Stops the session after the last batch.
+        make_loop: Gives an op that runs all batches in one session call; `None` where
+            `update_op` does so, or where every call must be seen.
     """
 
     template: ModelTemplate
@@ -35,6 +38,7 @@ class EvaluationPlan:
     values: Mapping[str, Any]
     sums: EvaluationSums
     stop_hook: v1.train.SessionRunHook
+    make_loop: Callable[[], tf.Operation] | None = None
 
 
 class StopAfterBatchesHook(v1.train.SessionRunHook):
@@ -95,12 +99,17 @@ def plan_evaluation_on_host(template: ModelTemplate, *, steps: int | None) -> Ev
     values[GLOBAL_STEP] = v1.train.get_global_step().read_value()
     sums = EvaluationSums()
     counted = sums.add(loss=template.loss, rows=count_rows((template.features, template.labels)))
+    eval_step = create_eval_step()
+    update_op = tf.group(*tf.nest.flatten(updates), *counted)
     return EvaluationPlan(
         template=template,
-        update_op=tf.group(*tf.nest.flatten(updates), *counted),
+        update_op=update_op,
         values=values,
         sums=sums,
-        stop_hook=StopAfterBatchesHook(create_eval_step(), steps=steps),
+        stop_hook=StopAfterBatchesHook(eval_step, steps=steps),
+        make_loop=lambda: build_evaluation_loop(
+            template, update_op, eval_step=eval_step, steps=steps
+        ),
     )
 
 

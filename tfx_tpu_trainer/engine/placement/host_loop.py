@@ -1,4 +1,4 @@
-"""The host placement's loop: steps that no hook need see, in one session call."""
+"""The host placement's loops: steps that no hook need see, in one session call."""
 
 from __future__ import annotations
 
@@ -34,3 +34,40 @@ def build_host_loop(template: ModelTemplate) -> StepLoop:
             return tf.identity(loss)
 
     return build_step_loop(step, loss_dtype=template.loss_dtype, stop_if_not_finite=True)
+
+
+def build_evaluation_loop(
+    template: ModelTemplate,
+    update_op: tf.Operation,
+    *,
+    eval_step: tf.Variable,
+    steps: int | None,
+) -> tf.Operation:
+    """Makes an op that runs all batches of an evaluation.
+
+    Args:
+        template: A template of mode `"eval"`, placed on the host, its metrics built.
+        update_op: What counts one batch.
+        eval_step: The counter of batches.
+        steps: Batches to run; `None` goes to the end of the input, which ends the op with
+            OutOfRangeError after the last batch is counted.
+
+    Returns:
+        The op.
+    """
+    copier = GraphCopier(template.graph)
+
+    def one_batch(number: tf.Tensor) -> list[tf.Tensor]:
+        (updated,) = copier.copy([Fetch(0, update_op)], replaced=[{}], name="batch")
+        with tf.control_dependencies([updated]):
+            counted = eval_step.assign_add(1, read_value=False)
+        with tf.control_dependencies([counted]):
+            return [number + 1]
+
+    def all_batches() -> tf.Tensor:
+        def goes_on(number: tf.Tensor) -> tf.Tensor:
+            return tf.constant(True) if steps is None else number < steps
+
+        return tf.while_loop(goes_on, one_batch, [tf.constant(0)], parallel_iterations=1)[0]
+
+    return tf.function(all_batches, autograph=False)().op
