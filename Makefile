@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-all lint format lock clean
+.PHONY: help setup demo bench test test-unit test-all lint format lock clean
 
 PYTHON := .make/venv/bin/python
 # Extra arguments: make demo ARGS="--set trainer.train_steps=200", make test-unit ARGS="-k gate".
@@ -27,6 +27,9 @@ setup: ## Make .make/venv with everything that the other targets need
 
 demo: setup ## Run the Chicago-taxi pipeline: train, evaluate, bless and push a model (PIPELINE=digits: the other one)
 	@$(PYTHON) -m pipelines.local_runner --pipeline $(PIPELINE) $(ARGS)
+
+bench: setup ## Measure training, evaluation and prediction beside the original and Keras (ARGS=--quick: a short run)
+	@$(PYTHON) -m benchmarks.run $(ARGS)
 
 test: lint ## Lint, then every test but the long sweeps (what CI runs)
 	@$(PYTEST) -m "not sweep" $(ARGS)
@@ -58,6 +61,7 @@ lock: setup ## Resolve setup.py under requirements/constraints.in into requireme
 		--constraints requirements/constraints.in --output-file requirements/dev.lock
 	@$(LOCK) setup.py --constraints requirements/dev.lock --output-file requirements/runtime.lock
 	@$(LOCK) requirements/bootstrap.in --constraints requirements/dev.lock --output-file requirements/bootstrap.lock
+	@$(LOCK) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
 
 clean: ## Remove what the other targets made, the environment too (runs/ stays)
 	rm -rf .make build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

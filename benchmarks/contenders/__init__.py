@@ -1,0 +1,77 @@
+"""Who is measured. This module imports no TensorFlow: the command reads it before any is chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One way to train a model.
+
+    Attributes:
+        title: What the tables call it.
+        module: Module with a function `make(request, **options)`, which gives the object that
+            `benchmarks.measure` drives.
+        options: Options of `make`.
+        of_original: Whether it runs in the original's environment (TensorFlow 2.15.1) and not
+            in ours.
+        legacy_keras: Whether `TF_USE_LEGACY_KERAS=1` is set, as the programs of its kind need.
+    """
+
+    title: str
+    module: str
+    options: Mapping[str, Any] = MappingProxyType({})
+    of_original: bool = False
+    legacy_keras: bool = True
+
+
+CONTENDERS = {
+    "real": Contender(
+        title="the real TPUEstimator",
+        module="benchmarks.contenders.real",
+        of_original=True,
+        # Its environment has the Keras 2 of TensorFlow itself.
+        legacy_keras=False,
+    ),
+    "ours": Contender(title="ours, on the host", module="benchmarks.contenders.ours"),
+    "bare": Contender(title="a bare loop", module="benchmarks.contenders.bare"),
+    "keras3": Contender(
+        title="Keras 3 fit",
+        module="benchmarks.contenders.keras_fit",
+        options={"package": "keras"},
+        legacy_keras=False,
+    ),
+    "keras3-loop": Contender(
+        title="Keras 3 fit, 25 steps a call",
+        module="benchmarks.contenders.keras_fit",
+        # Keras 3.6 unrolls the loop, and TensorFlow allows no more than 32 batches drawn in one function.
+        options={"package": "keras", "steps_per_execution": 25},
+        legacy_keras=False,
+    ),
+    "tf_keras": Contender(
+        title="tf_keras fit",
+        module="benchmarks.contenders.keras_fit",
+        options={"package": "tf_keras"},
+    ),
+    "tf_keras-loop": Contender(
+        title="tf_keras fit, 100 steps a call",
+        module="benchmarks.contenders.keras_fit",
+        options={"package": "tf_keras", "steps_per_execution": 100},
+    ),
+    "ours-1-core": Contender(
+        title="ours, 1 emulated core",
+        module="benchmarks.contenders.ours",
+        options={"cores": 1},
+    ),
+    "ours-8-cores": Contender(
+        title="ours, 8 emulated cores",
+        module="benchmarks.contenders.ours",
+        options={"cores": 8},
+    ),
+    "input": Contender(title="the input alone", module="benchmarks.contenders.input_alone"),
+}
+BASELINE = "real"

@@ -1,0 +1,12 @@
+"""The original: `tf.compat.v1.estimator.tpu.TPUEstimator` of TensorFlow 2.15.1, on the host."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from benchmarks.estimator_runner import EstimatorRunner
+from benchmarks.plan import Request
+
+
+def make(request: Request) -> EstimatorRunner:
+    return EstimatorRunner(tf.compat.v1.estimator.tpu, request)

@@ -1,0 +1,93 @@
+"""The data, the same in every process: arrays from a fixed seed, and TFRecords as Transform leaves them.
+
+The records are not compressed, as they are by default in a pipeline: inflating them would be most of what is timed.
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.models import CLASSES, IDS, IMAGE_SIZE, MLP_FEATURES, MODELS, NUMBERS
+
+RECORDS = "wide_and_deep.tfrecord"
+LABEL = "label"
+_ROWS = {"mlp": 4096, "cnn": 1024, "wide_and_deep": 20480}
+_PARSED = {
+    **{name: tf.io.FixedLenFeature([], tf.int64) for name in IDS},
+    **{name: tf.io.FixedLenFeature([], tf.float32) for name in NUMBERS},
+    LABEL: tf.io.FixedLenFeature([], tf.int64),
+}
+
+
+def batches(model: str, folder: str | pathlib.Path) -> tf.data.Dataset:
+    """Gives an endless dataset of (features, labels), in an order that never changes.
+
+    Args:
+        model: Name of the model.
+        folder: Where `write_records` wrote.
+    """
+    size = MODELS[model].batch_size
+    if model == "wide_and_deep":
+        records = tf.data.TFRecordDataset(str(pathlib.Path(folder) / RECORDS))
+        serialized = records.repeat().batch(size, drop_remainder=True)
+        dataset = serialized.map(_parse, num_parallel_calls=tf.data.AUTOTUNE)
+    else:
+        arrays = _mlp_arrays() if model == "mlp" else _cnn_arrays()
+        dataset = tf.data.Dataset.from_tensor_slices(arrays).repeat()
+        dataset = dataset.batch(size, drop_remainder=True)
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def write_records(folder: str | pathlib.Path) -> None:
+    """Writes what the wide-and-deep model reads.
+
+    Args:
+        folder: A folder that exists.
+    """
+    generator = np.random.default_rng(seed=2)
+    rows = _ROWS["wide_and_deep"]
+    ids = {name: generator.integers(0, size, rows) for name, size in IDS.items()}
+    numbers = {name: generator.standard_normal(rows, dtype=np.float32) for name in NUMBERS}
+    score = sum(numbers.values()) + sum(values % 3 - 1 for values in ids.values())
+    labels = (score > 0).astype(np.int64)
+    with tf.io.TFRecordWriter(str(pathlib.Path(folder) / RECORDS)) as writer:
+        for row in range(rows):
+            feature = {name: _int64(values[row]) for name, values in ids.items()}
+            feature |= {name: _float(values[row]) for name, values in numbers.items()}
+            feature[LABEL] = _int64(labels[row])
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString(deterministic=True))
+
+
+def _parse(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    features = tf.io.parse_example(serialized, _PARSED)
+    return features, features.pop(LABEL)
+
+
+def _mlp_arrays() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed=0)
+    features = generator.standard_normal((_ROWS["mlp"], MLP_FEATURES), dtype=np.float32)
+    return features, features[:, :CLASSES].argmax(axis=1)
+
+
+def _cnn_arrays() -> tuple[np.ndarray, np.ndarray]:
+    """Noise, with a bright square whose place is the class."""
+    generator = np.random.default_rng(seed=1)
+    rows = _ROWS["cnn"]
+    images = generator.integers(0, 128, (rows, IMAGE_SIZE, IMAGE_SIZE, 1), dtype=np.uint8)
+    labels = generator.integers(0, CLASSES, rows)
+    for image, label in zip(images, labels):
+        top, left = 4 + 12 * (label // 5), 1 + 5 * (label % 5)
+        image[top : top + 5, left : left + 5] += 100
+    return images, labels
+
+
+def _int64(value: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+
+def _float(value: float) -> tf.train.Feature:
+    return tf.train.Feature(float_list=tf.train.FloatList(value=[value]))

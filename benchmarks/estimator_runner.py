@@ -1,0 +1,113 @@
+"""Drives a TPUEstimator, the original's or ours: the same calls in both."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from benchmarks import data
+from benchmarks.model_fn import make_model_fn
+from benchmarks.models import MODELS
+from benchmarks.plan import Request
+
+v1 = tf.compat.v1
+
+
+class EstimatorRunner:
+    """See `benchmarks.measure.Runner`.
+
+    Hooks, summaries and checkpoints are as they are by default. A hook that is called at every step
+    would keep an estimator from making many steps in one session call, and saving every so many
+    steps makes the original read the global step once more at each; so the clock is the time that
+    the events carry.
+    """
+
+    def __init__(
+        self, tpu: Any, request: Request, *, use_tpu: bool = False, **run_options: Any
+    ) -> None:
+        """Takes the estimator.
+
+        Args:
+            tpu: The namespace of its classes.
+            request: What is measured.
+            use_tpu: Whether it runs on (emulated) TPU cores.
+            **run_options: More arguments of its RunConfig.
+        """
+        model = MODELS[request.model]
+        self.batch_size = model.batch_size
+        self._request = request
+        self._estimator = tpu.TPUEstimator(
+            make_model_fn(model, tpu),
+            config=tpu.RunConfig(model_dir=request.model_dir, **run_options),
+            use_tpu=use_tpu,
+            train_batch_size=model.batch_size,
+            eval_batch_size=model.batch_size,
+            predict_batch_size=model.batch_size,
+        )
+
+    def first_steps(self, steps: int) -> float:
+        clock = _EndClock()
+        self._estimator.train(self._input_fn(), max_steps=steps, saving_listeners=[clock])
+        return clock.monotonic
+
+    def train(self, steps: int, segments: int) -> list[float]:
+        start, clock = self.steps_made(), _EndClock()
+        self._estimator.train(self._input_fn(), steps=steps * segments, saving_listeners=[clock])
+        times = _times_of_events(self._request.model_dir) | {clock.step: clock.time}
+        # An event is due after the first step, so the segments begin one step later than planned.
+        bounds = [start + 1 + steps * segment for segment in range(1, segments)] + [clock.step]
+        return _rates(times, bounds)
+
+    def evaluate(self, batches: int) -> float:
+        return float(self._estimator.evaluate(self._input_fn(batches))["loss"])
+
+    def predict(self, batches: int) -> int:
+        return sum(1 for _ in self._estimator.predict(self._input_fn(batches)))
+
+    def steps_made(self) -> int:
+        return int(self._estimator.get_variable_value("global_step"))
+
+    def _input_fn(self, batches: int | None = None) -> Callable[..., tf.data.Dataset]:
+        def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
+            del params
+            dataset = data.batches(self._request.model, self._request.data_folder)
+            return dataset if batches is None else dataset.take(batches)
+
+        return input_fn
+
+
+class _EndClock(v1.train.CheckpointSaverListener):
+    """Reads the clock when training has ended, before the last checkpoint is written."""
+
+    step, time, monotonic = 0, 0.0, 0.0
+
+    def before_save(self, session: v1.Session, global_step_value: int) -> None:
+        self.step, self.time, self.monotonic = (
+            int(global_step_value),
+            time.time(),
+            time.monotonic(),
+        )
+
+
+def _times_of_events(model_dir: str) -> dict[int, float]:
+    """Gives the times at which the loss of a step was summarized."""
+    times = {}
+    for path in pathlib.Path(model_dir).glob("events.out.tfevents.*"):
+        for event in v1.train.summary_iterator(str(path)):
+            if any(value.tag == "loss" for value in event.summary.value):
+                times[event.step] = event.wall_time
+    return times
+
+
+def _rates(times: Mapping[int, float], bounds: Sequence[int]) -> list[float]:
+    """Gives the steps per second between bounds, each moved back to the last step with a time."""
+    known = sorted({max(step for step in times if step <= bound) for bound in bounds})
+    return [
+        (after - before) / (times[after] - times[before])
+        for before, after in itertools.pairwise(known)
+    ]

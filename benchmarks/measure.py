@@ -1,0 +1,103 @@
+"""`python -m benchmarks.measure REQUEST OUTPUT`: one process of the benchmark, which measures one contender.
+
+Runs in our environment and in the original's: it needs nothing but the contender's own imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pathlib
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from benchmarks.contenders import CONTENDERS
+from benchmarks.plan import Measurement, Request
+
+
+class Runner(Protocol):
+    """What a contender's `make` returns."""
+
+    batch_size: int
+
+    def first_steps(self, steps: int) -> float:
+        """Trains from the initial values; gives the time when the steps had been made."""
+
+    def train(self, steps: int, segments: int) -> list[float]:
+        """Goes on training, from the start of the data.
+
+        Gives the steps per second of each segment but the first, which warms up.
+        """
+
+    def evaluate(self, batches: int) -> float | None:
+        """Evaluates so many batches from the start of the data; gives the mean loss."""
+
+    def predict(self, batches: int) -> int:
+        """Predicts so many batches, row by row; gives the number of rows."""
+
+    def steps_made(self) -> int:
+        """Gives the number of steps trained."""
+
+
+def measure(request: Request) -> Measurement:
+    """Measures one contender on one model, in this process.
+
+    Args:
+        request: What to measure.
+
+    Returns:
+        What was found.
+    """
+    contender, plan = CONTENDERS[request.contender], request.plan
+    runner: Runner = importlib.import_module(contender.module).make(request, **contender.options)
+    first_step_seconds = runner.first_steps(plan.first_steps) - request.started
+    segment_rates = runner.train(plan.segment_steps, plan.segments + 1)
+    train_memory_mb = _peak_memory_mb()
+    eval_loss = runner.evaluate(plan.eval_batches[0])
+    eval_rate = _batches_per_second(runner.evaluate, plan.eval_batches, plan.pairs)
+    predict_rate = _batches_per_second(runner.predict, plan.predict_batches, plan.pairs)
+    return Measurement(
+        first_step_seconds=first_step_seconds,
+        train_steps_per_second=statistics.median(segment_rates),
+        eval_examples_per_second=eval_rate * runner.batch_size,
+        predict_examples_per_second=predict_rate * runner.batch_size,
+        memory_mb=_peak_memory_mb(),
+        train_memory_mb=train_memory_mb,
+        segment_rates=tuple(segment_rates),
+        steps=runner.steps_made(),
+        eval_loss=eval_loss,
+        tensorflow=sys.modules["tensorflow"].__version__,
+    )
+
+
+def _batches_per_second(run: Callable[[int], object], sizes: tuple[int, int], pairs: int) -> float:
+    """What a long run takes longer than a short one; NaN where noise swallows it."""
+    small, large = sizes
+    differences = [_seconds(run, large) - _seconds(run, small) for _ in range(pairs)]
+    difference = statistics.median(differences)
+    return (large - small) / difference if difference > 0 else math.nan
+
+
+def _seconds(run: Callable[[int], object], batches: int) -> float:
+    started = time.monotonic()
+    run(batches)
+    return time.monotonic() - started
+
+
+def _peak_memory_mb() -> float:
+    # getrusage would count the parent's memory too, from before this program was loaded.
+    status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+    (peak,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) / 1024
+
+
+def main() -> None:
+    request, output = Request.from_json(sys.argv[1]), pathlib.Path(sys.argv[2])
+    output.write_text(measure(request).to_json(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The models as a model_fn, for both TPUEstimators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from benchmarks.models import ADAM_EPSILON, LEARNING_RATE, Model, Weight, mean_loss, predictions
+
+v1 = tf.compat.v1
+
+
+def make_model_fn(model: Model, tpu: Any) -> Callable[..., Any]:
+    """Gives the model_fn.
+
+    Args:
+        model: The model.
+        tpu: The namespace of the estimator's classes: `tf.compat.v1.estimator.tpu`, or ours.
+    """
+
+    def model_fn(features: Any, labels: tf.Tensor, mode: str, params: dict[str, Any]) -> Any:
+        weights = {weight.name: _variable(weight) for weight in model.weights}
+        logits = model.logits(weights, features)
+        if mode == "infer":
+            return tpu.TPUEstimatorSpec(mode, predictions=predictions(logits))
+        loss = mean_loss(logits, labels)
+        if mode == "eval":
+            classes = predictions(logits)["class_id"]
+            return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_metrics, [labels, classes]))
+        optimizer = v1.train.AdamOptimizer(LEARNING_RATE, epsilon=ADAM_EPSILON)
+        if params["use_tpu"]:
+            optimizer = tpu.CrossShardOptimizer(optimizer)
+        step = v1.train.get_or_create_global_step()
+        return tpu.TPUEstimatorSpec(
+            mode, loss=loss, train_op=optimizer.minimize(loss, global_step=step)
+        )
+
+    return model_fn
+
+
+def _variable(weight: Weight) -> tf.Variable:
+    def initial_value(*_: Any, **__: Any) -> tf.Tensor:
+        return weight.initial_value()
+
+    return v1.get_variable(weight.name, weight.shape, initializer=initial_value)
+
+
+def _metrics(labels: tf.Tensor, classes: tf.Tensor) -> dict[str, Any]:
+    return {"accuracy": v1.metrics.accuracy(labels, classes)}

@@ -1,0 +1,144 @@
+"""What one process of the benchmark is asked to do, and what it answers: plain values that go through JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from typing import Any
+
+TITLES = {
+    "mlp": "MLP, batch 64",
+    "cnn": "CNN, batch 128",
+    "wide_and_deep": "wide-and-deep, batch 512",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much of each activity is measured, for one model.
+
+    Attributes:
+        segment_steps: Training steps between two readings of the clock; a multiple of
+            `loop_steps`.
+        segments: Readings kept. One more segment goes before them, to warm up.
+        eval_batches: A small and a large number of batches, whole loops as well. What the large one takes longer is
+            the time of the batches between; what both take, building the graph included, cancels.
+        predict_batches: The same for prediction.
+        pairs: How often the small and the large number are run.
+        first_steps: Steps of the first call, which the time to the first step is taken from.
+        loop_steps: Steps in one call, at most, for those contenders that make several.
+    """
+
+    segment_steps: int
+    segments: int
+    eval_batches: tuple[int, int]
+    predict_batches: tuple[int, int]
+    pairs: int
+    first_steps: int = 1
+    loop_steps: int = 100
+
+
+FULL = {
+    "mlp": Plan(
+        segment_steps=5000,
+        segments=3,
+        eval_batches=(500, 8500),
+        predict_batches=(500, 4500),
+        pairs=3,
+    ),
+    "cnn": Plan(
+        segment_steps=100,
+        segments=3,
+        eval_batches=(100, 400),
+        predict_batches=(100, 400),
+        pairs=3,
+    ),
+    "wide_and_deep": Plan(
+        segment_steps=1000,
+        segments=3,
+        eval_batches=(100, 1600),
+        predict_batches=(100, 1100),
+        pairs=3,
+    ),
+}
+QUICK = {
+    "mlp": dataclasses.replace(FULL["mlp"], segment_steps=2000, segments=2, pairs=1),
+    "cnn": dataclasses.replace(
+        FULL["cnn"], segments=1, eval_batches=(100, 200), predict_batches=(100, 200), pairs=1
+    ),
+    "wide_and_deep": dataclasses.replace(
+        FULL["wide_and_deep"], segment_steps=500, segments=2, pairs=1
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """One contender, one model, one process.
+
+    Attributes:
+        contender: Its name in `benchmarks.contenders.CONTENDERS`.
+        model: Name of the model.
+        plan: How much is measured.
+        data_folder: Where the records are that the models read.
+        model_dir: An empty folder for checkpoints.
+        started: When the process was started, by `time.monotonic`, which all processes share.
+    """
+
+    contender: str
+    model: str
+    plan: Plan
+    data_folder: str
+    model_dir: str
+    started: float = dataclasses.field(default_factory=time.monotonic)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        fields = json.loads(text)
+        plan = Plan(**{key: _tuple(value) for key, value in fields.pop("plan").items()})
+        return cls(plan=plan, **fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What one process found.
+
+    Attributes:
+        first_step_seconds: From the start of the process to the end of its first step.
+        train_steps_per_second: The median of the segments.
+        eval_examples_per_second: Examples evaluated in a second.
+        predict_examples_per_second: Examples predicted and yielded one by one in a second.
+        memory_mb: The most memory that the process had resident, in MiB.
+        train_memory_mb: The same up to the end of training.
+        segment_rates: The steps per second of each segment of training.
+        steps: Steps trained.
+        eval_loss: The loss over the small number of evaluation batches, after training. A check
+            that the contenders trained the same thing; None where nothing is trained.
+        tensorflow: Version of TensorFlow.
+    """
+
+    first_step_seconds: float
+    train_steps_per_second: float
+    eval_examples_per_second: float
+    predict_examples_per_second: float
+    memory_mb: float
+    train_memory_mb: float
+    segment_rates: tuple[float, ...]
+    steps: int
+    eval_loss: float | None
+    tensorflow: str
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Measurement:
+        return cls(**{key: _tuple(value) for key, value in json.loads(text).items()})
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,118 @@
+"""Starts the processes of the benchmark, one for each contender, model and repetition."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.contenders import CONTENDERS
+from benchmarks.oracle_environment import oracle_python
+from benchmarks.plan import Measurement, Request
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Failed:
+    """A process that gave no measurement.
+
+    Attributes:
+        reason: One line.
+    """
+
+    reason: str
+
+
+def write_records(folder: Path, *, threads: int) -> None:
+    """Writes the records that all processes read, in a process of its own: this one stays small."""
+    code = f"from benchmarks import data; data.write_records({str(folder)!r})"
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        env=_environment(threads=threads, legacy_keras=True),
+        check=True,
+    )
+
+
+def run(request: Request, *, threads: int, timeout: float) -> Measurement | Failed:
+    """Measures one contender on one model in a new process.
+
+    Args:
+        request: What to measure; `started` is set here.
+        threads: Threads of TensorFlow's pools.
+        timeout: Seconds after which the process is stopped.
+
+    Returns:
+        What the process found, or why it found nothing.
+    """
+    contender = CONTENDERS[request.contender]
+    python = str(oracle_python()) if contender.of_original else sys.executable
+    environment = _environment(threads=threads, legacy_keras=contender.legacy_keras)
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        output, errors = Path(scratch) / "measurement.json", Path(scratch) / "errors.txt"
+        request = Request(
+            contender=request.contender,
+            model=request.model,
+            plan=request.plan,
+            data_folder=request.data_folder,
+            model_dir=str(Path(scratch) / "model"),
+        )
+        command = [python, "-m", "benchmarks.measure", request.to_json(), str(output)]
+        try:
+            with open(errors, "wb") as stderr:
+                ended = subprocess.run(
+                    command,
+                    cwd=REPOSITORY,
+                    env=environment,
+                    stdout=stderr,
+                    stderr=stderr,
+                    timeout=timeout,
+                    check=False,
+                )
+        except subprocess.TimeoutExpired:
+            return Failed(f"took longer than {timeout:g} s")
+        if ended.returncode or not output.exists():
+            return Failed(reason_of(errors.read_text(errors="replace"), ended.returncode))
+        return Measurement.from_json(output.read_text(encoding="utf-8"))
+
+
+def reason_of(errors: str, exit_code: int) -> str:
+    """Gives one line that says why a process failed.
+
+    Args:
+        errors: What it printed.
+        exit_code: Its exit code; negative for a signal.
+    """
+    if exit_code < 0:
+        return f"ended by signal {-exit_code}"
+    lines = errors.strip().splitlines()
+    # The error's own line is the last of a traceback that is not indented; advice may follow it.
+    starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most")]
+    after = lines[starts[-1] + 1 :] if starts else lines[-1:]
+    own = [line for line in after if line and not line.startswith(" ")]
+    return own[0] if own else f"exit code {exit_code}"
+
+
+def _environment(*, threads: int, legacy_keras: bool) -> dict[str, str]:
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
+    }
+    environment.pop("TF_USE_LEGACY_KERAS", None)
+    environment.pop("TF_CONFIG", None)
+    environment |= {
+        "TF_NUM_INTRAOP_THREADS": str(threads),
+        "TF_NUM_INTEROP_THREADS": str(threads),
+        "OMP_NUM_THREADS": str(threads),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "KERAS_BACKEND": "tensorflow",
+    }
+    if legacy_keras:
+        environment["TF_USE_LEGACY_KERAS"] = "1"
+    return environment

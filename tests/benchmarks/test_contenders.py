@@ -1,0 +1,113 @@
+"""The contenders train the same thing: from the same values on the same data, to the same loss."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from benchmarks import data, processes
+from benchmarks.contenders import CONTENDERS
+from benchmarks.measure import measure
+from benchmarks.plan import Measurement, Plan, Request
+
+TINY = Plan(
+    segment_steps=4,
+    segments=1,
+    eval_batches=(2, 4),
+    predict_batches=(1, 2),
+    pairs=1,
+    first_steps=2,
+    loop_steps=2,
+)
+STEPS = 10
+HERE = [name for name, contender in CONTENDERS.items() if not contender.of_original]
+TRAINING = [name for name in HERE if name != "input"]
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("records")
+    data.write_records(folder)
+    return folder
+
+
+def request(contender, model, folder, model_dir):
+    return Request(
+        contender=contender,
+        model=model,
+        plan=TINY,
+        data_folder=str(folder),
+        model_dir=str(model_dir),
+    )
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bare")
+    return measure(request("bare", "mlp", folder, folder / "model"))
+
+
+@pytest.mark.parametrize(
+    "contender",
+    [
+        # TensorFlow converts tf_keras's own code with AutoGraph, which takes its time.
+        pytest.param(name, marks=pytest.mark.e2e) if name.startswith("tf_keras") else name
+        for name in TRAINING
+        if name != "bare"
+    ],
+)
+def test_the_mlp_is_the_same_in_every_contender(contender, bare, tmp_path):
+    found = measure(request(contender, "mlp", tmp_path, tmp_path / "model"))
+    assert found.steps == bare.steps == STEPS
+    assert found.eval_loss == pytest.approx(bare.eval_loss, rel=1e-5)
+
+
+# Keras 3 does not add up the gradients of an id that a batch has more than once before it squares
+# them, so its Adam is another one; for the CNN, Kerases scale pixels by 1/255 in place of dividing.
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("model", "contender"),
+    [("cnn", "ours"), ("wide_and_deep", "ours"), ("wide_and_deep", "tf_keras-loop")],
+)
+def test_the_larger_models_too(model, contender, records, tmp_path):
+    bare = measure(request("bare", model, records, tmp_path / "bare"))
+    found = measure(request(contender, model, records, tmp_path / "model"))
+    assert found.eval_loss == pytest.approx(bare.eval_loss, rel=1e-5)
+
+
+def test_the_input_alone_trains_nothing(records, tmp_path):
+    found = measure(request("input", "wide_and_deep", records, tmp_path / "model"))
+    assert found.eval_loss is None
+    assert found.train_steps_per_second > 0
+
+
+def test_a_process_of_its_own_measures(tmp_path):
+    asked = request("bare", "mlp", tmp_path, "")
+    found = processes.run(asked, threads=1, timeout=120)
+    assert isinstance(found, Measurement), found
+    assert found.steps == STEPS
+    assert 0 < found.train_memory_mb <= found.memory_mb
+    assert found.first_step_seconds > 0
+
+
+def test_a_contender_that_fails_says_why_in_one_line(tmp_path):
+    asked = dataclasses.replace(request("ours", "mlp", tmp_path, ""), model="no_such_model")
+    assert processes.run(asked, threads=1, timeout=120) == processes.Failed(
+        "KeyError: 'no_such_model'"
+    )
+
+
+def test_a_contender_that_hangs_is_stopped(tmp_path):
+    found = processes.run(request("bare", "mlp", tmp_path, ""), threads=1, timeout=0.01)
+    assert found == processes.Failed("took longer than 0.01 s")
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("model", ["mlp", "cnn", "wide_and_deep"])
+def test_the_original_trains_the_same(model, records, tmp_path):
+    found = processes.run(request("real", model, records, ""), threads=2, timeout=300)
+    assert isinstance(found, Measurement), found
+    bare = measure(request("bare", model, records, tmp_path / "bare"))
+    assert found.tensorflow == "2.15.1"
+    assert found.eval_loss == pytest.approx(bare.eval_loss, rel=1e-5)
