@@ -83,6 +83,7 @@ def train_gate_push(
         train_batch_size=settings.train_batch_size,
         eval_batch_size=settings.eval_batch_size,
         use_tpu=settings.use_tpu,
+        master=settings.master,
         num_shards=settings.num_shards,
         iterations_per_loop=settings.iterations_per_loop,
         save_checkpoints_steps=settings.save_checkpoints_steps,

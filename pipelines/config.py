@@ -47,7 +47,8 @@ class TrainerSettings(Settings):
         eval_steps: Evaluation batches; all of the eval split where it is null.
         train_batch_size: Rows in a global training batch.
         eval_batch_size: Rows in a global evaluation batch; `train_batch_size` where it is null.
-        use_tpu: Whether to train on TPU cores, emulated where the machine has none.
+        use_tpu: Whether to train on TPU cores; `master` says where they are.
+        master: Address of the TPU's master, or 'emulated' for emulated cores on this host.
         num_shards: Number of replicas; the executor's default where it is null.
         iterations_per_loop: Training steps in one session call on TPU.
         save_checkpoints_steps: Steps between two checkpoints; every 600 seconds where it is null. The
@@ -64,6 +65,7 @@ class TrainerSettings(Settings):
     train_batch_size: PositiveInt = 64
     eval_batch_size: PositiveInt | None = None
     use_tpu: bool = False
+    master: str | None = None
     num_shards: PositiveInt | None = None
     iterations_per_loop: PositiveInt = 100
     save_checkpoints_steps: PositiveInt | None = None

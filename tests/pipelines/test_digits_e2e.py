@@ -50,6 +50,16 @@ def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun)
     assert "nowhere" in other.output
 
 
+def test_emulated_tpu_cores_reach_what_the_host_reaches(digits_run: PipelineRun) -> None:
+    # The optimizer averages over the cores, so that 4 cores make the steps of one.
+    cores = ["trainer.use_tpu=true", "trainer.master=emulated", "trainer.num_shards=4"]
+    run = completed(run_local("digits", digits_run.root, *cores))
+    assert run.statuses["Transform"].state is State.CACHED
+    assert "runs on emulated TPU cores" in run.log
+    for name, value in digits_run.report.eval_metrics.items():
+        assert run.report.eval_metrics[name] == pytest.approx(value, abs=0.01), name
+
+
 @pytest.mark.parametrize(
     ("overrides", "node", "expected"),
     [

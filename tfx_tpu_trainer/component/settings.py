@@ -15,6 +15,8 @@ from tfx_tpu_trainer.component.names import suggest
 RESERVED_PARAMS = ("batch_size", "context", "use_tpu")
 """Keys of model_fn's params that the engine sets itself."""
 
+_TEXTS = ("label_key", "master", "params")
+
 
 def _from_flag(value: Any) -> Any:
     # Execution properties and RuntimeParameters know no booleans: TFX stores 0 and 1.
@@ -49,7 +51,8 @@ class TrainSettings(pydantic.BaseModel):
         train_batch_size: Rows of a training step, over all cores.
         eval_batch_size: Rows of an evaluation batch; `None` takes `train_batch_size`.
         predict_batch_size: Rows of a prediction batch; `None` takes the evaluation's.
-        use_tpu: Train on TPU cores, or on as many emulated ones where there is no TPU.
+        use_tpu: Train on TPU cores; `master` says where they are.
+        master: Address of the TPU's master, or "emulated" for emulated cores on this host.
         num_shards: Number of model replicas. `None` lets the engine decide.
         num_cores_per_replica: Cores that one replica is spread over; `None` is one.
         iterations_per_loop: Training steps in one session call when `use_tpu` is set.
@@ -72,6 +75,7 @@ class TrainSettings(pydantic.BaseModel):
     eval_batch_size: Positive | None = None
     predict_batch_size: Positive | None = None
     use_tpu: Flag = False
+    master: str | None = pydantic.Field(default=None, min_length=1)
     num_shards: Positive | None = None
     num_cores_per_replica: Positive | None = None
     iterations_per_loop: Positive = 100
@@ -126,7 +130,7 @@ class TrainSettings(pydantic.BaseModel):
         Returns:
             `int` or `str` by name. Booleans are `int` and `params` is `str` (JSON).
         """
-        return {name: str if name in ("label_key", "params") else int for name in cls.model_fields}
+        return {name: str if name in _TEXTS else int for name in cls.model_fields}
 
     def to_exec_properties(self) -> dict[str, int | str | None]:
         """Gives the settings as TFX execution properties.

@@ -104,6 +104,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         eval_batch_size: int | RuntimeParameter | None = None,
         predict_batch_size: int | RuntimeParameter | None = None,
         use_tpu: bool | RuntimeParameter = False,
+        master: str | RuntimeParameter | None = None,
         num_shards: int | RuntimeParameter | None = None,
         num_cores_per_replica: int | RuntimeParameter | None = None,
         iterations_per_loop: int | RuntimeParameter = 100,
@@ -139,7 +140,9 @@ class TpuTrainer(tfx.types.BaseComponent):
             train_batch_size: Rows of a training step, over all cores.
             eval_batch_size: Rows of an evaluation batch; default: `train_batch_size`.
             predict_batch_size: Rows of a prediction batch; default: the evaluation's.
-            use_tpu: Train on TPU cores, or on emulated ones where there is no TPU.
+            use_tpu: Train on TPU cores; `master`, or the environment variable
+                TFX_TPU_TRAINER_EMULATE=1, says where they are.
+            master: Address of the TPU's master, or "emulated" for emulated cores on this host.
             num_shards: Number of model replicas; default: the engine decides.
             num_cores_per_replica: Cores that one replica is spread over; default: one.
             iterations_per_loop: Training steps in one session call with `use_tpu`.
@@ -173,6 +176,7 @@ class TpuTrainer(tfx.types.BaseComponent):
             "eval_batch_size": eval_batch_size,
             "predict_batch_size": predict_batch_size,
             "use_tpu": use_tpu,
+            "master": master,
             "num_shards": num_shards,
             "num_cores_per_replica": num_cores_per_replica,
             "iterations_per_loop": iterations_per_loop,

@@ -161,6 +161,7 @@ def _estimator(request: TrainRequest, module: UserModule) -> tpu.TPUEstimator:
 
 def _run_config(settings: TrainSettings, *, model_dir: str) -> tpu.RunConfig:
     optional: Mapping[str, Any] = {
+        "master": settings.master,
         "save_checkpoints_steps": settings.save_checkpoints_steps,
         "tf_random_seed": settings.tf_random_seed,
     }
