@@ -10,42 +10,45 @@ v1 = tf.compat.v1
 
 
 @pytest.mark.parametrize(
-    ("start", "periods", "last_step", "step", "ahead"),
+    ("pace", "step", "ahead"),
     [
-        # Due at 10 (from the start) and 11 (from the first step): 9 and 10 are run one by one.
-        (0, (10,), None, 1, 7),
-        (0, (10,), None, 7, 1),
-        (0, (10,), None, 8, 0),
-        # After 10 the hook that counts from the first step is due, at 11; then 20.
-        (0, (10,), None, 10, 0),
-        (0, (10,), None, 11, 7),
-        # From step 3 on: 3 + 10 is the next.
-        (3, (10,), None, 4, 7),
-        # The shortest period decides, and the last step is seen.
-        (0, (10, 100), None, 1, 7),
-        (0, (100,), 50, 1, 47),
-        (0, (), 50, 1, 47),
-        (0, (), 50, 49, 0),
+        # Reports come at 1, 11, 21: the steps 2 to 10 need not be seen.
+        (Pace(0, None, (10,), None), 1, 9),
+        (Pace(0, None, (10,), None), 10, 0),
+        (Pace(0, None, (10,), None), 11, 9),
+        # Checkpoints come at 0, 10, 20.
+        (Pace(0, 10, (), None), 1, 8),
+        (Pace(0, 10, (), None), 10, 9),
+        # A session that starts at 3 reports at 4, 14 and saves at 3, 13.
+        (Pace(3, None, (10,), None), 4, 9),
+        (Pace(3, 10, (10,), None), 4, 8),
+        (Pace(3, 10, (10,), None), 13, 0),
+        # What is due first decides, and the last step is seen.
+        (Pace(0, 100, (10, 50), None), 1, 9),
+        (Pace(0, 100, (), 50), 1, 48),
+        (Pace(0, None, (), 50), 1, 48),
+        (Pace(0, None, (), 50), 49, 0),
         # Nothing is ever due.
-        (0, (), None, 1, None),
+        (Pace(0, None, (), None), 1, None),
         # A hook that acts at every step leaves no room.
-        (0, (1,), None, 5, 0),
+        (Pace(0, None, (1,), None), 5, 0),
     ],
 )
-def test_steps_ahead(start, periods, last_step, step, ahead):
-    assert Pace(start, periods, last_step).steps_ahead(step) == ahead
+def test_steps_ahead(pace, step, ahead):
+    assert pace.steps_ahead(step) == ahead
 
 
-@pytest.mark.parametrize("period", [3, 4, 7, 50])
+@pytest.mark.parametrize("period", [1, 3, 4, 7, 50])
 @pytest.mark.parametrize("start", [0, 5])
-def test_no_step_at_which_a_hook_acts_is_jumped_over_nor_the_one_before(start, period):
-    pace, step, seen = Pace(start, (period,), start + 200), start + 1, {start + 1}
-    while step < start + 200:
+def test_no_step_at_which_a_hook_acts_is_jumped_over(start, period):
+    end = start + 200
+    pace, step, seen = Pace(start, period + 1, (period,), end), start + 1, {start + 1}
+    while step < end:
         step += pace.steps_ahead(step) + 1
         seen.add(step)
-    acts = {s + k for k in range(0, 200, period) for s in (start, start + 1)} - {start}
-    assert {s for s in acts if s <= start + 200} <= seen
-    assert {s - 1 for s in acts if start + 2 < s <= start + 200} <= seen
+    saves = range(start + period + 1, end + 1, period + 1)
+    reports = range(start + 1, end + 1, period)
+    assert seen == {*saves, *reports, end}
 
 
 class _Unknown(v1.train.SessionRunHook):

@@ -81,14 +81,16 @@ def model_fn_for(tpu: Any, optimizer: str = "sgd", **fields: Any) -> Callable[..
     """
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-        del params
         outputs = outputs_of(features)
         if mode == "infer":
             return tpu.TPUEstimatorSpec(mode, predictions={"y": outputs, **features}, **fields)
         loss = tf.reduce_mean(tf.square(outputs - labels))
         train_op = None
         if mode == "train":
-            train_op = OPTIMIZERS[optimizer]().minimize(loss, v1.train.get_global_step())
+            used = OPTIMIZERS[optimizer]()
+            if params.get("use_tpu"):
+                used = tpu.CrossShardOptimizer(used)
+            train_op = used.minimize(loss, v1.train.get_global_step())
         eval_metrics = (metric_fn, [labels, outputs])
         return tpu.TPUEstimatorSpec(
             mode, loss=loss, train_op=train_op, eval_metrics=eval_metrics, **fields

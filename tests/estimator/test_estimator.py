@@ -141,7 +141,9 @@ def test_b278_b279_before_training(tmp_path):
 def test_b278_variables_of_the_latest_checkpoint(tmp_path):
     def model_fn(features, mode):
         loss = tf.reduce_sum(linear_model.outputs_of(features))
-        return EstimatorSpec(mode, loss=loss, train_op=v1.train.get_global_step().assign_add(1))
+        still = v1.train.GradientDescentOptimizer(0.0)
+        train_op = still.minimize(loss, v1.train.get_global_step())
+        return EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     estimator = Estimator(model_fn, tmp_path)
     input_fn = functools.partial(linear_model.input_fn, {"batch_size": 4})

@@ -119,7 +119,7 @@ def test_b213_the_latest_checkpoint_a_given_one_or_none(tmp_path):
 
 def test_b280_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
     def model_fn(features, labels, mode, size):
-        weights = v1.get_variable("weights", [size])
+        weights = v1.get_variable("weights", [size], trainable=False)
         train_op = v1.train.get_global_step().assign_add(1)
         return EstimatorSpec(mode, loss=tf.reduce_sum(weights), train_op=train_op)
 

@@ -204,7 +204,7 @@ def test_b272_b276_checkpoint_paths_are_relative_so_a_moved_folder_goes_on(tmp_p
 @pytest.mark.parametrize(("seed", "same"), [(11, True), (12, False)])
 def test_b281_a_seed_repeats_initial_values(tmp_path, seed, same):
     def model_fn(features, labels, mode):
-        weights = v1.get_variable("weights", [16])
+        weights = v1.get_variable("weights", [16], trainable=False)
         train_op = v1.train.get_global_step().assign_add(1)
         return EstimatorSpec(mode, loss=tf.reduce_sum(weights), train_op=train_op)
 

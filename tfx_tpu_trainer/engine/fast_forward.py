@@ -12,7 +12,7 @@ from tfx_tpu_trainer.engine import checkpoints
 from tfx_tpu_trainer.engine.loop_hook import LoopLengthFromTime
 from tfx_tpu_trainer.engine.nan_hook import NanLossError
 from tfx_tpu_trainer.engine.pace import Pace
-from tfx_tpu_trainer.engine.step_loop import StepLoop
+from tfx_tpu_trainer.engine.placement.host_loop import HostLoop
 
 v1 = tf.compat.v1
 
@@ -21,13 +21,14 @@ _LONGEST_SECONDS = 1.0
 
 
 class FastForwardHook(v1.train.SessionRunHook):
-    """Knows where a session starts, and runs it ahead between the calls that hooks see."""
+    """Knows where a session stands, and runs it ahead between the calls that hooks see."""
 
     def __init__(
         self,
-        loop: StepLoop,
+        loop: HostLoop,
         *,
-        periods: tuple[int, ...],
+        save_steps: int | None,
+        report_steps: tuple[int, ...],
         last_step_of: Callable[[int], int | None],
         model_dir: str,
     ) -> None:
@@ -35,27 +36,41 @@ class FastForwardHook(v1.train.SessionRunHook):
 
         Args:
             loop: The loop.
-            periods: Steps between what the session's hooks do, one for each.
+            save_steps: Steps between checkpoints, or `None`.
+            report_steps: Steps between the reports of each hook that reports.
             last_step_of: Gives the last step of a session that starts at a step, or `None`.
             model_dir: Folder of the checkpoints, named when the loss becomes NaN.
         """
         self._loop = loop
-        self._periods = periods
+        self._save_steps = save_steps
+        self._report_steps = report_steps
         self._last_step_of = last_step_of
         self._model_dir = model_dir
         self._length = LoopLengthFromTime(_LONGEST_SECONDS)
 
+    @property
+    def step(self) -> int:
+        """Global step reached."""
+        return self._step
+
     def begin(self) -> None:
-        """Makes the op that sets the loop's length, before the graph is finalized."""
+        """Finds the global step."""
         self._global_step = v1.train.get_global_step()
-        self._new_length = v1.placeholder(tf.int32, shape=())
-        self._set_length = self._loop.iterations.assign(self._new_length, read_value=False)
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Finds the step that the session starts at."""
         del coord
-        start = int(session.run(self._global_step))
-        self._pace = Pace(start, self._periods, self._last_step_of(start))
+        self._step = int(session.run(self._global_step))
+        self._pace = Pace(
+            self._step, self._save_steps, self._report_steps, self._last_step_of(self._step)
+        )
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Finds the step that a call has reached."""
+        del run_values
+        self._step = int(run_context.session.run(self._global_step))
 
     def run_ahead(self, step_context: v1.train.MonitoredSession.StepContext) -> None:
         """Runs the steps that no hook need see; to be given to `run_step_fn`.
@@ -66,18 +81,16 @@ class FastForwardHook(v1.train.SessionRunHook):
         Raises:
             NanLossError: If the loss became NaN.
         """
-        session = step_context.session
-        step = int(session.run(self._global_step))
-        ahead = self._pace.steps_ahead(step)
+        ahead = self._pace.steps_ahead(self._step)
         ahead = self._length() if ahead is None else min(ahead, self._length())
         if ahead < 1:
             return
-        session.run(self._set_length, feed_dict={self._new_length: ahead})
         started = time.monotonic()
-        loss = session.run(self._loop.loss)
+        loss, self._step = step_context.session.run(
+            [self._loop.loss, self._loop.global_step], feed_dict={self._loop.count: ahead}
+        )
         self._length.report(seconds=time.monotonic() - started, steps=ahead)
         if np.isnan(loss):
             raise NanLossError(
-                step=int(session.run(self._global_step)),
-                checkpoint=checkpoints.latest_checkpoint(self._model_dir),
+                step=int(self._step), checkpoint=checkpoints.latest_checkpoint(self._model_dir)
             )

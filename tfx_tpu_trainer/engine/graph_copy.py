@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.variable_changes import VariableChanges
 
 v1 = tf.compat.v1
 
@@ -38,7 +39,8 @@ class GraphCopier:
     Nodes are copied once for each core, but for those that all cores share: what makes a handle
     (variables, tables, iterators, summary writers) is not copied but captured. A
     `CrossReplicaSum` becomes a plain sum over the copies of its group, so that gradients are
-    combined as on TPU cores.
+    combined as on TPU cores. What another core than the first waits for, but does not read, is
+    not copied where it changes variables: moving averages are the first core's.
     """
 
     def __init__(self, graph: tf.Graph) -> None:
@@ -51,6 +53,7 @@ class GraphCopier:
         graph_def = graph.as_graph_def()
         self._versions = graph_def.versions
         self._library = graph_def.library
+        self._changes = VariableChanges(graph_def.library)
         self._node_defs: dict[str, v1.NodeDef] = {}
         self._order = {op.name: index for index, op in enumerate(graph.get_operations())}
 
@@ -94,6 +97,12 @@ class GraphCopier:
             )
         )
         return [next(copies) if tensor is None else tensor for tensor in standing.values()]
+
+    def changes_variable(self, op: tf.Operation) -> bool:
+        """Tells whether an operation changes a variable, or passes on what one gives that does."""
+        while op.type in ("Identity", "IdentityN"):
+            op = op.inputs[0].op
+        return self._changes.made_by(self.node_def(op))
 
     def order(self, op: tf.Operation) -> int:
         """Gives an operation's place among those of its graph, in the order of their making."""
@@ -183,7 +192,8 @@ class _CopyJob:
         del node.input[:]
         node.input.extend(self._input_of(core, tensor) for tensor in op.inputs)
         for control in op.control_inputs:
-            if not self._stands_outside(core, control):
+            not_its_own = core > 0 and self._copier.changes_variable(control)
+            if not not_its_own and not self._stands_outside(core, control):
                 node.input.append(f"^{self._copy_of(core, control)}")
         return node
 

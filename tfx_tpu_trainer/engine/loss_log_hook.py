@@ -20,6 +20,7 @@ class LossLogHook(v1.train.SessionRunHook):
         *,
         every_n_steps: int | None = None,
         every_n_secs: int | None = None,
+        steps_per_call: int = 1,
     ) -> None:
         """Sets what is logged.
 
@@ -27,12 +28,12 @@ class LossLogHook(v1.train.SessionRunHook):
             loss: Scalar tensor.
             every_n_steps: Global steps between two lines; excludes `every_n_secs`.
             every_n_secs: Seconds between two lines.
+            steps_per_call: Steps of a session call, at most. Defaults to 1.
         """
         self._loss = loss
         self.every_n_steps = every_n_steps
-        self._timer = v1.train.SecondOrStepTimer(
-            every_steps=every_n_steps, every_secs=every_n_secs
-        )
+        self._steps_per_call = steps_per_call
+        self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps, every_secs=every_n_secs)
 
     def begin(self) -> None:
         """Finds the global step."""
@@ -48,7 +49,7 @@ class LossLogHook(v1.train.SessionRunHook):
     ) -> None:
         """Logs when the timer says so."""
         loss, stale_step = run_values.results
-        if not self._timer.should_trigger_for_step(int(stale_step) + 1):
+        if not self._timer.should_trigger_for_step(int(stale_step) + self._steps_per_call):
             return
         step = int(run_context.session.run(self._global_step))
         if not self._timer.should_trigger_for_step(step):

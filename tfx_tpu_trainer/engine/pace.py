@@ -34,20 +34,20 @@ class Pace:
 
     Attributes:
         start: Global step at which the session starts.
-        periods: Steps between the reports, summaries and checkpoints of a hook, one for each;
-            the first comes at the first step, or before it.
+        save_steps: Steps between checkpoints, of which the first is at the start; `None` where
+            they go by time.
+        report_steps: For each hook that reports, the steps between its reports, of which the
+            first is at the first step.
         last_step: Global step at which training ends; `None` goes to the end of the input.
     """
 
     start: int
-    periods: tuple[int, ...]
+    save_steps: int | None
+    report_steps: tuple[int, ...]
     last_step: int | None
 
     def steps_ahead(self, step: int) -> int | None:
         """Tells how many steps no hook need see.
-
-        A hook that fetches something at a step has decided so after the step before: both are
-        run one by one.
 
         Args:
             step: Global step reached.
@@ -55,20 +55,12 @@ class Pace:
         Returns:
             Number of steps; `None` where nothing is ever due again.
         """
-        dues = [due for period in self.periods for due in self._next_dues(step, period)]
+        dues = [_next_due(self.start + 1, period, step) for period in self.report_steps]
+        if self.save_steps is not None:
+            dues.append(_next_due(self.start, self.save_steps, step))
         if self.last_step is not None:
             dues.append(self.last_step)
-        return max(0, min(dues) - 2 - step) if dues else None
-
-    def _next_dues(self, step: int, period: int) -> Iterable[int]:
-        """Gives the next steps at which a hook may act.
-
-        Some hooks count from the start, some from the first step.
-        """
-        for anchor in (self.start, self.start + 1):
-            passed = max(0, step - anchor)
-            due = anchor + -(-passed // period) * period
-            yield due if due > step else due + period
+        return max(0, min(dues) - 1 - step) if dues else None
 
 
 def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
@@ -76,3 +68,10 @@ def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
     return all(
         type(hook) in _KNOWN_HOOKS or getattr(hook, LOOP_ENDS_ARE_ENOUGH, False) for hook in hooks
     )
+
+
+def _next_due(anchor: int, period: int, step: int) -> int:
+    """Gives the first of anchor, anchor + period, ... that comes after a step."""
+    if step < anchor:
+        return anchor
+    return anchor + ((step - anchor) // period + 1) * period

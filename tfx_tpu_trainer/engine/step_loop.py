@@ -24,32 +24,45 @@ class StepLoop:
     loss: tf.Tensor
 
 
-def build_step_loop(
-    step: Callable[[tf.Tensor], tf.Tensor], *, loss_dtype: tf.DType, stop_if_not_finite: bool
-) -> StepLoop:
+def build_step_loop(step: Callable[[tf.Tensor], tf.Tensor], *, loss_dtype: tf.DType) -> StepLoop:
     """Puts a loop of steps into the default graph.
-
-    The loop is a function of the graph: that does not depend on whether the program has switched
-    control flow v2 off, and was measured as fast as or faster than a loop without one.
 
     Args:
         step: Builds one step in the graph under construction: takes the step's number in the
             loop, an int32 scalar, and gives its loss, a scalar that is there when all effects of
             the step are.
         loss_dtype: Dtype of the loss.
-        stop_if_not_finite: Whether the loop ends after a step whose loss is NaN or infinite.
 
     Returns:
         The loop.
     """
-    iterations = v1.get_variable(
-        "iterations_per_loop",
-        shape=(),
-        dtype=tf.int32,
-        initializer=v1.ones_initializer(),
-        trainable=False,
-        collections=[v1.GraphKeys.LOCAL_VARIABLES],
-    )
+    iterations = create_iterations()
+    loss = repeat_step(step, iterations.read_value(), loss_dtype=loss_dtype)
+    return StepLoop(iterations, loss)
+
+
+def repeat_step(
+    step: Callable[[tf.Tensor], tf.Tensor],
+    count: tf.Tensor,
+    *,
+    loss_dtype: tf.DType,
+    stop_if_not_finite: bool = False,
+) -> tf.Tensor:
+    """Repeats a step in a loop of the default graph.
+
+    The loop is a function of the graph: that does not depend on whether the program has switched
+    control flow v2 off, and was measured as fast as or faster than a loop without one.
+
+    Args:
+        step: See `build_step_loop`.
+        count: Number of steps, an int32 scalar.
+        loss_dtype: Dtype of the loss.
+        stop_if_not_finite: Whether the loop ends after a step whose loss is NaN or infinite.
+            Defaults to `False`.
+
+    Returns:
+        The loss of the last step; fetching it runs the loop.
+    """
 
     def goes_on(number: tf.Tensor, loss: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         not_done = number < count
@@ -67,5 +80,16 @@ def build_step_loop(
         start = (tf.constant(0), tf.zeros((), loss_dtype), count)
         return tf.while_loop(goes_on, one_step, start, parallel_iterations=1)[1]
 
-    loss = tf.function(all_steps, autograph=False)(iterations.read_value())
-    return StepLoop(iterations, loss)
+    return tf.function(all_steps, autograph=False)(count)
+
+
+def create_iterations() -> tf.Variable:
+    """Makes the variable that a loop reads its length from; it is never saved."""
+    return v1.get_variable(
+        "iterations_per_loop",
+        shape=(),
+        dtype=tf.int32,
+        initializer=v1.ones_initializer(),
+        trainable=False,
+        collections=[v1.GraphKeys.LOCAL_VARIABLES],
+    )

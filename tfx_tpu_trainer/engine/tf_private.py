@@ -70,11 +70,10 @@ def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
 
     Args:
         graph: The graph under construction.
-        tensor: A tensor of this graph or of one around it.
+        tensor: A tensor of this graph or of one around it, or an eager variable's handle.
 
     Returns:
         The tensor to read in `graph`.
     """
-    if tensor.graph is graph:
-        return tensor
-    return graph.capture(tensor)
+    is_function = hasattr(graph, "capture")
+    return graph.capture(tensor) if is_function else tensor

@@ -19,6 +19,7 @@ class ThroughputHook(v1.train.SessionRunHook):
         *,
         every_n_steps: int | None = None,
         every_n_secs: int | None = None,
+        steps_per_call: int = 1,
         batch_size: int | None,
         output_dir: str | None,
     ) -> None:
@@ -27,13 +28,13 @@ class ThroughputHook(v1.train.SessionRunHook):
         Args:
             every_n_steps: Steps between reports; excludes `every_n_secs`.
             every_n_secs: Seconds between reports.
+            steps_per_call: Steps of a session call, at most. Defaults to 1.
             batch_size: Examples of one step over all cores; `None` reports steps only.
             output_dir: Folder of the events; `None` only logs.
         """
         self.every_n_steps = every_n_steps
-        self._timer = v1.train.SecondOrStepTimer(
-            every_steps=every_n_steps, every_secs=every_n_secs
-        )
+        self._steps_per_call = steps_per_call
+        self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps, every_secs=every_n_secs)
         self._batch_size = batch_size
         self._output_dir = output_dir
         self._writer: v1.summary.FileWriter | None = None
@@ -54,7 +55,7 @@ class ThroughputHook(v1.train.SessionRunHook):
     ) -> None:
         """Reports when the timer says so."""
         stale_step = int(run_values.results)
-        if not self._timer.should_trigger_for_step(stale_step + 1):
+        if not self._timer.should_trigger_for_step(stale_step + self._steps_per_call):
             return
         step = int(run_context.session.run(self._global_step))
         if not self._timer.should_trigger_for_step(step):

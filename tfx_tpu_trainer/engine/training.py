@@ -14,9 +14,9 @@ from tfx_tpu_trainer.engine.finite_saver_hook import FiniteSaverHook
 from tfx_tpu_trainer.engine.loss_log_hook import LossLogHook
 from tfx_tpu_trainer.engine.nan_hook import StopAtNanHook
 from tfx_tpu_trainer.engine.pace import allows_loops
-from tfx_tpu_trainer.engine.placement.host_loop import build_host_loop
+from tfx_tpu_trainer.engine.placement.host_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.sessions import SessionSettings, placed_by_need
-from tfx_tpu_trainer.engine.step_loop import StepLoop
+from tfx_tpu_trainer.engine.summary_hook import SummaryHook
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.train_op_check import check_train_op
 
@@ -45,7 +45,7 @@ class TrainingPlan:
     loss: tf.Tensor
     stop_hook: v1.train.SessionRunHook | None
     steps_per_call: int = 1
-    make_loop: Callable[[], StepLoop] | None = None
+    make_loop: Callable[[], HostLoop] | None = None
     last_step_of: Callable[[int], int | None] = lambda start: None
 
 
@@ -123,8 +123,19 @@ def train(
     own_hooks = [*worker_hooks, *template.chief_hooks]
     saver_hooks = _saver_hooks(own_hooks, plan, scaffold, settings, saving_listeners)
     fast_forward = _fast_forward(plan, own_hooks, settings)
+    summary_steps, summary_hooks = settings.save_summary_steps, []
     if fast_forward is not None:
         worker_hooks.append(fast_forward)
+        if summary_steps:
+            summary_hooks = [
+                SummaryHook(
+                    every_n_steps=summary_steps,
+                    output_dir=settings.model_dir,
+                    scaffold=scaffold,
+                    step_reached=lambda: fast_forward.step,
+                )
+            ]
+            summary_steps = None
     session = v1.train.MonitoredTrainingSession(
         master=settings.master,
         is_chief=settings.is_chief,
@@ -134,9 +145,10 @@ def train(
         chief_only_hooks=[
             *(hook for hook in saver_hooks if hook not in worker_hooks),
             *(hook for hook in template.chief_hooks if hook not in saver_hooks),
+            *summary_hooks,
         ],
         save_checkpoint_secs=0,
-        save_summaries_steps=settings.save_summary_steps,
+        save_summaries_steps=summary_steps,
         config=placed_by_need(settings.session_config),
         max_wait_secs=settings.session_creation_timeout_secs,
         log_step_count_steps=settings.log_step_count_steps,
@@ -166,15 +178,15 @@ def _fast_forward(
     local = settings.is_chief and not settings.master
     if plan.make_loop is None or not local or not allows_loops(hooks):
         return None
-    periods = [
+    reports = [
         settings.save_summary_steps,
-        settings.save_checkpoints_steps,
         settings.log_step_count_steps,
         *(getattr(hook, "every_n_steps", None) for hook in hooks),
     ]
     return FastForwardHook(
         plan.make_loop(),
-        periods=tuple(period for period in periods if period),
+        save_steps=settings.save_checkpoints_steps or None,
+        report_steps=tuple(steps for steps in reports if steps),
         last_step_of=plan.last_step_of,
         model_dir=settings.model_dir,
     )

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.engine.step_loop import StepLoop, build_step_loop
+from tfx_tpu_trainer.engine.step_loop import repeat_step
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 
 
-def build_host_loop(template: ModelTemplate) -> StepLoop:
+@dataclasses.dataclass(frozen=True)
+class HostLoop:
+    """A loop of the template's own steps.
+
+    Attributes:
+        count: Placeholder of the number of steps, an int32 scalar.
+        loss: The loss of the last step; fetching it runs the loop.
+        global_step: The global step after the loop.
+    """
+
+    count: tf.Tensor
+    loss: tf.Tensor
+    global_step: tf.Tensor
+
+
+def build_host_loop(template: ModelTemplate) -> HostLoop:
     """Makes a loop of the template's own steps.
 
     The loop's body is a copy of what a step runs, the input's get_next included, on the same
@@ -33,7 +50,10 @@ def build_host_loop(template: ModelTemplate) -> StepLoop:
         with tf.control_dependencies([train_op]):
             return tf.identity(loss)
 
-    return build_step_loop(step, loss_dtype=template.loss_dtype, stop_if_not_finite=True)
+    count = v1.placeholder(tf.int32, shape=(), name="steps_ahead")
+    loss = repeat_step(step, count, loss_dtype=template.loss_dtype, stop_if_not_finite=True)
+    with tf.control_dependencies([loss]):
+        return HostLoop(count, loss, v1.train.get_global_step().read_value())
 
 
 def build_evaluation_loop(

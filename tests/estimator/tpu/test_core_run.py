@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.engine.core_layout import BatchSizes, InputMode
+from tfx_tpu_trainer.engine.tracing import fresh_graph
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.tpu.core_run import plan_core_run, trace_on_cores
+
+v1 = tf.compat.v1
+
+
+def _plan(mode: str, batch: int | None = 16, *, number: int | None = 4, axis=None, **options):
+    config = cores.config_for("m", cores=number, tpu_options=options)
+    return plan_core_run(mode, config=config, global_batch_size=batch, batch_axis=axis)
+
+
+def test_b31_b75_a_run_with_defaults_has_eight_cores_and_per_host_input():
+    run = _plan("train", number=None)
+    assert (run.cores, run.broadcast, run.input_mode) == (8, False, InputMode.PER_HOST_V1)
+    assert run.sizes == BatchSizes(16, 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "input_mode"),
+    [
+        ("train", {"per_host_input_for_training": False}, InputMode.PER_SHARD_V1),
+        ("eval", {"per_host_input_for_training": False}, InputMode.PER_HOST_V1),
+        ("infer", {"per_host_input_for_training": 4}, InputMode.BROADCAST),
+        ("train", {"eval_training_input_configuration": 5}, InputMode.PER_HOST_V1),
+        ("infer", {"eval_training_input_configuration": 5}, InputMode.SLICED),
+    ],
+)
+def test_b74_b77_b78_b79_the_input_of_a_mode(mode, options, input_mode):
+    assert _plan(mode, **options).input_mode is input_mode
+
+
+def test_evaluation_and_prediction_read_one_input_whatever_the_hosts():
+    assert _plan("train", 32, number=16).layout.num_hosts == 2
+    for mode in ("eval", "infer"):
+        run = _plan(mode, 32, number=16)
+        assert run.layout.num_hosts == 1
+        assert run.sizes == BatchSizes(32, 2)
+
+
+def test_b132_batch_axis_is_of_per_host_v1_only():
+    assert _plan("train", axis=[1, 0]).batch_axis == [1, 0]
+    assert _plan("train", axis=[1, 0], per_host_input_for_training=3).batch_axis is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [("train", "train"), ("eval", "eval"), ("infer", "predict")]
+)
+def test_b81_b85_batches_that_do_not_hold(mode, name):
+    with pytest.raises(ValueError, match=f"{name}_batch_size .* cannot be `None`"):
+        _plan(mode, None)
+    with pytest.raises(
+        ValueError, match=f"{name}_batch_size 18 must be divisible .* 16 and 20 are"
+    ):
+        _plan(mode, 18)
+
+
+def test_b149_model_fn_is_called_once_under_the_number_of_replicas():
+    calls = []
+
+    def model_fn(features, labels, added):
+        calls.append((features.shape.as_list(), added["batch_size"], added["use_tpu"]))
+        total = v1.tpu.cross_replica_sum(tf.reduce_mean(features))
+        groups = tf.get_static_value(total.op.inputs[1])
+        assert groups.tolist() == [[0, 1, 2, 3]]
+        return tpu.TPUEstimatorSpec("train", loss=total, train_op=tf.no_op())
+
+    with fresh_graph():
+        trace = trace_on_cores(
+            _plan("train"),
+            call_input_fn=lambda added: (tf.zeros([added["batch_size"], 3]),) * 2,
+            call_model_fn=model_fn,
+        )
+        assert calls == [([4, 3], 4, True)]
+        assert trace.is_padding is None
+        assert trace.template.features.shape == [4, 3]
+        assert {op.name.split("/")[0] for op in v1.get_default_graph().get_operations()} >= {
+            "input_pipeline_task0"
+        }

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
+
+IMAGE, LABEL = tf.zeros([4, 6, 3]), tf.zeros([4])
+
+
+def _check(dims, *, features=IMAGE, labels=LABEL, cores=4):
+    check_input_partitions(dims, features=features, labels=labels, num_cores_per_replica=cores)
+
+
+@pytest.mark.parametrize(
+    "dims", [None, [[1, 4, 1]], [[2, 2, 1], None], [None, [4]], [[1, 1, 4], [4]]]
+)
+def test_b109_b110_counts_that_hold(dims):
+    # 4 does not divide the 6 or the 3: the last piece is smaller, or empty.
+    _check(dims)
+
+
+@pytest.mark.parametrize(
+    ("dims", "says"),
+    [
+        ([{"x": [1, 4, 1]}], "mismatched the structure of features"),
+        ([[1, 4]], r"as many entries as .* \[1, 4\] for shape \(4, 6, 3\)"),
+        ([[1, 4, 0]], r"must be >= 1; got \[1, 4, 0\]"),
+        ([[1, 2, 1]], r"Dim: \[1, 2, 1\], num_cores_per_replica: 4"),
+        ([[1, 4, 1], [2]], r"dims\[1\]: the product"),
+    ],
+)
+def test_b107_b108_counts_that_do_not_hold(dims, says):
+    with pytest.raises(ValueError, match=says):
+        _check(dims)
+
+
+def test_b107_keys_of_features_and_labels_must_match():
+    _check([{"a": [4], "b": None}], features={"a": LABEL, "b": IMAGE})
+    with pytest.raises(ValueError, match=r"feature keys. Expected \['a', 'b'\], got \['a'\]"):
+        _check([{"a": [4]}], features={"a": LABEL, "b": IMAGE})
+    with pytest.raises(ValueError, match=r"label keys. Expected \['l'\], got \['m'\]"):
+        _check([None, {"m": [4]}], labels={"l": LABEL})

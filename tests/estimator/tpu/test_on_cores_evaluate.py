@@ -1,0 +1,372 @@
+"""evaluate() on emulated TPU cores: exact over all cores and rows."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.event_files import read_values
+from tests.estimator import linear_model
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
+
+v1 = tf.compat.v1
+
+
+def _rows(count: int = linear_model.ROWS):
+    return functools.partial(linear_model.input_fn, count=count)
+
+
+def _reshaping_model_fn(features, labels, mode, params):
+    """The linear model, told the batch size of its core."""
+    x = tf.reshape(features["x"], [params["batch_size"], -1])
+    outputs = linear_model.outputs_of({"x": x})
+    loss = tf.reduce_mean(tf.square(outputs - labels))
+    return tpu.TPUEstimatorSpec(
+        mode, loss=loss, eval_metrics=(linear_model.metric_fn, [labels, outputs])
+    )
+
+
+def _expected(count: int) -> dict[str, float]:
+    features, labels = linear_model.rows(count)
+    outputs = linear_model.output(features)
+    return {
+        "loss": np.mean((outputs - labels) ** 2),
+        "mae": np.mean(np.abs(outputs - labels)),
+        "mean_output": np.mean(outputs),
+    }
+
+
+@pytest.mark.parametrize("number", [1, 2, 8])
+@pytest.mark.parametrize("batch", [8, 16, 24])
+@pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2])
+def test_b198_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, mode):
+    # Decision 6: lifts of B134, B135, B140, B204, B206.
+    count = 50
+    options = {"per_host_input_for_training": mode}
+    estimator = cores.linear(tmp_path, cores=number, eval_batch_size=batch, tpu_options=options)
+    result = estimator.evaluate_result(_rows(count))
+    expected = _expected(count)
+    assert result.num_examples == count
+    assert result.loss_by_rows == pytest.approx(expected["loss"], rel=1e-5)
+    assert result.global_step == result.metrics["global_step"] == 0
+    for name, value in expected.items():
+        assert result.metrics[name] == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize(("number", "batch", "count"), [(1, 5, 20), (2, 10, 20), (8, 8, 16)])
+def test_a_model_may_reshape_to_its_batch_size_on_full_batches(tmp_path, number, batch, count):
+    estimator = cores.make(tmp_path, _reshaping_model_fn, cores=number, eval_batch_size=batch)
+    metrics = estimator.evaluate(_rows(count))
+    for name, value in _expected(count).items():
+        assert metrics[name] == pytest.approx(value, rel=1e-5)
+
+
+def _mean_by_shape(outputs, labels):
+    return tf.reduce_sum(tf.square(outputs - labels)) / tf.cast(tf.shape(labels)[0], tf.float32)
+
+
+@pytest.mark.parametrize("loss", [_mean_by_shape, v1.losses.mean_squared_error])
+@pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2])
+def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(tmp_path, loss, mode):
+    def model_fn(features, labels, mode, params):
+        return tpu.TPUEstimatorSpec(mode, loss=loss(linear_model.outputs_of(features), labels))
+
+    options = {"per_host_input_for_training": mode}
+    estimator = cores.make(tmp_path, model_fn, cores=4, tpu_options=options)
+    for count in (20, 17, 3, 28):
+        assert estimator.evaluate(_rows(count))["loss"] == pytest.approx(
+            _expected(count)["loss"], rel=1e-5
+        )
+
+
+@pytest.mark.parametrize("count", [4, 16, 20, 22, 24])
+def test_b76_b129_cores_left_without_a_batch_do_not_change_the_result(tmp_path, count):
+    # 22: the dataset drops what does not fill a core's batch.
+    def input_fn(params):
+        dataset = linear_model.input_fn(params, count=count).unbatch()
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    options = {"per_host_input_for_training": cores.PER_HOST_V2}
+    estimator = cores.make(
+        tmp_path, _reshaping_model_fn, cores=4, eval_batch_size=16, tpu_options=options
+    )
+    result = estimator.evaluate_result(input_fn)
+    used = count - count % 4
+    assert result.num_examples == used
+    features, labels = (part[:used] for part in linear_model.rows(count))
+    for name, value in _expected_of(features, labels).items():
+        assert result.metrics[name] == pytest.approx(value, rel=1e-5)
+
+
+def test_a_model_with_a_loop_and_gradients_evaluates_short_batches(tmp_path):
+    def model_fn(features, labels, mode, params):
+        outputs = linear_model.outputs_of(features)
+        doubled = tf.while_loop(lambda i, o: i < 2, lambda i, o: (i + 1, tf.tanh(o)), (0, outputs))
+        loss = tf.reduce_mean(tf.square(doubled[1] - labels))
+        optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    features, labels = linear_model.rows(20)
+    outputs = np.tanh(np.tanh(linear_model.output(features)))
+    metrics = cores.make(tmp_path, model_fn).evaluate(_rows(20))
+    assert metrics["loss"] == pytest.approx(np.mean((outputs - labels) ** 2), rel=1e-5)
+
+
+def test_a_model_that_reshapes_to_its_batch_size_evaluates_n_full_steps(tmp_path):
+    estimator = cores.make(tmp_path, _reshaping_model_fn, cores=2)
+    metrics = estimator.evaluate(_rows(20), steps=2)
+    for name, value in _expected_of(*_first(16)).items():
+        assert metrics[name] == pytest.approx(value, rel=1e-5)
+
+
+def _first(count):
+    return tuple(part[:count] for part in linear_model.rows())
+
+
+def _expected_of(features, labels):
+    error = linear_model.output(features) - labels
+    return {"loss": np.mean(error**2), "mae": np.mean(np.abs(error))}
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_b208_b259_n_steps_are_one_session_call(tmp_path, number):
+    hook = cores.Steps()
+    counted = v1.train.SessionRunHook()
+    counted.begin = lambda: setattr(
+        counted, "step", v1.get_collection(v1.GraphKeys.EVAL_STEP)[0].read_value()
+    )
+    counted.end = lambda session: setattr(counted, "steps", int(session.run(counted.step)))
+    estimator = cores.linear(tmp_path, cores=number)
+    result = estimator.evaluate_result(_rows(), steps=2, hooks=[hook, counted])
+    assert hook.seen == [0]
+    assert counted.steps == 2
+    assert result.num_examples == 16
+    for name, value in _expected_of(*_first(16)).items():
+        assert result.metrics[name] == pytest.approx(value, rel=1e-5)
+
+
+def test_b198_metric_fn_sees_the_global_batch_in_the_cores_order(tmp_path):
+    seen, shapes = [], []
+
+    def metric_fn(values):
+        shapes.append(values.shape.as_list())
+        return {"seen": (tf.constant(0.0), cores.recorder(seen, 0)(values))}
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(features["x"])
+        return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [features["x"]]))
+
+    def full(params):
+        dataset = linear_model.input_fn(params).unbatch()
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    cores.make(tmp_path, model_fn, cores=4).evaluate(full)
+    np.testing.assert_array_equal([values for (values,) in seen], _first(16)[0].reshape(2, 8, 3))
+    cores.make(tmp_path, model_fn, cores=4).evaluate(_rows())
+    assert shapes == [[8, 3], [None, 3]]
+    assert [len(values) for (values,) in seen[2:]] == [8, 8, 4]
+
+
+@pytest.mark.parametrize("form", ["list", "dict", "nested"])
+def test_b195_b196_metric_fn_by_position_by_keyword_and_nested(tmp_path, form):
+    def by_name(labels, outputs):
+        return linear_model.metric_fn(labels, outputs)
+
+    def by_pair(pair, weights):
+        assert set(pair) == {"labels", "outputs"}
+        return linear_model.metric_fn(pair["labels"], pair["outputs"] * weights[0])
+
+    def model_fn(features, labels, mode, params):
+        outputs = linear_model.outputs_of(features)
+        loss = tf.reduce_mean(tf.square(outputs - labels))
+        eval_metrics = {
+            "list": (by_name, [labels, outputs]),
+            "dict": (by_name, {"outputs": outputs, "labels": labels}),
+            "nested": (
+                by_pair,
+                [{"labels": labels, "outputs": outputs}, (tf.ones_like(outputs),)],
+            ),
+        }[form]
+        return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=eval_metrics)
+
+    metrics = cores.make(tmp_path, model_fn).evaluate(_rows())
+    assert metrics["mae"] == pytest.approx(_expected(20)["mae"], rel=1e-5)
+
+
+def test_b211_a_nested_metric_comes_back_nested(tmp_path):
+    def metric_fn(labels):
+        value, update = v1.metrics.mean(labels)
+        return {"pair": ((value, (value * 2,)), update)}
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(labels)
+        return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [labels]))
+
+    mean = np.mean(linear_model.rows()[1])
+    value, (doubled,) = cores.make(tmp_path, model_fn).evaluate(_rows())["pair"]
+    assert (value, doubled) == pytest.approx((mean, 2 * mean), rel=1e-5)
+
+
+def _evaluates(folder, *, eval_metrics=None, spec=tpu.TPUEstimatorSpec, **options):
+    def model_fn(features, labels, mode, params):
+        fields = {} if eval_metrics is None else {"eval_metrics": eval_metrics(labels)}
+        return spec(mode, loss=tf.reduce_mean(labels), **fields)
+
+    return cores.make(folder, model_fn, **options).evaluate(_rows())
+
+
+def test_b199_a_scalar_in_eval_metrics_is_refused(tmp_path):
+    def scalar(labels):
+        return (lambda value: {"m": v1.metrics.mean(value)}), [tf.reduce_mean(labels)]
+
+    with pytest.raises(RuntimeError, match="should preserve batch size dimension"):
+        _evaluates(tmp_path, eval_metrics=scalar)
+
+
+def test_b200_b77_broadcast_takes_the_first_cores_tensors_scalars_too(tmp_path):
+    def scalar(labels):
+        return (lambda value: {"m": v1.metrics.mean(value)}), [tf.reduce_sum(labels)]
+
+    options = {"per_host_input_for_training": cores.BROADCAST}
+    metrics = _evaluates(
+        tmp_path, eval_metrics=scalar, cores=4, eval_batch_size=10, tpu_options=options
+    )
+    assert metrics["m"] == pytest.approx(np.sum(linear_model.rows()[1]) / 2, rel=1e-5)
+
+
+def test_b197_keys_that_metric_fn_does_not_take_are_a_type_error(tmp_path):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
+        _evaluates(tmp_path, eval_metrics=lambda labels: ((lambda values: {}), {"other": labels}))
+
+
+def test_b202_without_eval_metrics_there_are_loss_and_global_step(tmp_path):
+    assert set(_evaluates(tmp_path)) == {"loss", "global_step"}
+
+
+@pytest.mark.parametrize("name", ["loss", "global_step"])
+def test_b210_reserved_metric_names(tmp_path, name):
+    def eval_metrics(labels):
+        return (lambda values: {name: v1.metrics.mean(values)}), [labels]
+
+    with pytest.raises(ValueError, match=f"Metric with name `{name}` is not allowed"):
+        _evaluates(tmp_path, eval_metrics=eval_metrics)
+
+
+def test_b153_evaluation_needs_a_tpu_estimator_spec(tmp_path):
+    with pytest.raises(RuntimeError, match="TPU evaluation must have type `TPUEstimatorSpec`"):
+        _evaluates(tmp_path, spec=EstimatorSpec)
+
+
+def test_b155_b217_b90_b146_eval_on_tpu_false_evaluates_on_the_host(tmp_path):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append((mode, params["use_tpu"], params["batch_size"], "context" in params))
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        return spec if mode == "train" else spec.as_estimator_spec()
+
+    estimator = cores.make(tmp_path, model_fn, eval_on_tpu=False, eval_batch_size=5)
+    estimator.train(cores.train_input_fn, steps=2)
+    hook = cores.Steps()
+    metrics = estimator.evaluate(_rows(), hooks=[hook])
+    assert metrics["global_step"] == 2
+    assert hook.seen == [2] * 4
+    assert seen == [("train", True, 4, True), ("eval", False, 5, False)]
+
+
+def test_b207_steps_that_do_not_hold(tmp_path):
+    estimator = cores.linear(tmp_path)
+    for steps, error, says in [
+        (0, ValueError, "Eval steps must be positive; got 0"),
+        (-2, ValueError, "must be positive"),
+        (1.5, TypeError, "Eval steps must be int; got 1.5"),
+    ]:
+        with pytest.raises(error, match=says):
+            estimator.evaluate(_rows(), steps=steps)
+
+
+def test_an_empty_input_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"evaluate\(\) got no batch: the input is empty"):
+        cores.linear(tmp_path).evaluate(_rows(0))
+
+
+def test_b140_fewer_batches_than_steps_evaluate_what_there_is(tmp_path):
+    result = cores.linear(tmp_path).evaluate_result(_rows(), steps=100)
+    assert result.num_examples == 20
+    assert result.metrics["mae"] == pytest.approx(_expected(20)["mae"], rel=1e-5)
+
+
+def test_b123_tensors_evaluate_for_n_steps(tmp_path):
+    features, labels = linear_model.batches(8)[0]
+    result = cores.linear(tmp_path).evaluate_result(
+        lambda params: ({"x": tf.constant(features)}, tf.constant(labels)), steps=3
+    )
+    assert result.num_examples == 24
+    assert result.metrics["loss"] == pytest.approx(linear_model.loss((features, labels)), rel=1e-5)
+
+
+def test_b174_variables_that_are_nan_are_not_evaluated(tmp_path):
+    def model_fn(features, labels, mode, params):
+        weight = v1.get_variable("weight", initializer=np.float32(np.nan))
+        return tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(labels) * weight)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient for weight is NaN"):
+        cores.make(tmp_path, model_fn).evaluate(_rows())
+
+
+def test_b213_b214_b215_b219_checkpoints_and_events(tmp_path):
+    estimator = cores.linear(tmp_path, save_checkpoints_steps=2)
+    estimator.train(cores.train_input_fn, steps=4)
+    first = estimator.evaluate(_rows(), checkpoint_path=str(tmp_path / "model.ckpt-2"), name="b")
+    latest = estimator.evaluate(_rows())
+    assert (first["global_step"], latest["global_step"]) == (2, 4)
+    assert first["loss"] > latest["loss"]
+    assert read_values(estimator.eval_dir("b"))["mae"][2] == pytest.approx(first["mae"])
+    assert read_values(estimator.eval_dir())["mae"][4] == pytest.approx(latest["mae"])
+
+
+def test_b258_b259_evaluation_hooks_of_the_spec_run_once(tmp_path):
+    hook, other = cores.Steps(), cores.Steps()
+    fields = {"evaluation_hooks": [hook], "training_hooks": [other]}
+    cores.linear(tmp_path, fields=fields).evaluate(_rows())
+    assert hook.seen == [0]
+    assert other.seen == []
+
+
+def test_b268_a_scaffolds_saver_loads_moving_averages_on_cores(tmp_path):
+    def model_fn(features, labels, mode, params):
+        weight = v1.get_variable("weight", initializer=1.0)
+        averages = tf.train.ExponentialMovingAverage(0.5)
+        loss = weight.read_value() + 0 * tf.reduce_mean(labels)
+        if mode == "eval":
+            names = averages.variables_to_restore([weight])
+            return tpu.TPUEstimatorSpec(
+                mode,
+                loss=loss,
+                scaffold_fn=lambda: v1.train.Scaffold(saver=v1.train.Saver(names)),
+            )
+        optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
+        step = optimizer.minimize(loss, v1.train.get_global_step())
+        with tf.control_dependencies([step]):
+            train_op = averages.apply([weight])
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = cores.make(tmp_path, model_fn)
+    estimator.train(cores.train_input_fn, steps=1)
+    assert estimator.get_variable_value("weight") == 0
+    assert estimator.evaluate(_rows())["loss"] == 0.5
+
+
+def test_sums_over_cores_in_evaluation(tmp_path):
+    def model_fn(features, labels, mode, params):
+        total = v1.tpu.cross_replica_sum(tf.reduce_sum(labels))
+        metrics = (lambda t: {"total": v1.metrics.mean(t)}, [tf.reshape(total, [1])])
+        return tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(labels), eval_metrics=metrics)
+
+    metrics = cores.make(tmp_path, model_fn, cores=4).evaluate(_rows(), steps=1)
+    assert metrics["total"] == pytest.approx(np.sum(_first(8)[1]), rel=1e-5)

@@ -1,0 +1,151 @@
+"""host_call on emulated TPU cores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.event_files import read_values
+from tests.estimator import linear_model
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+
+def _model_fn(host_call):
+    """The linear model with a host_call made from its features and its spec."""
+
+    def model_fn(features, labels, mode, params):
+        step = v1.train.get_global_step().read_value()
+        with tf.control_dependencies([step]):
+            spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        return spec._replace(host_call=host_call(features, spec, step))
+
+    return model_fn
+
+
+def _trains(folder, host_call, *, steps=1, **options):
+    cores.make(folder, _model_fn(host_call), **options).train(cores.train_input_fn, steps=steps)
+
+
+@pytest.mark.parametrize("form", ["list", "dict"])
+def test_b240_b241_b242_b243_tensors_are_gathered_in_order_once_a_step(tmp_path, form):
+    seen = []
+
+    def host_call(features, spec, step):
+        keep = cores.recorder(seen, 0)
+        x, losses = features["x"], tf.reshape(spec.loss, [1])
+        if form == "list":
+            return (lambda x, losses: keep(x, losses)), [x, losses]
+        return (lambda x, losses: keep(x, losses)), {"losses": losses, "x": x}
+
+    _trains(tmp_path, host_call, steps=2, cores=4)
+    assert len(seen) == 2
+    for (x, losses), (features, _) in zip(seen, linear_model.batches(cores.BATCH)):
+        np.testing.assert_array_equal(x, features)
+        assert losses.shape == (4,)
+    features, labels = linear_model.batches(cores.BATCH)[0]
+    expected = [linear_model.loss((features[i : i + 2], labels[i : i + 2])) for i in (0, 2, 4, 6)]
+    assert list(seen[0][1]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_b243_a_scalar_is_refused_but_not_in_broadcast(tmp_path):
+    seen = []
+
+    def host_call(features, spec, step):
+        return cores.recorder(seen, 0), [spec.loss]
+
+    with pytest.raises(RuntimeError, match=r"host_call tensor .* should preserve batch size"):
+        _trains(tmp_path, host_call)
+    options = {"per_host_input_for_training": cores.BROADCAST}
+    _trains(tmp_path, host_call, tpu_options=options)
+    ((loss,),) = seen
+    assert loss == pytest.approx(linear_model.loss(linear_model.batches(cores.BATCH)[0]), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("every", "loop", "steps", "called"),
+    [
+        (1, 4, 6, [0, 1, 2, 3, 4, 5]),
+        (2, 4, 10, [0, 2, 4, 6, 8]),
+        (3, 4, 10, [0, 3, 4, 7, 8]),
+        (100, 4, 10, [0, 4, 8]),
+    ],
+)
+def test_b244_every_n_steps_of_a_loop(tmp_path, every, loop, steps, called):
+    seen = []
+
+    def host_call(features, spec, step):
+        return cores.recorder(seen, 0), [tf.reshape(step, [1])]
+
+    options = {"experimental_host_call_every_n_steps": every}
+    _trains(tmp_path, host_call, steps=steps, loop=loop, tpu_options=options)
+    assert [list(step) for (step,) in seen] == [[step] * 2 for step in called]
+
+
+def test_b246_v1_summaries_in_the_function_are_refused(tmp_path):
+    def host_call(features, spec, step):
+        return (lambda loss: v1.summary.scalar("l", loss[0])), [tf.reshape(spec.loss, [1])]
+
+    with pytest.raises(ValueError, match=r"host_call makes a summary of the v1 API .*TensorFlow 2"):
+        _trains(tmp_path, host_call)
+    _trains(tmp_path / "host", host_call, use_tpu=False, train_batch_size=4)
+
+
+def test_b247_b248_v2_summaries_are_written_each_step(tmp_path):
+    folder = str(tmp_path / "host")
+
+    def write(step, losses):
+        with tf.summary.create_file_writer(folder).as_default(step[0]):
+            tf.summary.scalar("loss", tf.reduce_mean(losses))
+            return v1.summary.all_v2_summary_ops()
+
+    def host_call(features, spec, step):
+        return write, [tf.reshape(step, [1]), tf.reshape(spec.loss, [1])]
+
+    _trains(tmp_path, host_call, steps=5, loop=2, cores=4)
+    losses, *_ = cores.descended(5)
+    written = read_values(folder)["loss"]
+    assert sorted(written) == [0, 1, 2, 3, 4]
+    assert [written[step] for step in range(5)] == pytest.approx(losses, rel=1e-5)
+
+
+def test_b249_in_evaluation_the_step_is_the_checkpoints(tmp_path):
+    seen = []
+
+    def host_call(features, spec, step):
+        return cores.recorder(seen, 0), [tf.reshape(step, [1])]
+
+    estimator = cores.make(tmp_path, _model_fn(host_call))
+    estimator.train(cores.train_input_fn, steps=3)
+    seen.clear()
+    estimator.evaluate(linear_model.input_fn)
+    assert [list(step) for (step,) in seen] == [[3, 3], [3, 3], [3]]
+
+
+@pytest.mark.parametrize("mode", cores.MODES)
+def test_b250_b252_it_runs_in_every_mode_but_never_without_tensors(tmp_path, mode):
+    seen = []
+
+    def host_call(features, spec, step):
+        return cores.recorder(seen, 0), [features["x"]]
+
+    cores.run(cores.make(tmp_path, _model_fn(host_call)), mode)
+    assert len(seen) == {"train": 2, "eval": 3, "infer": 4}[mode]
+
+    def empty(features, spec, step):
+        return (lambda: pytest.fail("called")), []
+
+    cores.run(cores.make(tmp_path, _model_fn(empty)), mode)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_b253_a_lone_tensor_a_list_or_nothing_may_be_returned(tmp_path, mode):
+    for result in (lambda x: x + 1, lambda x: [tf.identity(x), tf.no_op()], lambda x: []):
+
+        def host_call(features, spec, step, result=result):
+            return (lambda x: result(x)), [features["x"]]
+
+        cores.run(cores.make(tmp_path, _model_fn(host_call)), mode)

@@ -1,0 +1,492 @@
+"""How input_fn's rows travel to emulated TPU cores, and what input_fn and model_fn are told."""
+
+from __future__ import annotations
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.log_lines import log_lines
+from tests.estimator import linear_model
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+BATCH = 16
+
+
+def _tensors(params, context):
+    """The part of the global batch that a call of a per-core input_fn gives, as tensors."""
+    index = context.current_input_fn_deployment()[1]
+    features, labels = linear_model.rows(BATCH)
+    part = slice(index * params["batch_size"], (index + 1) * params["batch_size"])
+    return {"x": tf.constant(features[part])}, tf.constant(labels[part])
+
+
+def _hosts_part(params, context):
+    """The batches of a host: with two, each reads its half of every global batch."""
+    _, index, calls, _ = context.current_input_fn_deployment()
+    features, labels = (
+        part.reshape(-1, calls, BATCH // calls, *part.shape[1:])[:, index].reshape(
+            -1, *part.shape[1:]
+        )
+        for part in linear_model.rows(BATCH)
+    )
+    dataset = tf.data.Dataset.from_tensor_slices(({"x": features}, labels)).repeat()
+    return dataset.batch(params["batch_size"], drop_remainder=True)
+
+
+# mode, cores -> batch size of input_fn, its calls, batch size of model_fn, replicas of a call.
+TRAIN_CASES = [
+    ("PER_SHARD_V1", 4, 4, 4, 4, 1),
+    ("PER_SHARD_V1", 16, 1, 16, 1, 1),
+    ("PER_HOST_V1", 4, 16, 1, 4, 4),
+    ("PER_HOST_V1", 16, 8, 2, 1, 8),
+    ("PER_HOST_V2", 4, 4, 1, 4, 4),
+    ("PER_HOST_V2", 16, 1, 2, 1, 8),
+    ("BROADCAST", 4, 16, 1, 16, 4),
+    ("BROADCAST", 16, 16, 1, 16, 16),
+]
+
+
+@pytest.mark.parametrize(("mode", "number", "given", "calls", "model", "replicas"), TRAIN_CASES)
+def test_b73_b75_b76_b77_b100_b128_b129_b131_training_input(
+    tmp_path, mode, number, given, calls, model, replicas
+):
+    seen, hosts, rows = [], [], []
+
+    def input_fn(params):
+        context = params["context"]
+        _, index, all_calls, feeds = context.current_input_fn_deployment()
+        assert (context.num_replicas, context.num_hosts) == (number, (number + 7) // 8)
+        assert context.num_of_replicas_per_host == number // context.num_hosts
+        seen.append((params["batch_size"], index, all_calls, feeds))
+        hosts.append(context.current_host)
+        return (_tensors if mode == "PER_SHARD_V1" else _hosts_part)(params, context)
+
+    def model_fn(features, labels, mode, params):
+        assert params["batch_size"] == features["x"].shape[0] == labels.shape[0] == model
+        assert params["use_tpu"] is True
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        return spec._replace(host_call=(cores.recorder(rows, 0), [features["x"]]))
+
+    options = {"per_host_input_for_training": getattr(tpu.InputPipelineConfig, mode)}
+    estimator = cores.make(
+        tmp_path, model_fn, cores=number, train_batch_size=BATCH, tpu_options=options
+    )
+    estimator.train(input_fn, steps=1)
+    assert seen == [(given, index, calls, replicas) for index in range(calls)]
+    assert hosts == [index * ((number + 7) // 8) // calls for index in range(calls)]
+    features, labels = linear_model.rows(BATCH)
+    ((x,),) = rows
+    np.testing.assert_array_equal(x, features)
+    ((_, weights, _),) = linear_model.descend([(features, labels)])
+    np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["eval", "infer"])
+@pytest.mark.parametrize(
+    ("config", "given", "model"),
+    [
+        ({"per_host_input_for_training": cores.PER_SHARD_V1}, 16, 4),
+        ({"per_host_input_for_training": cores.PER_HOST_V1}, 16, 4),
+        ({"per_host_input_for_training": cores.PER_HOST_V2}, 4, 4),
+        ({"per_host_input_for_training": cores.BROADCAST}, 16, 16),
+        ({"eval_training_input_configuration": cores.SLICED}, 16, 4),
+        (
+            {
+                "per_host_input_for_training": cores.BROADCAST,
+                "eval_training_input_configuration": cores.SLICED,
+            },
+            16,
+            4,
+        ),
+    ],
+)
+def test_b72_b74_b75_b76_b77_b78_b130_evaluation_and_prediction_input(
+    tmp_path, mode, config, given, model
+):
+    seen = []
+
+    def input_fn(params, mode):
+        seen.append((mode, params["batch_size"], params["context"].current_host))
+        return linear_model.input_fn(params, count=21)
+
+    def model_fn(features, labels, mode, params):
+        seen.append((mode, params["batch_size"]))
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    estimator = cores.make(
+        tmp_path,
+        model_fn,
+        cores=4,
+        train_batch_size=1,
+        eval_batch_size=BATCH,
+        predict_batch_size=BATCH,
+        tpu_options=config,
+    )
+    result = cores.run(estimator, mode, input_fn)
+    assert seen == [(mode, given, 0), (mode, model)]
+    features, labels = linear_model.rows(21)
+    if mode == "eval":
+        error = np.abs(linear_model.output(features) - labels)
+        assert result["mae"] == pytest.approx(np.mean(error), rel=1e-5)
+    else:
+        assert len(result) == 21
+
+
+def test_b79_sliced_does_not_touch_training(tmp_path):
+    options = {"eval_training_input_configuration": cores.SLICED}
+    estimator = cores.linear(tmp_path, cores=4, tpu_options=options)
+    estimator.train(cores.train_input_fn, steps=2)
+    cores.assert_descended(estimator, 2)
+
+
+def test_b80_sliced_on_the_host_trains_but_does_not_evaluate(tmp_path):
+    options = {"eval_training_input_configuration": cores.SLICED}
+    estimator = cores.linear(tmp_path, use_tpu=False, tpu_options=options)
+    estimator.train(linear_model.endless_input_fn, steps=1)
+    for mode in ("eval", "infer"):
+        with pytest.raises(ValueError, match="SLICED mode only works on use_tpu = True"):
+            cores.run(estimator, mode)
+
+
+@pytest.mark.parametrize("mode", cores.MODES)
+def test_b81_b82_b83_a_batch_that_the_cores_do_not_divide(tmp_path, mode):
+    name = {"infer": "predict"}.get(mode, mode)
+    estimator = cores.linear(tmp_path, cores=4, **{f"{name}_batch_size": 10})
+    with pytest.raises(
+        ValueError, match=f"{name}_batch_size 10 must be divisible by .* 4: 8 and 12"
+    ):
+        cores.run(estimator, mode)
+    options = {"per_host_input_for_training": cores.BROADCAST}
+    whole = cores.linear(tmp_path, cores=4, tpu_options=options, **{f"{name}_batch_size": 10})
+    cores.run(whole, mode)
+
+
+def test_b84_sliced_with_an_indivisible_batch_fails_in_the_split(tmp_path):
+    options = {"eval_training_input_configuration": cores.SLICED}
+    estimator = cores.linear(tmp_path, cores=4, eval_batch_size=10, tpu_options=options)
+    with pytest.raises(ValueError, match="can't be cut into 4 equal pieces"):
+        estimator.evaluate(linear_model.input_fn)
+
+
+@pytest.mark.parametrize(("mode", "name"), [("eval", "eval"), ("infer", "predict")])
+def test_b85_b86_a_mode_without_a_batch_size(tmp_path, mode, name):
+    estimator = cores.linear(tmp_path, **{f"{name}_batch_size": None})
+    with pytest.raises(ValueError, match=f"{name}_batch_size .* cannot be `None`"):
+        cores.run(estimator, mode)
+
+
+@pytest.mark.parametrize("mode", cores.MODES)
+def test_b97_b98_b101_b102_what_the_context_tells_whom(tmp_path, mode):
+    def input_fn(params):
+        with pytest.raises(RuntimeError, match="must not be called from input_fn"):
+            _ = params["context"].device_assignment
+        return (cores.train_input_fn if mode == "train" else linear_model.input_fn)(params)
+
+    def model_fn(features, labels, mode, params):
+        context = params["context"]
+        assert (context.num_replicas, context.num_hosts, context.device_assignment) == (2, 1, None)
+        for refused in (lambda: context.current_host, context.current_input_fn_deployment):
+            with pytest.raises(RuntimeError, match="must not be called from model_fn"):
+                refused()
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    cores.run(cores.make(tmp_path, model_fn), mode, input_fn)
+
+
+def test_b114_each_call_of_a_per_core_input_fn_keeps_its_own_context(tmp_path):
+    # A lift: in the original one dict serves all calls, and a late reader sees the last core's.
+    kept = []
+
+    def input_fn(params):
+        kept.append(params)
+        return _tensors(params, params["context"])
+
+    options = {"per_host_input_for_training": cores.PER_SHARD_V1}
+    cores.linear(tmp_path, cores=4, tpu_options=options, train_batch_size=BATCH).train(
+        input_fn, steps=1
+    )
+    assert [p["context"].current_input_fn_deployment()[1] for p in kept] == [0, 1, 2, 3]
+
+
+def test_b112_b113_b147_arguments_are_copies(tmp_path):
+    def input_fn(params, mode, config, input_context=None):
+        assert (mode, config.model_dir) == ("train", str(tmp_path))
+        params["layers"].append(9)
+        return cores.train_input_fn(params)
+
+    def model_fn(features, labels, mode, params, config):
+        assert params["layers"] == [4]
+        params["layers"].append(9)
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    estimator = cores.make(tmp_path, model_fn, params={"layers": [4]})
+    estimator.train(input_fn, steps=1)
+    assert estimator.params == {"layers": [4]}
+
+
+def test_b111_b144_functions_must_take_params(tmp_path):
+    with pytest.raises(ValueError, match=r"input_fn .* does not include params argument"):
+        cores.linear(tmp_path).train(lambda: None, steps=1)
+    with pytest.raises(ValueError, match=r"model_fn .* does not include params argument"):
+        cores.make(tmp_path, lambda features, labels, mode: None).train(
+            cores.train_input_fn, steps=1
+        )
+
+
+def test_b120_per_core_input_refuses_a_dataset(tmp_path):
+    options = {"per_host_input_for_training": cores.PER_SHARD_V1}
+    with pytest.raises(TypeError, match="returning `Dataset` is not yet supported in per-Core"):
+        cores.linear(tmp_path, tpu_options=options).train(cores.train_input_fn, steps=1)
+
+
+@pytest.mark.parametrize("mode", cores.MODES)
+def test_b121_per_host_v2_needs_a_dataset(tmp_path, mode):
+    options = {"per_host_input_for_training": cores.PER_HOST_V2}
+    estimator = cores.linear(tmp_path, tpu_options=options)
+    tensors = ({"x": tf.zeros([4, 3])}, tf.zeros([4]))
+    with pytest.raises(TypeError, match=r"must return a `Dataset`.*PER_HOST_V2"):
+        cores.run(estimator, mode, lambda params: tensors)
+
+
+@pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.BROADCAST])
+def test_b123_tensors_train(tmp_path, mode):
+    features, labels = linear_model.batches(cores.BATCH)[0]
+    options = {"per_host_input_for_training": mode}
+    estimator = cores.linear(tmp_path, tpu_options=options)
+    estimator.train(lambda params: ({"x": tf.constant(features)}, tf.constant(labels)), steps=1)
+    cores.assert_descended(estimator, 1)
+
+
+Pair = collections.namedtuple("Pair", ["left", "right"])
+
+
+def test_b124_nested_structures_reach_every_core(tmp_path):
+    def input_fn(params):
+        features, labels = linear_model.rows()
+        nested = Pair({"a": features, "b": (labels, features)}, features[:, :1])
+        dataset = tf.data.Dataset.from_tensor_slices((nested, {"l": (labels,)}))
+        return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    def model_fn(features, labels, mode, params):
+        assert isinstance(features, Pair)
+        x = features.left["b"][1]
+        assert features.left["a"].shape == x.shape == [4, 3]
+        return linear_model.model_fn_for(tpu)({"x": x}, labels["l"][0], mode, params)
+
+    estimator = cores.make(tmp_path, model_fn)
+    estimator.train(input_fn, steps=2)
+    cores.assert_descended(estimator, 2)
+
+
+def test_b125_b145_labels_may_be_absent_but_not_unwanted(tmp_path):
+    def model_fn(features, mode, params):
+        loss = tf.reduce_mean(linear_model.outputs_of(features))
+        optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def without_labels(params):
+        return cores.train_input_fn(params).map(lambda features, labels: features)
+
+    cores.make(tmp_path, model_fn).train(without_labels, steps=1)
+    with pytest.raises(ValueError, match=r"model_fn .* does not take labels"):
+        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
+
+
+def test_b126_b127_small_features_keep_their_keys_and_need_no_packing(tmp_path):
+    names = ["a", "b", "c", "d", "_concatenated_small_features_float32"]
+
+    def input_fn(params):
+        features, labels = linear_model.rows()
+        columns = {name: features[:, :1] + i for i, name in enumerate(names)}
+        dataset = tf.data.Dataset.from_tensor_slices((columns, labels)).repeat()
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    def model_fn(features, labels, mode, params):
+        shapes = {name: tensor.shape.as_list() for name, tensor in features.items()}
+        assert shapes == {name: [4, 1] for name in names}
+        x = tf.concat([features["c"]] * 3, axis=1)
+        return linear_model.model_fn_for(tpu)({"x": x}, labels, mode, params)
+
+    cores.make(tmp_path, model_fn).train(input_fn, steps=1)
+
+
+def test_b132_batch_axis_splits_the_axis_that_it_names(tmp_path):
+    def input_fn(params):
+        dataset = cores.train_input_fn(params)
+        return dataset.map(lambda f, labels: ({"x": tf.transpose(f["x"])}, labels))
+
+    def model_fn(features, labels, mode, params):
+        if mode == "train":
+            assert (features["x"].shape, labels.shape) == ([3, 4], [4])
+        x = tf.transpose(features["x"])
+        return linear_model.model_fn_for(tpu)({"x": x}, labels, mode, params)
+
+    estimator = cores.make(tmp_path, model_fn, batch_axis=[1, 0])
+    estimator.train(input_fn, steps=3)
+    cores.assert_descended(estimator, 3)
+    evaluated = estimator.evaluate_result(
+        lambda params: linear_model.input_fn(params).map(
+            lambda f, labels: ({"x": tf.transpose(f["x"])}, labels)
+        )
+    )
+    assert evaluated.num_examples == linear_model.ROWS
+
+
+def test_b132_batch_axis_must_name_an_axis_for_each_tensor(tmp_path):
+    with pytest.raises(ValueError, match=r"batch_axis has 1 entries .* has 2 tensors"):
+        cores.linear(tmp_path, batch_axis=[0]).train(cores.train_input_fn, steps=1)
+
+
+@pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST])
+def test_b134_b135_training_on_batches_of_unknown_size_is_refused(tmp_path, mode):
+    options = {"per_host_input_for_training": mode}
+    with pytest.raises(ValueError, match=r"must have static shape.*drop_remainder=True"):
+        cores.linear(tmp_path, tpu_options=options).train(linear_model.endless_input_fn, steps=1)
+
+
+def test_b134_a_host_batch_that_does_not_cut_evenly_is_refused(tmp_path):
+    def input_fn(params):
+        return cores.train_input_fn({"batch_size": 7})
+
+    with pytest.raises(ValueError, match="can't be cut into 2 equal pieces along axis 0"):
+        cores.linear(tmp_path).train(input_fn, steps=1)
+
+
+@pytest.mark.parametrize("mode", cores.MODES)
+@pytest.mark.parametrize("which", ["features", "labels"])
+def test_b119_b136_other_unknown_dimensions_are_refused(tmp_path, mode, which):
+    def unknown(tensor):
+        return tf.ensure_shape(tf.py_function(lambda t: t, [tensor], tensor.dtype), [None, None])
+
+    def input_fn(params):
+        dataset = cores.train_input_fn(params)
+        if which == "features":
+            return dataset.map(lambda f, labels: ({"x": unknown(f["x"])}, labels))
+        return dataset.map(lambda f, labels: (f, unknown(labels[:, None])))
+
+    with pytest.raises(ValueError, match=f"{which} to TPU must have static shape"):
+        cores.run(cores.linear(tmp_path), mode, input_fn)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_sparse_and_ragged_features_are_refused_with_advice(tmp_path, sparse):
+    def input_fn(params):
+        def add(features, labels):
+            x = features["x"]
+            other = tf.sparse.from_dense(x) if sparse else tf.RaggedTensor.from_tensor(x)
+            return {**features, "other": other}, labels
+
+        return cores.train_input_fn(params).map(add)
+
+    with pytest.raises(ValueError, match=r"can't be given to TPU cores.*dense in input_fn"):
+        cores.linear(tmp_path).train(input_fn, steps=1)
+
+
+def test_b138_queue_runners_are_a_warning(tmp_path, caplog):
+    def input_fn(params):
+        features, labels = linear_model.rows(cores.BATCH)
+        queue = v1.train.input_producer(tf.constant(features), shuffle=False)
+        return {"x": queue.dequeue_many(cores.BATCH)}, tf.constant(labels)
+
+    estimator = cores.linear(tmp_path)
+    with log_lines(caplog) as logged:
+        estimator.train(input_fn, steps=3)
+    assert any("one or more QueueRunners" in line for line in logged)
+    assert estimator.get_variable_value("global_step") == 3
+
+
+def test_b94_a_replica_wider_than_a_host_needs_per_host_v2(tmp_path):
+    wide = {"num_cores_per_replica": 16}
+    estimator = cores.linear(tmp_path, cores=1, tpu_options=wide)
+    with pytest.raises(ValueError, match="16 is larger than the number of cores per host, 8"):
+        estimator.train(cores.train_input_fn, steps=1)
+
+
+def test_b93_model_parallelism_is_emulated_as_one_replica(tmp_path):
+    def model_fn(features, labels, mode, params):
+        with pytest.raises(ValueError, match="not supported for model_parallelism"):
+            _ = params["context"].num_of_replicas_per_host
+        assert params["batch_size"] == 4
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    estimator = cores.make(tmp_path, model_fn, tpu_options={"num_cores_per_replica": 4})
+    estimator.train(cores.train_input_fn, steps=2)
+    cores.assert_descended(estimator, 2)
+
+
+def _partitioned(folder, dims):
+    options = {
+        "num_cores_per_replica": 2,
+        "per_host_input_for_training": cores.PER_HOST_V2,
+        "input_partition_dims": dims,
+    }
+    return cores.linear(folder, tpu_options=options)
+
+
+@pytest.mark.parametrize(
+    "dims",
+    [[{"x": [2, 1]}], [{"x": [1, 2]}, None], [{"x": None}, [2]], [{"x": [2, 1]}, [2]]],
+)
+def test_b109_b110_input_partitions_that_hold_change_nothing(tmp_path, dims):
+    estimator = _partitioned(tmp_path, dims)
+    estimator.train(cores.train_input_fn, steps=2)
+    cores.assert_descended(estimator, 2)
+
+
+@pytest.mark.parametrize(
+    ("dims", "says"),
+    [
+        ([{"y": [2, 1]}], r"dims\[0\] mismatched feature keys. Expected \['x'\], got \['y'\]"),
+        ([[2, 1]], "mismatched the structure of features"),
+        ([{"x": [2, 1]}, {"l": [2]}], r"dims\[1\] mismatched the structure of labels"),
+        ([{"x": [2, 0]}], "must be >= 1"),
+        ([{"x": [2]}], "as many entries as its tensor"),
+        ([{"x": [2, 2]}], "product of each input partition dim should equal"),
+    ],
+)
+def test_b107_b108_input_partitions_that_do_not_hold(tmp_path, dims, says):
+    with pytest.raises(ValueError, match=says):
+        _partitioned(tmp_path, dims).train(cores.train_input_fn, steps=1)
+
+
+@pytest.mark.parametrize("mode", cores.MODES)
+def test_b143_b149_each_call_traces_once_and_starts_the_data_anew(tmp_path, mode):
+    calls = []
+
+    def model_fn(features, labels, mode, params):
+        calls.append(mode)
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    estimator = cores.make(tmp_path, model_fn, cores=4)
+    first = cores.run(estimator, mode)
+    assert calls == [mode]
+    if mode == "infer":
+        assert [row["y"] for row in cores.run(estimator, mode)] == [row["y"] for row in first]
+        assert calls == [mode] * 2
+
+
+def test_b12_without_num_shards_there_are_eight_cores(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFX_TPU_TRAINER_EMULATE", "1")
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append((params["context"].num_replicas, params["batch_size"]))
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    config = tpu.RunConfig(model_dir=str(tmp_path), master="grpc://tpu.example:8470")
+    estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=16)
+    estimator.train(cores.train_input_fn, steps=1)
+    assert seen == [(8, 2)]
+
+
+def test_functions_bound_with_partial_take_params(tmp_path):
+    input_fn = functools.partial(linear_model.input_fn, count=9)
+    assert cores.linear(tmp_path).evaluate_result(input_fn).num_examples == 9

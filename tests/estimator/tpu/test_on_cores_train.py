@@ -1,0 +1,464 @@
+"""train() on emulated TPU cores: numbers, loops, checkpoints, hooks, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.event_files import read_values
+from tests.engine.log_lines import log_lines
+from tests.estimator import linear_model
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
+
+v1 = tf.compat.v1
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, 8])
+def test_b177_b180_b164_b171_cores_descend_as_one_machine_on_the_global_batch(tmp_path, number):
+    estimator = cores.linear(tmp_path, cores=number, loop=3)
+    assert estimator.train(cores.train_input_fn, steps=7) is estimator
+    cores.assert_descended(estimator, 7)
+    assert estimator.get_variable_value("global_step") == 7
+    names = ["global_step", "linear/bias", "linear/weights"]
+    assert sorted(estimator.get_variable_names()) == names
+
+
+def test_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
+    # Decision 6; the original shows the first core's (B173).
+    cores.linear(tmp_path, cores=4, loop=1, save_summary_steps=1).train(
+        cores.train_input_fn, steps=3
+    )
+    shown = read_values(tmp_path)["loss"]
+    losses, *_ = cores.descended(3)
+    assert [shown[step] for step in (1, 2, 3)] == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "seen"),
+    [
+        (0, {"steps": 10}, [4, 8, 10]),
+        (3, {"steps": 10}, [7, 11, 13]),
+        (3, {"max_steps": 10}, [7, 10]),
+        (0, {"steps": 3}, [3]),
+        (0, {"max_steps": 8}, [4, 8]),
+    ],
+)
+def test_b164_b165_b166_b167_b259_loops_end_at_the_exact_step(tmp_path, before, options, seen):
+    estimator = cores.linear(tmp_path, loop=4)
+    if before:
+        estimator.train(cores.train_input_fn, steps=before)
+    hook = cores.Steps()
+    estimator.train(cores.train_input_fn, hooks=[hook], **options)
+    assert hook.seen == seen
+    assert estimator.get_variable_value("global_step") == seen[-1]
+
+
+def test_b164_resumed_loops_descend_on(tmp_path):
+    estimator = cores.linear(tmp_path, loop=4, optimizer="sgd")
+    estimator.train(cores.train_input_fn, steps=5)
+    weights = estimator.get_variable_value("linear/weights")
+    bias = estimator.get_variable_value("linear/bias")
+    estimator.train(cores.train_input_fn, max_steps=8)
+    batches = linear_model.batches(cores.BATCH, epochs=2)[:3]
+    *_, (_, weights, bias) = linear_model.descend(batches, weights, bias)
+    np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
+
+
+def test_b274_checkpoints_fall_on_loop_ends(tmp_path):
+    estimator = cores.linear(tmp_path, loop=4, save_checkpoints_steps=5)
+    estimator.train(cores.train_input_fn, steps=12)
+    assert cores.checkpoint_steps(tmp_path) == [0, 8, 12]
+
+
+def test_b261_a_models_own_saver_hook_saves_at_loop_ends_too(tmp_path):
+    own = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=5)
+    estimator = cores.linear(
+        tmp_path, loop=4, save_checkpoints_steps=1, fields={"training_hooks": [own]}
+    )
+    estimator.train(cores.train_input_fn, steps=12)
+    assert cores.checkpoint_steps(tmp_path) == [0, 8, 12]
+
+
+def test_b169_a_loop_given_as_time_starts_with_one_step(tmp_path):
+    hook = cores.Steps()
+    estimator = cores.linear(tmp_path, loop="1s", save_checkpoints_steps=100)
+    estimator.train(cores.train_input_fn, steps=1500, hooks=[hook])
+    assert hook.seen[0] == 1
+    assert hook.seen[-1] == 1500
+    assert len(hook.seen) < 1000
+    cores.assert_descended(estimator, 1500)
+
+
+def test_b160_b161_b162_b163_steps_that_do_not_hold(tmp_path):
+    estimator = cores.linear(tmp_path)
+    cases = [
+        ({}, ValueError, "one of `steps` or `max_steps` must be set"),
+        ({"steps": 2.5}, TypeError, "must be int; got 2.5"),
+        ({"max_steps": "3"}, TypeError, "'<='|must be int"),
+        ({"steps": 0}, ValueError, "steps > 0, given: 0"),
+        ({"max_steps": -1}, ValueError, "max_steps > 0, given: -1"),
+        ({"steps": 1, "max_steps": 1}, ValueError, "both steps and max_steps"),
+    ]
+    for options, error, says in cases:
+        with pytest.raises(error, match=says):
+            estimator.train(cores.train_input_fn, **options)
+    assert not cores.checkpoint_steps(tmp_path)
+
+
+@pytest.mark.parametrize(("rows", "batches"), [(40, 5), (16, 2), (0, 0)])
+def test_training_ends_with_the_data_and_keeps_what_it_learned(tmp_path, caplog, rows, batches):
+    # A lift of B140: the original raises OutOfRangeError.
+    def input_fn(params):
+        features, labels = (np.concatenate([part] * 2)[:rows] for part in linear_model.rows())
+        dataset = tf.data.Dataset.from_tensor_slices(({"x": features}, labels))
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    estimator = cores.linear(tmp_path, loop=4)
+    with log_lines(caplog) as logged:
+        estimator.train(input_fn, steps=100)
+    assert estimator.get_variable_value("global_step") == batches
+    assert f"Training ended at global step {batches}, before step 100" in "\n".join(logged)
+    if batches:
+        cores.assert_descended(estimator, batches)
+
+
+def _poisoned(params):
+    features, labels = linear_model.rows(40)
+    labels[32] = np.nan
+    dataset = tf.data.Dataset.from_tensor_slices(({"x": features}, labels))
+    return dataset.batch(params["batch_size"], drop_remainder=True)
+
+
+def test_b174_variables_that_are_nan_stop_training_and_are_not_saved(tmp_path):
+    estimator = cores.linear(tmp_path, loop=2, save_checkpoints_steps=2)
+    says = r"Gradient for linear/(bias|weights) is NaN"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=says):
+        estimator.train(_poisoned, steps=5)
+    assert cores.checkpoint_steps(tmp_path) == [0, 2, 4]
+    assert np.isfinite(estimator.get_variable_value("linear/weights")).all()
+
+
+def test_b174_broadcast_skips_the_check_but_a_nan_loss_still_stops(tmp_path):
+    options = {"per_host_input_for_training": cores.BROADCAST}
+    estimator = cores.linear(tmp_path, loop=2, save_checkpoints_steps=2, tpu_options=options)
+    with pytest.raises(v1.train.NanLossDuringTrainingError, match="NaN loss during training"):
+        estimator.train(_poisoned, steps=5)
+    assert cores.checkpoint_steps(tmp_path) == [0, 2, 4]
+
+
+def _mean_square(outputs, labels):
+    return tf.reduce_mean(tf.square(outputs - labels))
+
+
+def _sum_square_by_batch(outputs, labels):
+    return tf.reduce_sum(tf.square(outputs - labels)) / cores.BATCH
+
+
+def _model_with(optimizer, *, loss=_mean_square):
+    """The linear model with an optimizer of its own."""
+
+    def model_fn(features, labels, mode, params):
+        outputs = linear_model.outputs_of(features)
+        value = loss(outputs, labels)
+        train_op = optimizer().minimize(value, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=value, train_op=train_op)
+
+    return model_fn
+
+
+def _sgd(rate=linear_model.RATE, **options):
+    return lambda: v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(rate), **options)
+
+
+def test_b185_reduction_sum_adds_the_cores_gradients(tmp_path):
+    model_fn = _model_with(
+        _sgd(reduction=v1.losses.Reduction.SUM),
+        loss=_sum_square_by_batch,
+    )
+    estimator = cores.make(tmp_path, model_fn, cores=4)
+    estimator.train(cores.train_input_fn, steps=4)
+    cores.assert_descended(estimator, 4)
+
+
+def test_b189_a_group_sums_over_its_own_cores(tmp_path):
+    model_fn = _model_with(_sgd(group_assignment=[[0, 2], [1, 3]]))
+    estimator = cores.make(tmp_path, model_fn, cores=4)
+    estimator.train(cores.train_input_fn, steps=1)
+    # The first core's train_op runs: that of rows 0, 1 and 4, 5.
+    ((features, labels),) = linear_model.batches(cores.BATCH)[:1]
+    rows = [0, 1, 4, 5]
+    ((_, weights, _),) = linear_model.descend([(features[rows], labels[rows])])
+    np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [[[0, 1], [2, 2]], [[0, 1, 2], [3]], [[0], [1]]])
+def test_b189_groups_that_are_no_even_permutation_are_refused(tmp_path, groups):
+    estimator = cores.make(tmp_path, _model_with(_sgd(group_assignment=groups)), cores=4)
+    with pytest.raises(ValueError, match=r"group|subgroup|permutation"):
+        estimator.train(cores.train_input_fn, steps=1)
+
+
+def test_b187_clipping_before_apply_acts_on_a_cores_own_gradients(tmp_path):
+    limit = 0.05
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        optimizer = _sgd()()
+        clipped = [
+            (tf.clip_by_value(gradient, -limit, limit), variable)
+            for gradient, variable in optimizer.compute_gradients(loss)
+        ]
+        train_op = optimizer.apply_gradients(clipped, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = cores.make(tmp_path, model_fn, cores=2)
+    estimator.train(cores.train_input_fn, steps=1)
+    features, labels = linear_model.batches(cores.BATCH)[0]
+    total = np.zeros(3)
+    for rows in (slice(0, 4), slice(4, 8)):
+        error = linear_model.output(features[rows]) - labels[rows]
+        own = 2 * features[rows].T @ error / 4 / 2  # scaled by 1/N
+        total += np.clip(own, -limit, limit)
+    np.testing.assert_allclose(
+        estimator.get_variable_value("linear/weights"),
+        linear_model.WEIGHTS - linear_model.RATE * total,
+        rtol=1e-5,
+    )
+
+
+def test_b188_variables_without_a_gradient_stay_and_slots_keep_their_names(tmp_path):
+    def model_fn(features, labels, mode, params):
+        unused = v1.get_variable("unused", initializer=3.0)
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.MomentumOptimizer(0.1, 0.9))
+        gradients = optimizer.compute_gradients(loss)
+        assert (None, unused) in [(g, v) for g, v in gradients if v is unused]
+        train_op = optimizer.apply_gradients(gradients, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = cores.make(tmp_path, model_fn)
+    estimator.train(cores.train_input_fn, steps=1)
+    assert estimator.get_variable_value("unused") == 3
+    assert "linear/weights/Momentum" in estimator.get_variable_names()
+
+
+def test_b191_training_without_a_sum_over_the_cores_is_refused(tmp_path):
+    plain = _model_with(lambda: v1.train.GradientDescentOptimizer(0.1))
+    with pytest.raises(ValueError, match="CrossShardOptimizer must be used for model training"):
+        cores.make(tmp_path / "2", plain).train(cores.train_input_fn, steps=1)
+    cores.make(tmp_path / "1", plain, cores=1).train(cores.train_input_fn, steps=1)
+
+
+def test_b192_any_sum_over_the_cores_will_do(tmp_path):
+    def loss(outputs, labels):
+        return tf.reduce_mean(tf.square(outputs - labels)) + 0 * v1.tpu.cross_replica_sum(1.0)
+
+    plain = _model_with(lambda: v1.train.GradientDescentOptimizer(0.1), loss=loss)
+    cores.make(tmp_path, plain).train(cores.train_input_fn, steps=1)
+
+
+def _dense(inputs):
+    return tf.keras.layers.Dense(1, name="dense", kernel_initializer="ones")(inputs)
+
+
+def test_b193_keras_layers_train_inside_a_model_fn(tmp_path):
+    def model_fn(features, labels, mode, params):
+        inputs = tf.keras.Input((3,))
+        model = tf.keras.Model(inputs, _dense(inputs * 2))
+        outputs = model(features["x"])[:, 0]
+        loss = tf.reduce_mean(tf.square(outputs - labels))
+        train_op = _sgd()().minimize(loss, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    trained = []
+    for number in (1, 4):
+        folder = tmp_path / str(number)
+        estimator = cores.make(folder, model_fn, cores=number)
+        estimator.train(cores.train_input_fn, steps=3)
+        trained.append(estimator.get_variable_value("dense/kernel"))
+    np.testing.assert_allclose(*trained, rtol=1e-5)
+
+
+def test_decision_14_a_keras_optimizer_that_changes_nothing_is_refused(tmp_path):
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        variables = v1.trainable_variables()
+        gradients = [v1.tpu.cross_replica_sum(g) for g in tf.gradients(loss, variables)]
+        update = tf.keras.optimizers.Adam().apply_gradients(zip(gradients, variables))
+        step = v1.train.get_global_step().assign_add(1)
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(update, step))
+
+    for use_tpu in (True, False):
+        estimator = cores.make(tmp_path, model_fn, use_tpu=use_tpu)
+        with pytest.raises(ValueError, match=r"changes no variable but the global step.*'Adam'"):
+            estimator.train(cores.train_input_fn, steps=1)
+
+
+def test_b150_b152_an_estimator_spec_trains_without_its_scaffold(tmp_path, caplog):
+    def model_fn(features, labels, mode, params):
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        refused = v1.train.Scaffold(init_fn=lambda *_: pytest.fail("the scaffold is used"))
+        return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, scaffold=refused)
+
+    estimator = cores.make(tmp_path, model_fn)
+    with log_lines(caplog) as logged:
+        estimator.train(cores.train_input_fn, steps=2)
+    assert any("EstimatorSpec.Scaffold is ignored" in line for line in logged)
+    cores.assert_descended(estimator, 2)
+
+
+def test_b151_training_chief_hooks_are_refused(tmp_path):
+    def model_fn(features, labels, mode, params):
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        hooks = [v1.train.SessionRunHook()]
+        return EstimatorSpec(
+            mode, loss=spec.loss, train_op=spec.train_op, training_chief_hooks=hooks
+        )
+
+    with pytest.raises(ValueError, match=r"training_chief_hooks .* pass via training_hooks"):
+        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
+
+
+def test_b391_b392_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplog):
+    estimator = cores.linear(tmp_path, loop=2, config={"log_step_count_steps": 4})
+    with log_lines(caplog) as logged:
+        estimator.train(cores.train_input_fn, steps=8)
+    values = read_values(tmp_path)
+    assert sorted(values["global_step/sec"]) == sorted(values["examples/sec"]) == [4, 6, 8]
+    for step, rate in values["examples/sec"].items():
+        assert rate == pytest.approx(cores.BATCH * values["global_step/sec"][step], rel=1e-5)
+    losses, *_ = cores.descended(2)
+    said = [line for line in logged if line.startswith("loss = ")]
+    assert [line.split("step = ")[1].split()[0] for line in said] == ["2", "4", "6", "8"]
+    assert float(said[0].split()[2].rstrip(",")) == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_b393_with_a_loop_given_as_time_reports_go_by_time(tmp_path, caplog):
+    estimator = cores.linear(tmp_path, loop="30s", config={"log_step_count_steps": 1})
+    with log_lines(caplog) as logged:
+        estimator.train(cores.train_input_fn, steps=5)
+    assert sum(line.startswith("loss = ") for line in logged) == 1
+
+
+def test_b392_nothing_is_reported_where_it_is_switched_off(tmp_path, caplog):
+    estimator = cores.linear(tmp_path, config={"log_step_count_steps": None})
+    with log_lines(caplog) as logged:
+        estimator.train(cores.train_input_fn, steps=2)
+    assert not any(line.startswith("loss = ") for line in logged)
+    assert set(read_values(tmp_path)) == {"loss"}
+
+
+def test_b397_v1_summaries_of_the_model_are_refused(tmp_path):
+    def model_fn(features, labels, mode, params):
+        v1.summary.scalar("x", tf.reduce_mean(features["x"]))
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    with pytest.raises(ValueError, match=r"makes a summary of the v1 API \(x\).*host_call"):
+        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
+
+
+def test_b262_b264_hooks_begin_once_and_end_with_a_live_session(tmp_path):
+    log = []
+
+    class Hook(cores.Steps):
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+        def begin(self):
+            super().begin()
+            log.append(("begin", self.name))
+
+        def after_run(self, run_context, run_values):
+            super().after_run(run_context, run_values)
+            log.append((self.seen[-1], self.name))
+
+        def end(self, session):
+            log.append(("end", self.name, int(session.run(self._step))))
+
+    estimator = cores.linear(tmp_path, loop=2, fields={"training_hooks": [Hook("spec")]})
+    estimator.train(cores.train_input_fn, steps=3, hooks=[Hook("call")])
+    names = ("call", "spec")
+    expected = [(what, name) for what in ("begin", 2, 3) for name in names]
+    assert log == [*expected, ("end", "call", 3), ("end", "spec", 3)]
+
+
+def test_b256_saving_listeners_run_at_loop_ends(tmp_path):
+    class Listener(v1.train.CheckpointSaverListener):
+        def begin(self):
+            self.saved = []
+
+        def after_save(self, session, global_step_value):
+            self.saved.append(int(global_step_value))
+
+    listener = Listener()
+    estimator = cores.linear(tmp_path, loop=4, save_checkpoints_steps=5)
+    estimator.train(cores.train_input_fn, steps=12, saving_listeners=[listener])
+    assert listener.saved == [0, 8, 12]
+
+
+def test_b265_b266_b269_scaffold_fn_on_cores(tmp_path):
+    initialized = []
+    scaffold = lambda: v1.train.Scaffold(init_fn=lambda *_: initialized.append(1))  # noqa: E731
+    estimator = cores.linear(tmp_path, fields={"scaffold_fn": scaffold})
+    estimator.train(cores.train_input_fn, steps=1)
+    estimator.train(cores.train_input_fn, steps=1)
+    assert initialized == [1]
+    with pytest.raises(ValueError, match=r"scaffold_fn .* returned None"):
+        cores.linear(tmp_path / "none", fields={"scaffold_fn": lambda: None}).train(
+            cores.train_input_fn, steps=1
+        )
+
+
+@pytest.mark.parametrize("how", ["an op of its own", "the model's op"])
+def test_b267_a_scaffold_that_needs_the_cores_is_refused(tmp_path, how):
+    def model_fn(features, labels, mode, params):
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+        def scaffold_fn():
+            op = tf.print(spec.loss) if how == "an op of its own" else spec.train_op
+            return v1.train.Scaffold(local_init_op=op)
+
+        return spec._replace(scaffold_fn=scaffold_fn)
+
+    with pytest.raises(ValueError, match=r"scaffold_fn: op .* depends on TPU computation"):
+        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
+
+
+def test_b235_b276_b291_a_checkpoint_of_the_cores_is_one_of_the_host(tmp_path):
+    trained = cores.linear(tmp_path / "cores", optimizer="adam")
+    trained.train(cores.train_input_fn, steps=3)
+    on_host = cores.linear(tmp_path / "cores", optimizer="adam", use_tpu=False)
+    rows = [
+        [row["y"] for row in each.predict(linear_model.input_fn)] for each in (trained, on_host)
+    ]
+    np.testing.assert_allclose(*rows, rtol=1e-6)
+    on_host.train(linear_model.endless_input_fn, max_steps=4)
+    trained.train(cores.train_input_fn, max_steps=6)
+    assert trained.get_variable_value("global_step") == 6
+    warm = cores.linear(tmp_path / "warm", use_tpu=False, warm_start_from=str(tmp_path / "cores"))
+    assert warm.evaluate(linear_model.input_fn)["mae"] == pytest.approx(
+        trained.evaluate(linear_model.input_fn)["mae"], rel=1e-6
+    )
+
+
+def test_b380_b385_an_error_of_the_input_keeps_its_words_and_the_next_call_works(tmp_path):
+    def failing(params):
+        def fail(value):
+            raise ZeroDivisionError("in the input")
+
+        dataset = cores.train_input_fn(params)
+
+        def fail_on_labels(features, labels):
+            failed = tf.py_function(fail, [labels], labels.dtype)
+            return features, tf.ensure_shape(failed, labels.shape)
+
+        return dataset.map(fail_on_labels)
+
+    estimator = cores.linear(tmp_path)
+    with pytest.raises(tf.errors.OpError, match="in the input"):
+        estimator.train(failing, steps=2)
+    estimator.train(cores.train_input_fn, steps=2)
+    cores.assert_descended(estimator, 2)

@@ -1,0 +1,86 @@
+"""Training on emulated TPU cores: one copy of the template for each core, on this host."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.core_feed import CoreFeed
+from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.step_loop import StepLoop, build_step_loop
+from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.engine.traced_host_function import trace_host_function
+from tfx_tpu_trainer.engine.train_op_check import check_train_op
+
+v1 = tf.compat.v1
+
+
+def place_training_on_cores(
+    template: ModelTemplate,
+    feed: CoreFeed,
+    *,
+    cores: int,
+    broadcast: bool,
+    host_call_every_n_steps: int,
+) -> StepLoop:
+    """Makes a loop of training steps over emulated cores.
+
+    Each core has its own copy of the model on its own rows; variables are shared, gradients are
+    combined where the model sums over replicas, and only the first core's train_op runs, as its
+    gradients are everybody's.
+
+    Args:
+        template: A template of mode `"train"`, traced on the feed's placeholders.
+        feed: Gives each core its rows.
+        cores: Number of replicas.
+        broadcast: Whether every core has the whole batch, so that host tensors are taken from
+            the first core only.
+        host_call_every_n_steps: Steps of a loop between host calls.
+
+    Returns:
+        The loop. Its loss is the mean over the cores.
+
+    Raises:
+        ValueError: If several cores train without a sum over replicas, or the train_op trains
+            nothing.
+    """
+    check_train_op(template)
+    if cores > 1:
+        check_gradients_are_combined(template.graph)
+    host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
+    copier = GraphCopier(template.graph)
+
+    def step(number: tf.Tensor) -> tf.Tensor:
+        fetches = [Fetch(0, template.train_op)]
+        fetches += [Fetch(core, template.loss) for core in range(cores)]
+        fetches += [] if host_call is None else host_call.fetches()
+        copies = copier.copy(fetches, replaced=feed.read(copier), name="cores")
+        effects = [copies[0]]
+        if host_call is not None:
+            gathered = host_call.gathered(copies[cores + 1 :])
+
+            def call_host() -> tf.Tensor:
+                with tf.control_dependencies([host_call.run(copier, gathered, name="host_call")]):
+                    return tf.constant(True)
+
+            due = tf.equal(number % host_call_every_n_steps, 0)
+            effects.append(tf.cond(due, call_host, lambda: tf.constant(False)))
+        with tf.control_dependencies(effects):
+            return tf.add_n(copies[1 : cores + 1]) / cores
+
+    return build_step_loop(step, loss_dtype=template.loss_dtype)
+
+
+def check_gradients_are_combined(graph: tf.Graph) -> None:
+    """Refuses training on several replicas that never sums over them.
+
+    Raises:
+        ValueError: If the graph, its functions included, has no CrossReplicaSum.
+    """
+    definition = graph.as_graph_def()
+    nodes = [definition.node, *(function.node_def for function in definition.library.function)]
+    if not any(node.op == "CrossReplicaSum" for group in nodes for node in group):
+        raise ValueError(
+            "CrossShardOptimizer must be used for model training on TPUs: no CrossReplicaSum is "
+            "in the graph, so each core would train on its own. Wrap the optimizer: "
+            "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
+        )

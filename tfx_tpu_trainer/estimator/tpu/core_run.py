@@ -1,0 +1,286 @@
+"""One call of train, evaluate or predict on TPU cores: its layout, its batch sizes, its trace."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.core_feed import CoreFeed
+from tfx_tpu_trainer.engine.core_layout import (
+    CORES_PER_HOST,
+    BatchSizes,
+    CoreLayout,
+    InputMode,
+    batch_sizes,
+    number_of_sources,
+    row_slices,
+)
+from tfx_tpu_trainer.engine.finite_feed import FiniteFeed
+from tfx_tpu_trainer.engine.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.tpu.host_scaffold import make_host_scaffold
+from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
+from tfx_tpu_trainer.estimator.tpu.padding import with_padding
+from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_DEFAULT_NUM_SHARDS = 8
+_BATCH_SIZE_NAMES = {
+    ModeKeys.TRAIN: "train_batch_size",
+    ModeKeys.EVAL: "eval_batch_size",
+    ModeKeys.PREDICT: "predict_batch_size",
+}
+
+CallInputFn = Callable[[dict[str, Any]], Any]
+"""Calls input_fn with what is to be added to its params."""
+
+CallModelFn = Callable[[Any, Any, dict[str, Any]], Any]
+"""Calls model_fn with features, labels and what is to be added to its params."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreRun:
+    """How a call runs on cores.
+
+    Attributes:
+        mode: One of `ModeKeys`.
+        layout: Replicas, cores and hosts.
+        input_mode: How the rows of the input travel to the replicas.
+        sizes: Batch sizes that input_fn and model_fn see.
+        batch_axis: The axis of each input tensor to split, or `None`.
+        input_partition_dims: How a replica's input is cut over its cores, or `None`.
+    """
+
+    mode: str
+    layout: CoreLayout
+    input_mode: InputMode
+    sizes: BatchSizes
+    batch_axis: Sequence[int | None] | None
+    input_partition_dims: Sequence[Any] | None = None
+
+    @property
+    def cores(self) -> int:
+        """Number of replicas."""
+        return self.layout.num_replicas
+
+    @property
+    def broadcast(self) -> bool:
+        """Whether every replica has the whole batch."""
+        return self.input_mode is InputMode.BROADCAST
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreTrace:
+    """A model traced for cores.
+
+    Attributes:
+        template: The model.
+        feed: Gives each core its rows; in training a `CoreFeed`, else a `FiniteFeed`.
+        is_padding: In mode `"infer"` the placeholder of which rows are padding.
+        hooks: What the session needs for the input and the host_call.
+    """
+
+    template: ModelTemplate
+    feed: Any
+    is_padding: tf.Tensor | None
+    hooks: list[v1.train.SessionRunHook]
+
+
+def plan_core_run(
+    mode: str,
+    *,
+    config: RunConfig,
+    global_batch_size: int | None,
+    batch_axis: Sequence[int | None] | None,
+) -> CoreRun:
+    """Works out how a call runs on cores.
+
+    Args:
+        mode: One of `ModeKeys`.
+        config: The configuration of the run; 8 replicas where it names no `num_shards`.
+        global_batch_size: Rows of a step over all replicas.
+        batch_axis: What the estimator was given; used with PER_HOST_V1 only.
+
+    Returns:
+        The run.
+
+    Raises:
+        ValueError: If there is no batch size, or the replicas do not divide it, or a replica is
+            wider than a host.
+        TypeError: If predict is given a `batch_axis`.
+    """
+    tpu_config = config.tpu_config
+    # An input that is read to its end must be read by one host: two would each read all of it.
+    layout = CoreLayout(
+        tpu_config.num_shards or _DEFAULT_NUM_SHARDS,
+        tpu_config.num_cores_per_replica or 1,
+        one_host=mode != ModeKeys.TRAIN,
+    )
+    input_mode = _input_mode(mode, config)
+    if mode == ModeKeys.PREDICT and batch_axis is not None:
+        raise TypeError("For mode PREDICT, batch_axis is not supported yet: leave it out.")
+    if layout.num_cores_per_replica > CORES_PER_HOST and input_mode is not InputMode.PER_HOST_V2:
+        raise ValueError(
+            f"num_cores_per_replica {layout.num_cores_per_replica} is larger than the number of "
+            f"cores per host, {CORES_PER_HOST}, which needs PER_HOST_V2 input; got "
+            f"{input_mode.name}."
+        )
+    name = _BATCH_SIZE_NAMES[mode]
+    if global_batch_size is None:
+        raise ValueError(
+            f"{name} in TPUEstimator constructor cannot be `None` when mode {mode!r} runs on TPU."
+        )
+    divided = input_mode not in (InputMode.BROADCAST, InputMode.SLICED)
+    if divided and global_batch_size % layout.num_replicas:
+        raise ValueError(
+            f"{name} {global_batch_size} must be divisible by number of replicas "
+            f"{layout.num_replicas}: {layout.num_replicas * (global_batch_size // layout.num_replicas)}"
+            f" and {layout.num_replicas * (global_batch_size // layout.num_replicas + 1)} are."
+        )
+    return CoreRun(
+        mode=mode,
+        layout=layout,
+        input_mode=input_mode,
+        sizes=batch_sizes(input_mode, layout, global_batch_size),
+        batch_axis=batch_axis if input_mode is InputMode.PER_HOST_V1 else None,
+        input_partition_dims=tpu_config.input_partition_dims,
+    )
+
+
+def trace_on_cores(
+    run: CoreRun, *, call_input_fn: CallInputFn, call_model_fn: CallModelFn
+) -> CoreTrace:
+    """Calls the user's functions in the default graph, model_fn on one replica's placeholders.
+
+    Args:
+        run: How the call runs.
+        call_input_fn: Calls input_fn, once for each source.
+        call_model_fn: Calls model_fn, once.
+
+    Returns:
+        The trace.
+
+    Raises:
+        TypeError: If input_fn returns what its mode does not take.
+        RuntimeError: If model_fn returns another spec than the mode needs.
+        ValueError: If the input's shapes do not hold, or model_fn makes summaries of the v1 API.
+    """
+    sources = [
+        _source(run, call_input_fn, i) for i in range(number_of_sources(run.input_mode, run.layout))
+    ]
+    slices = row_slices(run.input_mode, run.layout)
+    if run.mode == ModeKeys.TRAIN:
+        feed = CoreFeed(sources, slices, batch_axes=run.batch_axis)
+    else:
+        feed = FiniteFeed(
+            sources,
+            slices,
+            batch_axes=run.batch_axis,
+            batch_size=run.sizes.input_fn,
+            padded=run.mode == ModeKeys.PREDICT,
+        )
+    features, is_padding = feed.features, None
+    if run.mode == ModeKeys.PREDICT:
+        is_padding = v1.placeholder(tf.bool, [run.sizes.model_fn], name="is_padding")
+        features = with_padding(features, is_padding)
+    check_input_partitions(
+        run.input_partition_dims,
+        features=feed.features,
+        labels=feed.labels,
+        num_cores_per_replica=run.layout.num_cores_per_replica,
+    )
+    if v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
+        _logger.warning(
+            "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
+            "Please consider converting your input pipeline to use `tf.data` instead."
+        )
+    added = {
+        "batch_size": run.sizes.model_fn,
+        "use_tpu": True,
+        "context": TPUContext(run.layout, run.input_mode),
+    }
+    with tf_private.replicas(run.cores):
+        spec = call_model_fn(features, feed.labels, added)
+    _check_spec(spec, run.mode)
+    _check_no_v1_summaries()
+    template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
+    make_scaffold = v1.train.Scaffold
+    if isinstance(spec, TPUEstimatorSpec) and spec.scaffold_fn is not None:
+        make_scaffold = functools.partial(
+            make_host_scaffold, spec.scaffold_fn, [*feed.placeholders, is_padding]
+        )
+    template = dataclasses.replace(template, make_scaffold=make_scaffold)
+    hooks = [hook for source in sources for hook in source.hooks]
+    if template.host_call is not None:
+        hooks.append(HostCallHook([]))
+    return CoreTrace(template, feed, is_padding, hooks)
+
+
+def _input_mode(mode: str, config: RunConfig) -> InputMode:
+    trained = InputMode(config.tpu_config.per_host_input_for_training)
+    if mode == ModeKeys.TRAIN:
+        return trained
+    evaluated = InputMode(config.tpu_config.eval_training_input_configuration)
+    if evaluated is InputMode.SLICED:
+        return evaluated
+    # PER_SHARD_V1 is of training only.
+    return InputMode.PER_HOST_V1 if trained is InputMode.PER_SHARD_V1 else trained
+
+
+def _source(run: CoreRun, call_input_fn: CallInputFn, index: int) -> InputTensors:
+    context = TPUContext(run.layout, run.input_mode, invocation=index)
+    with v1.name_scope(f"input_pipeline_task{context.current_host}/"):
+        returned = call_input_fn({"batch_size": run.sizes.input_fn, "context": context})
+    is_dataset = isinstance(returned, tf.data.Dataset)
+    if run.input_mode is InputMode.PER_SHARD_V1 and is_dataset:
+        raise TypeError(
+            "`input_fn` returning `Dataset` is not yet supported in per-Core input pipeline "
+            "deployment yet. Please set TPUConfig.per_host_input_for_training to True or return "
+            "`features` and `labels` from `input_fn`."
+        )
+    must_be_dataset = run.input_mode is InputMode.PER_HOST_V2 or run.mode == ModeKeys.PREDICT
+    if must_be_dataset and not is_dataset:
+        raise TypeError(
+            f"`input_fn` must return a `Dataset` in mode {run.mode!r} with "
+            f"{run.input_mode.name}; got {returned!r}."
+        )
+    return as_input_tensors(returned)
+
+
+def _check_spec(spec: Any, mode: str) -> None:
+    if isinstance(spec, TPUEstimatorSpec):
+        return
+    if mode != ModeKeys.TRAIN:
+        raise RuntimeError(
+            f"estimator_spec used by TPU {'evaluation' if mode == ModeKeys.EVAL else 'prediction'}"
+            f" must have type `TPUEstimatorSpec`. Got {type(spec)}: its metrics and scaffold "
+            "can't be taken from the cores."
+        )
+    if spec.training_chief_hooks:
+        raise ValueError(
+            "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator. If "
+            "you want to pass training hooks, please pass via training_hooks."
+        )
+    _logger.warning(
+        "EstimatorSpec.Scaffold is ignored by TPU train/eval. Please use TPUEstimatorSpec."
+    )
+
+
+def _check_no_v1_summaries() -> None:
+    summaries = v1.get_collection(v1.GraphKeys.SUMMARIES)
+    if summaries:
+        raise ValueError(
+            f"model_fn makes a summary of the v1 API ({summaries[0].op.name}), which can't be read "
+            "from TPU cores: write it in host_call, with tf.summary of TensorFlow 2."
+        )
