@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.placement.tpu_system import (
+    TPUSystemHook,
+    list_tpu_cores,
+    translated_tpu_errors,
+)
+from tfx_tpu_trainer.engine.sessions import placed_by_need
+
+v1 = tf.compat.v1
+
+WAYS_OUT = r"(?s)RunConfig\(master='emulated'\).*TFX_TPU_TRAINER_EMULATE=1.*use_tpu=False"
+
+
+def test_b92_a_master_without_tpu_is_named_with_the_ways_out():
+    with pytest.raises(RuntimeError, match=WAYS_OUT) as error:
+        list_tpu_cores("")
+    assert "''" in str(error.value)
+    assert "CPU" in str(error.value)
+
+
+def test_b92_a_master_that_does_not_answer_is_named_in_time():
+    started = time.monotonic()
+    with pytest.raises(RuntimeError, match=WAYS_OUT) as error:
+        list_tpu_cores("grpc://localhost:1", timeout_secs=1)
+    assert "grpc://localhost:1" in str(error.value)
+    assert time.monotonic() - started < 10
+
+
+def test_a_session_without_tpu_fails_with_the_ways_out():
+    with tf.Graph().as_default():
+        creator = v1.train.ChiefSessionCreator(config=placed_by_need(None))
+        with (
+            pytest.raises(RuntimeError, match=WAYS_OUT) as error,
+            v1.train.MonitoredSession(creator, hooks=[TPUSystemHook(master="")]),
+        ):
+            pass
+    assert "No OpKernel was registered" in str(error.value)
+
+
+def test_an_error_of_the_model_stays_what_it_is():
+    with (
+        pytest.raises(tf.errors.InvalidArgumentError, match="shapes"),
+        translated_tpu_errors("grpc://tpu"),
+    ):
+        raise tf.errors.InvalidArgumentError(None, None, "shapes do not match")

@@ -1,0 +1,215 @@
+"""Training, evaluation and prediction under a `tf.distribute` strategy.
+
+The road to TPU v5e and newer (`TPUStrategy`), and to `RunConfig(train_distribute=...)`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import metric_ops
+from tfx_tpu_trainer.engine.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed
+from tfx_tpu_trainer.engine.placement.strategy_session import (
+    StrategySessionCreator,
+    VariableAccess,
+)
+from tfx_tpu_trainer.engine.placement.strategy_steps import (
+    BatchSteps,
+    HostCall,
+    TrainingSteps,
+    with_tensors,
+)
+from tfx_tpu_trainer.engine.template import ModelTemplate, count_rows
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+
+@dataclasses.dataclass(frozen=True)
+class StrategyPlacement:
+    """A template placed under a strategy.
+
+    Attributes:
+        template: What a session runs: its loss, predictions and the tensors of its host
+            functions stand for what the replicas give, put together.
+        hooks: The hooks that the session needs for it.
+        session_creator: Makes the session's creator; called as
+            `tf.compat.v1.train.ChiefSessionCreator` is, with keyword arguments.
+    """
+
+    template: ModelTemplate
+    hooks: tuple[v1.train.SessionRunHook, ...]
+    session_creator: Callable[..., v1.train.SessionCreator]
+
+
+def place_training_under_strategy(
+    template: ModelTemplate,
+    feed: StrategyFeed,
+    *,
+    iterations: tf.Variable | None = None,
+    host_call_every_n_steps: int = 1,
+) -> StrategyPlacement:
+    """Places training under a strategy.
+
+    Every replica runs the model on its own batch and its own copy of the variables, which the
+    sums over replicas keep equal.
+
+    Args:
+        template: A template of mode `"train"`, traced on the feed's placeholders, in the default
+            graph.
+        feed: Gives each replica its batches; made with `repeated=True`.
+        iterations: Variable of the graph that tells how many steps a session call makes; a
+            `LoopHook` sets it. Defaults to `None`, one step.
+        host_call_every_n_steps: Steps between host calls. Defaults to 1.
+
+    Returns:
+        The placement. Its loss is the mean over the replicas, of the last step of a session
+        call; fetching it makes the steps.
+
+    Raises:
+        ValueError: If the model can't run under a strategy: it sums over replicas in the body of
+            a loop or over some replicas only, or has tables.
+    """
+    _drop_summaries()
+    host_call = _host_call_of(template)
+    steps = TrainingSteps(
+        template,
+        feed,
+        host_call=host_call,
+        iterations=iterations,
+        host_call_every_n_steps=host_call_every_n_steps,
+    )
+    (loss,) = steps.outputs
+    placed = dataclasses.replace(template, loss=loss, train_op=loss, host_call=None)
+    # The steps run the host call themselves, once for each; the hook sees to its writers.
+    hooks = () if host_call is None else (HostCallHook([]),)
+    return StrategyPlacement(placed, hooks, _session_creator(steps))
+
+
+def place_evaluation_under_strategy(
+    template: ModelTemplate, feed: StrategyFeed
+) -> StrategyPlacement:
+    """Places evaluation under a strategy, exact to the last row.
+
+    A session call makes one step: a batch on each replica. Batches that are left over at the end,
+    or are short, run one by one in the session itself, on this host. The functions of eval_metrics
+    run on this host, on the tensors of all replicas; metrics that the model built itself
+    (eval_metric_ops) count on each replica and are added up.
+
+    Args:
+        template: A template of mode `"eval"`, traced on the feed's placeholders, in the default
+            graph.
+        feed: Gives each replica its batches; made with `repeated=False`.
+
+    Returns:
+        The placement, to be planned as an evaluation on the host is.
+
+    Raises:
+        ValueError: As `place_training_under_strategy`.
+    """
+    values, updates = metric_ops.split(template.eval_metric_ops)
+    functions = [template.eval_metrics, template.host_call]
+    rows = count_rows((template.features, template.labels))
+    gathered = [
+        tensor for function in functions if function for tensor in tf.nest.flatten(function.tensors)
+    ]
+    steps = BatchSteps(
+        feed,
+        averaged=[template.loss],
+        summed=[] if rows is None else [rows],
+        gathered=gathered,
+        effects=tf.nest.flatten(updates),
+        graph=template.graph,
+    )
+    outputs = iter(steps.outputs)
+    loss = next(outputs)
+    # What counts rows reads the features, so these stand here as rows without content.
+    features = None if rows is None else tf.zeros([next(outputs)], tf.bool)
+    eval_metrics, host_call = (
+        function and with_tensors(function, outputs) for function in functions
+    )
+    with tf.control_dependencies([loss]):
+        counted = tf.no_op()
+    placed = dataclasses.replace(
+        template,
+        features=features,
+        labels=None,
+        loss=loss,
+        eval_metrics=eval_metrics,
+        eval_metric_ops={name: (value, counted) for name, value in values.items()},
+        host_call=None,
+    )
+    hooks = () if host_call is None else (HostCallHook(host_call()),)
+    return StrategyPlacement(placed, hooks, _session_creator(steps))
+
+
+def place_prediction_under_strategy(
+    template: ModelTemplate, predictions: Any, feed: StrategyFeed
+) -> StrategyPlacement:
+    """Places prediction under a strategy: one result for each row, in the order of the input.
+
+    Args:
+        template: A template of mode `"infer"`, traced on the feed's placeholders, in the default
+            graph.
+        predictions: The part of the template's predictions to give.
+        feed: Gives each replica its batches; made with `repeated=False`.
+
+    Returns:
+        The placement; its template's predictions are those asked for, those of all replicas one
+        after the other.
+
+    Raises:
+        ValueError: As `place_training_under_strategy`.
+    """
+    host_call = template.host_call
+    steps = BatchSteps(
+        feed,
+        averaged=[],
+        summed=[],
+        gathered=tf.nest.flatten([predictions, host_call.tensors if host_call else []]),
+        effects=[],
+        graph=template.graph,
+    )
+    outputs = iter(steps.outputs)
+    placed = dataclasses.replace(
+        template,
+        predictions=tf.nest.map_structure(lambda _: next(outputs), predictions),
+        host_call=None,
+    )
+    hooks = () if host_call is None else (HostCallHook(with_tensors(host_call, outputs)()),)
+    return StrategyPlacement(placed, hooks, _session_creator(steps))
+
+
+def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:
+    access = VariableAccess(steps.handles)
+
+    def create(*, master: str = "", **options: Any) -> StrategySessionCreator:
+        del master  # The cluster is the strategy's; the session is on this host.
+        return StrategySessionCreator(steps, access, **options)
+
+    return create
+
+
+def _host_call_of(template: ModelTemplate) -> HostCall | None:
+    """Gives the host call; as on TPU cores, one without tensors is never called."""
+    host_call = template.host_call
+    if host_call is None or not tf.nest.flatten(host_call.tensors):
+        return None
+    return HostCall(host_call)
+
+
+def _drop_summaries() -> None:
+    """Takes the model's own summaries out of what the session writes: their data is elsewhere."""
+    summaries = v1.get_collection_ref(v1.GraphKeys.SUMMARIES)
+    if summaries:
+        _logger.warning(
+            "Under a tf.distribute strategy the summaries of model_fn are not written, as on TPU "
+            "cores: %s. Write them in host_call.",
+            [summary.op.name for summary in summaries],
+        )
+        summaries.clear()

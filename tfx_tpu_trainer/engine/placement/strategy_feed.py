@@ -1,0 +1,151 @@
+"""An input_fn's dataset under a `tf.distribute` strategy."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.input_pipeline import split_features_and_labels
+
+v1 = tf.compat.v1
+
+_T = TypeVar("_T")
+
+
+class EagerThread:
+    """A thread in which TensorFlow executes eagerly.
+
+    A strategy runs eagerly, and what drives it, a session and its hooks, lives in a graph.
+    Whether TensorFlow executes eagerly is a property of the thread, and there is no public way
+    to leave a graph but to close it.
+    """
+
+    def __init__(self) -> None:
+        """Starts no thread yet.
+
+        Raises:
+            RuntimeError: If the program has switched eager execution off.
+        """
+        self._executor = concurrent.futures.ThreadPoolExecutor(1, "strategy")
+        if not self.run(tf.executing_eagerly):
+            raise RuntimeError(
+                "A tf.distribute strategy needs eager execution, which this program switched off "
+                "with tf.compat.v1.disable_eager_execution() or disable_v2_behavior(). Leave that "
+                "call out; model_fn is traced into a v1 graph all the same."
+            )
+
+    def run(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Calls a function in the thread and waits for its result, or raises its error."""
+        return self._executor.submit(function, *args).result()
+
+
+class StrategyFeed:
+    """Feeds the replicas of a strategy: each gets whole batches of the dataset, in turn.
+
+    So a batch of the dataset is one replica's, and a step takes as many as there are replicas.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        dataset_fn: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+        *,
+        repeated: bool,
+    ) -> None:
+        """Calls dataset_fn, eagerly.
+
+        Args:
+            strategy: The strategy.
+            dataset_fn: Gives the dataset of one worker; called once for each worker.
+            repeated: Whether steps are drawn by the strategy itself, on its workers, as training
+                needs it; else by this process, batch by batch, so that no row is lost when the
+                input ends.
+
+        Raises:
+            TypeError: If dataset_fn gives no dataset.
+            RuntimeError: If the program has switched eager execution off.
+        """
+        self.strategy = strategy
+        self.eager = EagerThread()
+        self._element_spec: Any = None
+
+        def noted(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            dataset = dataset_fn(context)
+            if not isinstance(dataset, tf.data.Dataset):
+                raise TypeError(
+                    "Under a tf.distribute strategy input_fn must return a tf.data.Dataset; got "
+                    f"{dataset!r}."
+                )
+            self._element_spec = dataset.element_spec
+            return dataset
+
+        def make() -> Any:
+            if repeated:
+                return strategy.distribute_datasets_from_function(noted)
+            return noted(
+                tf.distribute.InputContext(num_replicas_in_sync=strategy.num_replicas_in_sync)
+            )
+
+        self._dataset = self.eager.run(make)
+        self.placeholders: tuple[tf.Tensor, ...] = ()
+
+    def make_placeholders(self) -> tuple[Any, Any]:
+        """Makes one replica's features and labels, placeholders of the default graph.
+
+        Returns:
+            The features, and the labels or `None`.
+        """
+        specs = tf.nest.flatten(self._element_spec, expand_composites=True)
+        self.placeholders = tuple(v1.placeholder(spec.dtype, spec.shape) for spec in specs)
+        return split_features_and_labels(
+            tf.nest.pack_sequence_as(self._element_spec, self.placeholders, expand_composites=True)
+        )
+
+    def replaced(self, element: Any) -> dict[str, tf.Tensor]:
+        """Names an element's tensors by the placeholders that they stand for."""
+        tensors = tf.nest.flatten(element, expand_composites=True)
+        return {p.name: tensor for p, tensor in zip(self.placeholders, tensors)}
+
+    def iterator(self) -> Any:
+        """Starts the dataset; to be called in the eager thread."""
+        return iter(self._dataset)
+
+    def groups(self) -> Generator[list[list[tf.Tensor]], None, None]:
+        """Draws the dataset to its end, in the eager thread.
+
+        Yields:
+            A step's batches, as flat tensors: one for each replica and all of the shape of the
+            first batch of all, or a single batch that found no such company.
+        """
+        replicas = self.strategy.num_replicas_in_sync
+        full_shapes: list[tf.TensorShape] | None = None
+        waiting: list[list[tf.Tensor]] = []
+        for element in self._dataset:
+            batch = tf.nest.flatten(element, expand_composites=True)
+            shapes = [tensor.shape for tensor in batch]
+            full_shapes = full_shapes or shapes
+            waiting.append(batch)
+            if shapes != full_shapes:
+                yield from ([one] for one in waiting)
+                waiting = []
+            elif len(waiting) == replicas:
+                yield waiting
+                waiting = []
+        yield from ([one] for one in waiting)
+
+    def distribute(self, group: list[list[tf.Tensor]]) -> list[Any]:
+        """Gives each replica one batch of a group; to be called in the eager thread."""
+        return [
+            self.strategy.experimental_distribute_values_from_function(
+                lambda context, parts=parts: parts[context.replica_id_in_sync_group]
+            )
+            for parts in zip(*group)
+        ]
+
+    def host_values(self, batch: list[tf.Tensor]) -> dict[tf.Tensor, np.ndarray]:
+        """Gives a batch as what a session is fed."""
+        return {p: tensor.numpy() for p, tensor in zip(self.placeholders, batch)}

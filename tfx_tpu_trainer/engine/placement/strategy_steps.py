@@ -1,0 +1,282 @@
+"""The steps that a `tf.distribute` strategy makes for a session."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.placement.replica_graph import ReplicaGraph
+from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed
+from tfx_tpu_trainer.engine.placement.strategy_session import StrategySession
+from tfx_tpu_trainer.engine.placement.strategy_variables import StrategyVariables
+from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
+
+v1 = tf.compat.v1
+
+
+class _ReplicaSteps:
+    """What steps of every kind share: the replicas' graph and their variables."""
+
+    def __init__(
+        self, graph: tf.Graph, feed: StrategyFeed, fetches: Sequence[tf.Tensor | tf.Operation]
+    ) -> None:
+        self._feed = feed
+        self._strategy = feed.strategy
+        self._replica = ReplicaGraph(graph, fetches, inputs=feed.placeholders, staged=True)
+        _check_handles_are_variables(self._replica.handles)
+        self.inputs: Sequence[tf.Tensor] = feed.placeholders
+        self.handles: Sequence[tf.Tensor] = self._replica.handles
+        self._local_names = frozenset(
+            variable.handle.name for variable in v1.local_variables() if hasattr(variable, "handle")
+        )
+
+    def start(self, values: Mapping[str, np.ndarray]) -> None:
+        self._feed.eager.run(self._start, values)
+
+    def value(self, handle: str) -> np.ndarray:
+        return self._feed.eager.run(self._variables.value, handle)
+
+    def stop(self) -> None:
+        self._feed.eager.run(self._free)
+
+    def _start(self, values: Mapping[str, np.ndarray]) -> None:
+        self._variables = StrategyVariables(
+            self._strategy, self.handles, values, summed=self._local_names
+        )
+
+    def _free(self) -> None:
+        del self._variables
+
+    def _run_replicas(self, element: Any) -> list[tuple[tf.Tensor, ...]]:
+        """Runs the replicas' graphs; gives, for each fetched tensor, the replicas' values."""
+        results = self._strategy.run(_one_replica(self._replica_step), args=(element,))
+        here = [self._strategy.experimental_local_results(result) for result in results]
+        replicas = self._strategy.num_replicas_in_sync
+        if any(len(values) != replicas for values in here):
+            raise ValueError(
+                f"{type(self._strategy).__name__} has {replicas} replicas, but this process sees "
+                f"the results of {len(here[0])} only: strategies over several processes are not "
+                "supported. Use a TPUStrategy or a MirroredStrategy."
+            )
+        return here
+
+    def _replica_step(self, element: Any) -> list[tf.Tensor]:
+        context = tf.distribute.get_replica_context()
+
+        def sum_over_replicas(addends: list[tf.Tensor]) -> list[tf.Tensor]:
+            return tf.nest.flatten(context.all_reduce(tf.distribute.ReduceOp.SUM, addends))
+
+        # TPUStrategy traces the replicas once for all: their number is no constant there, and
+        # the random numbers of a core differ anyway.
+        number = tf.get_static_value(context.replica_id_in_sync_group)
+        copies = self._replica.copy(
+            {**self._feed.replaced(element), **self._variables.local_handles()},
+            sum_over_replicas=sum_over_replicas,
+            replica=int(number or 0),
+        )
+        effects = [copy for copy in copies if isinstance(copy, tf.Operation)]
+        with tf.control_dependencies(effects):
+            return [tf.identity(copy) for copy in copies if not isinstance(copy, tf.Operation)]
+
+
+class TrainingSteps(_ReplicaSteps):
+    """Makes as many training steps as the session's variable asks for, in one function call."""
+
+    def __init__(
+        self,
+        template: ModelTemplate,
+        feed: StrategyFeed,
+        *,
+        host_call: HostCall | None,
+        iterations: tf.Variable | None,
+        host_call_every_n_steps: int,
+    ) -> None:
+        self._host_call = host_call
+        host_tensors = [] if host_call is None else host_call.tensors
+        train_op = template.train_op
+        effect = train_op.op if isinstance(train_op, tf.Tensor) else train_op
+        super().__init__(template.graph, feed, [template.loss, *host_tensors, effect])
+        assert template.loss is not None
+        self.outputs = (v1.placeholder(template.loss.dtype, (), name="loss_of_step"),)
+        self._iterations = None if iterations is None else iterations.read_value()
+        self._host_call_every_n_steps = host_call_every_n_steps
+        self._host_dtypes = [tensor.dtype for tensor in host_tensors]
+
+    def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
+        """Makes the steps of one session call and their host calls; gives the last loss."""
+        count = 1 if self._iterations is None else int(session.run(self._iterations))
+        loss, host_tensors = self._feed.eager.run(self._make_steps, count)
+        if self._host_call is not None:
+            for number in range(0, count, self._host_call_every_n_steps):
+                values = [tensor[number] for tensor in host_tensors]
+                session.run_here(*self._host_call.fed(values))
+        return {self.outputs[0]: loss}
+
+    def _start(self, values: Mapping[str, np.ndarray]) -> None:
+        super()._start(values)
+        self._iterator = self._feed.iterator()
+        self._loop = tf.function(self._steps_in_graph, autograph=False)
+
+    def _free(self) -> None:
+        super()._free()
+        del self._iterator, self._loop
+
+    def _make_steps(self, count: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        loss, host_tensors = self._loop(self._iterator, tf.constant(count))
+        return loss.numpy(), [tensor.numpy() for tensor in host_tensors]
+
+    def _steps_in_graph(self, iterator: Any, count: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        # TensorArrays grow with the loop; without a host call there are none.
+        arrays = [tf.TensorArray(dtype, size=count) for dtype in self._host_dtypes]
+
+        def one_step(number: tf.Tensor, loss: tf.Tensor, arrays: list[Any]) -> tuple[Any, ...]:
+            del loss
+            losses, *host_tensors = self._run_replicas(next(iterator))
+            written = [
+                array.write(number, tf.concat(parts, axis=0))
+                for array, parts in zip(arrays, host_tensors)
+            ]
+            return number + 1, tf.add_n(losses) / len(losses), written
+
+        _, loss, arrays = tf.while_loop(
+            lambda number, loss, arrays: number < count,
+            one_step,
+            (tf.constant(0), tf.zeros((), self.outputs[0].dtype), arrays),
+            parallel_iterations=1,
+        )
+        return loss, [array.stack() for array in arrays]
+
+
+class BatchSteps(_ReplicaSteps):
+    """Makes one step of evaluation or prediction for each session call."""
+
+    def __init__(
+        self,
+        feed: StrategyFeed,
+        *,
+        averaged: Sequence[tf.Tensor],
+        summed: Sequence[tf.Tensor],
+        gathered: Sequence[tf.Tensor],
+        effects: Sequence[Any],
+        graph: tf.Graph,
+    ) -> None:
+        tensors = [*averaged, *summed, *gathered]
+        updates = [effect.op if isinstance(effect, tf.Tensor) else effect for effect in effects]
+        super().__init__(graph, feed, [*tensors, *updates])
+        for tensor in gathered:
+            if tensor.shape.rank == 0:
+                raise RuntimeError(
+                    f"The tensor {tensor.name} of a prediction or host function should preserve "
+                    "batch size dimension, but it is a scalar: give it one with "
+                    "tf.reshape(tensor, [1])."
+                )
+        self._combine: list[Callable[[Any], Any]] = (
+            [_mean] * len(averaged) + [sum] * len(summed) + [np.concatenate] * len(gathered)
+        )
+        self._on_host = GraphCopier(graph).copy(
+            [Fetch(0, node) for node in [*tensors, *updates]],
+            replaced=[{p.name: p for p in feed.placeholders}],
+            name="on_host",
+            alone=True,
+        )
+        self._tensor_count = len(tensors)
+        self.outputs = tuple(
+            v1.placeholder(tensor.dtype, _any_batch(tensor.shape)) for tensor in tensors
+        )
+
+    def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
+        """Makes the next step, on the replicas or on this host; gives its tensors."""
+        group = self._feed.eager.run(next, self._groups, None)
+        if group is None:
+            raise tf.errors.OutOfRangeError(None, None, "End of the input.")
+        if len(group) == self._strategy.num_replicas_in_sync:
+            parts = self._feed.eager.run(self._on_replicas, group)
+        else:
+            parts = self._on_this_host(session, group[0])
+        return {
+            output: combine(values)
+            for output, combine, values in zip(self.outputs, self._combine, parts)
+        }
+
+    def value(self, handle: str) -> np.ndarray:
+        """Gives a variable's value, with what this host has counted."""
+        value = super().value(handle)
+        return value + self._counted_here[handle] if handle in self._counted_here else value
+
+    def _start(self, values: Mapping[str, np.ndarray]) -> None:
+        super()._start(values)
+        self._groups = self._feed.groups()
+        self._function = tf.function(self._run_replicas, autograph=False)
+        self._counted_here: dict[str, np.ndarray] = {}
+
+    def _free(self) -> None:
+        super()._free()
+        self._groups.close()
+        del self._groups, self._function
+
+    def _on_replicas(self, group: list[list[tf.Tensor]]) -> list[list[np.ndarray]]:
+        results = self._function(self._feed.distribute(group))
+        return [[value.numpy() for value in values] for values in results]
+
+    def _on_this_host(
+        self, session: StrategySession, batch: list[tf.Tensor]
+    ) -> list[list[np.ndarray]]:
+        results = session.run_here(self._on_host, self._feed.host_values(batch))
+        counted = session.read_here(sorted(self._local_names & {h.name for h in self.handles}))
+        for name, value in counted.items():
+            self._counted_here[name] = value - super().value(name)
+        return [[value] for value in results[: self._tensor_count]]
+
+
+class HostCall:
+    """A host_call of training, run for each step after the steps were made."""
+
+    def __init__(self, host_call: HostFunction) -> None:
+        self.tensors = tf.nest.flatten(host_call.tensors)
+        for tensor in self.tensors:
+            if tensor.shape.rank == 0:
+                raise RuntimeError(
+                    f"host_call tensor {tensor.name} should preserve batch size dimension, but "
+                    "it is a scalar: give it one with tf.reshape(tensor, [1])."
+                )
+        self._placeholders = [v1.placeholder(t.dtype, _any_batch(t.shape)) for t in self.tensors]
+        result = with_tensors(host_call, iter(self._placeholders))()
+        self._result = [node for node in tf.nest.flatten(result) if node is not None]
+
+    def fed(self, values: Sequence[np.ndarray]) -> tuple[list[Any], dict[tf.Tensor, np.ndarray]]:
+        """Gives what to fetch, and what to feed for the tensors' values."""
+        return self._result, dict(zip(self._placeholders, values))
+
+
+def _one_replica(function: Callable[..., Any]) -> Callable[..., Any]:
+    # The graph is imported, not written in Python: there is nothing to convert.
+    return tf.autograph.experimental.do_not_convert(function)
+
+
+def with_tensors(function: HostFunction, tensors: Iterator[tf.Tensor]) -> HostFunction:
+    """Gives the same function of other tensors, taken from an iterator."""
+    return dataclasses.replace(
+        function, tensors=tf.nest.map_structure(lambda _: next(tensors), function.tensors)
+    )
+
+
+def _any_batch(shape: tf.TensorShape) -> tf.TensorShape:
+    return tf.TensorShape([None, *shape[1:]]) if shape.rank else shape
+
+
+def _mean(values: Sequence[np.ndarray]) -> np.ndarray:
+    return np.mean(values, axis=0, dtype=np.float64).astype(values[0].dtype)
+
+
+def _check_handles_are_variables(handles: Sequence[tf.Tensor]) -> None:
+    others = [handle.op for handle in handles if handle.op.type != "VarHandleOp"]
+    if others:
+        raise ValueError(
+            "Under a tf.distribute strategy a model can read variables only; it also reads "
+            f"{[f'{op.name} ({op.type})' for op in others]}. Look tables up in input_fn."
+        )

@@ -1,0 +1,71 @@
+"""The variables of a template under a `tf.distribute` strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+class StrategyVariables:
+    """A `tf.Variable` of the strategy for each variable of the template that a step touches.
+
+    Each replica has its own copy and updates it with its own op: sums over replicas keep them
+    equal. What only sees a replica's own rows, such as the moving averages of a batch norm, is
+    the first replica's when it is read, as on TPU cores. Local variables, those of metrics, are
+    the exception: they count what each replica saw and are added up when they are read.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        handles: Sequence[tf.Tensor],
+        values: Mapping[str, np.ndarray],
+        *,
+        summed: frozenset[str],
+    ) -> None:
+        """Makes the variables; to be called in eager mode.
+
+        Args:
+            strategy: The strategy.
+            handles: The template's handles.
+            values: Name of a handle -> first value.
+            summed: Names of the handles whose variables are added up.
+        """
+        self._strategy = strategy
+        self._first_values = dict(values)
+        self._summed = summed
+        self._variables = {handle.name: self._make(handle) for handle in handles}
+
+    def local_handles(self) -> dict[str, tf.Tensor]:
+        """Gives name of a handle -> the handle of the replica that asks."""
+        return {name: variable.handle for name, variable in self._variables.items()}
+
+    def value(self, name: str) -> np.ndarray:
+        """Gives the value of a variable; to be called in eager mode."""
+        value = self._variables[name].read_value().numpy()
+        if name not in self._summed:
+            return value
+        # Every replica counts from the first value, and that counts once.
+        surplus = self._strategy.num_replicas_in_sync - 1
+        return value - surplus * self._first_values[name]
+
+    def _make(self, handle: tf.Tensor) -> tf.Variable:
+        kinds = tf.VariableSynchronization, tf.VariableAggregation
+        synchronization, aggregation = (
+            (kinds[0].ON_READ, kinds[1].SUM)
+            if handle.name in self._summed
+            else (kinds[0].AUTO, kinds[1].ONLY_FIRST_REPLICA)
+        )
+        with self._strategy.scope():
+            return tf.Variable(
+                self._first_values[handle.name],
+                name=handle.op.name,
+                dtype=tf.as_dtype(handle.op.get_attr("dtype")),
+                trainable=False,
+                synchronization=synchronization,
+                aggregation=aggregation,
+            )

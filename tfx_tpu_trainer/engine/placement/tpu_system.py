@@ -1,0 +1,125 @@
+"""The TPU system behind a session: is it there, and is it ready."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+_PROBE_SECONDS = 10
+_INITIALIZE_SECONDS = 300
+_TPU = "TPU"
+
+
+def list_tpu_cores(
+    master: str,
+    *,
+    session_config: v1.ConfigProto | None = None,
+    timeout_secs: float = _PROBE_SECONDS,
+) -> list[str]:
+    """Lists the TPU cores that a session can see.
+
+    Args:
+        master: Address of the session's master; `""` is this process.
+        session_config: Configuration of the run, for its cluster. Defaults to `None`.
+        timeout_secs: Seconds to wait for an answer. Defaults to 10.
+
+    Returns:
+        The devices' names.
+
+    Raises:
+        RuntimeError: If the master does not answer, or has no TPU cores.
+    """
+    config = v1.ConfigProto()
+    if session_config is not None:
+        config.CopyFrom(session_config)
+    config.operation_timeout_in_ms = int(timeout_secs * 1000)
+    with (
+        translated_tpu_errors(master),
+        v1.Session(master, graph=tf.Graph(), config=config) as session,
+    ):
+        devices = session.list_devices()
+    cores = [device.name for device in devices if device.device_type == _TPU]
+    if not cores:
+        found = ", ".join(sorted({device.device_type for device in devices})) or "none"
+        raise _no_tpu(master, f"it has no TPU cores, only devices of the types {found}")
+    return cores
+
+
+@contextlib.contextmanager
+def translated_tpu_errors(master: str) -> Iterator[None]:
+    """Turns what TensorFlow raises for a TPU that can't be reached into one clear error.
+
+    Args:
+        master: Address of the session's master, named in the error.
+
+    Raises:
+        RuntimeError: In place of errors of the connection, and of ops that found no TPU.
+    """
+    try:
+        yield
+    except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError) as error:
+        raise _no_tpu(master, f"it does not answer ({type(error).__name__})") from error
+    except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+        if _TPU not in str(error):
+            raise
+        raise _no_tpu(master, _line_about_tpu(str(error))) from error
+
+
+class TPUSystemHook(v1.train.SessionRunHook):
+    """Initializes the TPU system for a session, and shuts it down at its end."""
+
+    def __init__(self, *, master: str, job: str | None = None, shut_down: bool = True) -> None:
+        """Names the system.
+
+        Args:
+            master: Address of the session's master, for the errors.
+            job: Name of the TPU workers' job. Defaults to `None`, the only one.
+            shut_down: Whether the system is shut down in the end. Defaults to `True`.
+        """
+        self._master = master
+        self._job = job
+        self._shut_down = shut_down
+
+    def begin(self) -> None:
+        """Makes the ops, before the graph is finalized."""
+        self._initialize = v1.tpu.initialize_system(job=self._job)
+        self._finalize = v1.tpu.shutdown_system(job=self._job)
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Initializes the system: nothing can run on its cores before.
+
+        Raises:
+            RuntimeError: If there is no TPU.
+        """
+        del coord
+        with translated_tpu_errors(self._master):
+            session.run(self._initialize, options=_patient())
+
+    def end(self, session: v1.Session) -> None:
+        """Shuts the system down."""
+        if self._shut_down:
+            session.run(self._finalize, options=_patient())
+
+
+def _line_about_tpu(message: str) -> str:
+    """Gives the line that says what is wrong: the others are where in the program it is."""
+    lines = [line.strip() for line in message.splitlines() if _TPU in line]
+    places = ("File ", "Node:", "[[", "Detected at node")
+    return next((line for line in lines if not line.startswith(places)), lines[0])
+
+
+def _patient() -> Any:
+    return v1.RunOptions(timeout_in_ms=_INITIALIZE_SECONDS * 1000)
+
+
+def _no_tpu(master: str, reason: str) -> RuntimeError:
+    return RuntimeError(
+        f"Failed to find TPU cores through the master {master!r}: {reason}. Check the address and "
+        "that the TPU is up; or emulate TPU cores on this host with RunConfig(master='emulated') "
+        "or TFX_TPU_TRAINER_EMULATE=1; or run without TPU with use_tpu=False."
+    )
