@@ -34,8 +34,8 @@ bench: setup ## Measure training, evaluation and prediction beside the original 
 test: lint ## Lint, then every test but the long sweeps (what CI runs)
 	@$(PYTEST) -m "not sweep" $(ARGS)
 
-test-unit: setup ## The quick tests only: no pipeline runs
-	@$(PYTEST) -m "not e2e and not sweep" $(ARGS)
+test-unit: setup ## The quick tests only: no pipeline runs, no matrices
+	@$(PYTEST) -m "not e2e and not matrix and not sweep" $(ARGS)
 
 test-all: lint ## Lint, then every test, the long sweeps too
 	@$(PYTEST) $(ARGS)

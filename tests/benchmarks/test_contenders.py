@@ -11,6 +11,8 @@ from benchmarks.contenders import CONTENDERS
 from benchmarks.measure import measure
 from benchmarks.plan import Measurement, Plan, Request
 
+pytestmark = pytest.mark.matrix
+
 TINY = Plan(
     segment_steps=4,
     segments=1,

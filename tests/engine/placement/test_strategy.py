@@ -25,6 +25,8 @@ from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
 
+pytestmark = pytest.mark.matrix
+
 ROWS, VOCABULARY, STEPS = 64, 20, 3
 GLOBAL_BATCH = 16
 

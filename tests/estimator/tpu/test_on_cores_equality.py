@@ -15,6 +15,8 @@ from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
 
+pytestmark = pytest.mark.matrix
+
 ROWS, WIDTH, WORDS = 24, 4, 7
 STEPS = 5
 

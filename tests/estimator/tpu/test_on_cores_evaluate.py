@@ -15,6 +15,8 @@ from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
 
 v1 = tf.compat.v1
 
+pytestmark = pytest.mark.matrix
+
 
 def _rows(count: int = linear_model.ROWS):
     return functools.partial(linear_model.input_fn, count=count)

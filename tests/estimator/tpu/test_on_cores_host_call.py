@@ -13,6 +13,8 @@ from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
 
+pytestmark = pytest.mark.matrix
+
 
 def _model_fn(host_call):
     """The linear model with a host_call made from its features and its spec."""

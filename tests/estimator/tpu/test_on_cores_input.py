@@ -16,6 +16,8 @@ from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
 
+pytestmark = pytest.mark.matrix
+
 BATCH = 16
 
 

@@ -14,6 +14,8 @@ from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
 
 v1 = tf.compat.v1
 
+pytestmark = pytest.mark.matrix
+
 
 @pytest.mark.parametrize("number", [1, 2, 4, 8])
 def test_b177_b180_b164_b171_cores_descend_as_one_machine_on_the_global_batch(tmp_path, number):
