@@ -21,7 +21,9 @@ RUN_SECONDS = 600
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The quick ones first, so that a slip shows before the pipelines run.
-    items.sort(key=lambda item: any(item.get_closest_marker(name) for name in ("matrix", "e2e", "sweep")))
+    items.sort(
+        key=lambda item: any(item.get_closest_marker(name) for name in ("matrix", "e2e", "sweep"))
+    )
 
 
 @dataclasses.dataclass(frozen=True)
