@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +10,12 @@ import pytest
 import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
-from tests import tfx_testdata
+from tests.tfx_importers import importers
 from tfx_tpu_trainer.serving import load_serving
 
 pytestmark = pytest.mark.e2e
 
 README = Path(__file__).parent.parent / "README.md"
-_kinds = tfx.types.standard_artifacts
 
 
 def _listings() -> tuple[str, str]:
@@ -26,24 +24,13 @@ def _listings() -> tuple[str, str]:
     return part, model
 
 
-def _imported(name, uri, kind, **properties):
-    importer = tfx.dsl.Importer(source_uri=uri, artifact_type=kind, properties=properties)
-    return importer.with_id(name)
-
-
 def test_the_listings_train_bless_and_push(tmp_path, monkeypatch):
     part, model = _listings()
     assert len(part.rstrip().splitlines()) <= 20
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text(model, encoding="utf-8")
-    examples = _imported(
-        "examples",
-        tfx_testdata.TRANSFORMED_EXAMPLES,
-        _kinds.Examples,
-        split_names=json.dumps(["train", "eval"]),
-    )
-    graph = _imported("graph", tfx_testdata.TRANSFORM_GRAPH, _kinds.TransformGraph)
-    schema = _imported("schema", f"{tfx_testdata.TRANSFORM_GRAPH}/metadata", _kinds.Schema)
+    nodes = importers()
+    inputs = {name: node.outputs["result"] for name, node in nodes.items()}
     threshold = tfma.MetricThreshold(
         value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.5})
     )
@@ -51,11 +38,11 @@ def test_the_listings_train_bless_and_push(tmp_path, monkeypatch):
     names = {
         "transform": SimpleNamespace(
             outputs={
-                "transformed_examples": examples.outputs["result"],
-                "transform_graph": graph.outputs["result"],
+                "transformed_examples": inputs["examples"],
+                "transform_graph": inputs["transform_graph"],
             }
         ),
-        "schema_gen": SimpleNamespace(outputs={"schema": schema.outputs["result"]}),
+        "schema_gen": SimpleNamespace(outputs={"schema": inputs["schema"]}),
         "eval_config": tfma.EvalConfig(
             metrics_specs=[tfma.MetricsSpec(thresholds={"accuracy": threshold})]
         ),
@@ -69,9 +56,7 @@ def test_the_listings_train_bless_and_push(tmp_path, monkeypatch):
             pipeline_name="readme",
             pipeline_root=str(tmp_path / "root"),
             components=[
-                examples,
-                graph,
-                schema,
+                *nodes.values(),
                 *(names[name] for name in ("trainer", "gate", "pusher")),
             ],
             metadata_connection_config=(

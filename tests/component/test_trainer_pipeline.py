@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import pathlib
 
 import pytest
@@ -13,31 +12,12 @@ from tfx import v1 as tfx
 
 from tests import tfx_testdata
 from tests.component import small_model
+from tests.tfx_importers import importers
 from tfx_tpu_trainer.component import TpuTrainer, TpuTrainerExecutor
 from tfx_tpu_trainer.component.tfx_private import ExecutorClassSpec
 from tfx_tpu_trainer.serving import load_serving
 
 pytestmark = pytest.mark.e2e
-
-_kinds = tfx.types.standard_artifacts
-
-
-def _imported(name, uri, kind, **properties):
-    importer = tfx.dsl.Importer(source_uri=uri, artifact_type=kind, properties=properties)
-    return importer.with_id(name)
-
-
-def _importers():
-    return {
-        "examples": _imported(
-            "examples",
-            tfx_testdata.TRANSFORMED_EXAMPLES,
-            _kinds.Examples,
-            split_names=json.dumps(["train", "eval"]),
-        ),
-        "transform_graph": _imported("graph", tfx_testdata.TRANSFORM_GRAPH, _kinds.TransformGraph),
-        "schema": _imported("schema", f"{tfx_testdata.TRANSFORM_GRAPH}/metadata", _kinds.Schema),
-    }
 
 
 class _Runs:
@@ -48,13 +28,13 @@ class _Runs:
 
     def run(self, make_trainer, **arguments):
         # Nodes belong to one pipeline: each run makes its own.
-        importers = _importers()
-        inputs = {name: node.outputs["result"] for name, node in importers.items()}
+        nodes = importers()
+        inputs = {name: node.outputs["result"] for name, node in nodes.items()}
         tfx.orchestration.LocalDagRunner().run(
             tfx.dsl.Pipeline(
                 pipeline_name="trainer",
                 pipeline_root=str(self.folder / "root"),
-                components=[*importers.values(), make_trainer(**inputs, **arguments)],
+                components=[*nodes.values(), make_trainer(**inputs, **arguments)],
                 metadata_connection_config=self._connection(),
                 enable_cache=True,
             )

@@ -133,11 +133,6 @@ class EstimatorSpec(_Fields):
         Returns:
             The template, of the default graph.
         """
-        hooks = {
-            ModeKeys.TRAIN: self.training_hooks,
-            ModeKeys.EVAL: self.evaluation_hooks,
-            ModeKeys.PREDICT: self.prediction_hooks,
-        }[mode]
         return ModelTemplate(
             graph=v1.get_default_graph(),
             mode=mode,
@@ -150,7 +145,7 @@ class EstimatorSpec(_Fields):
             eval_metric_ops=self.eval_metric_ops,
             host_call=None,
             make_scaffold=lambda: self.scaffold,
-            hooks=hooks,
+            hooks=spec_checks.hooks_of_mode(self, mode),
             chief_hooks=self.training_chief_hooks if mode == ModeKeys.TRAIN else (),
         )
 

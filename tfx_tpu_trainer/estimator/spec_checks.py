@@ -83,6 +83,20 @@ def check_hooks(hooks: Iterable[Any] | None) -> tuple[v1.train.SessionRunHook, .
     return hooks
 
 
+def hooks_of_mode(spec: Any, mode: str) -> tuple[v1.train.SessionRunHook, ...]:
+    """Gives the hooks that a spec has for a mode.
+
+    Args:
+        spec: An EstimatorSpec or TPUEstimatorSpec.
+        mode: One of `ModeKeys`.
+    """
+    return {
+        ModeKeys.TRAIN: spec.training_hooks,
+        ModeKeys.EVAL: spec.evaluation_hooks,
+        ModeKeys.PREDICT: spec.prediction_hooks,
+    }[mode]
+
+
 def check_graph(value: Any, what: str) -> None:
     """Checks that a tensor or op is of the default graph, or of one around it.
 

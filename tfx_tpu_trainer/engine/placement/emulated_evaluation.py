@@ -59,7 +59,7 @@ def plan_evaluation_on_cores(
 
     step = _BatchStep(template, copier, [metrics, host_call], cores=cores)
 
-    def count(outputs: list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
+    def count_batch(outputs: list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
         loss, (metric_tensors, host_tensors) = step.unpack(outputs)
         effects = sums.add(loss=loss, rows=rows)
         if metrics is not None:
@@ -71,11 +71,11 @@ def plan_evaluation_on_cores(
 
     def count_rest(drawn: Drawn) -> tf.Tensor:
         if not feed.always_full:
-            return count(step.on_one(feed.whole(drawn)), drawn.total_rows)
+            return count_batch(step.on_one(feed.whole(drawn)), drawn.total_rows)
         rows = feed.full_rows()
 
         def count_piece(index: tf.Tensor) -> tf.Tensor:
-            return index + count(step.on_one(feed.piece(drawn, index)), tf.constant(rows))
+            return index + count_batch(step.on_one(feed.piece(drawn, index)), tf.constant(rows))
 
         pieces = drawn.total_rows // rows
         (counted,) = tf.while_loop(lambda index: index < pieces, lambda i: (count_piece(i),), [0])
@@ -83,7 +83,7 @@ def plan_evaluation_on_cores(
 
     def run_batch(drawn: Drawn) -> tf.Tensor:
         def count_full() -> tf.Tensor:
-            return count(step.on_cores(feed.cut_full(drawn)), drawn.total_rows)
+            return count_batch(step.on_cores(feed.cut_full(drawn)), drawn.total_rows)
 
         if full:
             counted = count_full()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import enum
 import math
@@ -171,11 +170,16 @@ class TPUEstimator(Estimator):
 
     def _place(self, mode: str) -> RunPlace:
         """Decides where a mode runs: when it runs, so that building and exporting need no TPU."""
-        place, reason = choose_place(
-            use_tpu=self._on_cores[mode], config=cast(RunConfig, self._config)
-        )
+        return self._place_and_reason(mode)[0]
+
+    def _announce_place(self, mode: str) -> RunPlace:
+        """Decides where a mode runs and says so, once for each call."""
+        place, reason = self._place_and_reason(mode)
         _logger.info("Mode %r runs on %s (%s).", mode, place.value, reason)
         return place
+
+    def _place_and_reason(self, mode: str) -> tuple[RunPlace, str]:
+        return choose_place(use_tpu=self._on_cores[mode], config=cast(RunConfig, self._config))
 
     def _session_settings(self) -> SessionSettings:
         settings = super()._session_settings()
@@ -244,7 +248,7 @@ class TPUEstimator(Estimator):
             features=features,
             labels=labels,
             mode=mode,
-            params={**copy.deepcopy(self._params), **added},
+            params={**self._params, **added},
             config=config or self._config,
         )
 
@@ -275,7 +279,7 @@ class TPUEstimator(Estimator):
         self, input_fn: Callable[..., Any], *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, list[v1.train.SessionRunHook]]:
         mode = ModeKeys.TRAIN
-        if self._place(mode) is RunPlace.HOST:
+        if self._announce_place(mode) is RunPlace.HOST:
             plan, hooks = super()._plan_training(input_fn, steps=steps, max_steps=max_steps)
         else:
             run, trace = self._trace_on_cores(input_fn, mode)
@@ -314,7 +318,7 @@ class TPUEstimator(Estimator):
     def _plan_evaluation(
         self, input_fn: Callable[..., Any], *, steps: int | None
     ) -> tuple[EvaluationPlan, list[v1.train.SessionRunHook]]:
-        if self._place(ModeKeys.EVAL) is RunPlace.HOST:
+        if self._announce_place(ModeKeys.EVAL) is RunPlace.HOST:
             return super()._plan_evaluation(input_fn, steps=steps)
         run, trace = self._trace_on_cores(input_fn, ModeKeys.EVAL)
         plan = plan_evaluation_on_cores(
@@ -325,7 +329,7 @@ class TPUEstimator(Estimator):
     def _plan_prediction(
         self, input_fn: Callable[..., Any], predict_keys: Sequence[str] | str | None
     ) -> tuple[PredictionPlan, list[v1.train.SessionRunHook]]:
-        if self._place(ModeKeys.PREDICT) is RunPlace.HOST:
+        if self._announce_place(ModeKeys.PREDICT) is RunPlace.HOST:
             return super()._plan_prediction(input_fn, predict_keys)
         run, trace = self._trace_on_cores(input_fn, ModeKeys.PREDICT)
         check_predictions(trace.template.predictions)

@@ -12,7 +12,6 @@ from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.callables import argument_names, takes_varargs
 from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
-from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
 
@@ -151,11 +150,6 @@ class TPUEstimatorSpec(_Fields):
             ValueError: If the mode lacks a field, or a field is not what it must be.
             TypeError: If a field is of the wrong type.
         """
-        hooks = {
-            ModeKeys.TRAIN: self.training_hooks,
-            ModeKeys.EVAL: self.evaluation_hooks,
-            ModeKeys.PREDICT: self.prediction_hooks,
-        }[mode]
         return ModelTemplate(
             graph=v1.get_default_graph(),
             mode=mode,
@@ -168,7 +162,7 @@ class TPUEstimatorSpec(_Fields):
             eval_metric_ops={},
             host_call=_host_function("host_call", self.host_call),
             make_scaffold=self._make_scaffold,
-            hooks=hooks,
+            hooks=spec_checks.hooks_of_mode(self, mode),
             chief_hooks=(),
         )
 
