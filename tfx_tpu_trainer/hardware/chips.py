@@ -1,0 +1,68 @@
+"""The generations of TPU chips.
+
+Peak rates, memory and links are those that Google publishes for a chip
+(https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and its page for each generation).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chip:
+    """A generation of TPU chips.
+
+    Attributes:
+        generation: Its name, such as `"v5e"`.
+        devices: TPU devices that TensorFlow sees of a chip: 2 cores on v2 and v3, and one where the
+            chip has one core or its two act as one (v4 and v5p).
+        hbm_gib: Memory of a chip, GiB.
+        bf16_tflops: Peak rate of a chip in bfloat16, 10^12 operations a second.
+        hbm_gb_per_s: Bandwidth of its memory, 10^9 bytes a second.
+        ici_gb_per_s: Bandwidth of all its links to other chips, 10^9 bytes a second.
+        session_training: Whether its runtimes train in a `Session`. On newer ones that is reported
+            to crash (TensorFlow issue 90807), and `TPUStrategy` is the way.
+    """
+
+    generation: str
+    devices: int
+    hbm_gib: int
+    bf16_tflops: float
+    hbm_gb_per_s: float
+    ici_gb_per_s: float
+    session_training: bool
+
+
+def _chip(
+    generation: str,
+    devices: int,
+    hbm_gib: int,
+    bf16_tflops: float,
+    hbm_gb_per_s: float,
+    ici_gb_per_s: float,
+) -> Chip:
+    return Chip(
+        generation=generation,
+        devices=devices,
+        hbm_gib=hbm_gib,
+        bf16_tflops=bf16_tflops,
+        hbm_gb_per_s=hbm_gb_per_s,
+        ici_gb_per_s=ici_gb_per_s,
+        session_training=generation in ("v2", "v3", "v4"),
+    )
+
+
+CHIPS: Mapping[str, Chip] = {
+    chip.generation: chip
+    for chip in (
+        _chip("v2", 2, 16, 46, 700, 248),
+        _chip("v3", 2, 32, 123, 900, 328),
+        _chip("v4", 1, 32, 275, 1228, 300),
+        _chip("v5e", 1, 16, 197, 819, 200),
+        _chip("v5p", 1, 95, 459, 2765, 600),
+        _chip("v6e", 1, 32, 918, 1640, 448),
+    )
+}
+"""Generation -> chip."""

@@ -1,0 +1,188 @@
+"""What a pipeline asks for when it asks for a TPU."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import pydantic
+
+from tfx_tpu_trainer.hardware.slices import Slice, find_slice, known_slices
+
+Name = typing.Annotated[str, pydantic.Field(min_length=1)]
+
+
+class TpuSpec(pydantic.BaseModel):
+    """A TPU slice and how it is had; checked when it is made, which is when a pipeline is compiled.
+
+    Example:
+    ```python
+    spec = TpuSpec.parse("v5e:2x4", spot=True)
+    spec.num_replicas()          # 8
+    spec.node_selector()         # {"cloud.google.com/gke-tpu-topology": "2x4", ...}
+    ```
+
+    Attributes:
+        slice_name: Generation and topology, such as `"v5e:2x4"`, or generation and number of
+            chips, such as `"v5e:8"`.
+        hosts: Machines of the slice. Defaults to `None`: the fewest that there are. A v5e 2x4, for
+            one, is a machine of eight chips or two of four.
+        spot: Whether it may be taken away at any time, for a lower price. Defaults to `False`.
+        reservation: Name of a reservation to take it from; excludes `spot`. Defaults to `None`.
+        runtime_image: Container image of the TPU workers. Defaults to `None`: the pipeline's.
+        zone: Zone to have it in, such as `"us-central1-a"`. Defaults to `None`: anywhere.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    slice_name: Name
+    hosts: typing.Annotated[int, pydantic.Field(gt=0)] | None = None
+    spot: bool = False
+    reservation: Name | None = None
+    runtime_image: Name | None = None
+    zone: Name | None = None
+
+    @classmethod
+    def parse(cls, slice_name: str, **options: Any) -> TpuSpec:
+        """Makes a spec; errors are one line that names the value and the fix.
+
+        Args:
+            slice_name: See the class.
+            **options: The other attributes.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: If something does not fit.
+        """
+        try:
+            return cls(slice_name=slice_name, **options)
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            message = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "value_error":
+                raise ValueError(message) from None
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"TpuSpec {where}={first['input']!r}: {message}.") from None
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> TpuSpec:
+        found = find_slice(self.slice_name)
+        forms = [each.hosts for each in known_slices() if each.name == found.name]
+        if self.hosts is not None and self.hosts not in forms:
+            raise ValueError(
+                f"TPU {self.slice_name!r} has no form of {self.hosts} hosts, but of "
+                f"{' or '.join(map(str, forms))}."
+            )
+        if self.spot and self.reservation:
+            raise ValueError(
+                f"spot=True and reservation={self.reservation!r} exclude each other: leave one out."
+            )
+        return self
+
+    @property
+    def tpu_slice(self) -> Slice:
+        """The slice."""
+        found = find_slice(self.slice_name)
+        if self.hosts is None or self.hosts == found.hosts:
+            return found
+        return next(
+            each for each in known_slices() if each.name == found.name and each.hosts == self.hosts
+        )
+
+    def num_replicas(self, num_cores_per_replica: int | None = None) -> int:
+        """Gives how many copies of a model the slice holds: `TPUConfig.num_shards`.
+
+        Args:
+            num_cores_per_replica: TPU devices that one copy is spread over. Defaults to `None`:
+                one.
+
+        Raises:
+            ValueError: If copies of that size do not use up the slice.
+        """
+        devices, each = self.tpu_slice.num_devices, num_cores_per_replica or 1
+        if devices % each:
+            fitting = [size for size in (1, 2, 4, 8, 16, 32, 64, 128) if devices % size == 0]
+            raise ValueError(
+                f"num_cores_per_replica={each} does not use up the {devices} TPU devices of "
+                f"{self.tpu_slice.name}: use one of {fitting}."
+            )
+        return devices // each
+
+    def check_batch_size(
+        self, batch_size: int, *, num_cores_per_replica: int | None = None, name: str = "batch size"
+    ) -> None:
+        """Checks that a global batch size can be split over the slice.
+
+        Args:
+            batch_size: Rows of a step over all replicas.
+            num_cores_per_replica: See `num_replicas`.
+            name: What the batch size is called, for the error.
+
+        Raises:
+            ValueError: If the replicas do not divide it; names the nearest that they do.
+        """
+        replicas = self.num_replicas(num_cores_per_replica)
+        if batch_size % replicas:
+            below = batch_size // replicas * replicas
+            nearest = [size for size in (below, below + replicas) if size]
+            raise ValueError(
+                f"{name} {batch_size} must be divisible by the {replicas} replicas of "
+                f"{self.tpu_slice.name}: {' or '.join(map(str, nearest))} would be."
+            )
+
+    def tpu_config(self, num_cores_per_replica: int | None = None) -> dict[str, int | None]:
+        """Gives what a `TPUConfig` must say of the slice, as its keyword arguments."""
+        return {
+            "num_shards": self.num_replicas(num_cores_per_replica),
+            "num_cores_per_replica": num_cores_per_replica,
+        }
+
+    def node_selector(self) -> dict[str, str]:
+        """Gives the labels of the GKE nodes that a pod needs.
+
+        Raises:
+            ValueError: If GKE has no such nodes.
+        """
+        found = self.tpu_slice
+        if found.gke_accelerator is None:
+            raise ValueError(
+                f"GKE has no nodes with {found.name}: use v3 or newer, or Vertex AI with "
+                f"machine type {found.vertex_machine_type!r}."
+            )
+        labels = {
+            "cloud.google.com/gke-tpu-accelerator": found.gke_accelerator,
+            "cloud.google.com/gke-tpu-topology": found.topology,
+        }
+        if self.spot:
+            labels["cloud.google.com/gke-spot"] = "true"
+        if self.reservation:
+            labels["cloud.google.com/reservation-name"] = self.reservation
+        if self.zone:
+            labels["topology.kubernetes.io/zone"] = self.zone
+        return labels
+
+    def resource_limits(self) -> dict[str, int]:
+        """Gives the resources of a pod, one on each host."""
+        return {"google.com/tpu": self.tpu_slice.chips_per_host}
+
+    def vertex_machine_spec(self) -> dict[str, Any]:
+        """Gives the `machine_spec` of a Vertex worker pool.
+
+        Raises:
+            ValueError: If Vertex has no such machines.
+        """
+        found = self.tpu_slice
+        if found.vertex_machine_type is None:
+            raise ValueError(
+                f"Vertex AI has no machines with {found.name}: use v2, v3, v5e, v5p or v6e, or GKE "
+                f"with machine type {found.gke_machine_type!r}."
+            )
+        if found.vertex_accelerator_type is not None:
+            return {
+                "machine_type": found.vertex_machine_type,
+                "accelerator_type": found.vertex_accelerator_type,
+                "accelerator_count": found.num_devices,
+            }
+        return {"machine_type": found.vertex_machine_type, "tpu_topology": found.topology}
