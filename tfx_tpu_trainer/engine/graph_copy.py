@@ -9,13 +9,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.joint_functions import (
+    SEED_STRIDE,
+    SUM,
+    JointFunctions,
+    deciding_inputs,
+    sum_group,
+)
 from tfx_tpu_trainer.engine.variable_changes import VariableChanges
 
 v1 = tf.compat.v1
-
-# An offset between the op-level seeds of two cores: dropout must differ between cores, and be the
-# same in each run.
-_SEED_STRIDE = 7919
 
 _HANDLE_DTYPES = (tf.resource, tf.variant)
 
@@ -39,7 +42,8 @@ class GraphCopier:
     Nodes are copied once for each core, but for those that all cores share: what makes a handle
     (variables, tables, iterators, summary writers) is not copied but captured. A
     `CrossReplicaSum` becomes a plain sum over the copies of its group, so that gradients are
-    combined as on TPU cores. What another core than the first waits for, but does not read, is
+    combined as on TPU cores; calls of functions with such a sum inside become one call of all
+    cores. What another core than the first waits for, but does not read, is
     not copied where it changes variables: moving averages are the first core's.
     """
 
@@ -54,6 +58,7 @@ class GraphCopier:
         self._versions = graph_def.versions
         self._library = graph_def.library
         self._changes = VariableChanges(graph_def.library)
+        self.joint_functions = JointFunctions(graph_def.library, self._changes)
         self._node_defs: dict[str, v1.NodeDef] = {}
         self._order = {op.name: index for index, op in enumerate(graph.get_operations())}
 
@@ -87,6 +92,7 @@ class GraphCopier:
         graph_def = work.finish()
         graph_def.versions.CopyFrom(self._versions)
         graph_def.library.CopyFrom(self._library)
+        graph_def.library.function.extend(self.joint_functions.made)
         destination = v1.get_default_graph()
         input_map = {
             key: tf_private.capture(destination, tensor) for key, tensor in work.input_map.items()
@@ -155,8 +161,12 @@ class _CopyJob:
         """
         while self._pending:
             name, op, cores = self._pending.pop()
-            is_sum = op.type == "CrossReplicaSum"
-            node = self._sum(name, op, cores) if is_sum else self._copy(name, op, cores[0])
+            if op.type == SUM:
+                node = self._sum(name, op, cores)
+            elif self._is_joint(op):
+                node = self._join(name, op, cores)
+            else:
+                node = self._copy(name, op, cores[0])
             self._nodes.append((self._copier.order(op), cores[0], node))
         self._nodes.sort(key=lambda entry: entry[:2])
         return v1.GraphDef(node=[node for _, _, node in self._nodes])
@@ -170,12 +180,17 @@ class _CopyJob:
             key = f"captured/{tensor.name.replace(':', '_')}"
             self.input_map[f"{key}:0"] = tensor
             return key
-        name = self._copy_of(core, tensor.op)
-        return f"{name}:{tensor.value_index}" if tensor.value_index else name
+        name, index = self._copy_of(core, tensor.op), tensor.value_index
+        if self._is_joint(tensor.op):
+            index += self._joint_cores(core).index(core) * len(tensor.op.outputs)
+        return f"{name}:{index}" if index else name
 
     def _copy_of(self, core: int, op: tf.Operation) -> str:
-        summed = op.type == "CrossReplicaSum" and not self._alone
-        cores = _sum_group(op, core) if summed else (core,)
+        cores: tuple[int, ...] = (core,)
+        if op.type == SUM and not self._alone:
+            cores = sum_group(op.name, tf.get_static_value(op.inputs[1]).tolist(), core)
+        elif self._is_joint(op):
+            cores = self._joint_cores(core)
         key = (op.name, cores)
         if key not in self._names:
             self._names[key] = f"core{cores[0]}/{op.name}"
@@ -188,14 +203,38 @@ class _CopyJob:
         node.name = name
         node.attr.pop("_class", None)
         if "seed2" in node.attr:
-            node.attr["seed2"].i += core * _SEED_STRIDE
+            node.attr["seed2"].i += core * SEED_STRIDE
         del node.input[:]
         node.input.extend(self._input_of(core, tensor) for tensor in op.inputs)
+        node.input.extend(self._controls(core, op))
+        return node
+
+    def _join(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
+        definition = self._copier.node_def(op)
+        node = self._copier.joint_functions.join(definition, name, cores)
+        deciding = deciding_inputs(definition)
+        inputs = list(op.inputs)
+        node.input.extend(self._input_of(cores[0], tensor) for tensor in inputs[:deciding])
+        for core in cores:
+            node.input.extend(self._input_of(core, tensor) for tensor in inputs[deciding:])
+        for core in cores:
+            node.input.extend(self._controls(core, op))
+        return node
+
+    def _controls(self, core: int, op: tf.Operation) -> list[str]:
+        """Gives the control inputs of an op's copy."""
+        controls = []
         for control in op.control_inputs:
             not_its_own = core > 0 and self._copier.changes_variable(control)
             if not not_its_own and not self._stands_outside(core, control):
-                node.input.append(f"^{self._copy_of(core, control)}")
-        return node
+                controls.append(f"^{self._copy_of(core, control)}")
+        return controls
+
+    def _is_joint(self, op: tf.Operation) -> bool:
+        return self._copier.joint_functions.sums_inside(self._copier.node_def(op))
+
+    def _joint_cores(self, core: int) -> tuple[int, ...]:
+        return (core,) if self._alone else tuple(range(len(self._replaced)))
 
     def _sum(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
         node = v1.NodeDef(name=name, op="AddN")
@@ -216,15 +255,4 @@ def makes_handle(op: tf.Operation) -> bool:
         and bool(op.outputs)
         and all(tensor.dtype in _HANDLE_DTYPES for tensor in op.outputs)
         and op.type != "Const"
-    )
-
-
-def _sum_group(op: tf.Operation, core: int) -> tuple[int, ...]:
-    """Gives the cores that a CrossReplicaSum adds up for one of them."""
-    groups = tf.get_static_value(op.inputs[1])
-    for group in groups.tolist():
-        if core in group:
-            return tuple(group)
-    raise ValueError(
-        f"{op.name}: core {core} is in no group of the group_assignment {groups.tolist()}."
     )

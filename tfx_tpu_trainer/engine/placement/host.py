@@ -12,7 +12,9 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.joint_functions import SUM, JointFunctions
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.engine.variable_changes import VariableChanges
 
 v1 = tf.compat.v1
 
@@ -49,15 +51,35 @@ def place_on_host(
 
 def _bypass_cross_replica_sums(graph: tf.Graph) -> None:
     for op in graph.get_operations():
-        if op.type == "CrossReplicaSum":
+        if op.type == SUM:
             total = op.outputs[0]
             for consumer in total.consumers():
                 tf_private.replace_consumers_input(consumer, total, _addend(total))
+        if any(control.type == SUM for control in op.control_inputs):
+            waits_for = [_addend(c.outputs[0]).op if c.type == SUM else c for c in op.control_inputs]
+            tf_private.replace_control_inputs(op, waits_for)
+    _bypass_sums_in_functions(graph)
+
+
+def _bypass_sums_in_functions(graph: tf.Graph) -> None:
+    """Gives calls of functions with a sum inside what these functions are on one core."""
+    graph_def = graph.as_graph_def()
+    functions = JointFunctions(graph_def.library, VariableChanges(graph_def.library))
+    calls = [node for node in graph_def.node if functions.sums_inside(node)]
+    alone = [functions.join(node, node.name, [0]) for node in calls]
+    library = v1.GraphDef(versions=graph_def.versions)
+    library.library.function.extend(functions.made)
+    tf.graph_util.import_graph_def(library, name="")
+    for node in alone:
+        op = graph.get_operation_by_name(node.name)
+        for name, value in node.attr.items():
+            if value.HasField("func") or value.list.func:
+                tf_private.set_attribute(op, name, value)
 
 
 def _addend(value: Any) -> Any:
     """Gives what a sum over one core adds up; anything but a sum is given back."""
-    while isinstance(value, tf.Tensor) and value.op.type == "CrossReplicaSum":
+    while isinstance(value, tf.Tensor) and value.op.type == SUM:
         value = value.op.inputs[0]
     return value
 
