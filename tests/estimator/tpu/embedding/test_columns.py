@@ -1,0 +1,178 @@
+"""Kinds of columns on cores against the same columns on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator.tpu.embedding import embedded
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.tpu import experimental
+
+v1 = tf.compat.v1
+
+pytestmark = pytest.mark.matrix
+
+RATE = embedded.RATE
+SGD = experimental.StochasticGradientDescentParameters(RATE)
+
+
+def _compare(
+    folder: Any,
+    columns: list[Any],
+    activations: Callable[[dict[str, Any]], tf.Tensor],
+    input_fn: Callable[..., Any] = embedded.input_fn,
+) -> dict[str, np.ndarray]:
+    """Trains with gradient descent on the host and on 4 cores; gives the variables of the cores."""
+    spec = experimental.EmbeddingConfigSpec(columns, SGD)
+    model_fn = embedded.model_fn_for(tpu, activations=activations)
+    runs = []
+    for cores in (None, 4):
+        estimator = embedded.estimator(tpu, folder / str(cores), spec, model_fn, cores=cores)
+        estimator.train(input_fn, steps=4)
+        runs.append(embedded.variables(estimator))
+    host, on_cores = runs
+    assert set(on_cores) == set(host)
+    for name, value in host.items():
+        np.testing.assert_allclose(on_cores[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+    return on_cores
+
+
+def _identity(name: str, size: int) -> Any:
+    return tf.feature_column.categorical_column_with_identity(name, size)
+
+
+def test_b363_dense_features_of_shared_columns(tmp_path):
+    columns = v1.tpu.experimental.shared_embedding_columns(
+        [_identity("word", embedded.WORDS), _identity("tag", embedded.WORDS)],
+        embedded.DIMENSION,
+        initializer=v1.constant_initializer(embedded.initial(embedded.WORDS)),
+    )
+    trained = _compare(
+        tmp_path, columns, lambda features: tf.keras.layers.DenseFeatures(columns)(features)
+    )
+    (table,) = (name for name in trained if name not in ("out", "global_step"))
+    assert table == "tag_word_shared_embedding"
+
+
+def test_b367_b369_weighted_columns(tmp_path):
+    weighted = tf.feature_column.weighted_categorical_column(
+        _identity("word", embedded.WORDS), "weight"
+    )
+    columns = [
+        v1.tpu.experimental.embedding_column(
+            weighted,
+            embedded.DIMENSION,
+            initializer=v1.constant_initializer(embedded.initial(embedded.WORDS)),
+        )
+    ]
+
+    def input_fn(params):
+        def with_weights(features, labels):
+            ids = features["word"]
+            weights = tf.SparseTensor(
+                ids.indices, tf.cast(ids.values % 3 + 1, tf.float32), ids.dense_shape
+            )
+            return {"word": ids, "weight": weights}, labels
+
+        return embedded.input_fn(params).map(with_weights)
+
+    _compare(
+        tmp_path,
+        columns,
+        lambda features: v1.feature_column.input_layer(features, columns),
+        input_fn,
+    )
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_b370_sequence_columns(tmp_path, length):
+    columns = [
+        v1.tpu.experimental.embedding_column(
+            tf.feature_column.sequence_categorical_column_with_identity("word", embedded.WORDS),
+            embedded.DIMENSION,
+            initializer=v1.constant_initializer(embedded.initial(embedded.WORDS)),
+            max_sequence_length=length,
+        )
+    ]
+
+    def activations(features):
+        embeddings, lengths = tf.keras.experimental.SequenceFeatures(columns)(features)
+        # The host does not cut or pad to the maximum.
+        embeddings = tf.pad(embeddings, [[0, 0], [0, length], [0, 0]])[:, :length]
+        lengths = tf.cast(tf.minimum(lengths, length), tf.float32)[:, tf.newaxis]
+        flat = tf.reshape(embeddings, [-1, length * embedded.DIMENSION])
+        return tf.concat([flat, lengths], axis=1)
+
+    def input_fn(params):
+        return embedded.input_fn(params).map(
+            lambda features, labels: ({"word": features["word"]}, labels)
+        )
+
+    _compare(tmp_path, columns, activations, input_fn)
+
+
+def test_b378_tensor_core_columns_are_variables_of_the_model(tmp_path):
+    words, tags = embedded.columns()
+    on_core = v1.tpu.experimental.embedding_column(
+        _identity("word", embedded.WORDS),
+        embedded.DIMENSION,
+        initializer=v1.constant_initializer(embedded.initial(embedded.WORDS)),
+        embedding_lookup_device="tpu_tensor_core",
+        tensor_core_shape=[None, 3],
+    )
+    del words
+    spec = experimental.EmbeddingConfigSpec([on_core, tags], SGD)
+    assert spec.tensor_core_feature_columns == [on_core] and spec.feature_columns == [tags]
+    seen = []
+
+    def activations(features):
+        seen.append(set(features))
+        return tf.keras.layers.DenseFeatures([on_core, tags])(features)
+
+    trained = _compare(tmp_path, [on_core, tags], activations)
+    host, on_cores = seen
+    assert on_cores - host == {"word__TENSOR_CORE_MASK"}
+    assert {"dense_features/word_embedding/embedding_weights"} <= set(trained)
+
+
+def test_b378_only_tensor_core_columns_need_no_table(tmp_path):
+    column = _on_tensor_core()
+    _compare(
+        tmp_path,
+        [column],
+        lambda features: tf.keras.layers.DenseFeatures([column])(features),
+        _words_only,
+    )
+
+
+def test_b378_a_feature_named_like_the_mask_is_refused(tmp_path):
+    def input_fn(params):
+        return _words_only(params).map(
+            lambda features, labels: ({**features, "word__TENSOR_CORE_MASK": labels}, labels)
+        )
+
+    spec = experimental.EmbeddingConfigSpec([_on_tensor_core()], SGD)
+    estimator = embedded.estimator(tpu, tmp_path, spec, embedded.model_fn_for(tpu), cores=2)
+    with pytest.raises(ValueError, match=r"Mask key word__TENSOR_CORE_MASK .* already in use"):
+        estimator.train(input_fn, steps=1)
+
+
+def _on_tensor_core() -> Any:
+    return v1.tpu.experimental.embedding_column(
+        _identity("word", embedded.WORDS),
+        embedded.DIMENSION,
+        initializer=v1.constant_initializer(embedded.initial(embedded.WORDS)),
+        embedding_lookup_device="tpu_tensor_core",
+        tensor_core_shape=[None, 3],
+    )
+
+
+def _words_only(params: dict[str, Any]) -> tf.data.Dataset:
+    return embedded.input_fn(params).map(
+        lambda features, labels: ({"word": features["word"]}, labels)
+    )

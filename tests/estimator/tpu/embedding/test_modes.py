@@ -1,0 +1,272 @@
+"""Evaluation, prediction, export, the host, and places without embeddings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from tests.estimator.tpu.embedding import embedded
+from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem
+from tfx_tpu_trainer.estimator import export, tpu
+from tfx_tpu_trainer.estimator.tpu import experimental
+from tfx_tpu_trainer.estimator.tpu.core_run import plan_core_run
+from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
+
+v1 = tf.compat.v1
+
+pytestmark = pytest.mark.matrix
+
+PARAMETERS = experimental.AdagradParameters(0.1)
+
+
+def _spec(**options: Any) -> experimental.EmbeddingConfigSpec:
+    return experimental.EmbeddingConfigSpec(embedded.columns(), PARAMETERS, **options)
+
+
+def _trained(folder, *, cores, **of_model):
+    model_fn = embedded.model_fn_for(tpu, **of_model)
+    estimator = embedded.estimator(tpu, folder, _spec(), model_fn, cores=cores)
+    estimator.train(embedded.input_fn, max_steps=4)
+    return estimator
+
+
+def _on_host(folder, **options):
+    model_fn = embedded.model_fn_for(tpu, **options)
+    return embedded.estimator(tpu, folder, _spec(), model_fn, cores=None)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model trained on 4 cores."""
+    return _trained(tmp_path_factory.mktemp("trained"), cores=4)
+
+
+@pytest.mark.parametrize("rows", [24, 21, 3])
+def test_b377_evaluation_looks_up_only_to_the_last_row(trained, rows):
+    def input_fn(params):
+        return (
+            embedded.finite_input_fn({"batch_size": 1})
+            .unbatch()
+            .take(rows)
+            .batch(params["batch_size"])
+        )
+
+    before = embedded.variables(trained)
+    metrics = trained.evaluate(input_fn)
+    expected = _on_host(trained.model_dir).evaluate(input_fn)
+    for name in ("error", "mean", "global_step"):
+        np.testing.assert_allclose(metrics[name], expected[name], rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss"], metrics["error"], rtol=1e-5)
+    for name, value in embedded.variables(trained).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize("rows", [24, 21, 3])
+def test_b377_prediction_pads_and_cuts(trained, rows):
+    def input_fn(params):
+        return (
+            embedded.finite_input_fn({"batch_size": 1})
+            .unbatch()
+            .take(rows)
+            .batch(params["batch_size"])
+        )
+
+    outputs = [row["output"] for row in trained.predict(input_fn)]
+    expected = [row["output"] for row in _on_host(trained.model_dir).predict(input_fn)]
+    assert len(outputs) == rows
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_b271_scaffold_fn_finds_the_tables(tmp_path):
+    seen = []
+
+    def scaffold_fn():
+        seen.append({variable.op.name for variable in v1.global_variables()})
+        return v1.train.Scaffold()
+
+    _trained(tmp_path, cores=2, scaffold_fn=scaffold_fn)
+    (names,) = seen
+    assert {embedded.WORD_TABLE, embedded.TAG_TABLE, f"{embedded.TAG_TABLE}/Adagrad"} <= names
+
+
+def test_b277_a_checkpoint_has_the_names_of_the_host_and_no_more(trained, tmp_path):
+    host = _trained(
+        tmp_path,
+        cores=None,
+        # The tables' optimizer for all: on the host there is but one.
+        optimizer=lambda: v1.train.AdagradOptimizer(0.1),
+    )
+    of_output = {"out/Adagrad"}
+    assert set(trained.get_variable_names()) == set(host.get_variable_names()) - of_output
+
+
+def test_b379_the_host_ignores_the_spec(tmp_path):
+    """Its tables train with the model's optimizer, as ordinary embeddings do."""
+    host = _trained(tmp_path, cores=None)
+    ordinary = embedded.plain_training(
+        4, lambda step: v1.train.GradientDescentOptimizer(embedded.RATE)
+    )
+    assert set(host.get_variable_names()) == {*ordinary, "global_step"}
+    for name, value in ordinary.items():
+        np.testing.assert_allclose(host.get_variable_value(name), value, rtol=1e-5, atol=1e-6)
+
+
+def test_b379_evaluation_on_the_host_reads_the_tables_of_the_cores(trained):
+    model_fn = embedded.model_fn_for(tpu)
+    mixed = embedded.estimator(
+        tpu, trained.model_dir, _spec(), model_fn, cores=2, eval_on_tpu=False
+    )
+    metrics = mixed.evaluate(embedded.finite_input_fn)
+    expected = trained.evaluate(embedded.finite_input_fn)
+    np.testing.assert_allclose(metrics["error"], expected["error"], rtol=1e-5)
+
+
+def test_a_warm_start_reaches_the_tables(trained, tmp_path):
+    """By default it is for trainable variables, which tables are, as on the host."""
+    started = embedded.estimator(
+        tpu,
+        tmp_path,
+        _spec(),
+        embedded.model_fn_for(tpu),
+        cores=2,
+        warm_start_from=trained.model_dir,
+    )
+    outputs = [row["output"] for row in started.predict(embedded.finite_input_fn)]
+    expected = [row["output"] for row in trained.predict(embedded.finite_input_fn)]
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_b225_padding_is_seen_beside_activations(trained):
+    def model_fn(features, labels, mode, params):
+        spec = embedded.model_fn_for(tpu)(features, labels, mode, params)
+        is_padding = features["is_padding"]
+        return spec._replace(predictions={**spec.predictions, "padding": is_padding})
+
+    estimator = embedded.estimator(tpu, trained.model_dir, _spec(), model_fn, cores=2)
+    rows = list(estimator.predict(lambda params: embedded.finite_input_fn(params).take(1)))
+    assert not any(row["padding"] for row in rows)
+    assert len(rows) == embedded.BATCH
+
+
+def test_several_hosts_feed_their_cores(tmp_path):
+    """16 cores are two hosts: input_fn is called for each, here for its half of each batch."""
+    calls = []
+
+    def of_host(params):
+        calls.append(params["batch_size"])
+        words, tags, labels = (part[:16].reshape(2, 8, -1) for part in embedded.data())
+        host = len(calls) - 1
+        features = {"word": embedded.sparse(words[host]), "tag": embedded.sparse(tags[host])}
+        dataset = tf.data.Dataset.from_tensor_slices((features, labels[host]))
+        return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    def of_all(params):
+        whole = embedded.finite_input_fn({"batch_size": 16}).take(1).unbatch().repeat()
+        return whole.batch(params["batch_size"], drop_remainder=True)
+
+    runs = []
+    for cores, input_fn in ((16, of_host), (2, of_all)):
+        folder, model_fn = tmp_path / str(cores), embedded.model_fn_for(tpu)
+        estimator = embedded.estimator(
+            tpu, folder, _spec(), model_fn, cores=cores, train_batch_size=16
+        )
+        estimator.train(input_fn, steps=3)
+        runs.append(embedded.variables(estimator))
+    assert calls == [8, 8]
+    for name, value in runs[0].items():
+        np.testing.assert_allclose(runs[1][name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+def test_an_export_serves_ids_on_cpu_and_tpu(trained, tmp_path):
+    estimator = embedded.estimator(
+        tpu,
+        trained.model_dir,
+        _spec(),
+        embedded.model_fn_for(
+            tpu, export_outputs=lambda output: {"out": export.PredictOutput({"output": output})}
+        ),
+        cores=2,
+    )
+
+    def receiver_fn():
+        ids = {name: v1.sparse_placeholder(tf.int64, [None, None]) for name in ("word", "tag")}
+        return export.ServingInputReceiver(ids, ids)
+
+    path = estimator.export_saved_model(str(tmp_path), receiver_fn).decode()
+    words, tags, _ = embedded.data()
+    with tf.Graph().as_default(), v1.Session() as session:
+        loaded = v1.saved_model.load(session, ["serve"], path)
+        signature = loaded.signature_def["out"]
+        word, tag = (v1.SparseTensorValue(*session.run(embedded.sparse(i))) for i in (words, tags))
+        feed = {}
+        for name, value in (("word", word), ("tag", tag)):
+            parts = signature.inputs[name].coo_sparse
+            feed |= {
+                parts.indices_tensor_name: value.indices,
+                parts.values_tensor_name: value.values,
+                parts.dense_shape_tensor_name: value.dense_shape,
+            }
+        served = session.run(signature.outputs["output"].name, feed)
+    expected = [row["output"] for row in trained.predict(embedded.finite_input_fn)]
+    np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-6)
+    with tf.Graph().as_default() as graph:
+        v1.train.import_meta_graph(_meta_graph(path, {"serve", "tpu"}))
+        names = {
+            variable.op.name for variable in graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
+        }
+    assert {embedded.WORD_TABLE, embedded.TAG_TABLE} <= names
+
+
+def _meta_graph(path: str, tags: set[str]) -> v1.MetaGraphDef:
+    with open(f"{path}/saved_model.pb", "rb") as file:
+        saved = saved_model_pb2.SavedModel.FromString(file.read())
+    (meta_graph,) = (m for m in saved.meta_graphs if set(m.meta_info_def.tags) == tags)
+    return meta_graph
+
+
+def test_a_strategy_has_no_embeddings_and_says_so(tmp_path):
+    config = tpu.RunConfig(
+        model_dir=str(tmp_path), train_distribute=tf.distribute.OneDeviceStrategy("/cpu:0")
+    )
+    estimator = tpu.TPUEstimator(
+        embedded.model_fn_for(tpu),
+        config=config,
+        use_tpu=True,
+        train_batch_size=8,
+        embedding_config_spec=_spec(),
+    )
+    with pytest.raises(
+        ValueError, match=r"not implemented under a tf.distribute strategy.*emulated"
+    ):
+        estimator.train(embedded.input_fn, steps=1)
+
+
+def test_tpu_hardware_has_no_embeddings_and_says_so():
+    system = TPUSystem(master="grpc://10.0.0.2:8470", num_cores=8, num_hosts=1, job=None)
+    run = plan_core_run(
+        "train", config=tpu.RunConfig(), global_batch_size=8, batch_axis=None, system=system
+    )
+    with pytest.raises(ValueError, match=r"not implemented on TPU hardware.*use_tpu=False"):
+        trace_with_embeddings(run, _spec(), call_input_fn=dict, call_model_fn=dict)
+
+
+def test_a_program_in_v1_mode_trains_its_tables_too(tmp_path):
+    program = textwrap.dedent(
+        f"""
+        import tensorflow.compat.v1 as tf
+        tf.disable_v2_behavior()
+        from tests.estimator.tpu.embedding import embedded, test_training
+        from tfx_tpu_trainer.estimator import tpu
+        parameters, ordinary = test_training.OPTIMIZERS["adam"]
+        trained = test_training._train({str(tmp_path)!r}, parameters, cores=2)
+        test_training._assert_ordinary(trained, embedded.plain_training(test_training.STEPS, ordinary))
+        """
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

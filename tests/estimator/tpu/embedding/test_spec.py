@@ -1,0 +1,184 @@
+"""EmbeddingConfigSpec is checked when it is made, and against the estimator's configuration."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tests.estimator.tpu.embedding import embedded
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.tpu import experimental
+
+v1 = tf.compat.v1
+
+PARAMETERS = experimental.AdagradParameters(0.1)
+TABLES = {"words": experimental.TableConfig(10, 4)}
+FEATURES = {"word": experimental.FeatureConfig("words")}
+
+
+def _identity(name: str = "word"):
+    return tf.feature_column.categorical_column_with_identity(name, 10)
+
+
+def _tpu_column(name: str = "word", **options):
+    return v1.tpu.experimental.embedding_column(_identity(name), 4, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"feature_columns": []},
+        {"feature_to_config_dict": FEATURES},
+        {"table_to_config_dict": TABLES},
+        {
+            "feature_columns": [_tpu_column()],
+            "feature_to_config_dict": FEATURES,
+            "table_to_config_dict": TABLES,
+        },
+    ],
+)
+def test_b352_exactly_one_of_columns_and_both_dicts(options):
+    with pytest.raises(ValueError, match="Exactly one of `feature_columns` and the pair"):
+        experimental.EmbeddingConfigSpec(**{"optimization_parameters": PARAMETERS, **options})
+
+
+def test_b353_a_partition_strategy_is_div_or_mod():
+    for strategy in ("div", "mod"):
+        spec = experimental.EmbeddingConfigSpec(
+            [_tpu_column()], PARAMETERS, partition_strategy=strategy
+        )
+        assert spec.partition_strategy == strategy
+    with pytest.raises(ValueError, match=r"Invalid partition_strategy 'row'.*'div' or 'mod'"):
+        experimental.EmbeddingConfigSpec([_tpu_column()], PARAMETERS, partition_strategy="row")
+
+
+def test_b354_columns_of_other_types_are_refused_ordinary_embeddings_are_not():
+    with tf.Graph().as_default():
+        shared = v1.feature_column.shared_embedding_columns([_identity("a"), _identity("b")], 4)
+    ordinary = [
+        tf.feature_column.embedding_column(_identity(), 4),
+        tf.feature_column.numeric_column("x"),
+        *shared,
+    ]
+    for column in ordinary:
+        spec = experimental.EmbeddingConfigSpec([column], PARAMETERS)
+        assert spec.feature_columns == [column]
+    with pytest.raises(TypeError, match=r"All feature columns must be supported types.*Identity"):
+        experimental.EmbeddingConfigSpec([_identity()], PARAMETERS)
+
+
+@pytest.mark.parametrize("parameters", [None, 0.1, v1.train.AdagradOptimizer])
+def test_b355_columns_need_known_parameters(parameters):
+    with pytest.raises(ValueError, match="optimization_parameters must be an instance of type"):
+        experimental.EmbeddingConfigSpec([_tpu_column()], parameters)
+
+
+def test_b355_with_dicts_the_parameters_are_not_checked():
+    spec = experimental.EmbeddingConfigSpec(
+        feature_to_config_dict=FEATURES, table_to_config_dict=TABLES
+    )
+    assert spec.optimization_parameters is None
+
+
+def test_b356_the_dicts_hold_configs_that_fit():
+    with pytest.raises(TypeError, match="feature word must be of type `FeatureConfig`"):
+        experimental.EmbeddingConfigSpec(
+            feature_to_config_dict={"word": "words"}, table_to_config_dict=TABLES
+        )
+    with pytest.raises(TypeError, match="table words must be of type `TableConfig`"):
+        experimental.EmbeddingConfigSpec(
+            feature_to_config_dict=FEATURES, table_to_config_dict={"words": 10}
+        )
+    with pytest.raises(ValueError, match=r"word refers to table words which is not.*\['tags'\]"):
+        experimental.EmbeddingConfigSpec(
+            feature_to_config_dict=FEATURES,
+            table_to_config_dict={"tags": experimental.TableConfig(10, 4)},
+        )
+
+
+def test_the_arguments_are_the_originals_and_the_public_place_too():
+    spec = experimental.EmbeddingConfigSpec(
+        feature_columns=[_tpu_column()],
+        optimization_parameters=PARAMETERS,
+        clipping_limit=1.0,
+        pipeline_execution_with_tensor_core=True,
+        experimental_gradient_multiplier_fn=float,
+        feature_to_config_dict=None,
+        table_to_config_dict=None,
+        partition_strategy="div",
+        profile_data_directory="folder",
+    )
+    assert spec._fields == (
+        "feature_columns",
+        "tensor_core_feature_columns",
+        "optimization_parameters",
+        "clipping_limit",
+        "pipeline_execution_with_tensor_core",
+        "experimental_gradient_multiplier_fn",
+        "feature_to_config_dict",
+        "table_to_config_dict",
+        "partition_strategy",
+        "profile_data_directory",
+    )
+    assert spec.optimization_parameters is PARAMETERS and spec.profile_data_directory == "folder"
+    assert tpu.EmbeddingConfigSpec is experimental.EmbeddingConfigSpec
+
+
+def _estimator(folder, tpu_config, *, spec=None, **options):
+    spec = spec or experimental.EmbeddingConfigSpec(embedded.columns(), PARAMETERS)
+    config = tpu.RunConfig(model_dir=str(folder), master="emulated", tpu_config=tpu_config)
+    return tpu.TPUEstimator(
+        embedded.model_fn_for(tpu),
+        config=config,
+        embedding_config_spec=spec,
+        **{"train_batch_size": 8, **options},
+    )
+
+
+@pytest.mark.parametrize("mode", ["PER_SHARD_V1", "BROADCAST"])
+def test_b9_only_per_host_inputs_feed_embeddings(tmp_path, mode):
+    value = getattr(tpu.InputPipelineConfig, mode)
+    tpu_config = tpu.TPUConfig(per_host_input_for_training=value)
+    with pytest.raises(ValueError, match=f"Only PER_HOST_V1 and PER_HOST_V2.*got {mode}"):
+        _estimator(tmp_path, tpu_config)
+    _estimator(tmp_path, tpu_config, use_tpu=False)
+
+
+def test_b10_mod_sharding_needs_cores_in_all_modes(tmp_path):
+    spec = experimental.EmbeddingConfigSpec(
+        embedded.columns(), PARAMETERS, partition_strategy="mod"
+    )
+    _estimator(tmp_path, tpu.TPUConfig(), spec=spec)
+    for options in ({"use_tpu": False}, {"eval_on_tpu": False}):
+        with pytest.raises(ValueError, match="Mod sharding of embedding tables not supported"):
+            _estimator(tmp_path, tpu.TPUConfig(), spec=spec, **options)
+
+
+def test_b11_one_shard_needs_cores_per_replica_beside_it(tmp_path):
+    with pytest.raises(ValueError, match=r"TPUConfig\.num_shards==1 is unsupported when embedding"):
+        _estimator(tmp_path, tpu.TPUConfig(num_shards=1))
+    _estimator(tmp_path, tpu.TPUConfig(num_shards=1, num_cores_per_replica=1))
+
+
+def test_a_spec_of_another_class_is_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"must be an EmbeddingConfigSpec.*got 'word'"):
+        _estimator(tmp_path, tpu.TPUConfig(), spec="word")
+
+
+def test_b359_sequence_columns_need_a_length_and_others_must_not_have_one():
+    sequence = tf.feature_column.sequence_categorical_column_with_identity("word", 10)
+    column, shared = (
+        v1.tpu.experimental.embedding_column,
+        v1.tpu.experimental.shared_embedding_columns,
+    )
+    with pytest.raises(ValueError, match="max_sequence_length must be greater than 0"):
+        column(sequence, 4)
+    with pytest.raises(ValueError, match="Non zero max_seq_length=2 specified for non sequence"):
+        column(_identity(), 4, max_sequence_length=2)
+    with pytest.raises(ValueError, match="must be of the same length"):
+        shared([sequence, _identity("b")], 4, max_sequence_lengths=[2])
+    with pytest.raises(ValueError, match="Non zero max_seq_length=2 specified for non sequence"):
+        shared([sequence, _identity("b")], 4, max_sequence_lengths=[2, 2])
+    with pytest.raises(ValueError, match="max_sequence_length must be greater than 0"):
+        shared([sequence, _identity("b")], 4, max_sequence_lengths=[0, 0])

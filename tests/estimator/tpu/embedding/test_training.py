@@ -1,0 +1,227 @@
+"""Tables trained on emulated cores: the numbers of an ordinary embedding on the global batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator.tpu.embedding import embedded
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.tpu import experimental
+
+v1 = tf.compat.v1
+
+STEPS = 5
+RATE = 0.05
+
+# Parameters of the tables, and the ordinary optimizer that they stand for.
+OPTIMIZERS: dict[str, tuple[Any, Any]] = {
+    "sgd": (
+        experimental.StochasticGradientDescentParameters(RATE),
+        lambda step: v1.train.GradientDescentOptimizer(RATE),
+    ),
+    "adagrad": (
+        experimental.AdagradParameters(RATE, initial_accumulator=0.2),
+        lambda step: v1.train.AdagradOptimizer(RATE, 0.2),
+    ),
+    "adam": (
+        experimental.AdamParameters(RATE, lazy_adam=False, sum_inside_sqrt=False),
+        lambda step: v1.train.AdamOptimizer(RATE),
+    ),
+    "ftrl": (
+        experimental.FtrlParameters(
+            RATE, l1_regularization_strength=0.01, l2_regularization_strength=0.02, beta=0.1
+        ),
+        lambda step: v1.train.FtrlOptimizer(
+            RATE, l1_regularization_strength=0.01, l2_regularization_strength=0.02, beta=0.1
+        ),
+    ),
+    "momentum": (
+        experimental.MomentumParameters(RATE, 0.9, use_nesterov=True),
+        lambda step: v1.train.MomentumOptimizer(RATE, 0.9, use_nesterov=True),
+    ),
+    "rmsprop": (
+        experimental.RMSPropParameters(RATE, 0.8, 0.5, 1e-6),
+        lambda step: v1.train.RMSPropOptimizer(RATE, 0.8, momentum=0.5, epsilon=1e-6),
+    ),
+    "proximal_adagrad": (
+        experimental.ProximalAdagradParameters(RATE, l1_regularization_strength=0.01),
+        lambda step: v1.train.ProximalAdagradOptimizer(RATE, l1_regularization_strength=0.01),
+    ),
+}
+
+
+def _train(folder, parameters, *, cores, columns=None, spec_options=None, steps=STEPS, **options):
+    columns = columns or embedded.columns()
+    spec = experimental.EmbeddingConfigSpec(columns, parameters, **(spec_options or {}))
+    of_model = {key: options.pop(key) for key in ("reduction", "optimizer") if key in options}
+    model_fn = embedded.model_fn_for(
+        tpu,
+        activations=lambda features: v1.feature_column.input_layer(features, columns),
+        **of_model,
+    )
+    estimator = embedded.estimator(tpu, folder, spec, model_fn, cores=cores, **options)
+    estimator.train(embedded.input_fn, steps=steps)
+    return embedded.variables(estimator)
+
+
+def _assert_ordinary(trained: dict[str, np.ndarray], ordinary: dict[str, np.ndarray]) -> None:
+    """Compares every variable and slot; Adam's powers are no variables of a table here."""
+    names = {name for name in ordinary if not name.startswith("beta")}
+    assert set(trained) == names | {"global_step"}
+    for name in names:
+        np.testing.assert_allclose(
+            trained[name], ordinary[name], rtol=2e-5, atol=2e-6, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_b363_b372_b373_tables_train_as_ordinary_embeddings(tmp_path, name):
+    parameters, ordinary = OPTIMIZERS[name]
+    trained = _train(tmp_path, parameters, cores=4)
+    _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(("name", "cores"), [("sgd", 1), ("adagrad", 2), ("adam", 8)])
+def test_b373_any_number_of_cores_trains_the_same_tables(tmp_path, name, cores):
+    parameters, ordinary = OPTIMIZERS[name]
+    trained = _train(tmp_path, parameters, cores=cores)
+    _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", ["adam", "ftrl", "momentum", "rmsprop", "proximal_adagrad"])
+def test_b277_b363_each_optimizer_has_the_numbers_and_slots_of_its_ordinary_one(tmp_path, name):
+    parameters, ordinary = OPTIMIZERS[name]
+    trained = _train(tmp_path, parameters, cores=2)
+    _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary))
+
+
+@pytest.mark.matrix
+def test_b372_gradients_are_summed_where_the_loss_is(tmp_path):
+    parameters = experimental.StochasticGradientDescentParameters(0.01)
+    trained = _train(tmp_path, parameters, cores=2, reduction=v1.losses.Reduction.SUM)
+    ordinary = embedded.plain_training(
+        STEPS, lambda step: v1.train.GradientDescentOptimizer(0.01), summed=True
+    )
+    for table in (embedded.WORD_TABLE, embedded.TAG_TABLE):
+        np.testing.assert_allclose(trained[table], ordinary[table], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.matrix
+def test_b372_the_models_own_optimizer_leaves_the_tables_alone(tmp_path):
+    seen = []
+
+    def optimizer() -> Any:
+        seen.extend(variable.op.name for variable in v1.trainable_variables())
+        return v1.train.AdamOptimizer(0.1)
+
+    parameters, _ = OPTIMIZERS["adagrad"]
+    trained = _train(tmp_path, parameters, cores=2, optimizer=optimizer)
+    assert embedded.WORD_TABLE not in seen
+    tables = (embedded.WORD_TABLE, embedded.TAG_TABLE)
+    assert set(trained) == {
+        "global_step",
+        "beta1_power",
+        "beta2_power",
+        *("out", "out/Adam", "out/Adam_1"),
+        *tables,
+        *(f"{table}/Adagrad" for table in tables),
+    }
+
+
+@pytest.mark.matrix
+def test_b375_a_multiplier_of_the_step_scales_all_embedding_gradients(tmp_path):
+    def halved(step):
+        return 0.5 ** tf.cast(step, tf.float32)
+
+    parameters, ordinary = OPTIMIZERS["adagrad"]
+    options = {"experimental_gradient_multiplier_fn": halved}
+    trained = _train(tmp_path, parameters, cores=2, spec_options=options)
+    _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary, multiplier=halved))
+
+
+@pytest.mark.matrix
+def test_b376_a_columns_learning_rate_fn_wins_over_the_static_rate(tmp_path):
+    def rate(step):
+        return 0.2 / (1.0 + tf.cast(step, tf.float32))
+
+    parameters = experimental.StochasticGradientDescentParameters(0.0)
+    columns = embedded.columns(learning_rate_fn=rate)
+    trained = _train(tmp_path, parameters, cores=2, columns=columns)
+    ordinary = embedded.plain_training(
+        STEPS, lambda step: v1.train.GradientDescentOptimizer(rate(step))
+    )
+    _assert_ordinary(trained, ordinary)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("combiner", ["sum", "sqrtn"])
+def test_b360_the_combiner_is_the_columns(tmp_path, combiner):
+    parameters, ordinary = OPTIMIZERS["sgd"]
+    trained = _train(tmp_path, parameters, cores=2, columns=embedded.columns(combiner))
+    _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary, combiner=combiner))
+
+
+@pytest.mark.matrix
+def test_b374_ids_that_occur_once_train_as_on_the_host_slots_included(tmp_path):
+    def input_fn(params):
+        ids = np.arange(embedded.BATCH).reshape(-1, 1)
+        features = {"word": embedded.sparse(ids), "tag": embedded.sparse(ids % embedded.TAGS)}
+        dataset = tf.data.Dataset.from_tensor_slices((features, ids.astype(np.float32) / 8))
+        return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    parameters = experimental.AdagradParameters(0.1)
+    spec = experimental.EmbeddingConfigSpec(embedded.columns(), parameters)
+    model_fn = embedded.model_fn_for(tpu, optimizer=lambda: v1.train.AdagradOptimizer(0.1))
+    runs = []
+    for cores in (None, 4):
+        estimator = embedded.estimator(tpu, tmp_path / str(cores), spec, model_fn, cores=cores)
+        estimator.train(input_fn, steps=3)
+        runs.append(embedded.variables(estimator))
+    host, on_cores = runs
+    assert set(host) == set(on_cores)
+    for name in host:
+        np.testing.assert_allclose(on_cores[name], host[name], rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.matrix
+def test_b363_training_goes_on_between_host_and_cores(tmp_path):
+    """A checkpoint of one is a checkpoint of the other."""
+    spec = experimental.EmbeddingConfigSpec(embedded.columns(), experimental.AdagradParameters(0.1))
+    model_fn = embedded.model_fn_for(tpu, optimizer=lambda: v1.train.AdagradOptimizer(0.1))
+    for last_step, cores in ((2, None), (4, 2), (6, None)):
+        estimator = embedded.estimator(tpu, tmp_path / "mixed", spec, model_fn, cores=cores)
+        estimator.train(lambda params: embedded.input_fn(params), max_steps=last_step)
+    mixed = embedded.variables(estimator)
+    estimator = embedded.estimator(tpu, tmp_path / "host", spec, model_fn, cores=None)
+    for last_step in (2, 4, 6):
+        estimator.train(embedded.input_fn, max_steps=last_step)
+    for name, value in embedded.variables(estimator).items():
+        np.testing.assert_allclose(mixed[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.matrix
+def test_clipping_and_decay_act_on_the_rows_of_a_step(tmp_path):
+    parameters = experimental.StochasticGradientDescentParameters(
+        1.0,
+        clip_gradient_min=-0.01,
+        clip_gradient_max=0.01,
+        weight_decay_factor=0.5,
+        clip_weight_min=-0.3,
+        clip_weight_max=0.3,
+    )
+    trained = _train(tmp_path, parameters, cores=2, steps=1)[embedded.WORD_TABLE]
+    ordinary = embedded.plain_training(1, lambda step: v1.train.GradientDescentOptimizer(1.0))
+    start = embedded.initial(embedded.WORDS)
+    used = np.unique(embedded.data()[0][: embedded.BATCH])
+    used = used[used >= 0]
+    gradient = np.clip((start - ordinary[embedded.WORD_TABLE])[used], -0.01, 0.01)
+    expected = start.copy()
+    expected[used] = np.clip(0.5 * start[used] - gradient, -0.3, 0.3)
+    assert len(used) < embedded.WORDS
+    np.testing.assert_allclose(trained, expected, rtol=1e-5, atol=1e-6)

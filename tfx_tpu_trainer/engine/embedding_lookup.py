@@ -1,0 +1,126 @@
+"""Looks ids up in an embedding table."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+_COMBINERS = {
+    "mean": tf.sparse.segment_mean,
+    "sum": tf.sparse.segment_sum,
+    "sqrtn": tf.sparse.segment_sqrt_n,
+}
+
+
+def look_up(
+    table: tf.Variable, ids: tf.SparseTensor, weights: tf.SparseTensor | None, *, combiner: str
+) -> tf.Tensor:
+    """Combines the embeddings of each row's ids.
+
+    `tf.nn.safe_embedding_lookup_sparse` does the same in several times as many ops; here they are
+    copied for each core and feature.
+
+    Args:
+        table: Variable [vocabulary, dimension].
+        ids: Sparse int64 tensor [rows, any], its rows in order; see `is_there`.
+        weights: Sparse float tensor with the indices of `ids`; `None` weighs all ids alike.
+        combiner: `"mean"`, `"sum"` or `"sqrtn"`.
+
+    Returns:
+        A tensor [rows, dimension]; zeros for rows without ids.
+    """
+    embedded = tf.gather(table, ids.values)
+    row, rows = ids.indices[:, 0], tf.cast(ids.dense_shape[0], tf.int32)
+    if weights is None:
+        places = tf.range(tf.size(ids.values))
+        return _COMBINERS[combiner](embedded, places, row, num_segments=rows)
+    weight = weights.values[:, tf.newaxis]
+    total = tf.math.unsorted_segment_sum(embedded * weight, row, rows)
+    if combiner == "sum":
+        return total
+    if combiner == "mean":
+        return tf.math.divide_no_nan(total, tf.math.unsorted_segment_sum(weight, row, rows))
+    squares = tf.math.unsorted_segment_sum(tf.square(weight), row, rows)
+    return tf.math.divide_no_nan(total, tf.sqrt(squares))
+
+
+def is_there(ids: tf.SparseTensor, weights: tf.SparseTensor | None, *, combiner: str) -> tf.Tensor:
+    """Tells which ids an ordinary embedding looks up, the others being missing.
+
+    Args:
+        ids: Sparse integer tensor.
+        weights: See `look_up`.
+        combiner: See `look_up`.
+
+    Returns:
+        A boolean vector, for each id whether it is there: negative ids are not, nor are those
+        without a positive weight where weights are divided by.
+    """
+    there = ids.values >= 0
+    if weights is None or combiner == "sum":
+        return there
+    return tf.logical_and(there, weights.values > 0)
+
+
+def look_up_dense(table: tf.Variable, ids: tf.Tensor) -> tf.Tensor:
+    """Gives the embedding of each row's one id.
+
+    Args:
+        table: Variable [vocabulary, dimension].
+        ids: Integer tensor [rows] or [rows, 1].
+
+    Returns:
+        A tensor [rows, dimension].
+    """
+    return tf.nn.embedding_lookup(table, tf.reshape(ids, [-1]))
+
+
+def look_up_sequence(
+    table: tf.Variable,
+    ids: tf.SparseTensor,
+    weights: tf.SparseTensor | None,
+    *,
+    combiner: str,
+    max_length: int,
+) -> tf.Tensor:
+    """Combines the embeddings of the ids at each position of each row's sequence.
+
+    Args:
+        table: Variable [vocabulary, dimension].
+        ids: Sparse int64 tensor [rows, positions, any].
+        weights: See `look_up`.
+        combiner: See `look_up`.
+        max_length: Positions to keep; later ones are cut off.
+
+    Returns:
+        A tensor [rows, max_length, dimension]; zeros at positions without ids.
+    """
+    flat_ids = _by_position(ids, max_length)
+    flat_weights = None if weights is None else _by_position(weights, max_length)
+    embedded = look_up(table, flat_ids, flat_weights, combiner=combiner)
+    return tf.reshape(embedded, [-1, max_length, table.shape[1]])
+
+
+def sequence_lengths(ids: tf.SparseTensor, *, max_length: int) -> tf.Tensor:
+    """Gives how long each row's sequence is: up to its last id, and at most `max_length`.
+
+    Args:
+        ids: Sparse tensor [rows, positions, any].
+        max_length: Positions that are kept.
+
+    Returns:
+        An int64 vector [rows].
+    """
+    longest = tf.math.unsorted_segment_max(
+        ids.indices[:, 1] + 1, ids.indices[:, 0], ids.dense_shape[0]
+    )
+    # The maximum over no ids is the smallest integer.
+    return tf.clip_by_value(longest, 0, max_length)
+
+
+def _by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
+    """Gives every position of every row a row of its own: [rows * max_length, any]."""
+    kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
+    row, position, place = tf.unstack(kept.indices, num=3, axis=1)
+    indices = tf.stack([row * max_length + position, place], axis=1)
+    shape = tf.stack([sparse.dense_shape[0] * max_length, sparse.dense_shape[2]])
+    return tf.SparseTensor(indices, kept.values, shape)

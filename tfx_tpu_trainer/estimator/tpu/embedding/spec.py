@@ -1,0 +1,177 @@
+"""What a TPUEstimator is told of its embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
+from tfx_tpu_trainer.estimator.tpu.embedding.configs import FeatureConfig, TableConfig
+from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
+    AdagradParameters,
+    AdamParameters,
+    FtrlParameters,
+    MomentumParameters,
+    OptimizationParameters,
+    ProximalAdagradParameters,
+    RMSPropParameters,
+    StochasticGradientDescentParameters,
+)
+
+SUPPORTED_PARAMETERS = (
+    ProximalAdagradParameters,
+    AdagradParameters,
+    AdamParameters,
+    FtrlParameters,
+    StochasticGradientDescentParameters,
+    MomentumParameters,
+    RMSPropParameters,
+)
+PARTITION_STRATEGIES = ("div", "mod")
+
+
+class _Fields(NamedTuple):
+    feature_columns: Sequence[Any] | None
+    tensor_core_feature_columns: Sequence[Any] | None
+    optimization_parameters: OptimizationParameters | None
+    clipping_limit: float | None
+    pipeline_execution_with_tensor_core: bool
+    experimental_gradient_multiplier_fn: Callable[[tf.Tensor], Any] | None
+    feature_to_config_dict: Mapping[str, FeatureConfig] | None
+    table_to_config_dict: Mapping[str, TableConfig] | None
+    partition_strategy: str
+    profile_data_directory: str | None
+
+
+class EmbeddingConfigSpec(_Fields):
+    """The embeddings of a TPUEstimator, and the optimizer that trains their tables.
+
+    Mirrors `tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec`. On cores the tables of
+    these columns are no variables of the model: ids are looked up before it, and the model's
+    optimizer does not train them. With `use_tpu=False` the spec is ignored, and the columns are
+    ordinary embedding columns.
+
+    Of the fields, `feature_columns` are those without the columns of the tensor core, which are
+    in `tensor_core_feature_columns`.
+
+    Example:
+    ```python
+    word = tf.feature_column.categorical_column_with_identity("word", 1000)
+    columns = [tf.compat.v1.tpu.experimental.embedding_column(word, 16)]
+    spec = EmbeddingConfigSpec(columns, AdagradParameters(0.1))
+    ```
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        feature_columns: Sequence[Any] | None = None,
+        optimization_parameters: OptimizationParameters | None = None,
+        clipping_limit: float | None = None,
+        pipeline_execution_with_tensor_core: bool = False,
+        experimental_gradient_multiplier_fn: Callable[[tf.Tensor], Any] | None = None,
+        feature_to_config_dict: Mapping[str, FeatureConfig] | None = None,
+        table_to_config_dict: Mapping[str, TableConfig] | None = None,
+        partition_strategy: str = "div",
+        profile_data_directory: str | None = None,
+    ) -> EmbeddingConfigSpec:
+        """Checks the arguments and makes a spec.
+
+        Args:
+            feature_columns: The embedding columns of the model; excludes the two dicts.
+            optimization_parameters: Trains the tables; with columns it must be given.
+            clipping_limit: Has no effect, as in the original; clip with the optimization
+                parameters. Defaults to `None`.
+            pipeline_execution_with_tensor_core: On TPU hardware lets a step look up before the
+                last one has trained. Emulated, steps never overlap. Defaults to `False`.
+            experimental_gradient_multiplier_fn: Takes the global step, a scalar tensor, and gives
+                what the gradients of all tables are multiplied by. Defaults to `None`.
+            feature_to_config_dict: Feature name -> `FeatureConfig`. Defaults to `None`.
+            table_to_config_dict: Table name -> `TableConfig`. Defaults to `None`.
+            partition_strategy: `"div"` (default) or `"mod"`: how hosts would share a table.
+                Emulated tables are whole.
+            profile_data_directory: For TPU hardware; has no effect here. Defaults to `None`.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: If not exactly one of the columns and the two dicts is given, the
+                strategy or the parameters are none of the known ones, or a feature names a table
+                that is not there.
+            TypeError: If a column or a value of the dicts is of a type that can't be used.
+        """
+        has_dicts = bool(feature_to_config_dict and table_to_config_dict)
+        if bool(feature_columns) == has_dicts:
+            raise ValueError(
+                "Exactly one of `feature_columns` and the pair `feature_to_config_dict` and "
+                f"`table_to_config_dict` must be specified; got {feature_columns!r}, "
+                f"{feature_to_config_dict!r} and {table_to_config_dict!r}."
+            )
+        if partition_strategy not in PARTITION_STRATEGIES:
+            raise ValueError(
+                f"Invalid partition_strategy {partition_strategy!r}. Must be one of "
+                f"{' or '.join(map(repr, PARTITION_STRATEGIES))}."
+            )
+        on_embedding_core = on_tensor_core = None
+        if feature_columns:
+            _check_columns(feature_columns)
+            _check_parameters(optimization_parameters)
+            on_tensor_core = [c for c in feature_columns if tf_private.is_on_tensor_core(c)]
+            on_embedding_core = [c for c in feature_columns if not tf_private.is_on_tensor_core(c)]
+        else:
+            _check_dicts(feature_to_config_dict or {}, table_to_config_dict or {})
+        return super().__new__(
+            cls,
+            feature_columns=on_embedding_core,
+            tensor_core_feature_columns=on_tensor_core,
+            optimization_parameters=optimization_parameters,
+            clipping_limit=clipping_limit,
+            pipeline_execution_with_tensor_core=pipeline_execution_with_tensor_core,
+            experimental_gradient_multiplier_fn=experimental_gradient_multiplier_fn,
+            feature_to_config_dict=feature_to_config_dict,
+            table_to_config_dict=table_to_config_dict,
+            partition_strategy=partition_strategy,
+            profile_data_directory=profile_data_directory,
+        )
+
+
+def _check_columns(columns: Sequence[Any]) -> None:
+    kinds = (*tf_private.ORDINARY_COLUMNS, *tf_private.TPU_COLUMNS)
+    for column in columns:
+        if not isinstance(column, kinds):
+            raise TypeError(
+                "All feature columns must be supported types, such as those that "
+                "tf.compat.v1.tpu.experimental.embedding_column makes; got "
+                f"{type(column).__name__}: {column!r}."
+            )
+
+
+def _check_parameters(parameters: Any) -> None:
+    if not isinstance(parameters, SUPPORTED_PARAMETERS):
+        names = [kind.__name__ for kind in SUPPORTED_PARAMETERS]
+        raise ValueError(
+            f"optimization_parameters must be an instance of type {names}, of "
+            f"tfx_tpu_trainer.estimator.tpu.experimental; got {parameters!r}."
+        )
+
+
+def _check_dicts(features: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    for feature, config in features.items():
+        if not isinstance(config, FeatureConfig):
+            raise TypeError(
+                f"Config for feature {feature} must be of type `FeatureConfig`; got {config!r}."
+            )
+        if config.table_id not in tables:
+            raise ValueError(
+                f"Feature {feature} refers to table {config.table_id} which is not in the "
+                f"table_to_config_dict; it has {sorted(tables)}."
+            )
+    for table, config in tables.items():
+        if not isinstance(config, TableConfig):
+            raise TypeError(
+                f"Config for table {table} must be of type `TableConfig`; got {config!r}."
+            )

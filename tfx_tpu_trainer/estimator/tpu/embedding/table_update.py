@@ -1,0 +1,200 @@
+"""Trains embedding tables with the optimizers that their parameters stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.sparse_adam import SparseAdam
+from tfx_tpu_trainer.engine.template import HostFunction
+from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
+    AdagradParameters,
+    AdamParameters,
+    FtrlParameters,
+    MomentumParameters,
+    OptimizationParameters,
+    ProximalAdagradParameters,
+    RMSPropParameters,
+    StochasticGradientDescentParameters,
+)
+from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
+
+v1 = tf.compat.v1
+
+
+def make_table_update(
+    plan: EmbeddingPlan,
+    tables: Mapping[str, tf.Variable],
+    gradients: Mapping[str, tf.IndexedSlices],
+    step: tf.Tensor,
+) -> HostFunction:
+    """Makes what trains the tables, once a step, from the gradients of all cores.
+
+    The rows of all cores stand one after the other when the function gets them. Those of one id
+    are summed before the optimizer acts, so that a table trains as an ordinary embedding does on
+    the global batch.
+
+    Args:
+        plan: The embeddings.
+        tables: Table name -> variable.
+        gradients: Table name -> one core's gradient.
+        step: The global step before the step, a vector of one element.
+
+    Returns:
+        The function; it makes the optimizers' slots when it is called.
+
+    Raises:
+        ValueError: If a table has no optimization parameters, or ones that can't be emulated.
+    """
+    parameters = {name: _parameters_of(plan, name) for name in gradients}
+    tensors: dict[str, tf.Tensor] = {"step": step}
+    for index, gradient in enumerate(gradients.values()):
+        tensors[f"values_{index}"] = gradient.values
+        tensors[f"rows_{index}"] = gradient.indices
+
+    def update(step: tf.Tensor, **slices: tf.Tensor) -> list[tf.Operation]:
+        step, rates = step[0], {}
+        multiplier = None
+        if plan.gradient_multiplier_fn is not None:
+            multiplier = tf.cast(plan.gradient_multiplier_fn(step), tf.float32)
+        updates = []
+        for index, name in enumerate(gradients):
+            values, rows = slices[f"values_{index}"], slices[f"rows_{index}"]
+            if multiplier is not None:
+                values *= multiplier
+            config = plan.tables[name]
+            rate = parameters[name].learning_rate
+            if config.learning_rate_fn is not None:
+                # Tables that share a function share its ops.
+                if config.learning_rate_fn not in rates:
+                    rates[config.learning_rate_fn] = config.learning_rate_fn(step)
+                rate = rates[config.learning_rate_fn]
+            updates.append(
+                _train_table(
+                    tables[name],
+                    _sum_of_each_row(values, rows),
+                    parameters[name],
+                    rate=tf.cast(rate, tf.float32),
+                    step=step,
+                )
+            )
+        return updates
+
+    return HostFunction("embedding_update", update, tensors)
+
+
+def _parameters_of(plan: EmbeddingPlan, table: str) -> OptimizationParameters:
+    config = plan.tables[table]
+    parameters = config.optimization_parameters or plan.parameters
+    if not isinstance(parameters, OptimizationParameters):
+        raise ValueError(
+            f"`optimization_parameters` is missing for table {table}: give them to "
+            "EmbeddingConfigSpec or to its TableConfig, as one of the parameter classes of "
+            f"tfx_tpu_trainer.estimator.tpu.experimental; got {parameters!r}."
+        )
+    if config.learning_rate is not None:
+        parameters = dataclasses.replace(parameters, learning_rate=config.learning_rate)
+    if isinstance(parameters, FtrlParameters) and parameters.multiply_linear_by_learning_rate:
+        raise ValueError(
+            f"Table {table}: multiply_linear_by_learning_rate=True can't be emulated; leave it out."
+        )
+    return parameters
+
+
+def _sum_of_each_row(values: tf.Tensor, rows: tf.Tensor) -> tf.IndexedSlices:
+    unique, place = tf.unique(rows)
+    return tf.IndexedSlices(
+        tf.math.unsorted_segment_sum(values, place, tf.shape(unique)[0]), unique
+    )
+
+
+def _train_table(
+    table: tf.Variable,
+    gradient: tf.IndexedSlices,
+    parameters: OptimizationParameters,
+    *,
+    rate: tf.Tensor,
+    step: tf.Tensor,
+) -> tf.Operation:
+    """Makes one step: the rows decay, the optimizer moves them, and they are clipped."""
+    rows = gradient.indices
+    gradient = tf.IndexedSlices(
+        _clip(gradient.values, parameters.clip_gradient_min, parameters.clip_gradient_max), rows
+    )
+    before = []
+    if parameters.weight_decay_factor is not None:
+        factor = tf.constant(parameters.weight_decay_factor)
+        if parameters.multiply_weight_decay_factor_by_learning_rate:
+            factor *= rate
+        before.append(v1.scatter_sub(table, rows, factor * tf.gather(table, rows)))
+    with tf.control_dependencies(before):
+        moved = _apply(table, gradient, parameters, rate=rate, step=step)
+    least, most = parameters.clip_weight_min, parameters.clip_weight_max
+    if least is None and most is None:
+        return moved
+    with tf.control_dependencies([moved]):
+        return tf.group(v1.scatter_update(table, rows, _clip(tf.gather(table, rows), least, most)))
+
+
+def _apply(
+    table: tf.Variable,
+    gradient: tf.IndexedSlices,
+    parameters: OptimizationParameters,
+    *,
+    rate: tf.Tensor,
+    step: tf.Tensor,
+) -> tf.Operation:
+    if isinstance(parameters, AdamParameters):
+        adam = SparseAdam(
+            beta1=parameters.beta1,
+            beta2=parameters.beta2,
+            epsilon=parameters.epsilon,
+            lazy=parameters.lazy_adam,
+            sum_inside_sqrt=parameters.sum_inside_sqrt,
+        )
+        return adam.apply(table, gradient, rate=rate, step=step)
+    return _optimizer(parameters, rate).apply_gradients([(gradient, table)])
+
+
+def _optimizer(parameters: Any, rate: tf.Tensor) -> v1.train.Optimizer:
+    """Gives TensorFlow's own optimizer of the parameters; its slots have the names of any run."""
+    if isinstance(parameters, StochasticGradientDescentParameters):
+        return v1.train.GradientDescentOptimizer(rate)
+    if isinstance(parameters, AdagradParameters):
+        return v1.train.AdagradOptimizer(
+            rate, initial_accumulator_value=parameters.initial_accumulator
+        )
+    if isinstance(parameters, ProximalAdagradParameters):
+        return v1.train.ProximalAdagradOptimizer(
+            rate,
+            initial_accumulator_value=parameters.initial_accumulator,
+            l1_regularization_strength=parameters.l1_regularization_strength,
+            l2_regularization_strength=parameters.l2_regularization_strength,
+        )
+    if isinstance(parameters, FtrlParameters):
+        return v1.train.FtrlOptimizer(
+            rate,
+            learning_rate_power=parameters.learning_rate_power,
+            initial_accumulator_value=parameters.initial_accumulator_value,
+            l1_regularization_strength=parameters.l1_regularization_strength,
+            l2_regularization_strength=parameters.l2_regularization_strength,
+            beta=parameters.beta,
+        )
+    if isinstance(parameters, MomentumParameters):
+        return v1.train.MomentumOptimizer(
+            rate, parameters.momentum, use_nesterov=parameters.use_nesterov
+        )
+    if isinstance(parameters, RMSPropParameters):
+        return v1.train.RMSPropOptimizer(
+            rate, parameters.rho, momentum=parameters.momentum, epsilon=parameters.epsilon
+        )
+    raise ValueError(f"optimization_parameters of an unknown kind: {parameters!r}.")
+
+
+def _clip(values: tf.Tensor, least: float | None, most: float | None) -> tf.Tensor:
+    if least is not None:
+        values = tf.maximum(values, least)
+    return values if most is None else tf.minimum(values, most)

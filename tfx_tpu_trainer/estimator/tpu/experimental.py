@@ -1,0 +1,30 @@
+"""The API of `tf.compat.v1.estimator.tpu.experimental`, and what its spec is made of.
+
+The parameter classes were in `tf.compat.v1.tpu.experimental`, and the configurations beside
+them, until TensorFlow 2.16 took them out with the original.
+"""
+
+from tfx_tpu_trainer.estimator.tpu.embedding.configs import FeatureConfig, TableConfig
+from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
+    AdagradParameters,
+    AdamParameters,
+    FtrlParameters,
+    MomentumParameters,
+    ProximalAdagradParameters,
+    RMSPropParameters,
+    StochasticGradientDescentParameters,
+)
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
+
+__all__ = [
+    "AdagradParameters",
+    "AdamParameters",
+    "EmbeddingConfigSpec",
+    "FeatureConfig",
+    "FtrlParameters",
+    "MomentumParameters",
+    "ProximalAdagradParameters",
+    "RMSPropParameters",
+    "StochasticGradientDescentParameters",
+    "TableConfig",
+]
