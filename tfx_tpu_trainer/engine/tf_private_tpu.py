@@ -10,14 +10,20 @@ Everything else of a TPU export is public: `tf.compat.v1.tpu.rewrite`,
 `tpu.prune_unconnected_ops_from_xla`:
     Variables and placeholders that nothing reads must not reach the TPU compiler.
     If it goes away: clear the `_tpu_replicate` attribute in the GraphDef.
+
+`op_def_registry.get`:
+    A NodeDef says nothing of the types that its op always has, as the string of `StringLength`.
+    If it goes away: read the definitions from a MetaGraphDef's `stripped_op_list`.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 from tensorflow.python.tpu import tpu
 
 
@@ -42,3 +48,12 @@ def prune_unconnected_ops(graph: tf.Graph) -> None:
         graph: The graph in which `tf.compat.v1.tpu.rewrite` was called.
     """
     tpu.prune_unconnected_ops_from_xla(graph)
+
+
+def op_definition(name: str) -> Any | None:
+    """Gives the OpDef of an op type, `None` where this TensorFlow has no such op.
+
+    Args:
+        name: The op type.
+    """
+    return op_def_registry.get(name)

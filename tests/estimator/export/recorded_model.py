@@ -130,12 +130,11 @@ def model_fn_for(estimator: Any, export: Any, case: str) -> Any:
             predictions = {"scores": scores, "value": value}
             if case == "default":
                 return estimator.TPUEstimatorSpec(mode=mode, predictions=predictions)
-            classes = v1.tpu.outside_compilation(tf.as_string, tf.argmax(scores, axis=1))
+            best = tf.expand_dims(tf.argmax(scores, axis=1), 1)
+            classes = v1.tpu.outside_compilation(tf.as_string, best)
             outputs = {
                 "serving_default": export.PredictOutput(predictions),
-                "classify": export.ClassificationOutput(
-                    scores=scores, classes=tf.expand_dims(classes, 1)
-                ),
+                "classify": export.ClassificationOutput(scores=scores, classes=classes),
                 "scores_only": export.ClassificationOutput(scores=scores),
                 "regress": export.RegressionOutput(value),
             }

@@ -9,6 +9,13 @@ from typing import Any
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 TPU_CALL = "TPUPartitionedCall"
+BATCH_FUNCTION = "BatchFunction"
+BATCH_NUMBERS = (
+    "num_batch_threads",
+    "max_batch_size",
+    "batch_timeout_micros",
+    "max_enqueued_batches",
+)
 
 
 def read_facts(path: str) -> list[dict[str, Any]]:
@@ -27,8 +34,10 @@ def read_saved_model(path: str) -> saved_model_pb2.SavedModel:
 def _meta_graph_facts(meta_graph: Any) -> dict[str, Any]:
     nodes = meta_graph.graph_def.node
     library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
-    called = [node.attr["f"].func.name for node in nodes if node.op == TPU_CALL]
-    behind = [node for name in called for node in _nodes_of(name, library)]
+    batch_functions = [node for node in nodes if node.op == BATCH_FUNCTION]
+    in_batches = [n for node in batch_functions for n in _nodes_of(_function(node), library)]
+    calls = [node for node in [*nodes, *in_batches] if node.op == TPU_CALL]
+    behind = [node for call in calls for node in _nodes_of(_function(call), library)]
     return {
         "tags": list(meta_graph.meta_info_def.tags),
         "signatures": {
@@ -40,15 +49,28 @@ def _meta_graph_facts(meta_graph: Any) -> dict[str, Any]:
             for name, signature in sorted(meta_graph.signature_def.items())
         },
         "ops": sorted({node.op for node in nodes}),
-        "tpu_calls": len(called),
+        "tpu_calls": len(calls),
         "tpu_call_ops": sorted({node.op for node in behind}),
         "outside_compiled_ops": sorted(
             {n.op for n in behind if "_xla_outside_compilation" in n.attr}
         ),
         "replicated_ops": sorted({n.op for n in behind if "_tpu_replicate" in n.attr}),
+        "batch_functions": [_batch_facts(node) for node in batch_functions],
+        "default_attributes": any("container" in node.attr for node in nodes),
         "assets": sorted(_asset_names(meta_graph)),
         "collections": sorted(meta_graph.collection_def),
     }
+
+
+def _function(node: Any) -> str:
+    return node.attr["f"].func.name
+
+
+def _batch_facts(node: Any) -> dict[str, Any]:
+    """What a BatchFunction was told; an attribute that is not there has its default value."""
+    attributes = {name: node.attr[name].i for name in BATCH_NUMBERS if name in node.attr}
+    attributes["allowed_batch_sizes"] = list(node.attr["allowed_batch_sizes"].list.i)
+    return attributes
 
 
 def _asset_names(meta_graph: Any) -> Iterator[str]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tracing
 from tfx_tpu_trainer.estimator import EstimatorSpec, export
+from tfx_tpu_trainer.estimator.export.saved_model import export_saved_model
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
 
 v1 = tf.compat.v1
@@ -59,21 +60,28 @@ def write_checkpoint(
             return v1.train.Saver().save(session, f"{folder}/model.ckpt", global_step=3)
 
 
-def export_model(model_call: Callable[..., Any], folder: Any, **changes: Any) -> str:
+def export_model(
+    model_call: Callable[..., Any],
+    folder: Any,
+    *,
+    serving_input_receiver_fn: Callable[[], Any] = receiver_fn,
+    **changes: Any,
+) -> str:
     """Writes a checkpoint, unless one is given, and exports from it."""
-    receiver = changes.get("serving_input_receiver_fn", receiver_fn)
     arguments = {
         "export_dir_base": f"{folder}/versions",
         "call_model": model_call,
-        "serving_input_receiver_fn": receiver,
+        "input_receiver_fns": {"infer": serving_input_receiver_fn},
         "export_to_cpu": True,
         "export_to_tpu": True,
         "api_version": 1,
         **changes,
     }
     if "checkpoint_path" not in arguments:
-        arguments["checkpoint_path"] = write_checkpoint(model_call, folder, receiver)
-    return export.export_saved_model(**arguments).decode()
+        arguments["checkpoint_path"] = write_checkpoint(
+            model_call, folder, serving_input_receiver_fn
+        )
+    return export_saved_model(**arguments).decode()
 
 
 def run_directly(model_call: Callable[..., Any], checkpoint: str, rows: Any) -> Any:

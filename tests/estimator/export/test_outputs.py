@@ -24,7 +24,7 @@ def strings(name="examples"):
 
 
 class TestPredictOutput:
-    def test_a_lone_tensor_is_called_output(self):
+    def test_b317_a_lone_tensor_is_called_output(self):
         tensor = floats()
         assert export.PredictOutput(tensor).outputs == {"output": tensor}
 
@@ -111,7 +111,7 @@ class TestRegressionOutput:
 
 
 class TestNormaliseExportOutputs:
-    def test_none_gives_one_predict_output(self):
+    def test_b317_none_gives_one_predict_output(self):
         predictions = {"scores": floats()}
         outputs = normalise_export_outputs(None, predictions)
         assert list(outputs) == ["serving_default"]

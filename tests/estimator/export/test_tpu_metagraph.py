@@ -84,7 +84,7 @@ def test_tpu_computation_predicts_what_a_session_does(network, tmp_path):
     np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
 
 
-def test_model_fn_is_called_once_with_the_mode_of_serving(tmp_path):
+def test_b322_model_fn_is_called_once_with_the_mode_of_serving(tmp_path):
     calls = []
 
     def model(features, labels, mode, use_tpu):
@@ -99,7 +99,7 @@ def test_model_fn_is_called_once_with_the_mode_of_serving(tmp_path):
     assert calls == [(None, "infer", False)] * 3
 
 
-def test_nothing_of_the_model_stands_outside_of_the_call(tmp_path):
+def test_b327_b335_nothing_of_the_model_stands_outside_of_the_call(tmp_path):
     facts = saved_model_facts.read_facts(small_export.export_model(call_model(linear), tmp_path))[1]
     assert facts["tpu_calls"] == 1
     assert "MatMul" in facts["tpu_call_ops"]
@@ -116,7 +116,7 @@ def string_receiver_fn():
     return export.ServingInputReceiver(features, {"x": x, "key": key})
 
 
-def test_a_feature_passed_through_stays_on_the_host(tmp_path):
+def test_b328_a_feature_passed_through_stays_on_the_host(tmp_path):
     model = call_model(lambda features: {"key": features["key"], "y": linear(features)})
     path = small_export.export_model(model, tmp_path, serving_input_receiver_fn=string_receiver_fn)
     answers = tpu_graph_on_host.serve(path, {"x": ROWS, "key": [b"a", b"b"]})
@@ -142,11 +142,12 @@ def test_nothing_left_for_the_tpu_is_an_error():
 
 
 @pytest.mark.parametrize("halves", [("scores",), ("classes",), ("scores", "classes")])
-def test_classification_survives_with_either_half(halves, tmp_path):
+def test_b330_classification_survives_with_either_half(halves, tmp_path):
     def model(features, labels, mode, use_tpu):
         scores = tf.nn.softmax(linear(features))
-        classes = v1.tpu.outside_compilation(tf.as_string, tf.argmax(scores, axis=1))
-        both = {"scores": scores, "classes": tf.expand_dims(classes, 1)}
+        best = tf.expand_dims(tf.argmax(scores, axis=1), 1)
+        classes = v1.tpu.outside_compilation(tf.as_string, best)
+        both = {"scores": scores, "classes": classes}
         output = export.ClassificationOutput(**{half: both[half] for half in halves})
         return TPUEstimatorSpec(
             mode,
@@ -167,7 +168,7 @@ def test_classification_survives_with_either_half(halves, tmp_path):
     assert of_tpu == of_host
 
 
-def test_an_output_of_an_own_kind_is_refused():
+def test_b329_an_output_of_an_own_kind_is_refused():
     class OwnOutput(export.ExportOutput):
         def as_signature_def(self, receiver_tensors):
             raise AssertionError("the export ends before")
@@ -189,7 +190,7 @@ def test_errors_of_model_fn_arrive_as_they_are():
         build_tpu_meta_graph(model, small_export.receiver_fn, api_version=1)
 
 
-def test_version_2_leaves_the_rewriting_to_model_fn(tmp_path):
+def test_b325_version_2_leaves_the_rewriting_to_model_fn(tmp_path):
     asked = []
 
     def model(features, labels, mode, use_tpu):
@@ -215,7 +216,7 @@ def test_version_2_leaves_the_rewriting_to_model_fn(tmp_path):
     )
 
 
-def test_a_table_looked_up_outside_of_the_compilation_brings_its_asset(tmp_path):
+def test_b331_b343_a_table_looked_up_outside_of_the_compilation_brings_its_asset(tmp_path):
     vocabulary = tmp_path / "words.txt"
     vocabulary.write_text("a\nb\n")
 

@@ -49,17 +49,24 @@ def _call_on_host(path: str) -> None:
         saved_model.ParseFromString(file.read())
     (meta_graph,) = [m for m in saved_model.meta_graphs if list(m.meta_info_def.tags) == TAGS]
     graph_def = meta_graph.graph_def
-    nodes = [n for n in graph_def.node if n.op != "TPUOrdinalSelector"]
-    for node in nodes:
+    _call_plainly(graph_def.node)
+    for function in graph_def.library.function:
+        _call_plainly(function.node_def)
+        _without_tpu_ops(function)
+        _without_dead_control(function)
+    with open(path, "wb") as file:
+        file.write(saved_model.SerializeToString())
+
+
+def _call_plainly(nodes: Any) -> None:
+    """Turns TPU calls into plain ones, at the top of the graph as in functions (of batches)."""
+    kept = [node for node in nodes if node.op != "TPUOrdinalSelector"]
+    for node in kept:
         if node.op == "TPUPartitionedCall":
             node.op = "StatefulPartitionedCall"
             del node.input[len(node.attr["Tin"].list.type)]  # the ordinal of the core
             node.attr.pop("autotuner_thresh", None)
-    _replace(graph_def.node, nodes)
-    for function in graph_def.library.function:
-        _without_tpu_ops(function)
-    with open(path, "wb") as file:
-        file.write(saved_model.SerializeToString())
+    _replace(nodes, kept)
 
 
 def _without_tpu_ops(function: Any) -> None:
@@ -77,6 +84,10 @@ def _without_tpu_ops(function: Any) -> None:
             node.op = "Identity"
             node.attr.pop("num_replicas")
             renamed[f"{node.name}:outputs:0"] = f"{node.name}:output:0"
+        elif node.op == "TPUReplicatedInput":
+            node.op = "Identity"
+            for name in [name for name in node.attr if name != "T"]:
+                del node.attr[name]
         elif node.op == "TPUCompilationResult":
             continue
         kept.append(node)
@@ -85,6 +96,17 @@ def _without_tpu_ops(function: Any) -> None:
         _replace(node.input, [renamed.get(name, name) for name in node.input])
     for name, source in function.ret.items():
         function.ret[name] = renamed.get(source, source)
+
+
+def _without_dead_control(function: Any) -> None:
+    """Takes away control edges from nodes that are gone."""
+    names = {node.name for node in function.node_def}
+    for node in function.node_def:
+        kept = [n for n in node.input if not n.startswith("^") or n[1:] in names]
+        _replace(node.input, kept)
+    for name, source in list(function.control_ret.items()):
+        if source not in names:
+            del function.control_ret[name]
 
 
 def _replace(field: Any, values: list) -> None:

@@ -1,4 +1,4 @@
-"""Exports of trained models; mirrors `tf.estimator.export`, and adds `HostSignature`."""
+"""Exports of trained models; mirrors `tf.estimator.export`, and adds host signatures."""
 
 from tfx_tpu_trainer.estimator.export.outputs import (
     ClassificationOutput,
@@ -13,25 +13,30 @@ from tfx_tpu_trainer.estimator.export.receiver_fns import (
     build_supervised_input_receiver_fn_from_input_fn,
 )
 from tfx_tpu_trainer.estimator.export.receivers import (
+    HostPrediction,
     HostSignature,
     ServingInputReceiver,
     SupervisedInputReceiver,
     TensorServingInputReceiver,
+    UnsupervisedInputReceiver,
 )
-from tfx_tpu_trainer.estimator.export.saved_model import export_saved_model
+from tfx_tpu_trainer.estimator.export.supervised_outputs import EvalOutput, TrainOutput
 
 __all__ = [
     "ClassificationOutput",
+    "EvalOutput",
     "ExportOutput",
+    "HostPrediction",
     "HostSignature",
     "PredictOutput",
     "RegressionOutput",
     "ServingInputReceiver",
     "SupervisedInputReceiver",
     "TensorServingInputReceiver",
+    "TrainOutput",
+    "UnsupervisedInputReceiver",
     "build_parsing_serving_input_receiver_fn",
     "build_raw_serving_input_receiver_fn",
     "build_raw_supervised_input_receiver_fn",
     "build_supervised_input_receiver_fn_from_input_fn",
-    "export_saved_model",
 ]

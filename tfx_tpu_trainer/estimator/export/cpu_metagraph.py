@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tracing
 from tfx_tpu_trainer.estimator.export import signatures
+from tfx_tpu_trainer.estimator.export.core_sums import without_core_sums
+from tfx_tpu_trainer.estimator.export.host_predictions import with_outputs
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall, receive
 from tfx_tpu_trainer.estimator.export.outputs import normalise_export_outputs
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
@@ -49,13 +51,17 @@ def build_cpu_meta_graph(
             normalise_export_outputs(spec.export_outputs, spec.predictions),
             getattr(receiver, "receiver_tensors_alternatives", None),
         )
-        of_host = signatures.build_host_signature_defs(getattr(receiver, "host_signatures", None))
+        of_host = signatures.build_host_signature_defs(
+            with_outputs(getattr(receiver, "host_signatures", None), of_outputs)
+        )
         clash = sorted(set(of_outputs) & set(of_host))
         if clash:
             raise ValueError(
                 f"The receiver's host signatures {clash} have the names of export outputs. Rename "
                 "one of each pair."
             )
-        return MetaGraph.of_default_graph(
-            tags=TAGS, signatures={**of_outputs, **of_host}, spec=spec
+        return without_core_sums(
+            MetaGraph.of_default_graph(
+                mode=ModeKeys.PREDICT, tags=TAGS, signatures={**of_outputs, **of_host}, spec=spec
+            )
         )

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.checkpoint_fit import find_misfit
+from tfx_tpu_trainer.engine.restored_variables import restored_by
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph
 
-v1 = tf.compat.v1
 
+def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: Any = None) -> str:
+    """Gives the checkpoint to export, and checks that it is there.
 
-def check_checkpoint(checkpoint_path: str | None) -> str:
-    """Checks that there is a checkpoint, and gives its path.
+    Args:
+        checkpoint_path: The one asked for, or else the latest; `None` where there is none.
+        model_dir: The folder of the model, for the message.
+        warm_start: `WarmStartSettings` of a model that may not be trained: it is exported with
+            the values that it would start from. Defaults to `None`.
 
     Raises:
-        ValueError: If none is given, or the path holds none.
+        ValueError: If there is none, or the path holds none.
     """
+    if not checkpoint_path and warm_start is not None:
+        checkpoint_path = warm_start.ckpt_to_initialize_from
+        if tf.io.gfile.isdir(checkpoint_path):
+            checkpoint_path = tf.train.latest_checkpoint(checkpoint_path)
     if not checkpoint_path:
         raise ValueError(
-            "Couldn't find trained model: there is no checkpoint to export. Train first, or give "
-            "checkpoint_path."
+            f"Couldn't find trained model at {model_dir}: there is no checkpoint to export. Train "
+            "before you export, or name a checkpoint_path."
         )
+    checkpoint_path = os.fsdecode(checkpoint_path)
     if not tf.io.gfile.exists(f"{checkpoint_path}.index"):
         raise ValueError(
             f"Couldn't find trained model at {checkpoint_path}: there is no such checkpoint. "
@@ -38,29 +51,15 @@ def check_variables_in_checkpoint(meta_graph: MetaGraph, checkpoint_path: str) -
 
     Raises:
         ValueError: If it lacks some, or has some in another shape or type; it lists them.
+        tf.errors.DataLossError: If the checkpoint can't be read.
     """
-    reader = tf.train.load_checkpoint(checkpoint_path)
-    shapes = reader.get_variable_to_shape_map()
-    dtypes = reader.get_variable_to_dtype_map()
-    wanted = restored_variables(meta_graph)
-    missing = sorted(set(wanted) - set(shapes))
-    if missing:
+    misfit = find_misfit(checkpoint_path, restored_variables(meta_graph))
+    if misfit is not None:
         raise ValueError(
             "Could not load all requested variables from checkpoint. Please make sure your "
-            "model_fn does not expect variables that were not saved in the checkpoint. "
-            f"Missing with mode `infer`, tags {list(meta_graph.tags)}: {_quoted(missing)}. "
-            f"Checkpoint: {checkpoint_path}, which has: {_quoted(sorted(shapes))}."
-        )
-    changed = [
-        f"{name!r} is {spec.dtype.name} {spec.shape}, there {dtypes[name].name} {shapes[name]}"
-        for name, spec in sorted(wanted.items())
-        if dtypes[name] != spec.dtype or not spec.shape.is_compatible_with(shapes[name])
-    ]
-    if changed:
-        raise ValueError(
-            "Could not load all requested variables from checkpoint: "
-            f"{'; '.join(changed)}. Checkpoint: {checkpoint_path}. Build the model for export as "
-            "it was trained."
+            "model_fn does not expect variables that were not saved in the checkpoint, and builds "
+            f"the model as it was trained. With mode `{meta_graph.mode}`, tags "
+            f"{list(meta_graph.tags)}: {misfit} Checkpoint: {checkpoint_path}."
         )
 
 
@@ -82,8 +81,6 @@ def check_same_variables(meta_graph: MetaGraph, first: MetaGraph) -> None:
 def restored_variables(meta_graph: MetaGraph) -> dict[str, tf.TensorSpec]:
     """Gives what a metagraph's saver looks up in a checkpoint.
 
-    The saver's own ops are read, since a saver may look a variable up under any name.
-
     Args:
         meta_graph: A metagraph.
 
@@ -91,33 +88,7 @@ def restored_variables(meta_graph: MetaGraph) -> dict[str, tf.TensorSpec]:
         Name in the checkpoint -> type and shape that the graph wants; the shape is unknown where
         the saver slices or reshapes.
     """
-    graph = meta_graph.graph
-    pending = [graph.get_operation_by_name(meta_graph.saver.saver_def.restore_op_name)]
-    seen = set()
-    variables = {}
-    while pending:
-        op = pending.pop()
-        if op.name in seen:
-            continue
-        seen.add(op.name)
-        if op.type == "RestoreV2":
-            names, slices = (tf.get_static_value(tensor) for tensor in op.inputs[1:3])
-            for name, part, output in zip(names, slices, op.outputs, strict=True):
-                shape = tf.TensorShape(None) if part else _shape_of_variable_given(output)
-                variables[name.decode()] = tf.TensorSpec(shape, output.dtype)
-        pending.extend(op.control_inputs)
-        pending.extend(tensor.op for tensor in op.inputs)
-    return variables
-
-
-def _shape_of_variable_given(tensor: tf.Tensor) -> tf.TensorShape:
-    """The shape of the variable to which a restored tensor is assigned, if it is as it stands."""
-    for consumer in tensor.consumers():
-        if consumer.type == "Identity":
-            return _shape_of_variable_given(consumer.outputs[0])
-        if consumer.type == "AssignVariableOp" and consumer.inputs[0].op.type == "VarHandleOp":
-            return tf.TensorShape(consumer.inputs[0].op.get_attr("shape"))
-    return tf.TensorShape(None)
+    return restored_by(meta_graph.saver, meta_graph.graph)
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import savers
+
 v1 = tf.compat.v1
 
 
@@ -35,6 +37,7 @@ class MetaGraph:
 
     Attributes:
         graph: The graph, of its own.
+        mode: The mode that model_fn was called in.
         tags: Its tags, in the order in which they are written.
         signatures: Signature name -> `SignatureDef`.
         saver: Restores the variables here and wherever the SavedModel is loaded.
@@ -42,6 +45,7 @@ class MetaGraph:
     """
 
     graph: tf.Graph
+    mode: str
     tags: tuple[str, ...]
     signatures: Mapping[str, Any]
     saver: v1.train.Saver
@@ -49,11 +53,12 @@ class MetaGraph:
 
     @classmethod
     def of_default_graph(
-        cls, *, tags: tuple[str, ...], signatures: Mapping[str, Any], spec: Any
+        cls, *, mode: str, tags: tuple[str, ...], signatures: Mapping[str, Any], spec: Any
     ) -> MetaGraph:
         """Takes the default graph as it stands; no op is added to it later but by the writer.
 
         Args:
+            mode: The mode that model_fn was called in.
             tags: Tags of the metagraph.
             signatures: Signature name -> `SignatureDef`.
             spec: What model_fn returned; its Scaffold may bring a saver and a local_init_op.
@@ -68,21 +73,22 @@ class MetaGraph:
         if init_op is None:
             init_op = v1.train.Scaffold.default_local_init_op()
         _check_in_graph(init_op, graph, "local_init_op")
-        return cls(graph, tags, signatures, _saver_of(scaffold, graph), init_op)
+        return cls(graph, mode, tags, signatures, _saver_of(scaffold, graph), init_op)
 
 
-def receive(serving_input_receiver_fn: Callable[[], Any]) -> Any:
+def receive(input_receiver_fn: Callable[[], Any]) -> Any:
     """Calls a receiver function and checks that its result has what the exporter reads.
 
     Raises:
         ValueError: If it has no `features` or `receiver_tensors`.
     """
-    receiver = serving_input_receiver_fn()
+    receiver = input_receiver_fn()
     for name in ("features", "receiver_tensors"):
         if getattr(receiver, name, None) is None:
             raise ValueError(
-                f"{name} must be defined: serving_input_receiver_fn returned {receiver!r}. "
-                "Return a ServingInputReceiver."
+                f"{name} must be defined: the input receiver function returned {receiver!r}. "
+                "Return a ServingInputReceiver, or a SupervisedInputReceiver for training and "
+                "evaluation."
             )
     return receiver
 
@@ -97,9 +103,12 @@ def _saver_of(scaffold: v1.train.Scaffold, graph: tf.Graph) -> v1.train.Saver:
     saver = scaffold.saver
     if saver is None:
         return v1.train.Saver(sharded=True, allow_empty=True)
+    if isinstance(saver, savers.CHECKPOINTS):
+        return savers.saver_of_objects(saver)
     if not isinstance(saver, v1.train.Saver):
         raise TypeError(
-            f"The scaffold's saver must be a tf.compat.v1.train.Saver, given: {saver!r}."
+            "The scaffold's saver must be a tf.compat.v1.train.Saver or a tf.train.Checkpoint, "
+            f"given: {saver!r}."
         )
     if saver.saver_def is None:
         saver.build()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
@@ -29,6 +29,24 @@ class HostSignature:
     outputs: Mapping[str, tf.Tensor]
 
 
+@dataclasses.dataclass(frozen=True)
+class HostPrediction:
+    """A further way to the model's default predictions, in the metagraph tagged `serve` only.
+
+    What the model computes is computed once more, from other tensors of the receiver: for
+    `predict_raw`, from values that a request names one by one instead of packing them into a
+    tf.Example. Variables and tables are those of the other signatures.
+
+    Attributes:
+        inputs: Input name -> tensor to feed.
+        replaced: Name of a tensor that the features are computed from -> the tensor, made of the
+            inputs, that takes its place.
+    """
+
+    inputs: Mapping[str, tf.Tensor]
+    replaced: Mapping[str, tf.Tensor]
+
+
 class _ServingFields(NamedTuple):
     features: Any
     receiver_tensors: Mapping[str, Any]
@@ -51,11 +69,11 @@ class ServingInputReceiver(_ServingFields):
         features: Feature name (str or int) -> tensor.
         receiver_tensors: Input name -> tensor to feed.
         receiver_tensors_alternatives: Alternative's name -> such a dict, or `None`.
-        host_signatures: Signature name -> `HostSignature`, or `None`. Ours: not one of the
-            tuple's fields, so that unpacking gives the original's three.
+        host_signatures: Signature name -> `HostSignature` or `HostPrediction`, or `None`. Ours:
+            not one of the tuple's fields, so that unpacking gives the original's three.
     """
 
-    host_signatures: Mapping[str, HostSignature] | None = None
+    host_signatures: Mapping[str, HostSignature | HostPrediction] | None = None
 
     def __new__(
         cls,
@@ -63,7 +81,7 @@ class ServingInputReceiver(_ServingFields):
         receiver_tensors: Any,
         receiver_tensors_alternatives: Mapping[str, Any] | None = None,
         *,
-        host_signatures: Mapping[str, HostSignature] | None = None,
+        host_signatures: Mapping[str, HostSignature | HostPrediction] | None = None,
     ) -> ServingInputReceiver:
         """Checks the tensors and names lone ones.
 
@@ -130,6 +148,22 @@ class TensorServingInputReceiver(_ServingFields):
             ),
             receiver_tensors_alternatives=_check_alternatives(receiver_tensors_alternatives),
         )
+
+
+class UnsupervisedInputReceiver(ServingInputReceiver):
+    """Features without labels, for exports of the train or eval graph."""
+
+    def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
+        """Checks the tensors and names lone ones, as `ServingInputReceiver` does.
+
+        Args:
+            features: As of `ServingInputReceiver`.
+            receiver_tensors: As of `ServingInputReceiver`.
+
+        Raises:
+            ValueError: If something is missing, or no tensor, or a key is of the wrong type.
+        """
+        return cast(UnsupervisedInputReceiver, super().__new__(cls, features, receiver_tensors))
 
 
 class _SupervisedFields(NamedTuple):

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.estimator.export import exported_variables
 from tfx_tpu_trainer.estimator.export.cpu_metagraph import build_cpu_meta_graph
+from tfx_tpu_trainer.estimator.export.error_text import reason_of
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall
+from tfx_tpu_trainer.estimator.export.supervised_metagraph import build_supervised_meta_graph
 from tfx_tpu_trainer.estimator.export.tpu_metagraph import build_tpu_meta_graph
-from tfx_tpu_trainer.estimator.export.version_folder import version_folder
+from tfx_tpu_trainer.estimator.export.version_folder import version_folder, write_errors_explained
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
 
+_logger = tf.get_logger()
+
 ASSETS_EXTRA_FOLDER = "assets.extra"
+
+# The first graph saves the variables, and one of training has them all.
+_MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
 def export_saved_model(
     *,
-    export_dir_base: str,
+    export_dir_base: str | os.PathLike[str],
     call_model: ModelCall,
-    serving_input_receiver_fn: Callable[[], Any] | None,
-    checkpoint_path: str | None,
+    input_receiver_fns: Mapping[str, Callable[[], Any]],
+    checkpoint_path: str,
     export_to_cpu: bool,
     export_to_tpu: bool,
     api_version: int,
@@ -34,7 +43,7 @@ def export_saved_model(
     as_text: bool = False,
     strip_default_attrs: bool = True,
 ) -> bytes:
-    """Exports a model from a checkpoint, for serving.
+    """Exports a model from a checkpoint.
 
     All graphs are built and checked before anything is written. The variables are written once,
     with the first graph, and on any machine: no op of a TPU is run, or even placed.
@@ -42,10 +51,11 @@ def export_saved_model(
     Args:
         export_dir_base: Folder of the versions.
         call_model: Calls model_fn; once for each graph.
-        serving_input_receiver_fn: Makes the inputs; called once for each graph.
+        input_receiver_fns: Mode -> what makes the inputs; called once for each graph. The graphs
+            come in the order train, eval, infer.
         checkpoint_path: The checkpoint whose values are exported.
-        export_to_cpu: Whether to write the graph tagged `serve`.
-        export_to_tpu: Whether to write the graph tagged `serve` and `tpu`.
+        export_to_cpu: Whether to write the graphs tagged `train`, `eval` and `serve`.
+        export_to_tpu: Whether to write the graph tagged `serve` and `tpu`, of mode infer.
         api_version: Who puts the model on the TPU: 1 = the exporter, all of it; 2 = model_fn.
         random_seed: Seed of the graphs. Defaults to `None`, no seed.
         session_config: Configures the session that restores the variables. Defaults to `None`.
@@ -58,9 +68,9 @@ def export_saved_model(
         The version folder, `<export_dir_base>/<seconds since the epoch>`.
 
     Raises:
-        ValueError: If an argument does not hold, there is no checkpoint, it lacks variables of the
-            model, or an export output cannot be exported.
-        RuntimeError: If no version is free.
+        ValueError: If an argument does not hold, the checkpoint lacks variables of the model, or
+            an output cannot be exported.
+        RuntimeError: If no version is free, or the folder cannot be written.
     """
     if not export_to_cpu and not export_to_tpu:
         raise ValueError(
@@ -69,33 +79,31 @@ def export_saved_model(
         )
     if api_version not in (1, 2):
         raise ValueError(f"api_version must be 1 or 2, got: {api_version!r}.")
-    if serving_input_receiver_fn is None:
-        raise ValueError(
-            "An input_receiver_fn must be defined: serving_input_receiver_fn is None. Use "
-            "build_parsing_serving_input_receiver_fn(feature_spec) for serialised Examples."
-        )
-    checkpoint_path = exported_variables.check_checkpoint(checkpoint_path)
+    _check_receiver_fns(input_receiver_fns)
     assets_extra = _check_assets_extra(assets_extra)
 
-    meta_graphs = []
-    if export_to_cpu:
-        meta_graphs.append(
-            build_cpu_meta_graph(call_model, serving_input_receiver_fn, random_seed=random_seed)
+    meta_graphs = list(
+        _build_meta_graphs(
+            call_model,
+            input_receiver_fns,
+            export_to_cpu=export_to_cpu,
+            export_to_tpu=export_to_tpu,
+            api_version=api_version,
+            random_seed=random_seed,
         )
-    if export_to_tpu:
-        meta_graphs.append(
-            build_tpu_meta_graph(
-                call_model,
-                serving_input_receiver_fn,
-                api_version=api_version,
-                random_seed=random_seed,
-            )
+    )
+    if not meta_graphs:
+        raise ValueError(
+            f"No valid modes for exporting found. Got {list(input_receiver_fns)}, and only "
+            f"{ModeKeys.PREDICT!r} is exported for TPU hosts: set export_to_cpu=True."
         )
-    exported_variables.check_variables_in_checkpoint(meta_graphs[0], checkpoint_path)
+    for meta_graph in meta_graphs:
+        if meta_graph is meta_graphs[0] or tf.saved_model.TPU not in meta_graph.tags:
+            exported_variables.check_variables_in_checkpoint(meta_graph, checkpoint_path)
     for meta_graph in meta_graphs[1:]:
         exported_variables.check_same_variables(meta_graph, meta_graphs[0])
 
-    with version_folder(os.fspath(export_dir_base)) as (temporary, final):
+    with version_folder(os.fsdecode(export_dir_base)) as (temporary, final):
         _write(
             temporary,
             meta_graphs,
@@ -104,8 +112,57 @@ def export_saved_model(
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,
         )
-        _copy_assets_extra(assets_extra, temporary)
+        with write_errors_explained(temporary):
+            _copy_assets_extra(assets_extra, temporary)
     return final.encode()
+
+
+def _check_receiver_fns(input_receiver_fns: Mapping[str, Callable[[], Any]]) -> None:
+    if not input_receiver_fns or not set(input_receiver_fns) <= set(_MODES):
+        raise ValueError(
+            f"No valid modes for exporting found. Got {list(input_receiver_fns)}; the modes are "
+            f"{', '.join(map(repr, _MODES))}."
+        )
+    for mode, receiver_fn in input_receiver_fns.items():
+        if not callable(receiver_fn):
+            raise ValueError(
+                f"An input_receiver_fn must be defined: that of mode {mode!r} is {receiver_fn!r}, "
+                "and no function. Use build_parsing_serving_input_receiver_fn(feature_spec) for "
+                "serialised Examples."
+            )
+
+
+def _build_meta_graphs(
+    call_model: ModelCall,
+    input_receiver_fns: Mapping[str, Callable[[], Any]],
+    *,
+    export_to_cpu: bool,
+    export_to_tpu: bool,
+    api_version: int,
+    random_seed: int | None,
+) -> Iterator[MetaGraph]:
+    for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+        if mode not in input_receiver_fns:
+            continue
+        if export_to_tpu:
+            _logger.warning(
+                "Only mode PREDICT ('infer') is exported for TPU hosts; mode %r will be ignored for "
+                "TPU, export_to_tpu=True notwithstanding.",
+                mode,
+            )
+        if export_to_cpu:
+            yield build_supervised_meta_graph(
+                call_model, input_receiver_fns[mode], mode=mode, random_seed=random_seed
+            )
+    if ModeKeys.PREDICT not in input_receiver_fns:
+        return
+    receiver_fn = input_receiver_fns[ModeKeys.PREDICT]
+    if export_to_cpu:
+        yield build_cpu_meta_graph(call_model, receiver_fn, random_seed=random_seed)
+    if export_to_tpu:
+        yield build_tpu_meta_graph(
+            call_model, receiver_fn, api_version=api_version, random_seed=random_seed
+        )
 
 
 def _write(
@@ -128,13 +185,30 @@ def _write(
                 "saver": meta_graph.saver,
                 "strip_default_attrs": strip_default_attrs,
             }
+            tags = list(meta_graph.tags)
             if index:
-                builder.add_meta_graph(list(meta_graph.tags), **options)
+                with write_errors_explained(folder):
+                    builder.add_meta_graph(tags, **options)
                 continue
             with v1.Session(config=_config_for_variables(session_config)) as session:
-                meta_graph.saver.restore(session, checkpoint_path)
-                builder.add_meta_graph_and_variables(session, list(meta_graph.tags), **options)
-    builder.save(as_text=as_text)
+                _restore(meta_graph.saver, session, checkpoint_path)
+                with write_errors_explained(folder):
+                    builder.add_meta_graph_and_variables(session, tags, **options)
+    with write_errors_explained(folder):
+        builder.save(as_text=as_text)
+
+
+def _restore(saver: v1.train.Saver, session: v1.Session, checkpoint_path: str) -> None:
+    try:
+        with damage_explained(checkpoint_path):
+            saver.restore(session, checkpoint_path)
+    except tf.errors.DataLossError:
+        raise
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"Could not restore the checkpoint {checkpoint_path}: {reason_of(error)}. Does the "
+            "session_config of RunConfig fit this machine?"
+        ) from error
 
 
 def _config_for_variables(session_config: v1.ConfigProto | None) -> v1.ConfigProto:

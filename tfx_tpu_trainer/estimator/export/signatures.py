@@ -20,6 +20,8 @@ def build_signature_defs(
     receiver_tensors: Any,
     export_outputs: Mapping[str, ExportOutput],
     receiver_tensors_alternatives: Mapping[str, Any] | None = None,
+    *,
+    serving_only: bool = True,
 ) -> dict[str, Any]:
     """Gives the signatures that TensorFlow Serving can serve.
 
@@ -31,6 +33,8 @@ def build_signature_defs(
         export_outputs: Signature name -> output.
         receiver_tensors_alternatives: Alternative's name -> such tensors; its signatures are
             called `<alternative>:<output>`. Defaults to `None`.
+        serving_only: Whether only the kinds of signatures that TensorFlow Serving knows are
+            taken; those of training and evaluation are none of them. Defaults to `True`.
 
     Returns:
         Signature name -> `SignatureDef`.
@@ -41,10 +45,10 @@ def build_signature_defs(
         for key, output in export_outputs.items():
             name = f"{prefix}{key or 'None'}"
             try:
-                included[name] = _servable_signature(tensors, output)
+                included[name] = _signature(tensors, output, serving_only=serving_only)
             except ValueError as reason:
                 excluded[name] = str(reason)
-    _log_report(included, excluded)
+    _log_report(included, excluded, default_expected=serving_only)
     return included
 
 
@@ -89,10 +93,12 @@ def _as_dict(tensors: Any) -> Mapping[str, Any]:
     return tensors if isinstance(tensors, Mapping) else {SINGLE_RECEIVER_NAME: tensors}
 
 
-def _servable_signature(receiver_tensors: Mapping[str, Any], output: ExportOutput) -> Any:
+def _signature(
+    receiver_tensors: Mapping[str, Any], output: ExportOutput, *, serving_only: bool
+) -> Any:
     signature = output.as_signature_def(receiver_tensors)
     _check_fed(receiver_tensors.values(), _fetched(signature))
-    if not v1.saved_model.signature_def_utils.is_valid_signature(signature):
+    if serving_only and not v1.saved_model.is_valid_signature(signature):
         raise ValueError(f"TensorFlow Serving does not take such a signature: {signature}")
     return signature
 
@@ -125,7 +131,9 @@ def _check_fed(inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
     return None
 
 
-def _log_report(included: Mapping[str, Any], excluded: Mapping[str, str]) -> None:
+def _log_report(
+    included: Mapping[str, Any], excluded: Mapping[str, str], *, default_expected: bool
+) -> None:
     _logger.info("Signatures INCLUDED in export: %s", sorted(included) or "None")
     for name, reason in excluded.items():
         _logger.info(
@@ -136,5 +144,5 @@ def _log_report(included: Mapping[str, Any], excluded: Mapping[str, str]) -> Non
         )
     if not included:
         _logger.warning("Export includes no signatures! Why: %s", dict(excluded))
-    elif DEFAULT_SIGNATURE not in included:
+    elif default_expected and DEFAULT_SIGNATURE not in included:
         _logger.warning("Export includes no default signature! Why: %s", dict(excluded))

@@ -2,47 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private_tpu
+from tfx_tpu_trainer.estimator.export.host_only_ops import check_runs_on_tpu
 
 v1 = tf.compat.v1
 
 
-def call_on_tpu(computation: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-    """Builds a computation for the TPU and calls it once from the default graph.
+def call_on_tpu(computation: Callable[..., Any], inputs: Sequence[tf.Tensor] = ()) -> Any:
+    """Builds a computation, rewritten for the TPU, and calls it once from the default graph.
 
-    The computation is rewritten for the TPU inside of a function, and `TPUPartitionedCall` runs
-    that function on the core which `TPUOrdinalSelector` names: calls go round the cores of the
-    host. Variables are made in the default graph, not in the function, so that they are saved
-    and restored as those of any graph.
+    Args:
+        computation: Takes the inputs and builds the ops. What else it uses of the default graph
+            is fed into the call.
+        inputs: Its inputs. Defaults to none.
+
+    Returns:
+        As `call_partitioned`.
+
+    Raises:
+        NotImplementedError: If the default graph is itself being rewritten for the TPU.
+        ValueError: If the computation returns no tensor.
+    """
+    return call_partitioned(lambda: v1.tpu.rewrite(computation, list(inputs)))
+
+
+def call_partitioned(build: Callable[[], Any]) -> Any:
+    """Builds a function and calls it once from the default graph, on a TPU core of the host.
+
+    `TPUPartitionedCall` runs the function on the core which `TPUOrdinalSelector` names: calls go
+    round the cores of the host. Variables are made in the default graph, not in the function, so
+    that they are saved and restored as those of any graph.
 
     Nothing here needs a TPU; running the result does.
 
     Args:
-        computation: Builds the ops. What it uses of the default graph is fed into the call.
+        build: Builds the ops and calls `tf.compat.v1.tpu.rewrite` for those that the TPU runs.
+            What it uses of the default graph is fed into the call.
 
     Returns:
-        One tensor of the default graph for each tensor that the computation returned.
+        Tensors of the default graph: a dict where a dict was built, else a list with one for each
+        tensor that was built, also where that was a single one.
 
     Raises:
-        ValueError: If the computation returns nothing.
+        NotImplementedError: If the default graph is itself being rewritten for the TPU.
+        ValueError: If no tensor is built, or there are ops on the TPU that none can run.
     """
+    structure: Any = None
 
-    def tpu_program() -> Sequence[tf.Tensor]:
-        with v1.variable_creator_scope(_make_variable_outside):
-            results = v1.tpu.rewrite(computation)
+    def tpu_program() -> list[tf.Tensor]:
+        nonlocal structure
+        with v1.variable_creator_scope(_make_variable_outside), _nesting_explained():
+            built = build()
         tf_private_tpu.prune_unconnected_ops(v1.get_default_graph())
-        return [result for result in results if isinstance(result, tf.Tensor)]
+        tensors = [value for value in tf.nest.flatten(built) if isinstance(value, tf.Tensor)]
+        structure = built if isinstance(built, Mapping) else tensors
+        return tensors
 
     program = tf.function(tpu_program, autograph=False).get_concrete_function()
     if not program.outputs:
         raise ValueError(
             "The computation for the TPU returns no tensor. Return what the host shall see."
         )
+    check_runs_on_tpu(program.graph)
     results = tf.raw_ops.TPUPartitionedCall(
         args=program.captured_inputs,
         device_ordinal=tf.raw_ops.TPUOrdinalSelector(),
@@ -51,7 +78,23 @@ def call_on_tpu(computation: Callable[[], Sequence[tf.Tensor]]) -> list[tf.Tenso
     )
     for result, output in zip(results, program.outputs, strict=True):
         result.set_shape(output.shape)
-    return results
+    return tf.nest.pack_sequence_as(structure, results)
+
+
+@contextlib.contextmanager
+def _nesting_explained() -> Iterator[None]:
+    try:
+        yield
+    except NotImplementedError as error:
+        already_told = error.__cause__ is not None
+        if already_told or "cannot be nested" not in str(error):
+            raise
+        raise NotImplementedError(
+            f"{error}: this computation is already inside of one that is rewritten for the TPU. An "
+            "export with export_saved_model_api_version=1 rewrites all of model_fn itself, as runs "
+            "on cores do. Construct the TPUEstimator with export_saved_model_api_version=2, and in "
+            'runs, where model_fn finds params["batch_size"], call the computation as it is.'
+        ) from error
 
 
 def _make_variable_outside(next_creator: Callable[..., Any], **kwargs: Any) -> Any:

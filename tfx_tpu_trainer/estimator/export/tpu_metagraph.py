@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private_tpu, tracing
 from tfx_tpu_trainer.estimator.export import signatures
+from tfx_tpu_trainer.estimator.export.host_only_ops import check_runs_on_tpu
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall, receive
 from tfx_tpu_trainer.estimator.export.outputs import ExportOutput, normalise_export_outputs
-from tfx_tpu_trainer.estimator.export.tpu_call import call_on_tpu
+from tfx_tpu_trainer.estimator.export.rewritten_model import rewrite_model
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
@@ -39,8 +40,8 @@ def build_tpu_meta_graph(
         The metagraph, with a signature for each export output.
 
     Raises:
-        ValueError: If there is nothing to run on the TPU, or an export output is of a kind that
-            cannot be served from one.
+        ValueError: If there is nothing to run on the TPU, there are ops on it that none can run,
+            or an export output is of a kind that cannot be served from one.
     """
     build_outputs = {1: _rewrite_model, 2: _call_model_that_rewrites}[api_version]
     with tracing.fresh_graph(random_seed):
@@ -52,50 +53,27 @@ def build_tpu_meta_graph(
             export_outputs,
             getattr(receiver, "receiver_tensors_alternatives", None),
         )
-        return MetaGraph.of_default_graph(tags=TAGS, signatures=signature_defs, spec=spec)
+        return MetaGraph.of_default_graph(
+            mode=ModeKeys.PREDICT, tags=TAGS, signatures=signature_defs, spec=spec
+        )
 
 
 def _call_model_that_rewrites(
     call_model: ModelCall, receiver: Any
 ) -> tuple[Any, Mapping[str, ExportOutput]]:
-    spec = _call(call_model, receiver, use_tpu=True)
+    spec = _call(call_model, receiver.features, receiver, use_tpu=True)
+    # A model_fn may rewrite without the calls of this package, which check for themselves.
+    check_runs_on_tpu(v1.get_default_graph())
     return spec, normalise_export_outputs(spec.export_outputs, spec.predictions)
 
 
 def _rewrite_model(call_model: ModelCall, receiver: Any) -> tuple[Any, Mapping[str, ExportOutput]]:
-    """Calls model_fn inside of the TPU computation and gives outputs that stand outside of it."""
-    host_graph = v1.get_default_graph()
-    spec: Any = None
-    made_inside: dict[str, ExportOutput] = {}
-    leaving: dict[str, tf.Tensor] = {}
-
-    def note_leaving(tensor: tf.Tensor) -> tf.Tensor:
-        # A feature that is passed through untouched never went in: it need not come out.
-        if tensor.graph is not host_graph:
-            leaving[tensor.name] = tensor
-        return tensor
-
-    def computation() -> list[tf.Tensor]:
-        nonlocal spec
-        spec = _call(call_model, receiver, use_tpu=False)
-        made_inside.update(normalise_export_outputs(spec.export_outputs, spec.predictions))
-        for output in made_inside.values():
-            output.map_tensors(note_leaving)
-        if not leaving:
-            raise ValueError(
-                "Nothing is left for the TPU to compute: every export output is a feature passed "
-                f"through untouched: {sorted(made_inside)}. Export with export_to_tpu=False."
-            )
-        return list(leaving.values())
-
-    come_out = dict(zip(leaving, call_on_tpu(computation), strict=True))
-
-    def outside(tensor: tf.Tensor) -> tf.Tensor:
-        return tensor if tensor.graph is host_graph else come_out[tensor.name]
-
-    return spec, {name: output.map_tensors(outside) for name, output in made_inside.items()}
+    model = rewrite_model(
+        lambda features: _call(call_model, features, receiver, use_tpu=False), receiver.features
+    )
+    return model.spec, model.export_outputs
 
 
-def _call(call_model: ModelCall, receiver: Any, *, use_tpu: bool) -> Any:
+def _call(call_model: ModelCall, features: Any, receiver: Any, *, use_tpu: bool) -> Any:
     labels = getattr(receiver, "labels", None)
-    return call_model(receiver.features, labels, mode=ModeKeys.PREDICT, use_tpu=use_tpu)
+    return call_model(features, labels, mode=ModeKeys.PREDICT, use_tpu=use_tpu)

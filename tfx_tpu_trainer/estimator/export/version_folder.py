@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator.export.error_text import reason_of
+
 _logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 10
@@ -30,16 +32,37 @@ def version_folder(base: str) -> Iterator[tuple[str, str]]:
         The path to write to, and the path at which the files will be found.
 
     Raises:
-        RuntimeError: If ten versions in a row are taken.
+        RuntimeError: If ten versions in a row are taken, or the folder cannot be written to.
     """
-    temporary, final = _reserve(base)
+    with write_errors_explained(base):
+        temporary, final = _reserve(base)
     try:
         yield temporary, final
-        tf.io.gfile.rename(temporary, final)
+        with write_errors_explained(base):
+            tf.io.gfile.rename(temporary, final)
     except BaseException:
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.rmtree(temporary)
         raise
+
+
+@contextlib.contextmanager
+def write_errors_explained(base: str) -> Iterator[None]:
+    """Says where writing failed: what TensorFlow reports may be a file name, or less.
+
+    Args:
+        base: Folder of the versions, or what is written below it.
+
+    Raises:
+        RuntimeError: In place of TensorFlow's errors and of the system's.
+    """
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        raise RuntimeError(
+            f"Can't export to {base}: {reason_of(error)}. Nothing is left of this version. Is the folder "
+            "writable, and is there room on the disk?"
+        ) from error
 
 
 def _reserve(base: str) -> tuple[str, str]:

@@ -1,0 +1,130 @@
+"""BatchConfig, and a computation behind a BatchFunction op, run on this host."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.export.batching import call_in_batches
+from tfx_tpu_trainer.estimator.tpu import BatchConfig
+
+v1 = tf.compat.v1
+
+NUMBERS = {
+    "num_batch_threads": 1,
+    "max_batch_size": 8,
+    "batch_timeout_micros": 0,
+    "allowed_batch_sizes": [2, 8],
+}
+
+
+def test_b332_a_batch_config_is_a_named_tuple():
+    config = BatchConfig(4, 64, 5000, [8, 64])
+    assert config.max_enqueued_batches == 100
+    assert tuple(config) == (4, 64, 5000, [8, 64], 100)
+    assert config._fields == (
+        "num_batch_threads",
+        "max_batch_size",
+        "batch_timeout_micros",
+        "allowed_batch_sizes",
+        "max_enqueued_batches",
+    )
+
+
+@pytest.mark.parametrize("sizes", [None, [], [8], [1, 2, 8], (4, 8)])
+def test_b332_sizes_that_hold(sizes):
+    assert BatchConfig(**{**NUMBERS, "allowed_batch_sizes": sizes}).allowed_batch_sizes == sizes
+
+
+@pytest.mark.parametrize("sizes", [[2], [8, 2], [2, 2, 8], [2, 16], [0, 8]])
+def test_b332_sizes_must_increase_up_to_the_largest_batch(sizes):
+    with pytest.raises(ValueError, match=r"must increase and end with max_batch_size \(8\), got"):
+        BatchConfig(**{**NUMBERS, "allowed_batch_sizes": sizes})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_batch_threads", 0),
+        ("max_batch_size", None),
+        ("max_batch_size", 0),
+        ("batch_timeout_micros", -1),
+        ("max_enqueued_batches", 0),
+    ],
+)
+def test_b332_numbers_that_are_too_small(name, value):
+    with pytest.raises(ValueError, match=rf"{name} must be at least \d, got: {value}"):
+        BatchConfig(**{**NUMBERS, name: value})
+
+
+def double_and_count(x):
+    """Twice the rows, and the size of the batch in every row."""
+    size = tf.shape(x)[:1]
+    return {"double": 2 * x, "size": tf.tile(size, size)}
+
+
+def build(config):
+    x = v1.placeholder(tf.float32, [None, 2], name="x")
+    return x, call_in_batches(double_and_count, [x], config)
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 2), (2, 2), (3, 8), (8, 8)])
+def test_b332_batches_are_padded_to_an_allowed_size(rows, size):
+    values = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
+    with tf.Graph().as_default(), v1.Session() as session:
+        x, results = build(BatchConfig(**NUMBERS))
+        assert results["double"].shape.as_list() == [None, 2]
+        assert results["size"].shape.as_list() == [None]
+        answers = session.run(results, {x: values})
+    np.testing.assert_array_equal(answers["double"], 2 * values)
+    assert answers["size"].tolist() == [size] * rows
+
+
+def test_b332_requests_at_the_same_time_make_one_batch():
+    """Two threads ask; a timeout that is long enough waits for both, and each gets its rows."""
+    numbers = {**NUMBERS, "batch_timeout_micros": 20_000_000, "allowed_batch_sizes": [4]}
+    config = BatchConfig(**{**numbers, "max_batch_size": 4})
+    answers = {}
+    with tf.Graph().as_default(), v1.Session() as session:
+        x, results = build(config)
+
+        def ask(value):
+            answers[value] = session.run(results, {x: [[value, value]] * 2})
+
+        threads = [threading.Thread(target=ask, args=[value]) for value in (1.0, 5.0)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for value, answer in answers.items():
+        assert answer["double"].tolist() == [[2 * value, 2 * value]] * 2
+        assert answer["size"].tolist() == [4, 4]
+    assert len(answers) == 2
+
+
+def test_b332_without_a_config_the_function_is_called_as_it_is():
+    with tf.Graph().as_default() as graph:
+        x, results = build(None)
+        assert "BatchFunction" not in {op.type for op in graph.get_operations()}
+        with v1.Session() as session:
+            assert session.run(results["size"], {x: [[0, 0]] * 3}).tolist() == [3, 3, 3]
+
+
+def test_sparse_inputs_are_refused():
+    with tf.Graph().as_default():
+        sparse = v1.sparse_placeholder(tf.float32, [None, 3])
+        with pytest.raises(ValueError, match="Batching takes dense tensors only, got the input"):
+            call_in_batches(tf.sparse.to_dense, [sparse], BatchConfig(**NUMBERS))
+
+
+def test_scalars_are_refused():
+    with tf.Graph().as_default():
+        scalar = v1.placeholder(tf.float32, [], name="scalar")
+        with pytest.raises(ValueError, match=r"The input 'scalar:0' .* is a scalar"):
+            call_in_batches(tf.identity, [scalar], BatchConfig(**NUMBERS))
+        rows = v1.placeholder(tf.float32, [None], name="rows")
+        with pytest.raises(ValueError, match=r"The result .* is a scalar"):
+            call_in_batches(tf.reduce_sum, [rows], BatchConfig(**NUMBERS))

@@ -1,0 +1,134 @@
+"""What a TPU runs of a graph, and which of it no TPU can run, by what the nodes say of themselves.
+
+Nodes are read, not ops: so the same holds for a graph that is being built and for a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import tf_private_tpu
+
+ON_TPU_MARK = "_tpu_replicate"
+"""Attribute of the nodes that `tf.compat.v1.tpu.rewrite` has put on the TPU."""
+
+OUTSIDE_MARK = "_xla_outside_compilation"
+"""Attribute of those among them that `tf.compat.v1.tpu.outside_compilation` keeps on the host."""
+
+# Where a result leaves the computation. What comes from the host passes through one too, and is
+# taken out of the program again.
+_OUTPUT_MARK = "_tpu_output_identity"
+
+# The compiler drops assertions, and with them the texts that only they read.
+_DROPPED = frozenset({"Assert", "Const", "NoOp"})
+
+# What holds the computation together; the TPU's runtime takes it apart.
+SCAFFOLDING = frozenset(
+    {
+        "TPUCompilationResult",
+        "TPUOrdinalSelector",
+        "TPUPartitionedCall",
+        "TPUReplicateMetadata",
+        "TPUReplicatedInput",
+        "TPUReplicatedOutput",
+    }
+)
+
+_TABLES = re.compile("HashTable|LookupTable|InitializeTable")
+_DATASETS = re.compile("Dataset|Iterator")
+_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+
+
+class TpuNode(NamedTuple):
+    """A node that the TPU runs.
+
+    Attributes:
+        node: Its NodeDef.
+        caller: The marked node that it is part of: itself, or the loop, branch or call in whose
+            function it stands.
+    """
+
+    node: Any
+    caller: Any
+
+
+def is_outside(node: Any) -> bool:
+    """Whether `outside_compilation` keeps a node of the computation on the host."""
+    return OUTSIDE_MARK in node.attr
+
+
+def nodes_on_tpu(nodes: Iterable[Any], functions: Mapping[str, Any]) -> Iterator[TpuNode]:
+    """Gives what the TPU runs of some nodes.
+
+    Args:
+        nodes: NodeDefs of a graph or of a function's body.
+        functions: FunctionDefs by name.
+
+    Yields:
+        Each marked node, and after it those of the functions that it calls. What is kept outside
+        of the compilation is left out.
+    """
+    for node in nodes:
+        if ON_TPU_MARK in node.attr and node.op not in SCAFFOLDING and not is_outside(node):
+            yield TpuNode(node, node)
+            for inner in nodes_called(node, functions):
+                yield TpuNode(inner, node)
+
+
+def nodes_called(node: Any, functions: Mapping[str, Any]) -> Iterator[Any]:
+    """Gives the nodes in the functions that a node calls, deep, without those kept outside."""
+    for name in called_functions(node):
+        for inner in functions[name].node_def if name in functions else ():
+            if not is_outside(inner):
+                yield inner
+                yield from nodes_called(inner, functions)
+
+
+def called_functions(node: Any) -> Iterator[str]:
+    """Gives the names of the functions in a node's attributes."""
+    for attr in node.attr.values():
+        if attr.HasField("func"):
+            yield attr.func.name
+        for function in attr.list.func:
+            yield function.name
+
+
+def why_not_on_tpu(node: Any) -> str | None:
+    """Says why no TPU can run a node.
+
+    Args:
+        node: A NodeDef.
+
+    Returns:
+        The reason, or `None` where there is none that can be known without the TPU's compiler.
+    """
+    if node.op in _DROPPED or node.op in SCAFFOLDING or _OUTPUT_MARK in node.attr:
+        return None
+    if node.op in _PYTHON:
+        return "calls Python"
+    if _TABLES.search(node.op):
+        return "looks up a table"
+    if _DATASETS.search(node.op):
+        return "reads a dataset"
+    # A loop, branch or call may pass strings that nothing inside of it reads.
+    if not any(called_functions(node)) and tf.string in _dtypes(node):
+        return "handles strings"
+    return None
+
+
+def _dtypes(node: Any) -> set[tf.DType]:
+    definition = tf_private_tpu.op_definition(node.op)
+    if definition is None:
+        return set()
+    found: set[int] = set()
+    for argument in (*definition.input_arg, *definition.output_arg):
+        found.add(argument.type)
+        for name in (argument.type_attr, argument.type_list_attr):
+            attr = node.attr.get(name, None)
+            if attr is not None:
+                found.update((attr.type, *attr.list.type))
+    return {tf.dtypes.as_dtype(number) for number in found if number}

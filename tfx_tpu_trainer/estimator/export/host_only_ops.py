@@ -1,0 +1,63 @@
+"""Refuses a computation that no TPU could run, while it is still known which line made which op."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import tpu_support
+
+_SHOWN = 5
+
+# Frames of these are TensorFlow's or ours: the user's line is the last one that is not.
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "keras", "tf_keras"))
+
+
+def check_runs_on_tpu(graph: tf.Graph) -> None:
+    """Checks the ops that a graph has put on the TPU.
+
+    Strings, tables, datasets and Python functions are found here. Whether the TPU's compiler takes
+    all other ops can only be known by compiling.
+
+    Args:
+        graph: The graph, a function's too, in which `tf.compat.v1.tpu.rewrite` was called.
+
+    Raises:
+        ValueError: If no TPU can run some of them; names each op and the line that made it.
+    """
+    definition = graph.as_graph_def()
+    functions = {function.signature.name: function for function in definition.library.function}
+    refused = []
+    for node, caller in tpu_support.nodes_on_tpu(definition.node, functions):
+        reason = tpu_support.why_not_on_tpu(node)
+        if reason:
+            where = _source_line(graph.get_operation_by_name(caller.name))
+            part_of = "" if caller is node else f" in {caller.op} {caller.name!r}"
+            refused.append(f"{node.op} {node.name!r}{part_of}, which {reason} ({where})")
+    if not refused:
+        return
+    more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+    raise ValueError(
+        f"The model can't be exported for TPU hosts: no TPU can run {'; '.join(refused[:_SHOWN])}{more}. "
+        "Compute this before the model, in Transform or in the serving_input_receiver_fn, or call it "
+        "through tf.compat.v1.tpu.outside_compilation(function, *tensors), which keeps it on the "
+        "host; or export with export_to_tpu=False."
+    )
+
+
+def _source_line(op: tf.Operation) -> str:
+    frames = [frame for frame in op.traceback or () if _is_users(frame)]
+    if not frames:
+        return "its source line is not known"
+    filename, number = frames[-1].filename, frames[-1].lineno
+    code = linecache.getline(filename, number).strip()
+    return f"{filename}:{number}: {code}" if code else f"{filename}:{number}"
+
+
+def _is_users(frame: Any) -> bool:
+    name = os.path.abspath(frame.filename)
+    return not name.startswith(_PACKAGE + os.sep) and not any(part in name for part in _LIBRARIES)
