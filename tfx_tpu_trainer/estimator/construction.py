@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -77,7 +77,7 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
 
 
 def check_listeners(
-    listeners: Sequence[v1.train.CheckpointSaverListener] | None,
+    listeners: Iterable[v1.train.CheckpointSaverListener] | None,
 ) -> tuple[v1.train.CheckpointSaverListener, ...]:
     """Checks saving listeners and gives them as a tuple.
 
@@ -93,6 +93,20 @@ def check_listeners(
     return listeners
 
 
-def checkpoint_of(path: str) -> str | None:
-    """Gives the checkpoint that a path names: itself, or the latest of a folder."""
-    return tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
+def variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
+    """Gives what puts variables on a cluster's parameter servers, the rest on this task.
+
+    Args:
+        config: The configuration of the run.
+
+    Returns:
+        A device function; `None` where there are no parameter servers.
+    """
+    if not config.num_ps_replicas:
+        return None
+    return v1.train.replica_device_setter(
+        ps_tasks=config.num_ps_replicas,
+        worker_device=f"/job:{config.task_type}/task:{config.task_id}",
+        merge_devices=True,
+        cluster=config.cluster_spec,
+    )

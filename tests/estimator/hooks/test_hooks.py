@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.log_lines import log_lines
+from tests.estimator import linear_model
+from tests.estimator.schedule import plain
+from tfx_tpu_trainer import estimator as tfe
+from tfx_tpu_trainer.estimator import experimental
+from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
+from tfx_tpu_trainer.estimator.hooks.stop_at_checkpoint_step import StopAtCheckpointStepHook
+
+v1 = tf.compat.v1
+
+
+def _write_events(folder, values: dict[int, float], name: str = "accuracy") -> None:
+    """Events as an evaluation writes them."""
+    with v1.Graph().as_default():
+        writer = v1.summary.FileWriter(str(folder))
+        for step, value in values.items():
+            summary = v1.Summary(value=[v1.Summary.Value(tag=name, simple_value=value)])
+            writer.add_summary(summary, step)
+        writer.close()
+
+
+def _steps_until_stopped(tmp_path, values: dict[int, float], make_hook, *, max_steps=10) -> int:
+    estimator = plain.make(tmp_path, save=100)
+    _write_events(estimator.eval_dir(), values)
+    hook = make_hook(estimator)
+    estimator.train(plain.train_input, hooks=[hook], max_steps=max_steps)
+    return int(estimator.get_variable_value("global_step"))
+
+
+STALLS = {1: 0.5, 2: 0.7, 3: 0.6, 4: 0.65, 5: 0.8, 6: 0.75}
+
+
+@pytest.mark.parametrize(
+    ("hook", "bound", "options", "stops"),
+    [
+        # By value: 0.8 is the highest, 0.5 the lowest.
+        (experimental.stop_if_higher_hook, 0.79, {}, True),
+        (experimental.stop_if_higher_hook, 0.8, {}, False),
+        (experimental.stop_if_higher_hook, 0.79, {"min_steps": 6}, False),
+        (experimental.stop_if_lower_hook, 0.51, {}, True),
+        (experimental.stop_if_lower_hook, 0.51, {"min_steps": 2}, False),
+        # 2 to 4 are two steps without an increase; nothing ever goes three.
+        (experimental.stop_if_no_increase_hook, 2, {}, True),
+        (experimental.stop_if_no_increase_hook, 3, {}, False),
+        (experimental.stop_if_no_increase_hook, 2, {"min_steps": 3}, False),
+        # The lowest value is the first one.
+        (experimental.stop_if_no_decrease_hook, 5, {}, True),
+        (experimental.stop_if_no_decrease_hook, 6, {}, False),
+    ],
+)
+def test_b417_hooks_stop_on_a_threshold_or_a_stall(tmp_path, hook, bound, options, stops):
+    # 0.79 and 0.51 keep clear of what float32 makes of 0.8 and 0.5.
+    bound = np.nextafter(np.float32(bound), np.float32(1)) if isinstance(bound, float) else bound
+    steps = _steps_until_stopped(
+        tmp_path,
+        STALLS,
+        lambda estimator: hook(
+            estimator, "accuracy", bound, run_every_secs=None, run_every_steps=2, **options
+        ),
+    )
+    # The hook asks at its first step.
+    assert steps == (1 if stops else 10)
+
+
+def test_b417_a_hook_sees_evaluations_of_the_training_it_stops(tmp_path):
+    estimator = plain.make(tmp_path, save=2)
+    hook = experimental.stop_if_lower_hook(
+        estimator, "global_loss", 0, run_every_secs=None, run_every_steps=1
+    )
+    with pytest.raises(ValueError, match=r"'global_loss'.*step 2 does not have; it has.*'loss'"):
+        tfe.train_and_evaluate(
+            estimator,
+            tfe.TrainSpec(plain.train_input, max_steps=6, hooks=[hook]),
+            tfe.EvalSpec(plain.eval_input, throttle_secs=0),
+        )
+
+
+def test_b417_workers_follow_the_chief(tmp_path, monkeypatch, caplog):
+    cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
+    task = {"type": "worker", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    worker = plain.make(tmp_path)
+    follow = experimental.make_early_stopping_hook(worker, lambda: False)
+    monkeypatch.delenv("TF_CONFIG")
+    chief = experimental.make_early_stopping_hook(
+        plain.make(tmp_path), lambda: True, run_every_secs=None, run_every_steps=1
+    )
+    calls = []
+
+    class Count(v1.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            calls.append(1)
+
+    # Both in one session: the follower alone ends it, as the chief's request is taken back.
+    with tf.Graph().as_default(), log_lines(caplog) as logged:
+        v1.train.get_or_create_global_step()
+        op = v1.train.get_global_step().assign_add(1, read_value=False)
+        hooks = [chief, follow, Count()]
+        with v1.train.MonitoredSession(hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(op)
+        names = [variable.op.name for variable in v1.global_variables()]
+    assert "signal_early_stopping/STOP" in names
+    assert any("Requesting early stopping at global step" in line for line in logged)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"estimator": 1}, TypeError, "`estimator` must have type `Estimator`. Got: <class 'int'>"),
+        ({"should_stop_fn": 1}, TypeError, "`should_stop_fn` must be callable; got 1"),
+        ({"run_every_steps": 2}, ValueError, "Only one of .* got 60 and 2"),
+    ],
+)
+def test_b417_what_makes_a_hook_is_checked(tmp_path, arguments, error, says):
+    right = {"estimator": plain.make(tmp_path), "should_stop_fn": lambda: True}
+    with pytest.raises(error, match=says):
+        experimental.make_early_stopping_hook(**{**right, **arguments})
+
+
+def test_damaged_events_are_read_up_to_the_damage(tmp_path, caplog):
+    _write_events(tmp_path, {1: 0.25, 2: 0.5})
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-3])
+    with log_lines(caplog) as logged:
+        assert read_eval_metrics(str(tmp_path)) == {1: {"accuracy": 0.25}}
+    assert any("damaged event file" in line for line in logged)
+    assert read_eval_metrics(str(tmp_path / "nothing")) == {}
+
+
+def test_an_in_memory_evaluator_needs_no_checkpoint(tmp_path):
+    estimator = plain.make(tmp_path, save=100)
+    hook = experimental.InMemoryEvaluatorHook(
+        estimator, plain.eval_input, name="memory", every_n_iter=2
+    )
+    estimator.train(plain.train_input, hooks=[hook], max_steps=5)
+    found = read_eval_metrics(estimator.eval_dir("memory"))
+    descended = list(linear_model.descend(linear_model.batches(plain.BATCH, epochs=2)[:5]))
+    values = {0: (linear_model.WEIGHTS, linear_model.BIAS)}
+    values |= {step: descended[step - 1][1:] for step in (2, 4, 5)}
+    assert list(found) == [0, 2, 4, 5]
+    for step, (weights, bias) in values.items():
+        batches = linear_model.batches(plain.BATCH)
+        loss = np.mean([linear_model.loss(batch, weights, bias) for batch in batches])
+        np.testing.assert_allclose(found[step]["loss"], loss, rtol=1e-5)
+    kept = sorted(path.name for path in tmp_path.glob("model.ckpt-*.index"))
+    assert kept == ["model.ckpt-0.index", "model.ckpt-5.index"]
+
+
+def test_an_in_memory_evaluator_is_checked(tmp_path, monkeypatch):
+    estimator = plain.make(tmp_path)
+    with pytest.raises(ValueError, match="invalid every_n_iter=0"):
+        experimental.InMemoryEvaluatorHook(estimator, plain.eval_input, every_n_iter=0)
+    cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
+    task = {"type": "chief", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    with pytest.raises(ValueError, match=r"only single machine.*2 workers and 0 ps"):
+        experimental.InMemoryEvaluatorHook(plain.make(tmp_path), plain.eval_input)
+
+
+def test_a_worker_stops_when_the_last_step_is_on_disk(tmp_path):
+    estimator = plain.make(tmp_path)
+    chief = experimental.make_stop_at_checkpoint_step_hook(estimator, 5)
+    assert isinstance(chief, v1.train.StopAtStepHook)
+    estimator.train(plain.train_input, max_steps=3)
+    waits = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            # The chief writes the last checkpoint in the meantime.
+            estimator.train(plain.train_input, max_steps=5)
+
+    hook = StopAtCheckpointStepHook(str(tmp_path), 5, 0.5, sleep)
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        op = step.assign_add(1, read_value=False)
+        with v1.train.MonitoredSession(hooks=[hook]) as session:
+            calls = 0
+            while not session.should_stop():
+                session.run(op)
+                calls += 1
+    assert waits == [0.5, 0.5]
+    assert calls in (6, 7)
+    with pytest.raises(ValueError, match="last_step must be specified"):
+        experimental.make_stop_at_checkpoint_step_hook(estimator, None)

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import functools
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.log_lines import log_lines
+from tests.estimator import linear_model
+from tests.estimator.schedule import plain
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer import estimator as tfe
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import EvaluationListener
+from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule
+
+v1 = tf.compat.v1
+
+
+def _specs(*, max_steps: int | None = 7, **eval_options):
+    train = tfe.TrainSpec(plain.train_input, max_steps=max_steps)
+    return train, tfe.EvalSpec(plain.eval_input, **{"throttle_secs": 0, **eval_options})
+
+
+def _steps(recorder: plain.Recorder) -> list[int]:
+    return [int(call["eval_result"]["global_step"]) for call in recorder.calls]
+
+
+def _losses(steps: int) -> list[float]:
+    """The mean loss over the evaluation's batches after each step, by formula."""
+    batches = linear_model.batches(plain.BATCH, epochs=10)[:steps]
+    evaluated = linear_model.batches(plain.BATCH)
+    return [
+        float(np.mean([linear_model.loss(batch, weights, bias) for batch in evaluated]))
+        for _, weights, bias in linear_model.descend(batches)
+    ]
+
+
+def test_b405_b406_b407_an_evaluation_follows_each_checkpoint_but_the_first(tmp_path):
+    recorder, other = plain.Recorder(), plain.Recorder("other")
+    estimator = plain.make(tmp_path, save=3)
+    metrics, exports = tfe.train_and_evaluate(
+        estimator, *_specs(max_steps=7, exporters=[recorder, other])
+    )
+    # Checkpoints at 0, 3, 6 and 7.
+    assert _steps(recorder) == _steps(other) == [3, 6, 7]
+    np.testing.assert_allclose(
+        [call["eval_result"]["loss"] for call in recorder.calls],
+        [_losses(7)[step - 1] for step in (3, 6, 7)],
+        rtol=1e-5,
+    )
+    assert [call["is_the_final_export"] for call in recorder.calls] == [False, False, True]
+    assert {call["export_path"] for call in other.calls} == {str(tmp_path / "export" / "other")}
+    assert recorder.calls[0]["checkpoint_path"] == str(tmp_path / "model.ckpt-3")
+    assert recorder.calls[0]["estimator"] is estimator
+    assert metrics["global_step"] == 7
+    assert exports == [b"exported 3", b"exported 3"]
+
+
+def test_b405_throttling_spaces_the_evaluations(tmp_path):
+    recorder = plain.Recorder()
+    tfe.train_and_evaluate(
+        plain.make(tmp_path, save=2), *_specs(max_steps=7, exporters=recorder, throttle_secs=3600)
+    )
+    # The first is not throttled; the last step is always evaluated.
+    assert _steps(recorder) == [2, 7]
+
+
+def test_b407_without_max_steps_no_export_is_the_final_one(tmp_path):
+    recorder = plain.Recorder()
+    short = functools.partial(linear_model.input_fn, {"batch_size": plain.BATCH})
+    train = tfe.TrainSpec(short)
+    evaluate = tfe.EvalSpec(plain.eval_input, exporters=recorder, throttle_secs=0)
+    metrics, _ = tfe.train_and_evaluate(plain.make(tmp_path, save=3), train, evaluate)
+    assert metrics["global_step"] == linear_model.ROWS // plain.BATCH
+    assert [call["is_the_final_export"] for call in recorder.calls] == [False] * 2
+
+
+def test_a_training_that_is_done_evaluates_nothing(tmp_path):
+    estimator = plain.make(tmp_path)
+    estimator.train(plain.train_input, max_steps=7)
+    assert tfe.train_and_evaluate(estimator, *_specs(max_steps=7)) == (None, None)
+
+
+def test_b408_without_checkpoints_there_is_nothing_to_evaluate(tmp_path):
+    with pytest.raises(ValueError, match=r"CheckpointSaverHook.*save_checkpoints_steps"):
+        tfe.train_and_evaluate(plain.make(tmp_path, save=None), *_specs())
+
+
+@pytest.mark.parametrize(("when", "evaluated", "trained"), [("before", [3], 6), ("after", [3], 3)])
+def test_b409_a_listener_may_stop_it(tmp_path, when, evaluated, trained):
+    class Stop(EvaluationListener):
+        asked = 0
+
+        def before_eval(self):
+            self.asked += 1
+            return when != "before" or self.asked < 2
+
+        def after_eval(self, evaluated):
+            return when != "after" or evaluated.global_step < 3
+
+    recorder = plain.Recorder()
+    estimator = plain.make(tmp_path, save=3)
+    train, evaluate = _specs(max_steps=20, exporters=recorder)
+    run_schedule(estimator, train, evaluate, listener=Stop())
+    assert _steps(recorder) == evaluated
+    assert estimator.get_variable_value("global_step") == trained
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "says"),
+    [
+        ({}, ValueError, "should never return empty metrics"),
+        ("loss: 3", TypeError, "should return dict. Given <class 'str'>"),
+        ({"loss": 3.0}, ValueError, r"should have `global_step` in result. Given \{'loss': 3.0\}"),
+    ],
+)
+def test_b410_what_evaluate_returns_is_checked(tmp_path, monkeypatch, returned, error, says):
+    estimator = plain.make(tmp_path)
+    monkeypatch.setattr(estimator, "evaluate", lambda **arguments: returned)
+    with pytest.raises(error, match=says):
+        tfe.train_and_evaluate(estimator, *_specs())
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ([0, 0, 0], "`eval_spec` must have type `EvalSpec`. Got: <class 'int'>"),
+        ([0, 0, 1], "`estimator` must have type `Estimator`"),
+        ([1, 0, 1], "`train_spec` must have type `TrainSpec`"),
+    ],
+)
+def test_b404_arguments_are_checked_the_eval_spec_first(tmp_path, place, says):
+    right = [plain.make(tmp_path), *_specs()]
+    given = [value if is_right else 0 for value, is_right in zip(right, place)]
+    with pytest.raises(TypeError, match=says):
+        tfe.train_and_evaluate(*given)
+
+
+def test_b414_a_tpu_estimator_on_cores_works_like_any(tmp_path, caplog):
+    estimator = cores.linear(tmp_path, loop=3, config={"save_checkpoints_steps": 3})
+    recorder = plain.Recorder()
+    train = tfe.TrainSpec(cores.train_input_fn, max_steps=6)
+    evaluate = tfe.EvalSpec(linear_model.input_fn, steps=None, exporters=recorder, throttle_secs=0)
+    with log_lines(caplog) as logged:
+        metrics, _ = tfe.train_and_evaluate(estimator, train, evaluate)
+    assert _steps(recorder) == [3, 6]
+    _, weights, bias = cores.descended(6)
+    expected = linear_model.loss(linear_model.rows(), weights, bias)
+    np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-5)
+    assert any("Start train and evaluate loop" in line for line in logged)
+    with pytest.raises(ValueError, match="one of `steps` or `max_steps` must be set"):
+        tfe.train_and_evaluate(estimator, tfe.TrainSpec(cores.train_input_fn), evaluate)
+    assert isinstance(estimator, tpu.TPUEstimator)
+
+
+def test_a_model_is_exported_at_the_end(tmp_path):
+    final = tfe.FinalExporter("final", plain.receiver_fn)
+    _, (path,) = tfe.train_and_evaluate(plain.make(tmp_path), *_specs(exporters=final))
+    assert os.path.dirname(path.decode()) == str(tmp_path / "export" / "final")
+    served = tf.saved_model.load(path.decode(), tags=["serve"]).signatures["serving_default"]
+    features, _ = linear_model.rows()
+    _, weights, bias = list(linear_model.descend(linear_model.batches(plain.BATCH, epochs=3)[:7]))[
+        -1
+    ]
+    np.testing.assert_allclose(
+        served(x=tf.constant(features))["y"],
+        linear_model.output(features, weights, bias),
+        rtol=1e-5,
+    )

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.log_lines import log_lines
+from tests.estimator import linear_model
+from tests.estimator.schedule import plain
+from tfx_tpu_trainer import estimator as tfe
+from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
+from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule, start_server, worker_delay
+
+v1 = tf.compat.v1
+
+REPOSITORY = Path(__file__).parents[3]
+CLUSTER = {
+    "chief": ["localhost:2220"],
+    "worker": [f"localhost:{2221 + i}" for i in range(20)],
+    "ps": ["localhost:2219"],
+}
+
+
+def _task(monkeypatch, kind: str, index: int = 0, cluster: Any = None) -> None:
+    config = {"cluster": cluster or CLUSTER, "task": {"type": kind, "index": index}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+
+
+def _specs(max_steps: int = 4, **options: Any):
+    return (
+        tfe.TrainSpec(plain.train_input, max_steps=max_steps),
+        tfe.EvalSpec(plain.eval_input, steps=None, **options),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "most", "seconds"),
+    [
+        ("worker", 0, None, 5),
+        ("worker", 3, None, 20),
+        ("worker", 19, None, 60),
+        ("worker", 19, 7, 7),
+        ("worker", 2, 0, 0),
+        ("chief", 0, None, 0),
+    ],
+)
+def test_b412_workers_start_one_after_the_other(monkeypatch, kind, index, most, seconds):
+    _task(monkeypatch, kind, index)
+    assert worker_delay(tfe.RunConfig(experimental_max_worker_delay_secs=most)) == seconds
+
+
+def test_b411_an_evaluator_beside_the_first_is_refused(monkeypatch, tmp_path):
+    _task(monkeypatch, "evaluator", 1)
+    with pytest.raises(ValueError, match=r"only be one `evaluator` task.*Given task id 1"):
+        tfe.train_and_evaluate(plain.make(tmp_path), *_specs())
+
+
+@pytest.mark.parametrize(
+    ("task_type", "says"),
+    [
+        ("local", "`task.type` in TF_CONFIG cannot be `local`"),
+        ("trainer", "Task type trainer is not supported"),
+        ("", "must have task_type set"),
+    ],
+)
+def test_b411_a_task_that_cannot_be_is_refused(monkeypatch, tmp_path, task_type, says):
+    cluster = {"chief": ["localhost:1"], "ps": ["localhost:2"]}
+    cluster |= {task_type: ["localhost:3"]} if task_type else {}
+    _task(monkeypatch, task_type, cluster=cluster)
+    with pytest.raises(ValueError, match=f"{says}|{re.escape(repr(task_type))}|task type"):
+        tfe.train_and_evaluate(plain.make(tmp_path), *_specs())
+
+
+def test_a_cluster_of_one_needs_no_server(monkeypatch):
+    _task(monkeypatch, "chief", cluster={"chief": ["localhost:1"]})
+    assert start_server(tfe.RunConfig()) is None
+
+
+def test_variables_of_a_cluster_are_on_its_ps(monkeypatch, tmp_path):
+    _task(monkeypatch, "worker", 1)
+    estimator = plain.make(tmp_path)
+    with estimator._planner.fresh_graph():
+        linear_model.outputs_of({"x": tf.zeros([1, 3])})
+        devices = {variable.device for variable in v1.trainable_variables()}
+        other = tf.constant(1).device
+    assert devices == {"/job:ps/task:0"}
+    assert other == "/job:worker/task:1"
+
+
+def test_b413_the_evaluator_waits_for_checkpoints_until_the_last_step(
+    monkeypatch, tmp_path, caplog
+):
+    trainer = plain.make(tmp_path, save=2)
+    _task(monkeypatch, "evaluator")
+    evaluator = plain.make(tmp_path)
+    monkeypatch.delenv("TF_CONFIG")
+    recorder, waits = plain.Recorder(), []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        # Training goes on while the evaluator sleeps, but for its third pause.
+        if len(waits) in (2, 4):
+            trainer.train(plain.train_input, max_steps=2 * len(waits))
+
+    train, evaluate = _specs(8, exporters=recorder, start_delay_secs=30, throttle_secs=20)
+    with log_lines(caplog) as logged:
+        assert run_schedule(evaluator, train, evaluate, sleep=sleep) is None
+    # 30 s at first; then no checkpoint, step 4, nothing new, and step 8, which ends it.
+    assert [call["eval_result"]["global_step"] for call in recorder.calls] == [4, 8]
+    assert [call["is_the_final_export"] for call in recorder.calls] == [False, True]
+    assert waits[0] == 30
+    assert len(waits) == 4
+    assert all(0 < seconds <= 20 for seconds in waits[1:])
+    for says in ("not trained yet", "No new checkpoint ready", "Exiting evaluation, global_step=8"):
+        assert any(says in line for line in logged), says
+
+
+def test_b413_an_evaluator_that_never_pauses_is_warned_of(monkeypatch, tmp_path, caplog):
+    _task(monkeypatch, "evaluator")
+    evaluator = plain.make(tmp_path)
+
+    class Stop(plain.tfe.schedule.checkpoint_evaluator.EvaluationListener):
+        asked = 0
+
+        def before_eval(self):
+            self.asked += 1
+            return self.asked < 3
+
+    train, evaluate = _specs(8, start_delay_secs=0, throttle_secs=0)
+    with log_lines(caplog) as logged:
+        run_schedule(evaluator, train, evaluate, listener=Stop())
+    assert sum("throttle_secs is set as 0" in line for line in logged) == 2
+
+
+class Cluster:
+    """Processes on this machine, one for each task."""
+
+    def __init__(self, folder: Path, max_steps: int) -> None:
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket()) for _ in range(4)]
+            for each in sockets:
+                each.bind(("localhost", 0))
+            ports = [f"localhost:{each.getsockname()[1]}" for each in sockets]
+        self._cluster = {"chief": ports[:1], "worker": ports[1:3], "ps": ports[3:]}
+        self.model_dir = folder / "model"
+        self._logs = folder
+        self._max_steps = max_steps
+        self.processes: dict[str, subprocess.Popen] = {}
+
+    def start(self, kind: str, index: int = 0) -> None:
+        name = f"{kind}{index}"
+        task = {"cluster": self._cluster, "task": {"type": kind, "index": index}}
+        with (self._logs / f"{name}.log").open("a") as log:
+            self.processes[name] = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.estimator.schedule.cluster_program",
+                    str(self.model_dir),
+                    str(self._max_steps),
+                ],
+                cwd=REPOSITORY,
+                env={**os.environ, "TF_CONFIG": json.dumps(task)},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def kill(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGKILL)
+        self.processes[name].wait()
+
+    def log(self, name: str) -> str:
+        return (self._logs / f"{name}.log").read_text()
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def wait_for(self, name: str, seconds: float = 180) -> int:
+        return self.processes[name].wait(seconds)
+
+    def wait_until(self, condition, seconds: float = 120) -> None:
+        ends = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < ends, {n: self.log(n)[-2000:] for n in self.processes}
+            time.sleep(0.2)
+
+
+@pytest.mark.e2e
+def test_b411_a_cluster_trains_evaluates_and_exports_once(tmp_path):
+    cluster = Cluster(tmp_path, max_steps=6000)
+    try:
+        for kind, index in [
+            ("ps", 0),
+            ("chief", 0),
+            ("worker", 0),
+            ("worker", 1),
+            ("evaluator", 0),
+        ]:
+            cluster.start(kind, index)
+        index_of = lambda step: cluster.model_dir / f"model.ckpt-{step}.index"  # noqa: E731
+        cluster.wait_until(lambda: any(cluster.model_dir.glob("model.ckpt-*.index")))
+        # Who is killed and comes back stops nobody else.
+        cluster.kill("evaluator0")
+        cluster.kill("worker1")
+        cluster.start("evaluator")
+        cluster.start("worker", 1)
+        for name in ("chief0", "worker0", "evaluator0"):
+            assert cluster.wait_for(name) == 0, cluster.log(name)[-3000:]
+        assert cluster.processes["ps0"].poll() is None
+        estimator = plain.make(cluster.model_dir)
+        reached = int(estimator.get_variable_value("global_step"))
+        assert reached >= 6000
+        assert index_of(reached).exists()
+        # Steps of several workers go past the last one; the model is trained to the end.
+        np.testing.assert_allclose(
+            estimator.get_variable_value("linear/weights"), [1, 2, 3], atol=0.2
+        )
+        assert len(os.listdir(cluster.model_dir / "export" / "final")) == 1
+        assert max(read_eval_metrics(estimator.eval_dir())) == reached
+    finally:
+        cluster.end()

@@ -1,0 +1,25 @@
+"""Hooks of the Estimator's own: early stopping, evaluation during training."""
+
+from tfx_tpu_trainer.estimator.hooks.early_stopping import (
+    make_early_stopping_hook,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
+from tfx_tpu_trainer.estimator.hooks.eval_events import read_eval_metrics
+from tfx_tpu_trainer.estimator.hooks.in_memory_evaluator import InMemoryEvaluatorHook
+from tfx_tpu_trainer.estimator.hooks.stop_at_checkpoint_step import (
+    make_stop_at_checkpoint_step_hook,
+)
+
+__all__ = [
+    "InMemoryEvaluatorHook",
+    "make_early_stopping_hook",
+    "make_stop_at_checkpoint_step_hook",
+    "read_eval_metrics",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
+]

@@ -1,0 +1,133 @@
+"""Training and evaluation in turn, in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
+    CheckpointEvaluator,
+    Evaluated,
+    EvaluationListener,
+)
+from tfx_tpu_trainer.estimator.schedule.specs import EvalSpec, TrainSpec
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+
+def run_local(
+    estimator: Any,
+    train_spec: TrainSpec,
+    eval_spec: EvalSpec,
+    *,
+    listener: EvaluationListener | None = None,
+) -> tuple[Mapping[str, Any] | None, list[bytes | None] | None]:
+    """Trains, and evaluates after each checkpoint but the first.
+
+    Args:
+        estimator: The estimator.
+        train_spec: How to train.
+        eval_spec: How to evaluate.
+        listener: May stop training. Defaults to `None`.
+
+    Returns:
+        The last metrics and what the exporters returned with them; `None` and `None` where there
+        was nothing to train.
+    """
+    config = estimator.config
+    _logger.info(
+        "Start train and evaluate loop: an evaluation after every checkpoint, which come by "
+        "save_checkpoints_steps %s or save_checkpoints_secs %s.",
+        config.save_checkpoints_steps,
+        config.save_checkpoints_secs,
+    )
+    evaluations = EvaluateAfterSaving(
+        CheckpointEvaluator(estimator, eval_spec, max_steps=train_spec.max_steps),
+        throttle_secs=eval_spec.throttle_secs,
+        listener=listener,
+    )
+    estimator.train(
+        input_fn=train_spec.input_fn,
+        max_steps=train_spec.max_steps,
+        hooks=list(train_spec.hooks),
+        saving_listeners=[*train_spec.saving_listeners, evaluations],
+    )
+    last = evaluations.last
+    return (None, None) if last is None else (last.metrics, last.exports)
+
+
+class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
+    """Evaluates what was saved, unless the last evaluation started too short a time ago."""
+
+    def __init__(
+        self,
+        evaluator: CheckpointEvaluator,
+        *,
+        throttle_secs: float,
+        listener: EvaluationListener | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Takes the evaluator.
+
+        Args:
+            evaluator: Evaluates the newest checkpoint.
+            throttle_secs: Seconds from the start of one evaluation to the next, at least.
+            listener: May stop training. Defaults to `None`.
+            clock: Gives the time in seconds. Defaults to `time.monotonic`.
+        """
+        self._evaluator = evaluator
+        self._throttle_secs = throttle_secs
+        self._listener = listener or EvaluationListener()
+        self._clock = clock
+        self._started: float | None = None
+        self._evaluated_step: int | None = None
+        self._first = True
+        self.last: Evaluated | None = None
+
+    def begin(self) -> None:
+        """Starts anew: the first checkpoint is that of an untrained model."""
+        self._first = True
+
+    def after_save(self, session: v1.Session, global_step_value: int) -> bool | None:
+        """Evaluates; gives `True` to stop training."""
+        del session
+        if self._first:
+            self._first = False
+            return None
+        if not self._listener.before_eval():
+            _logger.info("Stopping before an evaluation, as its listener asks for.")
+            return True
+        now = self._clock()
+        if self._started is not None and now - self._started < self._throttle_secs:
+            _logger.info(
+                "Skip the current checkpoint eval due to throttle secs (%s secs): %d secs left.",
+                self._throttle_secs,
+                self._throttle_secs - (now - self._started),
+            )
+            return None
+        self._evaluate(global_step_value, now)
+        if not self._listener.after_eval(self.last):
+            _logger.info("Stopping after an evaluation, as its listener asks for.")
+            return True
+        return None
+
+    def end(self, session: v1.Session, global_step_value: int) -> None:
+        """Evaluates the last checkpoint, if that is not done yet."""
+        del session
+        if global_step_value != self._evaluated_step and self._listener.before_eval():
+            self._evaluate(global_step_value, self._clock())
+            self._listener.after_eval(self.last)
+
+    def _evaluate(self, step: int, now: float) -> None:
+        self._started, self._evaluated_step = now, step
+        evaluated = self._evaluator.evaluate_newest()
+        if evaluated is None:
+            raise RuntimeError(
+                f"There was no new checkpoint after the training reached step {step}: something "
+                "else removes or replaces the checkpoints of the model folder."
+            )
+        self.last = evaluated
