@@ -54,14 +54,20 @@ def measure(request: Request) -> Measurement:
     contender, plan = CONTENDERS[request.contender], request.plan
     runner: Runner = importlib.import_module(contender.module).make(request, **contender.options)
     first_step_seconds = runner.first_steps(plan.first_steps) - request.started
-    segment_rates = runner.train(plan.segment_steps, plan.segments + 1)
+    segment_rates: list[float] = []
+    eval_loss, eval_rate, predict_rate = None, math.nan, math.nan
+    if "train" in contender.activities:
+        segment_rates = runner.train(plan.segment_steps, plan.segments + 1)
     train_memory_mb = _peak_memory_mb()
-    eval_loss = runner.evaluate(plan.eval_batches[0])
-    eval_rate = _batches_per_second(runner.evaluate, plan.eval_batches, plan.pairs)
-    predict_rate = _batches_per_second(runner.predict, plan.predict_batches, plan.pairs)
+    if contender.activities:
+        eval_loss = runner.evaluate(plan.eval_batches[0])
+    if "evaluate" in contender.activities:
+        eval_rate = _batches_per_second(runner.evaluate, plan.eval_batches, plan.pairs)
+    if "predict" in contender.activities:
+        predict_rate = _batches_per_second(runner.predict, plan.predict_batches, plan.pairs)
     return Measurement(
         first_step_seconds=first_step_seconds,
-        train_steps_per_second=statistics.median(segment_rates),
+        train_steps_per_second=statistics.median(segment_rates) if segment_rates else math.nan,
         eval_examples_per_second=eval_rate * runner.batch_size,
         predict_examples_per_second=predict_rate * runner.batch_size,
         memory_mb=_peak_memory_mb(),

@@ -41,35 +41,33 @@ class Plan:
 
 FULL = {
     "mlp": Plan(
-        segment_steps=5000,
+        segment_steps=3000,
         segments=3,
-        eval_batches=(500, 8500),
-        predict_batches=(500, 4500),
-        pairs=3,
+        eval_batches=(500, 5500),
+        predict_batches=(500, 3500),
+        pairs=2,
     ),
     "cnn": Plan(
         segment_steps=100,
-        segments=3,
-        eval_batches=(100, 400),
-        predict_batches=(100, 400),
-        pairs=3,
+        segments=2,
+        eval_batches=(100, 300),
+        predict_batches=(100, 300),
+        pairs=1,
     ),
     "wide_and_deep": Plan(
-        segment_steps=1000,
+        segment_steps=500,
         segments=3,
-        eval_batches=(100, 1600),
-        predict_batches=(100, 1100),
-        pairs=3,
+        eval_batches=(100, 1100),
+        predict_batches=(100, 700),
+        pairs=2,
     ),
 }
 QUICK = {
     "mlp": dataclasses.replace(FULL["mlp"], segment_steps=2000, segments=2, pairs=1),
     "cnn": dataclasses.replace(
-        FULL["cnn"], segments=1, eval_batches=(100, 200), predict_batches=(100, 200), pairs=1
+        FULL["cnn"], segments=1, eval_batches=(100, 200), predict_batches=(100, 200)
     ),
-    "wide_and_deep": dataclasses.replace(
-        FULL["wide_and_deep"], segment_steps=500, segments=2, pairs=1
-    ),
+    "wide_and_deep": dataclasses.replace(FULL["wide_and_deep"], segments=2, pairs=1),
 }
 
 
@@ -109,7 +107,8 @@ class Measurement:
 
     Attributes:
         first_step_seconds: From the start of the process to the end of its first step.
-        train_steps_per_second: The median of the segments.
+        train_steps_per_second: The median of the segments. NaN where it is not measured, as
+            for the two below.
         eval_examples_per_second: Examples evaluated in a second.
         predict_examples_per_second: Examples predicted and yielded one by one in a second.
         memory_mb: The most memory that the process had resident, in MiB.

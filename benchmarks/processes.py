@@ -33,7 +33,7 @@ def write_records(folder: Path, *, threads: int) -> None:
     subprocess.run(
         [sys.executable, "-c", code],
         cwd=REPOSITORY,
-        env=_environment(threads=threads, legacy_keras=True),
+        env=environment_of(threads=threads, legacy_keras=True),
         check=True,
     )
 
@@ -51,7 +51,7 @@ def run(request: Request, *, threads: int, timeout: float) -> Measurement | Fail
     """
     contender = CONTENDERS[request.contender]
     python = str(oracle_python()) if contender.of_original else sys.executable
-    environment = _environment(threads=threads, legacy_keras=contender.legacy_keras)
+    environment = environment_of(threads=threads, legacy_keras=contender.legacy_keras)
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         output, errors = Path(scratch) / "measurement.json", Path(scratch) / "errors.txt"
         request = Request(
@@ -97,7 +97,7 @@ def reason_of(errors: str, exit_code: int) -> str:
     return own[0] if own else f"exit code {exit_code}"
 
 
-def _environment(*, threads: int, legacy_keras: bool) -> dict[str, str]:
+def environment_of(*, threads: int, legacy_keras: bool) -> dict[str, str]:
     environment = {
         key: value
         for key, value in os.environ.items()

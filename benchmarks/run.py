@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import os
 import platform
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import processes
+from benchmarks import processes, serving
 from benchmarks.contenders import BASELINE, CONTENDERS
 from benchmarks.oracle_environment import oracle_python
 from benchmarks.plan import FULL, QUICK, Measurement, Plan, Request
@@ -23,8 +24,12 @@ from benchmarks.report import Report
 from benchmarks.summary import summarize
 from benchmarks.targets import outcomes
 
-FULL_REPETITIONS = 5
-QUICK_REPETITIONS = 2
+FULL_REPETITIONS = 3
+QUICK_REPETITIONS = 1
+
+# Readings of the clock for each exported model and size of batch.
+FULL_SEGMENTS = 7
+QUICK_SEGMENTS = 2
 
 
 def _names(known: Any) -> Any:
@@ -47,7 +52,8 @@ def _names(known: Any) -> Any:
 @click.option(
     "--repetitions",
     type=click.IntRange(min=1),
-    help=f"Processes for each. Defaults to {FULL_REPETITIONS}; {QUICK_REPETITIONS} with --quick.",
+    help=f"Processes for each; for those that no target is close to, one. Defaults to "
+    f"{FULL_REPETITIONS}; {QUICK_REPETITIONS} with --quick.",
 )
 @click.option(
     "--threads",
@@ -102,12 +108,25 @@ def main(
         "system load before": f"{results.loads[0]:.1f}",
         "system load, highest during": f"{max(results.loads):.1f}",
     }
+    served = serving.measure_all(
+        models,
+        segments=QUICK_SEGMENTS if quick else FULL_SEGMENTS,
+        threads=threads,
+        timeout=timeout,
+        console=console,
+    )
     report = results.report(baseline=BASELINE, conditions=conditions)
     report.print(console)
+    console.print(serving.table(served))
     (output / "results.json").write_text(report.json(), encoding="utf-8")
-    (output / "report.md").write_text(report.markdown(), encoding="utf-8")
+    (output / "serving.json").write_text(serving.as_json(served), encoding="utf-8")
+    (output / "report.md").write_text(
+        f"{report.markdown()}\n{serving.markdown(served)}", encoding="utf-8"
+    )
     draw(report, output / "plot.png")
-    console.print(f"written: {output}/ (report.md, results.json, plot.png)", highlight=False)
+    console.print(
+        f"written: {output}/ (report.md, results.json, serving.json, plot.png)", highlight=False
+    )
     if all(row.failure for rows in report.summaries.values() for row in rows):
         raise click.ClickException("every contender failed")
 
@@ -151,7 +170,7 @@ def measure_all(
     timeout: float,
     console: Console,
 ) -> Results:
-    """Runs every contender on every model, `repetitions` times.
+    """Runs every contender on every model, up to `repetitions` times.
 
     The contenders take turns (A B C A B C), so that what else the machine does meets all of them.
     One that failed on a model is not tried on it again.
@@ -167,15 +186,19 @@ def measure_all(
     Returns:
         What was found.
     """
-    results = Results(
-        {m: {c: [] for c in contenders} for m in plans}, {m: {} for m in plans}, [], []
-    )
+    measured = {
+        model: {name: [] for name in contenders if CONTENDERS[name].runs(model, 0)}
+        for model in plans
+    }
+    results = Results(measured, {model: {} for model in plans}, [], [])
     with tempfile.TemporaryDirectory(prefix="bench-data-") as folder, console.status("") as status:
         processes.write_records(Path(folder), threads=threads)
         for repetition in range(repetitions):
             for model, plan in plans.items():
                 for contender in contenders:
                     if contender in results.failures[model]:
+                        continue
+                    if not CONTENDERS[contender].runs(model, repetition):
                         continue
                     turn = f"{model}, {contender}, repetition {repetition + 1} of {repetitions}"
                     status.update(turn)
@@ -195,8 +218,10 @@ def measure_all(
                         console.print(f"{turn}: failed: {found.reason}", markup=False)
                     else:
                         results.measured[model][contender].append(found)
-                        rate = found.train_steps_per_second
-                        console.print(f"{turn}: {rate:,.0f} steps/s", highlight=False)
+                        rate = f"{found.train_steps_per_second:,.0f} steps/s"
+                        if math.isnan(found.train_steps_per_second):
+                            rate = f"first step after {found.first_step_seconds:.1f} s"
+                        console.print(f"{turn}: {rate}", highlight=False)
     return results
 
 

@@ -18,7 +18,8 @@ class Target:
     Attributes:
         model: Name of the model.
         field: The metric.
-        against: The contender to divide by.
+        against: The contender to divide by, or several: the best of them. None compares the
+            number itself.
         bound: The ratio wanted: at least for rates, at most for times and memory, and where
             `at_most` says so.
         contender: Whose ratio it is.
@@ -27,14 +28,22 @@ class Target:
 
     model: str
     field: str
-    against: str
+    against: str | tuple[str, ...] | None
     bound: float
     contender: str = "ours"
     at_most: bool = False
 
     def describe(self) -> str:
         sign = "<=" if self.at_most else ">="
-        return f"{self.contender} / {self.against}, {_TITLES[self.field]} {sign} {self.bound:g}"
+        against = f" / {' or '.join(self.references)}" if self.references else ""
+        return f"{self.contender}{against}, {_TITLES[self.field]} {sign} {self.bound:g}"
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The contenders to divide by the best of."""
+        if self.against is None:
+            return ()
+        return (self.against,) if isinstance(self.against, str) else self.against
 
 
 _TRAIN, _EVALUATE, _PREDICT = (metric.field for metric in METRICS[:3])
@@ -65,6 +74,17 @@ TARGETS = (
         for model in ("mlp", "cnn", "wide_and_deep")
         for field, bound in ((_FIRST_STEP, 1.0), (_MEMORY, 1.15))
     ),
+    Target(model="mlp", field=_TRAIN, against="real", bound=3.5, contender="ours-auto"),
+    *(
+        Target(
+            model=model,
+            field=_TRAIN,
+            against=("ours", "ours-compiled"),
+            bound=0.97,
+            contender="ours-auto",
+        )
+        for model in ("mlp", "cnn", "wide_and_deep")
+    ),
     # Eight cores on the same batch may take so much longer than one: rates are the other way round.
     *(
         Target(
@@ -76,6 +96,26 @@ TARGETS = (
         )
         for model, times in (("mlp", 2.0), ("cnn", 1.1), ("wide_and_deep", 2.0))
     ),
+    # The graph grows at most as the number of cores does.
+    Target(
+        model="mlp",
+        field=_FIRST_STEP,
+        against=None,
+        bound=60,
+        contender="ours-64-cores",
+        at_most=True,
+    ),
+    *(
+        Target(
+            model="mlp",
+            field=field,
+            against="ours-8-cores",
+            bound=8,
+            contender="ours-64-cores",
+            at_most=True,
+        )
+        for field in (_FIRST_STEP, _MEMORY)
+    ),
 )
 
 
@@ -85,7 +125,7 @@ class Outcome:
 
     Attributes:
         target: The target.
-        ratio: The ratio of the medians.
+        ratio: The ratio of the medians, or the number itself.
     """
 
     target: Target
@@ -106,11 +146,15 @@ def outcomes(summaries: Mapping[str, Sequence[Row]]) -> list[Outcome]:
     """
     found = []
     for target in TARGETS:
-        rows = {row.contender: row for row in summaries.get(target.model, ()) if row.cells}
-        if target.contender in rows and target.against in rows:
-            ours, theirs = (
-                rows[name].cells[target.field].median for name in (target.contender, target.against)
-            )
-            if not math.isnan(ours / theirs):
-                found.append(Outcome(target, ours / theirs))
+        medians = {
+            row.contender: row.cells[target.field].median
+            for row in summaries.get(target.model, ())
+            if row.cells
+        }
+        if all(name in medians for name in (target.contender, *target.references)):
+            best = min if target.at_most else max
+            reference = best((medians[name] for name in target.references), default=1.0)
+            ratio = medians[target.contender] / reference
+            if not math.isnan(ratio):
+                found.append(Outcome(target, ratio))
     return found

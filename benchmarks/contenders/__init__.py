@@ -20,6 +20,11 @@ class Contender:
         of_original: Whether it runs in the original's environment (TensorFlow 2.15.1) and not
             in ours.
         legacy_keras: Whether `TF_USE_LEGACY_KERAS=1` is set, as the programs of its kind need.
+        models: The models it is measured on; `None` for all.
+        activities: What is measured besides the first step: of `"train"`, `"evaluate"` and
+            `"predict"`.
+        is_close: Whether a target hangs on small differences to it, so that it is measured in
+            every repetition and not only in the first.
     """
 
     title: str
@@ -27,6 +32,14 @@ class Contender:
     options: Mapping[str, Any] = MappingProxyType({})
     of_original: bool = False
     legacy_keras: bool = True
+    models: tuple[str, ...] | None = None
+    activities: tuple[str, ...] = ("train", "evaluate", "predict")
+    is_close: bool = False
+
+    def runs(self, model: str, repetition: int) -> bool:
+        """Tells whether it is measured on a model in a repetition, which count from 0."""
+        measured = self.models is None or model in self.models
+        return measured and (self.is_close or repetition == 0)
 
 
 CONTENDERS = {
@@ -36,9 +49,26 @@ CONTENDERS = {
         of_original=True,
         # Its environment has the Keras 2 of TensorFlow itself.
         legacy_keras=False,
+        is_close=True,
     ),
-    "ours": Contender(title="ours, on the host", module="benchmarks.contenders.ours"),
-    "bare": Contender(title="a bare loop", module="benchmarks.contenders.bare"),
+    "ours": Contender(
+        title="ours, on the host", module="benchmarks.contenders.ours", is_close=True
+    ),
+    "bare": Contender(title="a bare loop", module="benchmarks.contenders.bare", is_close=True),
+    "ours-compiled": Contender(
+        title="ours, jit_compile=True",
+        module="benchmarks.contenders.ours",
+        options={"jit_compile": True},
+        activities=("train",),
+        is_close=True,
+    ),
+    "ours-auto": Contender(
+        title='ours, jit_compile="auto"',
+        module="benchmarks.contenders.ours",
+        options={"jit_compile": "auto"},
+        activities=("train",),
+        is_close=True,
+    ),
     "keras3": Contender(
         title="Keras 3 fit",
         module="benchmarks.contenders.keras_fit",
@@ -66,11 +96,20 @@ CONTENDERS = {
         title="ours, 1 emulated core",
         module="benchmarks.contenders.ours",
         options={"cores": 1},
+        activities=("train",),
     ),
     "ours-8-cores": Contender(
         title="ours, 8 emulated cores",
         module="benchmarks.contenders.ours",
         options={"cores": 8},
+        activities=("train",),
+    ),
+    "ours-64-cores": Contender(
+        title="ours, 64 emulated cores",
+        module="benchmarks.contenders.ours",
+        options={"cores": 64},
+        models=("mlp",),
+        activities=(),
     ),
     "input": Contender(title="the input alone", module="benchmarks.contenders.input_alone"),
 }

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from benchmarks.estimator_runner import EstimatorRunner
 from benchmarks.plan import Request
 from tfx_tpu_trainer.estimator import tpu
 
 
-def make(request: Request, *, cores: int | None = None) -> EstimatorRunner:
+def make(
+    request: Request, *, cores: int | None = None, jit_compile: Any = False
+) -> EstimatorRunner:
     if cores is None:
-        return EstimatorRunner(tpu, request)
+        return EstimatorRunner(tpu, request, jit_compile=jit_compile)
     tpu_config = tpu.TPUConfig(num_shards=cores, iterations_per_loop=request.plan.loop_steps)
     return EstimatorRunner(tpu, request, use_tpu=True, master="emulated", tpu_config=tpu_config)

@@ -9,6 +9,7 @@ import math
 import pytest
 from rich.console import Console
 
+from benchmarks.contenders import CONTENDERS
 from benchmarks.plan import FULL, QUICK, Measurement, Request
 from benchmarks.plot import draw
 from benchmarks.processes import reason_of
@@ -85,6 +86,29 @@ def test_targets_compare_the_contenders_that_are_there(report):
     assert found["ours / real, evaluate examples/s >= 2"] == (pytest.approx(1.0), False)
     assert found["ours / real, peak memory, MiB <= 1.15"] == (pytest.approx(1.1), True)
     assert not any("cores" in each or "bare" in each for each in found)
+
+
+def test_a_target_may_be_the_best_of_several_or_a_number_itself():
+    measured = {
+        "ours": [measurement(100.0)],
+        "ours-compiled": [measurement(300.0)],
+        "ours-auto": [measurement(294.0)],
+        "ours-64-cores": [measurement(math.nan)],
+    }
+    found = {
+        each.target.describe(): (each.ratio, each.reached)
+        for each in outcomes({"mlp": summarize(measured, {}, baseline="real")})
+    }
+    assert found == {
+        "ours-auto / ours or ours-compiled, train steps/s >= 0.97": (pytest.approx(0.98), True),
+        "ours-64-cores, first step, s <= 60": (5.0, True),
+    }
+
+
+def test_contenders_that_no_target_is_close_to_run_once():
+    assert [CONTENDERS["ours"].runs("cnn", repetition) for repetition in (0, 1)] == [True, True]
+    assert [CONTENDERS["keras3"].runs("cnn", repetition) for repetition in (0, 1)] == [True, False]
+    assert [CONTENDERS["ours-64-cores"].runs(model, 0) for model in FULL] == [True, False, False]
 
 
 def test_the_markdown_has_each_contender_and_the_reason_of_a_failure(report):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import checkpoints
+from tfx_tpu_trainer.engine.loop_choice import LoopChoice
 from tfx_tpu_trainer.engine.loop_hook import LoopLengthFromTime
 from tfx_tpu_trainer.engine.nan_hook import NanLossError
 from tfx_tpu_trainer.engine.pace import Pace
@@ -20,13 +23,24 @@ v1 = tf.compat.v1
 _LONGEST_SECONDS = 1.0
 
 
+class Reporter(Protocol):
+    """A hook that needs not see a step to report it."""
+
+    every_n_steps: int | None
+
+    def reached(self, step: int, loss: Any) -> None:
+        """Is told of the global step that a loop has reached, and of its loss."""
+
+
 class FastForwardHook(v1.train.SessionRunHook):
     """Knows where a session stands, and runs it ahead between the calls that hooks see."""
 
     def __init__(
         self,
-        loop: HostLoop,
+        loop: HostLoop | LoopChoice,
+        train_op: Any,
         *,
+        reporters: Sequence[Reporter],
         save_steps: int | None,
         report_steps: tuple[int, ...],
         last_step_of: Callable[[int], int | None],
@@ -36,12 +50,17 @@ class FastForwardHook(v1.train.SessionRunHook):
 
         Args:
             loop: The loop.
+            train_op: What makes one step in the calls that hooks see.
+            reporters: Hooks that need to know loss and step only, at the ends of loops.
             save_steps: Steps between checkpoints, or `None`.
-            report_steps: Steps between the reports of each hook that reports.
+            report_steps: Steps between the reports of each other hook that reports.
             last_step_of: Gives the last step of a session that starts at a step, or `None`.
             model_dir: Folder of the checkpoints, named when the loss becomes NaN.
         """
         self._loop = loop
+        with tf.control_dependencies([train_op]):
+            self.step_after = v1.train.get_global_step().read_value()
+        self._reporters = reporters
         self._save_steps = save_steps
         self._report_steps = report_steps
         self._last_step_of = last_step_of
@@ -61,16 +80,22 @@ class FastForwardHook(v1.train.SessionRunHook):
         """Finds the step that the session starts at."""
         del coord
         self._step = int(session.run(self._global_step))
+        self._loop.prepare(session)
         self._pace = Pace(
             self._step, self._save_steps, self._report_steps, self._last_step_of(self._step)
         )
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Asks for the step that the call reaches."""
+        del run_context
+        return v1.train.SessionRunArgs(self.step_after)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
         """Finds the step that a call has reached."""
-        del run_values
-        self._step = int(run_context.session.run(self._global_step))
+        del run_context
+        self._step = int(run_values.results)
 
     def run_ahead(self, step_context: v1.train.MonitoredSession.StepContext) -> None:
         """Runs the steps that no hook need see; to be given to `run_step_fn`.
@@ -82,15 +107,25 @@ class FastForwardHook(v1.train.SessionRunHook):
             NanLossError: If the loss became NaN.
         """
         ahead = self._pace.steps_ahead(self._step)
-        ahead = self._length() if ahead is None else min(ahead, self._length())
-        if ahead < 1:
-            return
+        longest = self._length()
+        last = self._step + (longest if ahead is None else min(ahead, longest))
+        while self._step < last:
+            self._run(step_context.session, min(last, self._next_report()) - self._step)
+
+    def _run(self, session: v1.Session, steps: int) -> None:
         started = time.monotonic()
-        loss, self._step = step_context.session.run(
-            [self._loop.loss, self._loop.global_step], feed_dict={self._loop.count: ahead}
-        )
-        self._length.report(seconds=time.monotonic() - started, steps=ahead)
+        loss, step = self._loop.run(session, steps)
+        self._length.report(seconds=time.monotonic() - started, steps=step - self._step)
+        self._step = step
         if np.isnan(loss):
-            raise NanLossError(
-                step=int(self._step), checkpoint=checkpoints.latest_checkpoint(self._model_dir)
-            )
+            raise NanLossError(step=step, checkpoint=checkpoints.latest_checkpoint(self._model_dir))
+        for reporter in self._reporters:
+            reporter.reached(step, loss)
+
+    def _next_report(self) -> int:
+        """Gives the next step at which a reporter reports."""
+        periods = [reporter.every_n_steps for reporter in self._reporters]
+        return min(
+            (self._pace.next_report(self._step, period) for period in periods if period),
+            default=sys.maxsize,
+        )

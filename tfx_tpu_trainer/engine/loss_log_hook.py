@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 v1 = tf.compat.v1
@@ -51,7 +53,15 @@ class LossLogHook(v1.train.SessionRunHook):
         loss, stale_step = run_values.results
         if not self._timer.should_trigger_for_step(int(stale_step) + self._steps_per_call):
             return
-        step = int(run_context.session.run(self._global_step))
+        self.reached(int(run_context.session.run(self._global_step)), loss)
+
+    def reached(self, step: int, loss: Any) -> None:
+        """Logs when the timer says so; what runs ahead of the session calls it at loop ends.
+
+        Args:
+            step: Global step reached.
+            loss: The step's loss.
+        """
         if not self._timer.should_trigger_for_step(step):
             return
         seconds, _ = self._timer.update_last_triggered_step(step)

@@ -17,12 +17,14 @@ v1 = tf.compat.v1
 LOOP_ENDS_ARE_ENOUGH = "loop_ends_are_enough"
 """A hook with this attribute, true, says that it need not come back every step."""
 
+# They report loss and step only, which the end of a loop gives as well.
+_REPORTERS = (LossLogHook, ThroughputHook)
+
 # Hooks that act at steps which their settings tell, or at the session's start and end only.
 _KNOWN_HOOKS = (
     DatasetInitializerHook,
-    LossLogHook,
+    *_REPORTERS,
     StopAtNanHook,
-    ThroughputHook,
     v1.train.FinalOpsHook,
     v1.train.StopAtStepHook,
 )
@@ -46,6 +48,15 @@ class Pace:
     report_steps: tuple[int, ...]
     last_step: int | None
 
+    def next_report(self, step: int, period: int) -> int:
+        """Gives the next step at which a hook reports that does so every `period` steps.
+
+        Args:
+            step: Global step reached.
+            period: Steps between reports; the first is at the first step.
+        """
+        return _next_due(self.start + 1, period, step)
+
     def steps_ahead(self, step: int) -> int | None:
         """Tells how many steps no hook need see.
 
@@ -55,7 +66,7 @@ class Pace:
         Returns:
             Number of steps; `None` where nothing is ever due again.
         """
-        dues = [_next_due(self.start + 1, period, step) for period in self.report_steps]
+        dues = [self.next_report(step, period) for period in self.report_steps]
         if self.save_steps is not None:
             dues.append(_next_due(self.start, self.save_steps, step))
         if self.last_step is not None:
@@ -68,6 +79,11 @@ def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
     return all(
         type(hook) in _KNOWN_HOOKS or getattr(hook, LOOP_ENDS_ARE_ENOUGH, False) for hook in hooks
     )
+
+
+def needs_no_call(hook: v1.train.SessionRunHook) -> bool:
+    """Tells whether a hook can be told of a step instead of being called back in it."""
+    return type(hook) in _REPORTERS
 
 
 def _next_due(anchor: int, period: int, step: int) -> int:

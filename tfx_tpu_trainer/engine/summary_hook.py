@@ -23,6 +23,7 @@ class SummaryHook(v1.train.SessionRunHook):
         output_dir: str,
         scaffold: v1.train.Scaffold,
         step_reached: Callable[[], int],
+        step_after: tf.Tensor,
     ) -> None:
         """Sets where and how often.
 
@@ -31,37 +32,42 @@ class SummaryHook(v1.train.SessionRunHook):
             output_dir: Folder of the events.
             scaffold: Its summary_op is written.
             step_reached: Gives the global step that the session has reached.
+            step_after: The global step after the step that a call makes.
         """
         self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps)
         self._output_dir = output_dir
         self._scaffold = scaffold
         self._step_reached = step_reached
+        self._step_after = step_after
         self._started = False
 
     def begin(self) -> None:
         """Opens the events, through the cache: two writers on a folder overwrite each other."""
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)
-        self._global_step = v1.train.get_global_step()
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
         """Adds the summaries to a step that is due."""
         del run_context
         due = self._timer.should_trigger_for_step(self._step_reached() + 1)
         summary_op = self._scaffold.summary_op
-        return v1.train.SessionRunArgs(summary_op) if due and summary_op is not None else None
+        if not due or summary_op is None:
+            return None
+        return v1.train.SessionRunArgs([summary_op, self._step_after])
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
         """Writes what was fetched."""
+        del run_context
         if run_values.results is None:
             return
-        step = int(run_context.session.run(self._global_step))
+        summary, step = run_values.results
+        step = int(step)
         self._timer.update_last_triggered_step(step)
         if not self._started:
             self._writer.add_session_log(v1.SessionLog(status=v1.SessionLog.START), step)
             self._started = True
-        self._writer.add_summary(run_values.results, step)
+        self._writer.add_summary(summary, step)
 
     def end(self, session: v1.Session) -> None:
         """Flushes the events."""

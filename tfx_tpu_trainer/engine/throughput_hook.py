@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 v1 = tf.compat.v1
@@ -57,7 +59,16 @@ class ThroughputHook(v1.train.SessionRunHook):
         stale_step = int(run_values.results)
         if not self._timer.should_trigger_for_step(stale_step + self._steps_per_call):
             return
-        step = int(run_context.session.run(self._global_step))
+        self.reached(int(run_context.session.run(self._global_step)))
+
+    def reached(self, step: int, loss: Any = None) -> None:
+        """Reports when the timer says so; what runs ahead of the session calls it at loop ends.
+
+        Args:
+            step: Global step reached.
+            loss: The step's loss; not used.
+        """
+        del loss
         if not self._timer.should_trigger_for_step(step):
             return
         seconds, steps = self._timer.update_last_triggered_step(step)

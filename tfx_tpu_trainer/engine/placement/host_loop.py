@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
@@ -26,6 +27,22 @@ class HostLoop:
     count: tf.Tensor
     loss: tf.Tensor
     global_step: tf.Tensor
+
+    def prepare(self, session: v1.Session) -> None:
+        """Does nothing: the loop is ready once there is a session."""
+
+    def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
+        """Makes some steps.
+
+        Args:
+            session: The session.
+            steps: How many; fewer are made if the loss of one is not finite.
+
+        Returns:
+            The loss of the last step, and the global step reached.
+        """
+        loss, step = session.run([self.loss, self.global_step], feed_dict={self.count: steps})
+        return loss, int(step)
 
 
 def build_host_loop(template: ModelTemplate) -> HostLoop:

@@ -1,0 +1,129 @@
+"""Chooses between two loops of steps by measuring both."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.placement.compiled_loop import (
+    CannotCompileError,
+    CompiledLoop,
+    build_compiled_loop,
+)
+from tfx_tpu_trainer.engine.placement.host_loop import HostLoop
+from tfx_tpu_trainer.engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+# The first call of each is left out: it makes what later ones use.
+_TRIALS = 4
+_TRIAL_SECONDS = 0.1
+
+
+class LoopChoice:
+    """Runs the plain loop or the compiled one: as told, or whichever is faster."""
+
+    def __init__(
+        self,
+        plain: HostLoop,
+        compiled: CompiledLoop,
+        *,
+        jit_compile: Literal[True, "auto"],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Takes the loops.
+
+        Args:
+            plain: The loop of the model's own ops.
+            compiled: The loop that XLA compiles.
+            jit_compile: `True` for the compiled loop, `"auto"` for the faster one.
+            clock: Gives the time in seconds. Defaults to `time.perf_counter`.
+        """
+        self._plain = plain
+        self._compiled = compiled
+        self._jit_compile = jit_compile
+        self._clock = clock
+        self._chosen: HostLoop | CompiledLoop | None = None
+        self._plain_seconds: list[float] = []
+        self._compiled_seconds: list[float] = []
+
+    def prepare(self, session: v1.Session) -> None:
+        """Compiles; falls back on the plain loop, with a log line."""
+        if self._chosen is self._plain:
+            return
+        try:
+            self._compiled.compile(session)
+        except CannotCompileError as error:
+            _log_fallback(error)
+            self._chosen = self._plain
+        else:
+            if self._jit_compile is True:
+                self._chosen = self._compiled
+
+    def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
+        """Makes some steps, or fewer while it measures; see `HostLoop.run`."""
+        if self._chosen is not None:
+            return self._chosen.run(session, steps)
+        plain, compiled = self._plain_seconds, self._compiled_seconds
+        plains_turn = len(plain) == len(compiled)
+        if plain:
+            steps = max(1, min(steps, int(_TRIAL_SECONDS / plain[-1])))
+        started = self._clock()
+        result = (self._plain if plains_turn else self._compiled).run(session, steps)
+        (plain if plains_turn else compiled).append((self._clock() - started) / steps)
+        if len(compiled) == _TRIALS:
+            self._choose(statistics.median(plain[1:]), statistics.median(compiled[1:]))
+        return result
+
+    def _choose(self, plain: float, compiled: float) -> None:
+        self._chosen = self._compiled if compiled < plain else self._plain
+        _logger.info(
+            "jit_compile='auto': a step takes %.3f ms in the loop that XLA compiled and %.3f ms "
+            "in the one of single ops; going on with the %s.",
+            compiled * 1000,
+            plain * 1000,
+            "compiled one" if self._chosen is self._compiled else "one of single ops",
+        )
+
+
+def choose_loop(
+    plain: HostLoop, template: ModelTemplate, *, jit_compile: Any
+) -> HostLoop | LoopChoice:
+    """Gives the loop that a setting asks for.
+
+    Args:
+        plain: The loop of the model's own ops.
+        template: The model.
+        jit_compile: `False`, `True` or `"auto"`.
+
+    Returns:
+        The plain loop, too, where the model is known to be none that can be compiled, with a
+        log line that says why.
+    """
+    if not jit_compile:
+        return plain
+    try:
+        compiled = build_compiled_loop(template)
+    except CannotCompileError as error:
+        _log_fallback(error)
+        return plain
+    return LoopChoice(plain, compiled, jit_compile=jit_compile)
+
+
+def log_no_loops() -> None:
+    """Says that there is nothing to compile."""
+    _logger.warning(
+        "jit_compile has no effect: it compiles loops of steps, and these are made one by one or "
+        "on cores. On the host (use_tpu=False, without a cluster) steps run in loops unless a hook "
+        "wants to see each of them."
+    )
+
+
+def _log_fallback(error: CannotCompileError) -> None:
+    _logger.warning("jit_compile is ignored, as the steps can't be compiled by XLA: %s.", error)
