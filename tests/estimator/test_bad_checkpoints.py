@@ -1,0 +1,131 @@
+"""A model folder or a checkpoint that is no good: one clear message, and what can be done."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from tests.estimator import linear_model
+from tests.estimator.places import estimator, in_every_mode, on_host_and_cores
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import export, tpu
+
+v1 = tf.compat.v1
+
+DATA = ".data-00000-of-00001"
+
+
+@on_host_and_cores
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_model_dir_that_cannot_be_written(tmp_path, place, mode):
+    (tmp_path / "file").write_text("no folder")
+    folder = tmp_path / "file" / "model"
+    says = f"^model_dir '{folder}' can't be written: .*Give another model_dir"
+    with pytest.raises(tf.errors.FailedPreconditionError, match=says):
+        cores.run(estimator(folder, place), mode)
+
+
+def _trained(folder: pathlib.Path, place: str) -> tpu.TPUEstimator:
+    trained = estimator(folder, place)
+    for _ in range(2):
+        trained.train(cores.train_input_fn, steps=2)
+    return trained
+
+
+def _export(trained: tpu.TPUEstimator, folder: pathlib.Path) -> bytes:
+    def receiver_fn():
+        x = v1.placeholder(tf.float32, [None, 3])
+        return export.ServingInputReceiver({"x": x}, {"x": x})
+
+    return trained.export_saved_model(str(folder), receiver_fn)
+
+
+@in_every_mode
+@pytest.mark.parametrize("suffix", [DATA, ".index"])
+def test_a_truncated_checkpoint_is_named_with_the_last_good_one(tmp_path, place, mode, suffix):
+    trained = _trained(tmp_path, place)
+    file = pathlib.Path(trained.latest_checkpoint() + suffix)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    says = f"^The checkpoint {tmp_path}/model.ckpt-4 can't be read .* {tmp_path}/model.ckpt-2: "
+    with pytest.raises(tf.errors.DataLossError, match=says):
+        cores.run(trained, mode)
+    if mode == "train":
+        v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-2")
+        trained.train(cores.train_input_fn, max_steps=3)
+        assert trained.get_variable_value("global_step") == 3
+
+
+@pytest.mark.parametrize("suffix", [DATA, ".index"])
+def test_a_truncated_checkpoint_is_not_exported(tmp_path, suffix):
+    trained = _trained(tmp_path, "host")
+    file = pathlib.Path(trained.latest_checkpoint() + suffix)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    says = f"The checkpoint {tmp_path}/model.ckpt-4 can't be read .* {tmp_path}/model.ckpt-2: "
+    with pytest.raises((ValueError, tf.errors.DataLossError), match=says):
+        _export(trained, tmp_path / "export")
+    exports = tmp_path / "export"
+    assert not exports.exists() or os.listdir(exports) == []
+
+
+def _renamed(features, labels, mode, params):
+    with v1.variable_scope("renamed"):
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+
+MISFIT = (
+    r"Missing in the checkpoint: 'renamed/linear/bias' float32 \[\], 'renamed/linear/weights' "
+    r"float32 \[3\]\. In the checkpoint only: 'linear/bias' float32 \[\], 'linear/weights' "
+)
+
+
+@in_every_mode
+def test_b280_a_checkpoint_of_another_model_is_refused_with_all_names(tmp_path, place, mode):
+    cores.run(estimator(tmp_path, place), "train")
+    with pytest.raises(tf.errors.NotFoundError, match=f"model.ckpt-2 failed: .*{MISFIT}"):
+        cores.run(estimator(tmp_path, place, _renamed), mode)
+
+
+def test_b341_a_checkpoint_of_another_model_is_not_exported(tmp_path):
+    cores.run(estimator(tmp_path, "host"), "train")
+    says = f"Could not load all requested variables from checkpoint.*mode `infer`.*{MISFIT}"
+    with pytest.raises(ValueError, match=says):
+        _export(estimator(tmp_path, "host", _renamed), tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
+@on_host_and_cores
+def test_b213_b234_a_checkpoint_path_that_is_not_there(tmp_path, place):
+    trained = _trained(tmp_path, place)
+    path = str(tmp_path / "model.ckpt-3")
+    says = f"no checkpoint {path}.*its folder has model.ckpt-0, model.ckpt-2, model.ckpt-4"
+    with pytest.raises(tf.errors.NotFoundError, match=says):
+        trained.evaluate(linear_model.input_fn, checkpoint_path=path)
+    with pytest.raises(tf.errors.NotFoundError, match=says):
+        next(trained.predict(linear_model.input_fn, checkpoint_path=path))
+
+
+@in_every_mode
+def test_features_of_another_width_than_the_checkpoints_are_refused(tmp_path, place, mode):
+    def model_fn(features, labels, mode, params):
+        outputs = v1.layers.dense(features["x"], 1)[:, 0]
+        loss = None if mode == "infer" else tf.reduce_mean(tf.square(outputs - labels))
+        train_op = None
+        if mode == "train":
+            optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+            train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"y": outputs})
+
+    cores.run(estimator(tmp_path, place, model_fn), "train")
+
+    rows, labels = linear_model.rows()
+
+    def input_fn(params):
+        dataset = tf.data.Dataset.from_tensor_slices(({"x": rows[:, :2]}, labels))
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    says = r"'dense/kernel': float32 \[3, 1\] in the checkpoint, float32 \[2, 1\] in the graph"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=says):
+        cores.run(estimator(tmp_path, place, model_fn), mode, input_fn)

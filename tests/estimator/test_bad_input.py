@@ -1,0 +1,210 @@
+"""Input that is no good, on the host and on cores: one clear message, of the error's own type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import linear_model
+from tests.estimator.places import estimator, in_every_mode, in_two_modes, on_host_and_cores
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+BATCH = cores.BATCH
+ROWS, LABELS = linear_model.rows(2 * BATCH)
+SIGNATURE = (
+    {"x": tf.TensorSpec([BATCH, 3]), "extra": tf.TensorSpec([BATCH])},
+    tf.TensorSpec([BATCH]),
+)
+FIRST = ({"x": ROWS[:BATCH], "extra": LABELS[:BATCH]}, LABELS[:BATCH])
+
+
+def features_that_change(second: Any) -> Callable[..., tf.data.Dataset]:
+    """An input_fn whose generator gives `FIRST` and then another element."""
+
+    def generator():
+        yield FIRST
+        yield second
+
+    return lambda params: tf.data.Dataset.from_generator(generator, output_signature=SIGNATURE)
+
+
+@in_two_modes
+@pytest.mark.parametrize(
+    ("features", "says"),
+    [
+        ({"x": ROWS[BATCH:]}, "lacks the key 'extra'"),
+        ({"x": ROWS, "extra": LABELS, "more": LABELS}, "has the key 'more'"),
+        (
+            {"x": ROWS[BATCH:, :2], "extra": LABELS[BATCH:]},
+            r"shape \(8, 2\) where .* declares \(8, 3\) \(for features\['x'\]\)",
+        ),
+        (
+            {"x": [["a"] * 3] * BATCH, "extra": LABELS[BATCH:]},
+            r"can't be converted to float32, .*for features\['extra'\] or features\['x'\]",
+        ),
+    ],
+    ids=["less", "more", "shape", "type"],
+)
+def test_a_generators_features_that_change_are_named(tmp_path, place, mode, features, says):
+    input_fn = features_that_change((features, LABELS[BATCH:]))
+    says = f"^The input changed between batches: an element of the generator .*{says}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=says):
+        cores.run(estimator(tmp_path, place), mode, input_fn)
+
+
+@in_every_mode
+def test_tensors_that_change_are_named(tmp_path, place, mode):
+    def widen(number):
+        return np.zeros([BATCH, 3 if number == 0 else 2], np.float32)
+
+    def input_fn(params):
+        def element(number):
+            x = tf.numpy_function(widen, [number], tf.float32)
+            x.set_shape([BATCH, 3])
+            return {"a": tf.zeros([BATCH]), "x": x}, tf.zeros([BATCH])
+
+        return tf.data.Dataset.range(3).map(element)
+
+    says = r"^The input changed between batches, at features\['x'\]: .*\[8,3\].*\[8,2\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=says):
+        cores.run(estimator(tmp_path, place), mode, input_fn)
+
+
+@on_host_and_cores
+def test_rows_that_do_not_batch_are_named(tmp_path, place):
+    def generator():
+        for row in range(BATCH):
+            yield {"a": 1.0, "x": np.zeros(3 if row < 5 else 2, np.float32)}
+
+    def input_fn(params):
+        spec = {"a": tf.TensorSpec([]), "x": tf.TensorSpec([None])}
+        dataset = tf.data.Dataset.from_generator(generator, output_signature=spec)
+        dataset = dataset.batch(params["batch_size"], drop_remainder=True)
+        return dataset.map(lambda rows: {**rows, "x": tf.ensure_shape(rows["x"], [BATCH, 3])})
+
+    says = r"changed between batches, at features\['x'\]: Cannot .* \[3\] and element 5 .* \[2\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=says):
+        cores.run(estimator(tmp_path, place), "infer", input_fn)
+
+
+@in_every_mode
+def test_features_of_another_structure_than_the_models_are_named(tmp_path, place, mode):
+    trained = estimator(tmp_path, place)
+    cores.run(trained, "train")
+
+    def input_fn(params):
+        dataset = tf.data.Dataset.from_tensor_slices(({"z": ROWS}, LABELS))
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    says = r"^model_fn looked up 'x', which is not there: features has \['z'\]"
+    with pytest.raises(KeyError, match=says):
+        cores.run(trained, mode, input_fn)
+
+
+@in_every_mode
+def test_b380_an_input_fn_that_raises_keeps_its_type(tmp_path, place, mode):
+    def input_fn(params):
+        raise FileNotFoundError("no rows here")
+
+    with pytest.raises(FileNotFoundError, match=r"^no rows here$"):
+        cores.run(estimator(tmp_path, place), mode, input_fn)
+
+
+def _failing_generator(params):
+    def read_rows():
+        yield FIRST
+        raise ConnectionError("the database is gone")
+
+    return tf.data.Dataset.from_generator(read_rows, output_signature=SIGNATURE)
+
+
+def _failing_map(params, *, wrap=tf.numpy_function):
+    def read_rows(x):
+        raise ConnectionError("the database is gone")
+
+    def element(features, labels):
+        x = wrap(read_rows, [features["x"]], tf.float32)
+        return {"x": tf.ensure_shape(x, features["x"].shape)}, labels
+
+    return cores.train_input_fn(params).map(element)
+
+
+def _failing_py_function(params):
+    return _failing_map(params, wrap=tf.py_function)
+
+
+@in_two_modes
+@pytest.mark.parametrize("input_fn", [_failing_generator, _failing_map, _failing_py_function])
+def test_b380_python_code_in_the_input_speaks_first(tmp_path, place, mode, input_fn):
+    with pytest.raises(tf.errors.OpError) as raised:
+        cores.run(estimator(tmp_path, place), mode, input_fn)
+    message = str(raised.value)
+    assert message.startswith("ConnectionError: the database is gone\nPython code of the input")
+    assert f'File "{__file__}"' in message
+    assert "in read_rows\n" in message
+    assert "tensorflow/python" not in message
+
+
+def test_b380_python_code_in_the_model_speaks_first(tmp_path):
+    def model_fn(features, labels, mode, params):
+        def fail(x):
+            raise ZeroDivisionError("in the model")
+
+        outputs = tf.py_function(fail, [features["x"]], tf.float32)
+        return tpu.TPUEstimatorSpec(mode, predictions={"y": outputs})
+
+    says = "^ZeroDivisionError: in the model\nPython code of the model"
+    with pytest.raises(tf.errors.OpError, match=says):
+        cores.run(estimator(tmp_path, "host", model_fn), "infer")
+
+
+@on_host_and_cores
+def test_an_empty_dataset(tmp_path, place, caplog):
+    def nothing(params):
+        return cores.train_input_fn(params).take(0)
+
+    empty = estimator(tmp_path, place)
+    cores.run(empty, "train", nothing)
+    assert "the input is empty" in caplog.text
+    assert empty.get_variable_value("global_step") == 0
+    with pytest.raises(ValueError, match="the input is empty"):
+        cores.run(empty, "eval", nothing)
+    assert cores.run(empty, "infer", nothing) == []
+
+
+def reckons_with_full_batches(features, labels, mode, params):
+    x = tf.reshape(features["x"], [params["batch_size"], 3])
+    return linear_model.model_fn_for(tpu)({"x": x}, labels, mode, params)
+
+
+def _full_batches(params):
+    dataset = tf.data.Dataset.from_tensor_slices(({"x": ROWS}, LABELS))
+    return dataset.batch(params["batch_size"])
+
+
+@pytest.mark.parametrize("mode", ["eval", "infer"])
+def test_a_batch_size_built_into_the_model_fails_on_a_short_batch_of_the_host(tmp_path, mode):
+    says = (
+        r"^model_fn does not take this batch, at 'Reshape'.*(eval|predict)_batch_size rows, it was "
+        r"the last batch.*12 values.*params\['batch_size'\], or .*drop_remainder=True"
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=says):
+        cores.run(estimator(tmp_path, "host", reckons_with_full_batches), mode)
+
+
+@pytest.mark.parametrize("mode", cores.MODES)
+def test_a_batch_size_built_into_the_model_is_fine_on_full_batches(tmp_path, mode):
+    built_in = estimator(tmp_path / "built_in", "host", reckons_with_full_batches)
+    plain = estimator(tmp_path / "plain", "host")
+    results = [cores.run(e, mode, _full_batches) for e in (built_in, plain)]
+    if mode == "infer":
+        results = [[row["y"] for row in result] for result in results]
+    if mode != "train":
+        assert results[0] == pytest.approx(results[1])

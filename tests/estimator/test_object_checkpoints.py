@@ -1,0 +1,210 @@
+"""Object-based checkpoints, through `Scaffold(saver=tf.train.Checkpoint(...))`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import linear_model
+from tests.estimator.places import estimator, on_host_and_cores
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, export, tpu
+
+v1 = tf.compat.v1
+
+ROWS, _ = linear_model.rows()
+KERNEL = "model/dense/kernel/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def _linear() -> tf.keras.Model:
+    """A Keras model of one layer, with known first values.
+
+    Keras 2 makes its classes ones of graphs or of eager mode with each new layer, so models of
+    the two can't be used in turns.
+    """
+
+    class Linear(tf.keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            initial = tf.keras.initializers.Constant(0.5)
+            self.dense = tf.keras.layers.Dense(1, kernel_initializer=initial)
+
+        def call(self, x: tf.Tensor) -> tf.Tensor:
+            return self.dense(x)[:, 0]
+
+    return Linear()
+
+
+def _objects(model: tf.keras.Model, optimizer: Any = None, step: Any = None) -> tf.train.Checkpoint:
+    optional = {} if optimizer is None else {"optimizer": optimizer}
+    step = v1.train.get_global_step() if step is None else step
+    return tf.train.Checkpoint(step=step, model=model, **optional)
+
+
+def _model_fn(features, labels, mode, params):
+    model, optimizer = _linear(), None
+    outputs = model(features["x"])
+    loss = None if mode == "infer" else tf.reduce_mean(tf.square(outputs - labels))
+    train_op = None
+    if mode == "train":
+        optimizer = v1.train.AdamOptimizer(0.1)
+        used = v1.tpu.CrossShardOptimizer(optimizer) if params["use_tpu"] else optimizer
+        train_op = used.minimize(loss, v1.train.get_global_step())
+    return tpu.TPUEstimatorSpec(
+        mode,
+        loss=loss,
+        train_op=train_op,
+        predictions={"y": outputs},
+        scaffold_fn=lambda: v1.train.Scaffold(saver=_objects(model, optimizer)),
+    )
+
+
+def _predicted(trained: tpu.TPUEstimator) -> np.ndarray:
+    return np.array([row["y"] for row in trained.predict(linear_model.input_fn)])
+
+
+def _eager(path: str | None = None) -> tuple[tf.keras.Model, Any, tf.Variable, tf.train.Checkpoint]:
+    """The same objects in eager mode, restored from a checkpoint if one is given."""
+    model, optimizer = _linear(), v1.train.AdamOptimizer(0.1)
+    step = tf.Variable(0, dtype=tf.int64)
+    model(ROWS)
+    checkpoint = _objects(model, optimizer, step)
+    if path is not None:
+        checkpoint.restore(path).assert_nontrivial_match()
+    return model, optimizer, step, checkpoint
+
+
+def _train_eagerly(model: tf.keras.Model, optimizer: Any, step: tf.Variable, *, steps: int) -> None:
+    for rows, labels in linear_model.batches(cores.BATCH, epochs=9)[:steps]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(rows) - labels))
+        variables = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        step.assign_add(1)
+
+
+@on_host_and_cores
+def test_train_evaluate_predict_and_export(tmp_path, place):
+    trained = estimator(tmp_path, place, _model_fn)
+    trained.train(cores.train_input_fn, steps=3)
+    assert KERNEL in trained.get_variable_names()
+    assert "optimizer/beta1_power/.ATTRIBUTES/VARIABLE_VALUE" in trained.get_variable_names()
+    again = estimator(tmp_path, place, _model_fn)
+    again.train(cores.train_input_fn, max_steps=5)
+    assert cores.checkpoint_steps(tmp_path) == [0, 3, 5]
+
+    metrics = again.evaluate(linear_model.input_fn)
+    assert metrics["global_step"] == 5
+    predicted = _predicted(again)
+    features, labels = linear_model.rows()
+    np.testing.assert_allclose(
+        predicted, features @ again.get_variable_value(KERNEL)[:, 0] + _bias(again), rtol=1e-5
+    )
+    by_rows = again.evaluate_result(linear_model.input_fn).loss_by_rows
+    assert by_rows == pytest.approx(np.mean((predicted - labels) ** 2), rel=1e-5)
+
+    def receiver_fn():
+        x = v1.placeholder(tf.float32, [None, 3])
+        return export.ServingInputReceiver({"x": x}, {"x": x})
+
+    path = again.export_saved_model(str(tmp_path / "export"), receiver_fn).decode()
+    served = tf.saved_model.load(path, tags=["serve"]).signatures["serving_default"]
+    np.testing.assert_allclose(served(x=tf.constant(features))["y"], predicted, rtol=1e-5)
+
+
+def _bias(trained: tpu.TPUEstimator) -> np.ndarray:
+    return trained.get_variable_value(KERNEL.replace("kernel", "bias"))
+
+
+@on_host_and_cores
+def test_b160_max_steps_counts_from_an_object_based_checkpoint(tmp_path, place):
+    trained = estimator(tmp_path, place, _model_fn)
+    trained.train(cores.train_input_fn, steps=3)
+
+    def never(params):
+        raise AssertionError
+
+    trained.train(never, max_steps=3)
+
+
+@on_host_and_cores
+def test_a_trained_keras_model_is_restored_eagerly_and_trained_on_alike(tmp_path, place):
+    trained = estimator(tmp_path, place, _model_fn)
+    trained.train(cores.train_input_fn, steps=3)
+    path, predicted = trained.latest_checkpoint(), _predicted(trained)
+    trained.train(cores.train_input_fn, steps=2)
+    predicted_later = _predicted(trained)
+
+    model, optimizer, step, _ = _eager(path)
+    assert step.numpy() == 3
+    np.testing.assert_allclose(model(ROWS), predicted, rtol=1e-5)
+    # With the optimizer's slots, the next steps are the same as well.
+    _train_eagerly(model, optimizer, step, steps=2)
+    np.testing.assert_allclose(model(ROWS), predicted_later, rtol=1e-4)
+
+
+@on_host_and_cores
+def test_a_model_trained_eagerly_is_trained_on(tmp_path, place):
+    model, optimizer, step, checkpoint = _eager()
+    _train_eagerly(model, optimizer, step, steps=3)
+    checkpoint.save(str(tmp_path / "model.ckpt"))
+    predicted = model(ROWS).numpy()
+    _train_eagerly(model, optimizer, step, steps=2)
+    predicted_later = model(ROWS).numpy()
+
+    trained = estimator(tmp_path, place, _model_fn)
+    assert trained.evaluate(linear_model.input_fn)["global_step"] == 3
+    np.testing.assert_allclose(_predicted(trained), predicted, rtol=1e-5)
+    trained.train(cores.train_input_fn, max_steps=5)
+    np.testing.assert_allclose(_predicted(trained), predicted_later, rtol=1e-4)
+
+
+@on_host_and_cores
+def test_b275_keep_checkpoint_max_counts(tmp_path, place):
+    options = {"config": {"keep_checkpoint_max": 2, "save_checkpoints_steps": 2}}
+    trained = estimator(tmp_path, place, _model_fn, **options)
+    trained.train(cores.train_input_fn, steps=8)
+    assert cores.checkpoint_steps(tmp_path) == [6, 8]
+
+
+@on_host_and_cores
+@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+def test_b280_what_objects_lack_is_listed(tmp_path, place, mode):
+    cores.run(estimator(tmp_path, place), "train")
+    says = rf"Missing in the checkpoint: .*'{KERNEL}' float32 \[3, 1\]"
+    with pytest.raises(tf.errors.NotFoundError, match=says):
+        cores.run(estimator(tmp_path, place, _model_fn), mode)
+
+
+def test_a_name_based_model_is_told_what_it_needs_for_an_object_based_checkpoint(tmp_path):
+    estimator(tmp_path, "host", _model_fn).train(cores.train_input_fn, steps=3)
+
+    def by_name(features, labels, mode, params):
+        return _model_fn(features, labels, mode, params)._replace(scaffold_fn=None)
+
+    named = estimator(tmp_path, "host", by_name)
+    with pytest.raises(ValueError, match=r"Let its Scaffold have"):
+        named.evaluate(linear_model.input_fn)
+
+
+def test_an_estimators_scaffold_takes_one_too(tmp_path):
+    def model_fn(features, labels, mode):
+        spec = _model_fn(features, labels, mode, {"use_tpu": False})
+        return EstimatorSpec(
+            mode,
+            loss=spec.loss,
+            train_op=spec.train_op,
+            predictions=spec.predictions,
+            scaffold=spec.scaffold_fn(),
+        )
+
+    def input_fn():
+        return cores.train_input_fn({"batch_size": cores.BATCH})
+
+    trained = Estimator(model_fn, tmp_path)
+    trained.train(input_fn, steps=3)
+    assert trained.evaluate(input_fn, steps=1)["global_step"] == 3
+    assert KERNEL in trained.get_variable_names()

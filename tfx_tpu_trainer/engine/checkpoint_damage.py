@@ -1,0 +1,119 @@
+"""What to say of a checkpoint that can't be read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+def open_checkpoint(path: str) -> Any:
+    """Opens a checkpoint for reading.
+
+    Args:
+        path: Path of the checkpoint.
+
+    Returns:
+        What `tf.train.load_checkpoint` gives.
+
+    Raises:
+        tf.errors.NotFoundError: If there is none at the path.
+        tf.errors.DataLossError: If its index can't be read.
+    """
+    if not v1.train.checkpoint_exists(path):
+        others = _steps_and_paths(os.path.dirname(path))
+        there = ", ".join(os.path.basename(other) for _, other in others) or "no other"
+        raise tf.errors.NotFoundError(
+            None, None, f"There is no checkpoint {path} ({path}.index); its folder has {there}."
+        )
+    try:
+        return tf.train.load_checkpoint(path)
+    except tf.errors.OpError as error:
+        raise _damaged(path, error.message) from error
+
+
+@contextlib.contextmanager
+def damage_explained(path: str | None) -> Iterator[None]:
+    """Explains an error in restoring a checkpoint, where the checkpoint is what is broken.
+
+    Args:
+        path: Path of the checkpoint; with `None` nothing is explained.
+
+    Raises:
+        tf.errors.DataLossError: In place of TensorFlow's error, which says neither which file
+            is broken nor what can be done.
+    """
+    try:
+        yield
+    except (tf.errors.OutOfRangeError, tf.errors.DataLossError, tf.errors.NotFoundError) as error:
+        damage = None if path is None else find_damage(path)
+        if path is None or damage is None:
+            raise
+        raise _damaged(path, damage) from error
+
+
+def find_damage(path: str) -> str | None:
+    """Reads a checkpoint to its end.
+
+    Args:
+        path: Path of the checkpoint.
+
+    Returns:
+        What is wrong with it; `None` where every value can be read.
+    """
+    try:
+        reader = tf.train.load_checkpoint(path)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except Exception as error:  # IndexError, RuntimeError, OpError: it depends on the damage
+        return str(error)
+    return None
+
+
+def last_sound_checkpoint_before(path: str) -> str | None:
+    """Gives the latest checkpoint of the same folder that can be read; `None` if there is none."""
+    named = re.search(r"-(\d+)$", path)
+    for step, other in sorted(_steps_and_paths(os.path.dirname(path)), reverse=True):
+        earlier = named is None or step < int(named[1])
+        if other != path and earlier and find_damage(other) is None:
+            return other
+    return None
+
+
+def _damaged(path: str, damage: str) -> tf.errors.DataLossError:
+    sound = last_sound_checkpoint_before(path)
+    folder, name = os.path.split(sound or path)
+    advice = (
+        "no earlier checkpoint of its folder can be read either: train anew in another model_dir"
+    )
+    if sound:
+        advice = (
+            f"the latest one before it that can is {sound}: give it as checkpoint_path, or go on "
+            f"training from it after tf.compat.v1.train.update_checkpoint_state({folder!r}, "
+            f"{name!r})"
+        )
+    return tf.errors.DataLossError(
+        None,
+        None,
+        f"The checkpoint {path} can't be read ({_first_line(damage)}): it was cut off or changed "
+        f"after it was written; {advice}.",
+    )
+
+
+def _first_line(message: str) -> str:
+    return message.strip().split("\n", 1)[0]
+
+
+def _steps_and_paths(folder: str) -> list[tuple[int, str]]:
+    found = []
+    for index in tf.io.gfile.glob(os.path.join(folder, "*.index")):
+        step = re.search(r"-(\d+)\.index$", index)
+        if step:
+            found.append((int(step[1]), index.removesuffix(".index")))
+    return sorted(found)

@@ -1,0 +1,92 @@
+"""Session calls that are made again when a worker was lost, though not for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+RETRIES = 10
+
+_LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
+
+
+class PatientSession:
+    """A MonitoredSession that gives up when it is lost too often in a row.
+
+    A MonitoredSession takes AbortedError and UnavailableError for a lost worker: it opens a new
+    session, from the latest checkpoint, and makes the call again, without end and without a word.
+    An input whose files are gone would hang the run.
+    """
+
+    def __init__(self, session: v1.train.MonitoredSession, *, retries: int = RETRIES) -> None:
+        """Takes the session.
+
+        Args:
+            session: The session.
+            retries: Calls that may be lost one after the other before the error is raised.
+                Defaults to 10; 0 suits what can't be begun anew, such as rows already yielded.
+        """
+        self._session = session
+        self._retries = retries
+        self._lost = 0
+
+    def should_stop(self) -> bool:
+        """Tells whether a hook or the end of the input has stopped the session."""
+        return self._session.should_stop()
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Any = None,
+        options: v1.RunOptions | None = None,
+    ) -> Any:
+        """Runs a call with the session's hooks; see `MonitoredSession.run`.
+
+        Raises:
+            tf.errors.AbortedError, tf.errors.UnavailableError: If the session was lost and there
+                are no retries left.
+        """
+        return self.run_step_fn(
+            lambda step_context: step_context.run_with_hooks(
+                fetches, feed_dict=feed_dict, options=options
+            )
+        )
+
+    def run_step_fn(self, step_fn: Callable[[Any], Any]) -> Any:
+        """Runs a function of a step context; see `MonitoredSession.run_step_fn` and `run`."""
+
+        def watched(step_context: Any) -> Any:
+            try:
+                result = step_fn(step_context)
+            except _LOST as error:
+                self._lost += 1
+                if self._lost > self._retries:
+                    raise _RetriesEnded(error) from error
+                _logger.warning(
+                    "The session was lost (%s: %s). Opening another one, attempt %d of %d.",
+                    type(error).__name__,
+                    error.message,
+                    self._lost,
+                    self._retries,
+                )
+                raise
+            self._lost = 0
+            return result
+
+        try:
+            return self._session.run_step_fn(watched)
+        except _RetriesEnded as ended:
+            raise ended.error from None
+
+
+class _RetriesEnded(Exception):  # noqa: N818
+    """Takes an error past the MonitoredSession, which would retry on the error itself."""
+
+    def __init__(self, error: tf.errors.OpError) -> None:
+        super().__init__(str(error))
+        self.error = error
