@@ -4,13 +4,20 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.log_lines import log_lines
-from tfx_tpu_trainer.engine.loop_hook import LoopHook, LoopLength, LoopLengthFromTime
+from tfx_tpu_trainer.engine.loop_hook import (
+    LoopHook,
+    LoopLength,
+    LoopLengthFromTime,
+    TunedLoopLength,
+)
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
 
 
-def _lengths(length, *, start=0, steps=None, max_steps=None, clock=None, input_steps=None):
+def _lengths(
+    length, *, start=0, steps=None, max_steps=None, clock=None, input_steps=None, periods=()
+):
     """The loop lengths that a hook chooses for a loop that only counts."""
     lengths = []
     with fresh_graph():
@@ -30,6 +37,7 @@ def _lengths(length, *, start=0, steps=None, max_steps=None, clock=None, input_s
             length=length,
             steps=steps,
             max_steps=max_steps,
+            ends_at_multiples_of=periods,
             **({} if clock is None else {"clock": clock}),
         )
         scaffold = v1.train.Scaffold(init_op=tf.group(v1.global_variables_initializer()))
@@ -92,6 +100,26 @@ def test_b170_samples_that_are_not_positive_are_ignored():
 def test_b170_a_target_that_is_not_positive_is_refused(target):
     with pytest.raises(ValueError, match=f"Invalid target time {target}"):
         LoopLengthFromTime(target)
+
+
+def test_no_loop_runs_past_what_is_due():
+    assert _lengths(LoopLength(4), steps=14, start=1, periods=(5, 12)) == [4, 4, 1, 2, 3]
+    assert _lengths(LoopLength(100), max_steps=10, periods=(3,)) == [3, 3, 3, 1]
+
+
+def test_tuned_loops_grow_to_a_second_and_follow_the_speed():
+    length = TunedLoopLength()
+    lengths = []
+    for _ in range(6):
+        lengths.append(length())
+        length.report(seconds=0.01 * lengths[-1], steps=lengths[-1])
+    assert lengths == [1, 4, 16, 64, 100, 100]
+    length.report(seconds=8.0, steps=100)
+    assert length() == 12
+    length.report(seconds=30.0, steps=1)
+    assert length() == 1
+    length.report(seconds=0.0, steps=12)
+    assert length() == 1
 
 
 def test_training_that_ends_early_says_so(caplog):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.core_layout import RowSlice
 from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.input_names import structure_difference
 from tfx_tpu_trainer.engine.input_pipeline import InputTensors
 
 v1 = tf.compat.v1
@@ -52,7 +53,7 @@ class CoreFeed:
         self.sources = tuple(sources)
         self._structure = (sources[0].features, sources[0].labels)
         for source in sources[1:]:
-            tf.nest.assert_same_structure(self._structure, (source.features, source.labels))
+            _check_same_input(self._structure, (source.features, source.labels))
         features, labels = _dense(sources[0].features), _dense(sources[0].labels)
         flat = [*features, *labels]
         if batch_axes is not None and len(batch_axes) != len(flat):
@@ -144,6 +145,16 @@ class CoreFeed:
         return tf.nest.map_structure(
             lambda leaf: None if leaf is None else next(flat), self._structure
         )
+
+
+def _check_same_input(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    difference = structure_difference(first, other)
+    if difference is not None:
+        raise ValueError(
+            "input_fn must give the same features and labels in each of its calls, one for each "
+            f"core or host, but {difference}."
+        )
+    tf.nest.assert_same_structure(first, other)
 
 
 def _dense(structure: Any) -> list[tf.Tensor]:

@@ -27,18 +27,20 @@ class CoreLayout:
         num_replicas: Copies of the model.
         num_cores_per_replica: Cores of each copy.
         one_host: Whether a single host feeds all of them, however many there are.
+        cores_per_host: Cores attached to a host. Defaults to 8, as on TPU v2 and v3.
     """
 
     num_replicas: int
     num_cores_per_replica: int = 1
     one_host: bool = False
+    cores_per_host: int = CORES_PER_HOST
 
     @property
     def num_hosts(self) -> int:
-        """Hosts of 8 cores, as on TPU v2 and v3."""
+        """Hosts that feed the cores."""
         if self.one_host:
             return 1
-        return math.ceil(self.num_replicas * self.num_cores_per_replica / CORES_PER_HOST)
+        return math.ceil(self.num_replicas * self.num_cores_per_replica / self.cores_per_host)
 
     @property
     def replicas_per_host(self) -> int:
@@ -50,7 +52,7 @@ class CoreLayout:
         if self.num_replicas % self.num_hosts:
             raise ValueError(
                 f"{self.num_replicas} replicas of {self.num_cores_per_replica} cores do not spread "
-                f"evenly over {self.num_hosts} hosts of {CORES_PER_HOST} cores: choose a number "
+                f"evenly over {self.num_hosts} hosts of {self.cores_per_host} cores: choose a number "
                 "of shards that does."
             )
         return self.num_replicas // self.num_hosts

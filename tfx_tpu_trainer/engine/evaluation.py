@@ -15,7 +15,10 @@ from tfx_tpu_trainer.engine.evaluation_plan import (
     StopAfterOneCallHook,
 )
 from tfx_tpu_trainer.engine.pace import allows_loops
+from tfx_tpu_trainer.engine.patient_session import PatientSession
+from tfx_tpu_trainer.engine.run_errors import run_errors_explained
 from tfx_tpu_trainer.engine.sessions import SessionSettings, open_restored_session
+from tfx_tpu_trainer.engine.writable_folder import check_writable
 
 v1 = tf.compat.v1
 
@@ -68,6 +71,8 @@ def evaluate(
     Raises:
         ValueError: If the input has no batch.
     """
+    # Its events are written at the end.
+    check_writable(settings.model_dir)
     update_op, stop_hook = plan.update_op, plan.stop_hook
     if plan.make_loop is not None and allows_loops([*hooks, *plan.template.hooks]):
         update_op, stop_hook = plan.make_loop(), StopAfterOneCallHook()
@@ -81,9 +86,12 @@ def evaluate(
         scaffold=scaffold,
         checkpoint_path=checkpoint_path,
         hooks=all_hooks,
+        session_creator=plan.session_creator,
     ) as session:
-        while not session.should_stop():
-            session.run(update_op)
+        calls = PatientSession(session)
+        with run_errors_explained(plan.template):
+            while not calls.should_stop():
+                calls.run(update_op)
     seconds = time.monotonic() - started
     metrics, sums = final_values.final_ops_values
     if not sums["batches"]:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import metric_ops
 from tfx_tpu_trainer.engine.evaluation_sums import EvaluationSums, create_eval_step
 from tfx_tpu_trainer.engine.placement.host_loop import build_evaluation_loop
+from tfx_tpu_trainer.engine.sessions import SessionCreatorFn
 from tfx_tpu_trainer.engine.template import ModelTemplate, count_rows
 
 v1 = tf.compat.v1
@@ -31,6 +32,7 @@ class EvaluationPlan:
         stop_hook: Stops the session after the last batch.
         make_loop: Gives an op that runs all batches in one session call; `None` where
             `update_op` does so, or where every call must be seen.
+        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
     """
 
     template: ModelTemplate
@@ -39,6 +41,7 @@ class EvaluationPlan:
     sums: EvaluationSums
     stop_hook: v1.train.SessionRunHook
     make_loop: Callable[[], tf.Operation] | None = None
+    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
 
 
 class StopAfterBatchesHook(v1.train.SessionRunHook):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.core_feed import CoreFeed
 from tfx_tpu_trainer.engine.graph_copy import GraphCopier
+from tfx_tpu_trainer.engine.hidden_shapes import hide
 
 v1 = tf.compat.v1
 
@@ -100,12 +101,16 @@ class FiniteFeed(CoreFeed):
         return self.cut(padded), per_replica
 
     def whole(self, drawn: Drawn) -> dict[str, tf.Tensor]:
-        """Puts all batches together for a single replica; see `CoreFeed.fed`."""
+        """Puts all batches together for a single replica; see `CoreFeed.fed`.
+
+        Their shapes are hidden from the model: they are not full, whatever it reckons with.
+        """
         batches = list(drawn.batches.values())
-        return self.fed(
+        together = [
             tf.concat([batch[index] for batch in batches], axis=axis)
             for index, axis in enumerate(self.axes)
-        )
+        ]
+        return self.fed(hide(together, [tf.TensorShape(None)] * len(together)))
 
     def piece(self, drawn: Drawn, index: tf.Tensor) -> dict[str, tf.Tensor]:
         """Gives a single replica one of the full batches that a step got, though not for all.
@@ -131,15 +136,11 @@ class FiniteFeed(CoreFeed):
     def _known_full(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """Gives tensors the shapes of full batches, unseen by what stands outside.
 
-        The detour through an optional hides the tensors: TensorFlow's shape inference takes what
-        a branch of a conditional says of a shape (as tf.ensure_shape does, or a reshape in the
-        model) to hold outside of the branch too, and would take every batch for a full one.
+        Shape inference takes what a branch of a conditional says of a shape (as tf.ensure_shape
+        does, or a reshape in the model) to hold outside of the branch too, and would take every
+        batch for a full one.
         """
-        return tf.raw_ops.OptionalGetValue(
-            optional=tf.raw_ops.OptionalFromValue(components=tensors),
-            output_types=self.dtypes,
-            output_shapes=self.full_shapes,
-        )
+        return hide(tensors, self.full_shapes)
 
     def _rows_or_none(self, optional: tf.experimental.Optional) -> list[tf.Tensor]:
         def values() -> list[tf.Tensor]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.hidden_shapes import hide_open_batches
+
 v1 = tf.compat.v1
 
 
@@ -26,6 +28,17 @@ class InputTensors:
     labels: Any
     hooks: tuple[v1.train.SessionRunHook, ...] = ()
     iterator: v1.data.Iterator | None = None
+
+    def with_hidden_batches(self) -> InputTensors:
+        """Gives the tensors to a model that must not be taken at its word of short batches.
+
+        Training does without, as it does in the original: its gradients are reckoned in fewer
+        ops where the optimizer has the shapes.
+        """
+        if self.iterator is None:
+            return self
+        features, labels = hide_open_batches((self.features, self.labels))
+        return dataclasses.replace(self, features=features, labels=labels)
 
 
 class DatasetInitializerHook(v1.train.SessionRunHook):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -12,6 +12,7 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 _REMEMBERED_LOOPS = 20
+_MOST_GROWTH = 4
 
 
 class LoopLengthFromTime:
@@ -49,6 +50,34 @@ class LoopLengthFromTime:
             self._step_seconds.append(seconds / steps)
 
 
+class TunedLoopLength:
+    """Grows loops from one step until they last about a second, and follows the speed after that.
+
+    A session call costs the host about a millisecond, so a second makes it free, and hooks still
+    come often enough. A loop is at most four times as long as the one before: the first steps are
+    slow, and what they say of the next ones is little.
+    """
+
+    def __init__(self, target_seconds: float = 1.0) -> None:
+        """Sets the target.
+
+        Args:
+            target_seconds: Seconds that a loop shall last. Defaults to 1.
+        """
+        self._target = target_seconds
+        self._length = 1
+
+    def __call__(self) -> int:
+        """Gives the length of the next loop, in steps."""
+        return self._length
+
+    def report(self, *, seconds: float, steps: int) -> None:
+        """Tells how long a loop took; what is not positive is ignored."""
+        if seconds > 0 and steps > 0:
+            wanted = int(self._target * steps / seconds)
+            self._length = max(1, min(wanted, _MOST_GROWTH * steps))
+
+
 class LoopLength:
     """Loops of a fixed length."""
 
@@ -71,9 +100,10 @@ class LoopHook(v1.train.SessionRunHook):
         self,
         iterations: tf.Variable,
         *,
-        length: LoopLength | LoopLengthFromTime,
+        length: LoopLength | LoopLengthFromTime | TunedLoopLength,
         steps: int | None,
         max_steps: int | None,
+        ends_at_multiples_of: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Takes the loop and its end.
@@ -83,12 +113,15 @@ class LoopHook(v1.train.SessionRunHook):
             length: Chooses the length of each loop.
             steps: Steps to make from where the session starts; excludes `max_steps`.
             max_steps: Global step to stop at.
+            ends_at_multiples_of: Periods in steps: no loop runs past a multiple of one, so that
+                what is due there happens there. Defaults to none.
             clock: Gives the time in seconds. Defaults to `time.monotonic`.
         """
         self._iterations = iterations
         self._length = length
         self._steps = steps
         self._last_step = max_steps or 0
+        self._periods = tuple(ends_at_multiples_of)
         self._clock = clock
 
     def begin(self) -> None:
@@ -137,5 +170,6 @@ class LoopHook(v1.train.SessionRunHook):
 
     def _set(self, session: v1.Session, step: int) -> None:
         self._step = step
-        length = max(1, min(self._length(), self._last_step - step))
+        ends = [self._last_step, *(step - step % period + period for period in self._periods)]
+        length = max(1, min(self._length(), *(end - step for end in ends)))
         session.run(self._set_length, feed_dict={self._new_length: length})

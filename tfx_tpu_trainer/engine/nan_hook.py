@@ -24,10 +24,8 @@ class NanLossError(v1.train.NanLossDuringTrainingError):
 
     def __str__(self) -> str:
         """Says at which step, and what can be done."""
-        kept = f"the last checkpoint is {self.checkpoint}" if self.checkpoint else "none was saved"
         return (
-            f"NaN loss during training, at global step {self.step}; {kept}. Lower the learning "
-            "rate, clip the gradients, or look for NaN in the features and for log(0) in the loss."
+            f"NaN loss during training, {_advice(f'at global step {self.step}', self.checkpoint)}"
         )
 
 
@@ -47,6 +45,24 @@ class StopAtNanHook(v1.train.SessionRunHook):
         self._loss = loss
         self._model_dir = model_dir
 
+    def begin(self) -> None:
+        """Finds the global step."""
+        self._global_step = v1.train.get_global_step()
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Keeps the session, to ask it where training stands when it has failed."""
+        del coord
+        self._session = session
+
+    def position(self) -> str:
+        """Says where training stopped at a NaN that was found after a loop, and what can be done.
+
+        To be called before the session is closed.
+        """
+        step = int(self._session.run(self._global_step))
+        where = f"in the steps that ended at global step {step}"
+        return _advice(where, tf.train.latest_checkpoint(self._model_dir))
+
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
         """Adds the loss to the step."""
         del run_context
@@ -58,6 +74,13 @@ class StopAtNanHook(v1.train.SessionRunHook):
         """Checks the loss."""
         if not np.isnan(run_values.results):
             return
-        with run_context.session.graph.as_default():
-            step = run_context.session.run(v1.train.get_global_step())
+        step = run_context.session.run(self._global_step)
         raise NanLossError(step=int(step), checkpoint=tf.train.latest_checkpoint(self._model_dir))
+
+
+def _advice(where: str, checkpoint: str | None) -> str:
+    kept = f"the last checkpoint is {checkpoint}" if checkpoint else "none was saved"
+    return (
+        f"{where}; {kept}. Lower the learning rate, clip the gradients, or look for NaN in the "
+        "features and for log(0) in the loss."
+    )

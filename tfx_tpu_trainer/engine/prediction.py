@@ -1,4 +1,4 @@
-"""Runs predictions in a session, batch by batch."""
+"""Runs predictions in a session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.sessions import SessionSettings, open_restored_session
+from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.input_sources import can_be_read_ahead
+from tfx_tpu_trainer.engine.pace import allows_loops
+from tfx_tpu_trainer.engine.patient_session import PatientSession
+from tfx_tpu_trainer.engine.prediction_loop import (
+    PredictionLoop,
+    allows_prediction_loop,
+    build_prediction_loop,
+    columns_of,
+    run_prediction_loop,
+)
+from tfx_tpu_trainer.engine.run_errors import run_errors_explained
+from tfx_tpu_trainer.engine.sessions import (
+    SessionCreatorFn,
+    SessionSettings,
+    open_restored_session,
+)
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -23,11 +39,13 @@ class PredictionPlan:
         fetches: The predictions of one batch.
         rows: Rows of the batch; none mean that the input has ended. `None` where the end of the
             input ends the session by itself.
+        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
     """
 
     template: ModelTemplate
     fetches: Any
     rows: tf.Tensor | None = None
+    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
 
 
 def predict_batches(
@@ -40,7 +58,8 @@ def predict_batches(
     """Yields the predictions of each batch until the input ends.
 
     Closing the generator closes the session. The template's graph is the default one only while
-    the session is opened, so generators may be interleaved with other work.
+    the session is opened, so generators may be interleaved with other work. Where nobody could
+    tell but by the clock, several batches run in one session call.
 
     Args:
         plan: What to run.
@@ -52,18 +71,47 @@ def predict_batches(
     Yields:
         NumPy arrays in the structure of the plan's fetches.
     """
+    all_hooks = [*hooks, *plan.template.hooks]
     with plan.template.graph.as_default():
+        loop = None
+        if not settings.master and allows_loops(all_hooks):
+            loop = _make_loop(plan)
         session = open_restored_session(
             settings=settings,
             master=settings.master,
             scaffold=plan.template.make_scaffold(),
             checkpoint_path=checkpoint_path,
-            hooks=[*hooks, *plan.template.hooks],
+            hooks=all_hooks,
+            session_creator=plan.session_creator,
         )
+    # In a session made anew the input begins again, and rows would be yielded twice.
+    calls = PatientSession(session, retries=0)
+    explained = run_errors_explained(plan.template)
+    if loop is not None:
+        with session, explained:
+            yield from run_prediction_loop(loop, calls)
+        return
     fetches = [plan.fetches] if plan.rows is None else [plan.fetches, plan.rows]
-    with session:
-        while not session.should_stop():
-            predictions, *rows = session.run(fetches)
+    with session, explained:
+        while not calls.should_stop():
+            predictions, *rows = calls.run(fetches)
             if rows and not rows[0]:
                 return
             yield predictions
+
+
+def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
+    """Gives a loop of the template's batches; `None` where there can be none."""
+    template = plan.template
+    on_host = plan.rows is None and plan.session_creator is v1.train.ChiefSessionCreator
+    if not on_host or not allows_prediction_loop(plan.fetches):
+        return None
+    if not can_be_read_ahead(template.graph):
+        return None
+    copier = GraphCopier(template.graph)
+    fetches = [Fetch(0, tensor) for tensor in columns_of(plan.fetches)]
+
+    def make_batch() -> tuple[list[tf.Tensor], tf.Tensor]:
+        return copier.copy(fetches, replaced=[{}], name="batch"), tf.constant(True)
+
+    return build_prediction_loop(plan.fetches, make_batch)

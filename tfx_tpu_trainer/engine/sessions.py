@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checkpoints import check_fits_graph
+from tfx_tpu_trainer.engine.checkpoint_damage import damage_explained
+from tfx_tpu_trainer.engine.savers import fitted_scaffold
 
 v1 = tf.compat.v1
+
+SessionCreatorFn = Callable[..., v1.train.SessionCreator]
+"""Makes a session's creator; called as `ChiefSessionCreator` is, with keyword arguments."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +36,8 @@ class SessionSettings:
         log_step_count_steps: Steps between log lines of loss and step; `None` for none.
         session_creation_timeout_secs: Seconds a worker waits for the chief.
         checkpoint_save_graph_def: Whether graph.pbtxt and .meta files are written.
+        jit_compile: Whether XLA compiles the steps of loops on this host: `False`, `True`, or
+            `"auto"`, which measures.
     """
 
     model_dir: str
@@ -45,6 +53,7 @@ class SessionSettings:
     log_step_count_steps: int | None = 100
     session_creation_timeout_secs: int | None = 7200
     checkpoint_save_graph_def: bool = True
+    jit_compile: bool | Literal["auto"] = False
 
 
 def default_session_config() -> v1.ConfigProto:
@@ -73,6 +82,64 @@ def placed_by_need(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
     return config
 
 
+def open_training_session(
+    *,
+    settings: SessionSettings,
+    scaffold: v1.train.Scaffold,
+    hooks: Sequence[v1.train.SessionRunHook],
+    chief_hooks: Sequence[v1.train.SessionRunHook],
+    summary_steps: int | None,
+    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator,
+) -> v1.train.MonitoredSession:
+    """Opens a session for training, as `MonitoredTrainingSession` does.
+
+    That one can't be given a session creator.
+
+    Args:
+        settings: Settings of the run.
+        scaffold: The model's scaffold.
+        hooks: Hooks of every process.
+        chief_hooks: Hooks of the chief, which run before the others.
+        summary_steps: Steps between summaries; `None` or 0 for none.
+        session_creator: Makes the chief's session creator. Defaults to `ChiefSessionCreator`.
+
+    Returns:
+        A session to be used as a context manager. The chief's restores the latest checkpoint or
+        initializes; the others wait for it.
+    """
+    config = placed_by_need(settings.session_config)
+    if not settings.is_chief:
+        waiting = v1.train.WorkerSessionCreator(
+            scaffold=scaffold,
+            master=settings.master,
+            config=config,
+            max_wait_secs=settings.session_creation_timeout_secs,
+        )
+        return v1.train.MonitoredSession(session_creator=waiting, hooks=list(hooks))
+    all_hooks = list(chief_hooks)
+    if settings.log_step_count_steps:
+        all_hooks.append(
+            v1.train.StepCounterHook(
+                every_n_steps=settings.log_step_count_steps, output_dir=settings.model_dir
+            )
+        )
+    if summary_steps:
+        all_hooks.append(
+            v1.train.SummarySaverHook(
+                save_steps=summary_steps, output_dir=settings.model_dir, scaffold=scaffold
+            )
+        )
+    return v1.train.MonitoredSession(
+        session_creator=session_creator(
+            scaffold=scaffold,
+            checkpoint_dir=settings.model_dir,
+            master=settings.master,
+            config=config,
+        ),
+        hooks=[*all_hooks, *hooks],
+    )
+
+
 def open_restored_session(
     *,
     settings: SessionSettings,
@@ -80,6 +147,7 @@ def open_restored_session(
     scaffold: v1.train.Scaffold,
     checkpoint_path: str | None,
     hooks: list[v1.train.SessionRunHook],
+    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator,
 ) -> v1.train.MonitoredSession:
     """Opens a session for evaluation or prediction.
 
@@ -89,21 +157,22 @@ def open_restored_session(
         scaffold: The model's scaffold.
         checkpoint_path: Checkpoint to restore; `None` initializes the variables.
         hooks: Hooks of the session.
+        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
 
     Returns:
         A session to be used as a context manager.
 
     Raises:
-        tf.errors.InvalidArgumentError: If the checkpoint does not fit the graph.
+        tf.errors.OpError: If the checkpoint can't be read or does not fit the graph.
     """
-    if checkpoint_path and scaffold.saver is None:
-        check_fits_graph(checkpoint_path)
-    return v1.train.MonitoredSession(
-        session_creator=v1.train.ChiefSessionCreator(
-            scaffold=scaffold,
-            checkpoint_filename_with_path=checkpoint_path,
-            master=master,
-            config=placed_by_need(settings.session_config),
-        ),
-        hooks=hooks,
-    )
+    scaffold = fitted_scaffold(scaffold, checkpoint_path)
+    with damage_explained(checkpoint_path):
+        return v1.train.MonitoredSession(
+            session_creator=session_creator(
+                scaffold=scaffold,
+                checkpoint_filename_with_path=checkpoint_path,
+                master=master,
+                config=placed_by_need(settings.session_config),
+            ),
+            hooks=hooks,
+        )

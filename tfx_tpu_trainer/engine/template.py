@@ -64,6 +64,8 @@ class ModelTemplate:
         make_scaffold: Gives the `Scaffold` of the session; called once, after tracing.
         hooks: The session hooks of this mode that model_fn asked for.
         chief_hooks: The same, for the chief only.
+        table_update: Function that trains what the model's own optimizer does not, once a step,
+            from the tensors of all cores: embedding tables. Only emulated cores have them.
     """
 
     graph: tf.Graph
@@ -79,6 +81,7 @@ class ModelTemplate:
     make_scaffold: Callable[[], v1.train.Scaffold]
     hooks: tuple[v1.train.SessionRunHook, ...]
     chief_hooks: tuple[v1.train.SessionRunHook, ...]
+    table_update: HostFunction | None = None
 
     @property
     def loss_dtype(self) -> tf.DType:

@@ -6,15 +6,19 @@
 | `CheckpointSaverHook._set_steps_per_run` | a loop makes many steps in a session call, and the hook must see that a step within it is due | save at the next loop's end |
 | `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
 | `tpu_function.tpu_shard_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
-| `Operation._update_input` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired | clone the template without these nodes |
+| `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow asks the same when it finalizes a scaffold | leave such savers to the Scaffold; read object-based checkpoints by their keys only |
+| `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+from tensorflow.python.checkpoint import graph_view
 from tensorflow.python.tpu import tpu_function
 
 v1 = tf.compat.v1
@@ -31,6 +35,28 @@ def replace_consumers_input(op: tf.Operation, old: tf.Tensor, new: tf.Tensor) ->
     for index, tensor in enumerate(op.inputs):
         if tensor is old:
             op._update_input(index, new)
+
+
+def replace_control_inputs(op: tf.Operation, controls: Sequence[tf.Operation]) -> None:
+    """Makes `op` wait for `controls` and nothing else. The graph must not have run yet.
+
+    Args:
+        op: The operation to rewire.
+        controls: Operations of the same graph.
+    """
+    op._remove_all_control_inputs()
+    op._add_control_inputs(list(controls))
+
+
+def set_attribute(op: tf.Operation, name: str, value: Any) -> None:
+    """Changes an attribute of `op`. The graph must not have run yet.
+
+    Args:
+        op: The operation.
+        name: Name of an attribute that it has.
+        value: The new value, an AttrValue of the same kind.
+    """
+    op._set_attr(name, value)
 
 
 def add_checkpoint_listeners(
@@ -77,3 +103,26 @@ def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
     """
     is_function = hasattr(graph, "capture")
     return graph.capture(tensor) if is_function else tensor
+
+
+def saveables_of_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
+    """Gives what a v1 saver must be given to write what a tf.train.Checkpoint would.
+
+    Args:
+        checkpoint: Objects of the default graph; what is added to it later is left out.
+    """
+    return graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
+
+
+def object_graph_keys(serialized: bytes) -> dict[str, str]:
+    """Tells under which keys an object-based checkpoint holds its variables.
+
+    Args:
+        serialized: What such a checkpoint holds under `_CHECKPOINTABLE_OBJECT_GRAPH`.
+
+    Returns:
+        Name that the variable had -> its key.
+    """
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
+    attributes = [attribute for node in graph.nodes for attribute in node.attributes]
+    return {attribute.full_name: attribute.checkpoint_key for attribute in attributes}

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import checkpoints, tf_private
+from tfx_tpu_trainer.engine.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.engine.fast_forward import FastForwardHook
 from tfx_tpu_trainer.engine.finite_saver_hook import FiniteSaverHook
+from tfx_tpu_trainer.engine.loop_choice import choose_loop, log_no_loops
 from tfx_tpu_trainer.engine.loss_log_hook import LossLogHook
 from tfx_tpu_trainer.engine.nan_hook import StopAtNanHook
-from tfx_tpu_trainer.engine.pace import allows_loops
+from tfx_tpu_trainer.engine.pace import allows_loops, needs_no_call
+from tfx_tpu_trainer.engine.patient_session import PatientSession
 from tfx_tpu_trainer.engine.placement.host_loop import HostLoop, build_host_loop
-from tfx_tpu_trainer.engine.sessions import SessionSettings, placed_by_need
+from tfx_tpu_trainer.engine.run_errors import run_errors_explained
+from tfx_tpu_trainer.engine.savers import fitted_scaffold
+from tfx_tpu_trainer.engine.sessions import (
+    SessionCreatorFn,
+    SessionSettings,
+    open_training_session,
+)
 from tfx_tpu_trainer.engine.summary_hook import SummaryHook
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.writable_folder import check_writable
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -38,6 +49,7 @@ class TrainingPlan:
             `None` where every call must be seen.
         last_step_of: Gives the last step of a session that starts at a step; `None` where the
             end of the input ends it.
+        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
     """
 
     template: ModelTemplate
@@ -47,6 +59,7 @@ class TrainingPlan:
     steps_per_call: int = 1
     make_loop: Callable[[], HostLoop] | None = None
     last_step_of: Callable[[int], int | None] = lambda start: None
+    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
 
 
 def plan_training_on_host(
@@ -69,7 +82,9 @@ def plan_training_on_host(
     limited = steps is not None or max_steps is not None
 
     def last_step_of(start: int) -> int | None:
-        return max_steps if steps is None else start + steps
+        last = max_steps if steps is None else start + steps
+        # The original takes any number here: 2.5 steps end with the third.
+        return None if last is None else math.ceil(last)
 
     return TrainingPlan(
         template=template,
@@ -107,18 +122,27 @@ def train(
     Raises:
         ValueError: If there are listeners and no checkpoint is ever written.
         NanLossError: If the loss became NaN.
-        tf.errors.InvalidArgumentError: If the latest checkpoint does not fit the graph.
+        tf.errors.OpError: If the latest checkpoint can't be read or does not fit the graph, or a
+            step fails.
     """
     template = plan.template
+    if settings.is_chief:
+        check_writable(settings.model_dir)
     _summarize_loss(plan.loss)
-    worker_hooks = [*hooks, StopAtNanHook(plan.loss, model_dir=settings.model_dir)]
+    stop_at_nan = StopAtNanHook(plan.loss, model_dir=settings.model_dir)
+    worker_hooks = [*hooks, stop_at_nan]
     if plan.stop_hook is not None:
         worker_hooks.insert(len(hooks), plan.stop_hook)
     if settings.log_step_count_steps:
         worker_hooks.append(LossLogHook(plan.loss, every_n_steps=settings.log_step_count_steps))
     worker_hooks.extend(template.hooks)
-    scaffold = template.make_scaffold()
-    _check_latest_checkpoint(scaffold, settings)
+    checkpoint_path = checkpoints.latest_checkpoint(settings.model_dir)
+    scaffold = fitted_scaffold(
+        template.make_scaffold(),
+        checkpoint_path,
+        keep_max=settings.keep_checkpoint_max,
+        keep_every_n_hours=settings.keep_checkpoint_every_n_hours,
+    )
     _provide_saver(scaffold, settings)
     own_hooks = [*worker_hooks, *template.chief_hooks]
     saver_hooks = _saver_hooks(own_hooks, plan, scaffold, settings, saving_listeners)
@@ -133,33 +157,30 @@ def train(
                     output_dir=settings.model_dir,
                     scaffold=scaffold,
                     step_reached=lambda: fast_forward.step,
+                    step_after=fast_forward.step_after,
                 )
             ]
             summary_steps = None
-    session = v1.train.MonitoredTrainingSession(
-        master=settings.master,
-        is_chief=settings.is_chief,
-        checkpoint_dir=settings.model_dir,
-        scaffold=scaffold,
-        hooks=worker_hooks,
-        chief_only_hooks=[
-            *(hook for hook in saver_hooks if hook not in worker_hooks),
-            *(hook for hook in template.chief_hooks if hook not in saver_hooks),
-            *summary_hooks,
-        ],
-        save_checkpoint_secs=0,
-        save_summaries_steps=summary_steps,
-        config=placed_by_need(settings.session_config),
-        max_wait_secs=settings.session_creation_timeout_secs,
-        log_step_count_steps=settings.log_step_count_steps,
-        save_graph_def=settings.checkpoint_save_graph_def,
-    )
+    with damage_explained(checkpoint_path):
+        session = open_training_session(
+            settings=settings,
+            scaffold=scaffold,
+            hooks=worker_hooks,
+            chief_hooks=[
+                *(hook for hook in saver_hooks if hook not in worker_hooks),
+                *(hook for hook in template.chief_hooks if hook not in saver_hooks),
+                *summary_hooks,
+            ],
+            summary_steps=summary_steps,
+            session_creator=plan.session_creator,
+        )
     last_loss = None
-    with session:
-        while not session.should_stop():
+    with session, run_errors_explained(template, at_nan=stop_at_nan.position):
+        calls = PatientSession(session)
+        while not calls.should_stop():
             if fast_forward is not None and last_loss is not None:
-                session.run_step_fn(fast_forward.run_ahead)
-            last_loss = session.run([plan.train_op, plan.loss])[1]
+                calls.run_step_fn(fast_forward.run_ahead)
+            last_loss = calls.run([plan.train_op, plan.loss])[1]
     if last_loss is None:
         _logger.warning(
             "Training made no steps: the input is empty."
@@ -177,14 +198,18 @@ def _fast_forward(
     """Gives what runs ahead between the steps that hooks must see, where nothing forbids it."""
     local = settings.is_chief and not settings.master
     if plan.make_loop is None or not local or not allows_loops(hooks):
+        if settings.jit_compile:
+            log_no_loops()
         return None
     reports = [
         settings.save_summary_steps,
         settings.log_step_count_steps,
-        *(getattr(hook, "every_n_steps", None) for hook in hooks),
+        *(getattr(hook, "every_n_steps", None) for hook in hooks if not needs_no_call(hook)),
     ]
     return FastForwardHook(
-        plan.make_loop(),
+        choose_loop(plan.make_loop(), plan.template, jit_compile=settings.jit_compile),
+        plan.train_op,
+        reporters=tuple(hook for hook in hooks if needs_no_call(hook)),
         save_steps=settings.save_checkpoints_steps or None,
         report_steps=tuple(steps for steps in reports if steps),
         last_step_of=plan.last_step_of,
@@ -197,13 +222,6 @@ def _summarize_loss(loss: tf.Tensor) -> None:
     if not any(summary.op.name == "loss" for summary in summaries):
         v1.summary.scalar("loss", loss)
     v1.add_to_collection(v1.GraphKeys.LOSSES, loss)
-
-
-def _check_latest_checkpoint(scaffold: v1.train.Scaffold, settings: SessionSettings) -> None:
-    """Refuses a checkpoint of another model before it is restored; see `check_fits_graph`."""
-    path = checkpoints.latest_checkpoint(settings.model_dir)
-    if path is not None and scaffold.saver is None:
-        checkpoints.check_fits_graph(path)
 
 
 def _provide_saver(scaffold: v1.train.Scaffold, settings: SessionSettings) -> None:

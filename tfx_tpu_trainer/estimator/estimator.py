@@ -11,25 +11,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import checkpoints, evaluation, prediction, sessions, training
+from tfx_tpu_trainer.engine import checkpoints, evaluation, prediction, training
 from tfx_tpu_trainer.engine.evaluation import EvalResult
 from tfx_tpu_trainer.engine.evaluation_events import write_evaluation_events
-from tfx_tpu_trainer.engine.evaluation_plan import EvaluationPlan, plan_evaluation_on_host
-from tfx_tpu_trainer.engine.input_pipeline import InputTensors, as_input_tensors
-from tfx_tpu_trainer.engine.placement.host import place_on_host
-from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.tracing import fresh_graph
-from tfx_tpu_trainer.estimator import spec_checks, user_calls
+from tfx_tpu_trainer.estimator import spec_checks
+from tfx_tpu_trainer.estimator.call_planner import CallPlanner
 from tfx_tpu_trainer.estimator.callables import check_model_fn
 from tfx_tpu_trainer.estimator.construction import (
     check_listeners,
     check_members_are_not_overridden,
-    checkpoint_of,
     complete_config,
 )
+from tfx_tpu_trainer.estimator.export.exported_variables import find_checkpoint
 from tfx_tpu_trainer.estimator.export.saved_model import export_saved_model
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.predicted_rows import select_predictions, single_rows
+from tfx_tpu_trainer.estimator.predicted_rows import single_rows
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.estimator.task_environment import TaskType
 from tfx_tpu_trainer.estimator.warm_start import as_warm_start_settings, warm_start
@@ -84,6 +80,7 @@ class Estimator:
         self._config, self._model_dir = complete_config(config, model_dir)
         self._params = copy.deepcopy(dict(params or {}))
         self._warm_start_settings = as_warm_start_settings(warm_start_from)
+        self._planner = CallPlanner(model_fn, config=self._config, params=self._params)
 
     @property
     def model_dir(self) -> str:
@@ -105,7 +102,7 @@ class Estimator:
         """The model_fn with `params` bound: a function of features, labels, mode, config."""
 
         def public_model_fn(features: Any, labels: Any, mode: str, config: RunConfig) -> Any:
-            return self._call_model_fn(features, labels, mode, config=config)
+            return self._planner.call_model_fn(features, labels, mode, config=config)
 
         return public_model_fn
 
@@ -179,19 +176,21 @@ class Estimator:
                 f"Train has been called wrong configuration: this task is {self._config.task_type}"
                 " in TF_CONFIG. Please use train_and_evaluate, which starts each task's part."
             )
-        self._check_train_steps(steps, max_steps)
+        self._planner.check_train_steps(steps, max_steps)
         if max_steps is not None and checkpoints.global_step_of(self.model_dir) >= max_steps:
             _logger.info("Skipping training since max_steps has already saved.")
             return self
         all_hooks = spec_checks.check_hooks(hooks)
         listeners = check_listeners(saving_listeners)
-        with self._fresh_graph():
-            plan, own_hooks = self._plan_training(input_fn, steps=steps, max_steps=max_steps)
+        with self._planner.fresh_graph():
+            plan, own_hooks = self._planner.plan_training(
+                input_fn, steps=steps, max_steps=max_steps
+            )
             if not self.latest_checkpoint():
                 self._warm_start()
             training.train(
                 plan,
-                settings=self._session_settings(),
+                settings=self._planner.session_settings(self.model_dir),
                 hooks=[*own_hooks, *all_hooks],
                 saving_listeners=listeners,
             )
@@ -244,18 +243,18 @@ class Estimator:
         Returns:
             The result.
         """
-        self._check_eval_steps(steps)
+        self._planner.check_eval_steps(steps)
         all_hooks = spec_checks.check_hooks(hooks)
         checkpoint_path = checkpoint_path or self.latest_checkpoint()
         if not checkpoint_path:
             _logger.warning("No checkpoint in %s: evaluating initial values.", self.model_dir)
-        with self._fresh_graph():
-            plan, own_hooks = self._plan_evaluation(input_fn, steps=steps)
+        with self._planner.fresh_graph():
+            plan, own_hooks = self._planner.plan_evaluation(input_fn, steps=steps)
             if not checkpoint_path:
                 self._warm_start()
             result = evaluation.evaluate(
                 plan,
-                settings=self._session_settings(),
+                settings=self._planner.session_settings(self.model_dir),
                 hooks=[*own_hooks, *all_hooks],
                 checkpoint_path=checkpoint_path,
             )
@@ -295,13 +294,13 @@ class Estimator:
         checkpoint_path = checkpoint_path or self.latest_checkpoint()
         if not checkpoint_path:
             _logger.warning("No checkpoint in %s: predicting initial values.", self.model_dir)
-        with self._fresh_graph():
-            plan, own_hooks = self._plan_prediction(input_fn, predict_keys)
+        with self._planner.fresh_graph():
+            plan, own_hooks = self._planner.plan_prediction(input_fn, predict_keys)
             if not checkpoint_path:
                 self._warm_start()
         batches = prediction.predict_batches(
             plan,
-            settings=self._session_settings(),
+            settings=self._planner.session_settings(self.model_dir),
             hooks=[*own_hooks, *all_hooks],
             checkpoint_path=checkpoint_path,
         )
@@ -317,15 +316,16 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Exports the model for serving.
+        """Exports the model for serving, or its graph of training or evaluation.
 
         Args:
             export_dir_base: Folder to make the timestamped folder in.
-            serving_input_receiver_fn: Gives a `ServingInputReceiver`.
+            serving_input_receiver_fn: Gives a `ServingInputReceiver`; a `SupervisedInputReceiver`
+                in the other modes.
             assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
             as_text: Whether the model is written as text. Defaults to `False`.
             checkpoint_path: Checkpoint to export. Defaults to the latest.
-            experimental_mode: Must be `"infer"`, the default.
+            experimental_mode: `"infer"`, the default; `"eval"` or `"train"`, for CPUs only.
 
         Returns:
             The path of the export.
@@ -334,133 +334,90 @@ class Estimator:
             ValueError: If there is no checkpoint or no receiver function, or the mode is
                 another one.
         """
-        if experimental_mode != ModeKeys.PREDICT:
-            raise ValueError(
-                f"experimental_mode={experimental_mode!r} can't be exported; use "
-                f"{ModeKeys.PREDICT!r}, the serving graph."
-            )
-        checkpoint_path = checkpoint_path or self.latest_checkpoint()
-        if not checkpoint_path and self._warm_start_settings:
-            checkpoint_path = checkpoint_of(self._warm_start_settings.ckpt_to_initialize_from)
-        if not checkpoint_path:
-            raise ValueError(
-                f"Couldn't find trained model at {self.model_dir}. Train before you export, or "
-                "name a checkpoint_path."
-            )
-        return export_saved_model(
-            export_dir_base=export_dir_base,
-            call_model=self._call_model_for_export,
-            serving_input_receiver_fn=serving_input_receiver_fn,
-            checkpoint_path=checkpoint_path,
-            random_seed=self._config.tf_random_seed,
-            session_config=self._config.session_config,
+        return self._export(
+            export_dir_base,
+            {experimental_mode: serving_input_receiver_fn},
+            checkpoint_path,
             assets_extra=assets_extra,
             as_text=as_text,
-            **self._export_options(),
         )
 
-    def _export_options(self) -> dict[str, Any]:
-        return {"export_to_cpu": True, "export_to_tpu": False, "api_version": 1}
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str,
+        input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Exports the graphs of several modes into one SavedModel with one set of variables.
 
-    def _call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
-        del use_tpu
-        return self._call_model_fn(features, labels, mode)
-
-    def _check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
-        if steps is not None and max_steps is not None:
-            raise ValueError(
-                f"Can not provide both steps and max_steps; got {steps} and {max_steps}."
-            )
-        for name, value in (("steps", steps), ("max_steps", max_steps)):
-            if value is not None and value <= 0:
-                raise ValueError(f"Must specify {name} > 0, given: {value}")
-
-    def _check_eval_steps(self, steps: int | None) -> None:
-        if steps is not None and steps <= 0:
-            raise ValueError(f"Must specify steps > 0, given: {steps}")
-
-    def _plan_training(
-        self, input_fn: Callable[..., Any], *, steps: int | None, max_steps: int | None
-    ) -> tuple[training.TrainingPlan, list[v1.train.SessionRunHook]]:
-        """Traces the model in the default graph and plans its training.
+        `input_receiver_fn_map` is mode -> input receiver function; the other arguments, and
+        errors, are those of `export_saved_model`.
 
         Returns:
-            The plan, and the hooks that input and placement need.
+            The path of the export.
         """
-        template, hooks = self._trace(input_fn, ModeKeys.TRAIN)
-        plan = training.plan_training_on_host(template, steps=steps, max_steps=max_steps)
-        return plan, hooks
-
-    def _plan_evaluation(
-        self, input_fn: Callable[..., Any], *, steps: int | None
-    ) -> tuple[EvaluationPlan, list[v1.train.SessionRunHook]]:
-        """Traces the model in the default graph and plans its evaluation; see above."""
-        template, hooks = self._trace(input_fn, ModeKeys.EVAL)
-        return plan_evaluation_on_host(template, steps=steps), hooks
-
-    def _plan_prediction(
-        self, input_fn: Callable[..., Any], predict_keys: Sequence[str] | str | None
-    ) -> tuple[prediction.PredictionPlan, list[v1.train.SessionRunHook]]:
-        """Traces the model in the default graph and plans its prediction; see above."""
-        template, hooks = self._trace(input_fn, ModeKeys.PREDICT)
-        predictions = select_predictions(template.predictions, predict_keys)
-        return prediction.PredictionPlan(template, predictions), hooks
-
-    def _trace(
-        self, input_fn: Callable[..., Any], mode: str
-    ) -> tuple[ModelTemplate, list[v1.train.SessionRunHook]]:
-        """Calls input_fn and model_fn in the default graph and places the template.
-
-        Returns:
-            The template, and the hooks that input and placement need.
-        """
-        inputs = self._call_input_fn(input_fn, mode)
-        labels = None if mode == ModeKeys.PREDICT else inputs.labels
-        spec = self._call_model_fn(inputs.features, labels, mode)
-        template = spec.as_template(mode=mode, features=inputs.features, labels=labels)
-        template, placement_hooks = place_on_host(template)
-        return template, [*inputs.hooks, *placement_hooks]
-
-    def _call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> InputTensors:
-        returned = user_calls.call_input_fn(
-            input_fn, mode=mode, params=self._params, config=self._config
+        return self._export(
+            export_dir_base,
+            input_receiver_fn_map,
+            checkpoint_path,
+            assets_extra=assets_extra,
+            as_text=as_text,
         )
-        return as_input_tensors(returned)
 
-    def _call_model_fn(
-        self, features: Any, labels: Any, mode: str, config: RunConfig | None = None
-    ) -> Any:
-        return user_calls.call_model_fn(
-            self._model_fn,
-            features=features,
-            labels=labels,
-            mode=mode,
-            params=self._params,
-            config=config or self._config,
+    def export_savedmodel(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> bytes:
+        """Exports as `export_saved_model` does; this is its old, deprecated name.
+
+        `strip_default_attrs` tells whether attributes that have their default value are left
+        out, which the new name always does; the other arguments, and errors, are the same.
+
+        Returns:
+            The path of the export.
+        """
+        _logger.warning(
+            "export_savedmodel is deprecated: it has been renamed, use export_saved_model instead."
+        )
+        return self._export(
+            export_dir_base,
+            {ModeKeys.PREDICT: serving_input_receiver_fn},
+            checkpoint_path,
+            assets_extra=assets_extra,
+            as_text=as_text,
+            strip_default_attrs=strip_default_attrs,
+        )
+
+    def _export(
+        self,
+        export_dir_base: str,
+        input_receiver_fns: Mapping[str, Callable[[], Any]],
+        checkpoint_path: str | None,
+        **options: Any,
+    ) -> bytes:
+        return export_saved_model(
+            export_dir_base=export_dir_base,
+            call_model=self._planner.call_model_for_export,
+            input_receiver_fns=input_receiver_fns,
+            checkpoint_path=find_checkpoint(
+                checkpoint_path or self.latest_checkpoint(),
+                model_dir=self.model_dir,
+                warm_start=self._warm_start_settings,
+            ),
+            random_seed=self._config.tf_random_seed,
+            session_config=self._config.session_config,
+            **self._planner.export_options(),
+            **options,
         )
 
     def _warm_start(self) -> None:
         if self._warm_start_settings is not None:
             _logger.info("Warm-starting with %s", self._warm_start_settings)
             warm_start(self._warm_start_settings)
-
-    def _fresh_graph(self) -> contextlib.AbstractContextManager[tf.Graph]:
-        return fresh_graph(self._config.tf_random_seed, device_fn=self._config.device_fn)
-
-    def _session_settings(self) -> sessions.SessionSettings:
-        config = self._config
-        return sessions.SessionSettings(
-            model_dir=self.model_dir,
-            master=config.master,
-            evaluation_master=config.evaluation_master,
-            is_chief=config.is_chief,
-            session_config=config.session_config,
-            save_summary_steps=config.save_summary_steps,
-            save_checkpoints_steps=config.save_checkpoints_steps,
-            save_checkpoints_secs=config.save_checkpoints_secs,
-            keep_checkpoint_max=config.keep_checkpoint_max,
-            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-            log_step_count_steps=config.log_step_count_steps,
-            session_creation_timeout_secs=config.session_creation_timeout_secs,
-            checkpoint_save_graph_def=config.checkpoint_save_graph_def,
-        )

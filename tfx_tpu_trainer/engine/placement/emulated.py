@@ -47,16 +47,25 @@ def place_training_on_cores(
     if cores > 1:
         check_gradients_are_combined(template.graph)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
+    table_update = trace_host_function(
+        template.table_update, cores=cores, broadcast=False, full=False
+    )
     copier = GraphCopier(template.graph)
 
     def step(number: tf.Tensor) -> tf.Tensor:
         fetches = [Fetch(0, template.train_op)]
         fetches += [Fetch(core, template.loss) for core in range(cores)]
+        table_fetches = [] if table_update is None else table_update.fetches()
+        fetches += table_fetches
         fetches += [] if host_call is None else host_call.fetches()
         copies = copier.copy(fetches, replaced=feed.read(copier), name="cores")
         effects = [copies[0]]
+        end = cores + 1 + len(table_fetches)
+        if table_update is not None:
+            slices = table_update.gathered(copies[cores + 1 : end])
+            effects.append(table_update.run(copier, slices, name="table_update"))
         if host_call is not None:
-            gathered = host_call.gathered(copies[cores + 1 :])
+            gathered = host_call.gathered(copies[end:])
 
             def call_host() -> tf.Tensor:
                 with tf.control_dependencies([host_call.run(copier, gathered, name="host_call")]):

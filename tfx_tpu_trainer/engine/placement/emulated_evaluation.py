@@ -17,6 +17,7 @@ from tfx_tpu_trainer.engine.evaluation_plan import (
 from tfx_tpu_trainer.engine.evaluation_sums import EvaluationSums, create_eval_step
 from tfx_tpu_trainer.engine.finite_feed import Drawn, FiniteFeed
 from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.traced_host_function import TracedHostFunction, trace_host_function
 
@@ -30,6 +31,7 @@ def plan_evaluation_on_cores(
     cores: int,
     broadcast: bool,
     steps: int | None,
+    cores_copier: GraphCopier | TPUCopier | None = None,
 ) -> EvaluationPlan:
     """Plans an evaluation over emulated cores: all its batches in one session call.
 
@@ -44,6 +46,8 @@ def plan_evaluation_on_cores(
         cores: Number of replicas.
         broadcast: Whether every core has the whole batch.
         steps: Batches to evaluate; `None` goes to the end of the input.
+        cores_copier: Copies the template onto the cores. Defaults to `None`: a `GraphCopier`,
+            which emulates them; a `TPUCopier` runs full batches on real ones.
 
     Returns:
         The plan.
@@ -57,7 +61,9 @@ def plan_evaluation_on_cores(
     values, updates = _split_metrics(metrics)
     copier = GraphCopier(template.graph)
 
-    step = _BatchStep(template, copier, [metrics, host_call], cores=cores)
+    step = _BatchStep(
+        template, copier, cores_copier or copier, [metrics, host_call], cores=cores
+    )
 
     def count_batch(outputs: list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
         loss, (metric_tensors, host_tensors) = step.unpack(outputs)
@@ -124,19 +130,21 @@ class _BatchStep:
         self,
         template: ModelTemplate,
         copier: GraphCopier,
+        cores_copier: GraphCopier | TPUCopier,
         host_functions: list[TracedHostFunction | None],
         *,
         cores: int,
     ) -> None:
         self._template = template
         self._copier = copier
+        self._cores_copier = cores_copier
         self._host_functions = host_functions
         self._cores = cores
 
     def on_cores(self, fed: list[dict[str, tf.Tensor]]) -> list[tf.Tensor]:
         fetches = [Fetch(core, self._template.loss) for core in range(self._cores)]
         parts = [[] if f is None else f.fetches() for f in self._host_functions]
-        copies = self._copier.copy(
+        copies = self._cores_copier.copy(
             fetches + [fetch for part in parts for fetch in part], replaced=fed, name="cores"
         )
         outputs = [tf.add_n(copies[: self._cores]) / self._cores]

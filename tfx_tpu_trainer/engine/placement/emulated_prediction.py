@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.finite_feed import FiniteFeed
 from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier
 from tfx_tpu_trainer.engine.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.traced_host_function import trace_host_function
@@ -27,6 +28,7 @@ def plan_prediction_on_cores(
     *,
     cores: int,
     broadcast: bool,
+    cores_copier: GraphCopier | TPUCopier | None = None,
 ) -> PredictionPlan:
     """Plans predictions over emulated cores, a batch in each session call.
 
@@ -37,6 +39,8 @@ def plan_prediction_on_cores(
         is_padding: Placeholder that the model may have read: which of a core's rows are padding.
         cores: Number of replicas.
         broadcast: Whether every core has the whole batch.
+        cores_copier: Copies the template onto the cores. Defaults to `None`: a `GraphCopier`,
+            which emulates them; a `TPUCopier` runs the batches on real ones.
 
     Returns:
         The plan.
@@ -59,7 +63,7 @@ def plan_prediction_on_cores(
         fetches = [Fetch(core, predictions[name]) for name in names for core in taken_from]
         count = len(fetches)
         fetches += [] if host_call is None else host_call.fetches()
-        copies = copier.copy(fetches, replaced=fed, name="cores")
+        copies = (cores_copier or copier).copy(fetches, replaced=fed, name="cores")
         effects = []
         if host_call is not None:
             gathered = host_call.gathered(copies[count:])

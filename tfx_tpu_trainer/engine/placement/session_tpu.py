@@ -26,6 +26,7 @@ from tfx_tpu_trainer.engine.placement.replica_graph import ReplicaGraph
 from tfx_tpu_trainer.engine.step_loop import StepLoop, create_iterations
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.traced_host_function import TracedHostFunction, trace_host_function
+from tfx_tpu_trainer.engine.train_op_check import check_train_op
 
 v1 = tf.compat.v1
 
@@ -61,8 +62,10 @@ def place_training_on_tpu(
         The loop, as the emulated cores' one: its loss is the mean over the replicas.
 
     Raises:
-        ValueError: If several replicas train without a sum over them.
+        ValueError: If several replicas train without a sum over them, or the train_op trains
+            nothing.
     """
+    check_train_op(template)
     if cores > 1:
         check_gradients_are_combined(template.graph)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,50 @@ v1 = tf.compat.v1
 _PROBE_SECONDS = 10
 _INITIALIZE_SECONDS = 300
 _TPU = "TPU"
+
+
+@dataclasses.dataclass(frozen=True)
+class TPUSystem:
+    """The TPU cores behind a session.
+
+    Attributes:
+        master: Address of the session's master.
+        num_cores: Number of cores.
+        num_hosts: Number of hosts that the cores are attached to.
+        job: Name of the hosts' job; `None` for this process.
+    """
+
+    master: str
+    num_cores: int
+    num_hosts: int
+    job: str | None
+
+
+def find_tpu_system(
+    master: str, *, session_config: v1.ConfigProto | None = None, job: str | None = None
+) -> TPUSystem:
+    """Asks a session's master for its TPU cores.
+
+    Args:
+        master: Address of the session's master; `""` is this process.
+        session_config: Configuration of the run, for its cluster. Defaults to `None`.
+        job: Name of the TPU workers' job. Defaults to `None`: the job of the first core.
+
+    Returns:
+        The system.
+
+    Raises:
+        RuntimeError: If the master does not answer, or has no TPU cores in that job.
+    """
+    listed = list_tpu_cores(master, session_config=session_config)
+    cores = [tf.DeviceSpec.from_string(name) for name in listed]
+    found = job or cores[0].job
+    here = [core for core in cores if core.job == found]
+    if not here:
+        jobs = sorted({str(core.job) for core in cores})
+        raise _no_tpu(master, f"no core is of the job {job!r} (TPUConfig.tpu_job_name), but {jobs}")
+    remote = found if master else None
+    return TPUSystem(master, len(here), len({core.task for core in here}), remote)
 
 
 def list_tpu_cores(

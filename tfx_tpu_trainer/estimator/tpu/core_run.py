@@ -12,7 +12,6 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.core_feed import CoreFeed
 from tfx_tpu_trainer.engine.core_layout import (
-    CORES_PER_HOST,
     BatchSizes,
     CoreLayout,
     InputMode,
@@ -23,12 +22,14 @@ from tfx_tpu_trainer.engine.core_layout import (
 from tfx_tpu_trainer.engine.finite_feed import FiniteFeed
 from tfx_tpu_trainer.engine.host_call_hook import HostCallHook
 from tfx_tpu_trainer.engine.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.tpu.host_scaffold import make_host_scaffold
 from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
 from tfx_tpu_trainer.estimator.tpu.padding import with_padding
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.tpu_config import TPUConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
 
@@ -60,6 +61,7 @@ class CoreRun:
         sizes: Batch sizes that input_fn and model_fn see.
         batch_axis: The axis of each input tensor to split, or `None`.
         input_partition_dims: How a replica's input is cut over its cores, or `None`.
+        system: The TPU; `None` where its cores are emulated.
     """
 
     mode: str
@@ -68,6 +70,7 @@ class CoreRun:
     sizes: BatchSizes
     batch_axis: Sequence[int | None] | None
     input_partition_dims: Sequence[Any] | None = None
+    system: TPUSystem | None = None
 
     @property
     def cores(self) -> int:
@@ -103,37 +106,48 @@ def plan_core_run(
     config: RunConfig,
     global_batch_size: int | None,
     batch_axis: Sequence[int | None] | None,
+    system: TPUSystem | None = None,
 ) -> CoreRun:
     """Works out how a call runs on cores.
 
     Args:
         mode: One of `ModeKeys`.
-        config: The configuration of the run; 8 replicas where it names no `num_shards`.
+        config: The configuration of the run; emulated, 8 replicas where it names no
+            `num_shards`.
         global_batch_size: Rows of a step over all replicas.
         batch_axis: What the estimator was given; used with PER_HOST_V1 only.
+        system: The TPU. Defaults to `None`: its cores are emulated.
 
     Returns:
         The run.
 
     Raises:
         ValueError: If there is no batch size, or the replicas do not divide it, or a replica is
-            wider than a host.
+            wider than a host, or the TPU has not the cores that the configuration counts on.
+        RuntimeError: If the replicas do not use up the TPU's cores.
         TypeError: If predict is given a `batch_axis`.
     """
     tpu_config = config.tpu_config
     # An input that is read to its end must be read by one host: two would each read all of it.
-    layout = CoreLayout(
-        tpu_config.num_shards or _DEFAULT_NUM_SHARDS,
-        tpu_config.num_cores_per_replica or 1,
-        one_host=mode != ModeKeys.TRAIN,
-    )
+    one_host = mode != ModeKeys.TRAIN
+    if system is None:
+        layout = CoreLayout(
+            tpu_config.num_shards or _DEFAULT_NUM_SHARDS,
+            tpu_config.num_cores_per_replica or 1,
+            one_host=one_host,
+        )
+    else:
+        layout = _layout_of(system, tpu_config, one_host=one_host)
     input_mode = _input_mode(mode, config)
     if mode == ModeKeys.PREDICT and batch_axis is not None:
         raise TypeError("For mode PREDICT, batch_axis is not supported yet: leave it out.")
-    if layout.num_cores_per_replica > CORES_PER_HOST and input_mode is not InputMode.PER_HOST_V2:
+    if (
+        layout.num_cores_per_replica > layout.cores_per_host
+        and input_mode is not InputMode.PER_HOST_V2
+    ):
         raise ValueError(
             f"num_cores_per_replica {layout.num_cores_per_replica} is larger than the number of "
-            f"cores per host, {CORES_PER_HOST}, which needs PER_HOST_V2 input; got "
+            f"cores per host, {layout.cores_per_host}, which needs PER_HOST_V2 input; got "
             f"{input_mode.name}."
         )
     name = _BATCH_SIZE_NAMES[mode]
@@ -155,6 +169,7 @@ def plan_core_run(
         sizes=batch_sizes(input_mode, layout, global_batch_size),
         batch_axis=batch_axis if input_mode is InputMode.PER_HOST_V1 else None,
         input_partition_dims=tpu_config.input_partition_dims,
+        system=system,
     )
 
 
@@ -208,7 +223,7 @@ def trace_on_cores(
     added = {
         "batch_size": run.sizes.model_fn,
         "use_tpu": True,
-        "context": TPUContext(run.layout, run.input_mode),
+        "context": TPUContext(run.layout, run.input_mode, job=_job(run)),
     }
     with tf_private.replicas(run.cores):
         spec = call_model_fn(features, feed.labels, added)
@@ -222,9 +237,79 @@ def trace_on_cores(
         )
     template = dataclasses.replace(template, make_scaffold=make_scaffold)
     hooks = [hook for source in sources for hook in source.hooks]
-    if template.host_call is not None:
-        hooks.append(HostCallHook([]))
+    # Summary writers need opening wherever they were made: in host_call or in model_fn itself.
+    hooks.append(HostCallHook([]))
     return CoreTrace(template, feed, is_padding, hooks)
+
+
+def share_of_replica(
+    global_batch_size: int | None, *, replicas: int, use_tpu: bool
+) -> dict[str, Any]:
+    """Gives what the params of input_fn and model_fn say under a `tf.distribute` strategy.
+
+    Args:
+        global_batch_size: Rows of a step over all replicas, or `None`.
+        replicas: Number of replicas.
+        use_tpu: What the estimator was told.
+
+    Returns:
+        The batch size of one replica, and with `use_tpu` the context; each replica reads its own
+        batches, as with PER_HOST_V2.
+
+    Raises:
+        ValueError: If the replicas do not divide the batch size.
+    """
+    added: dict[str, Any] = {"use_tpu": use_tpu}
+    if use_tpu:
+        added["context"] = TPUContext(
+            CoreLayout(replicas, one_host=True), InputMode.PER_HOST_V2, invocation=0
+        )
+    if global_batch_size is None:
+        return added
+    share, rest = divmod(global_batch_size, replicas)
+    if rest:
+        raise ValueError(
+            f"The batch size {global_batch_size} must be divisible by the number of replicas of "
+            f"the tf.distribute strategy, {replicas}."
+        )
+    return {**added, "batch_size": share}
+
+
+def _layout_of(system: TPUSystem, tpu_config: TPUConfig, *, one_host: bool) -> CoreLayout:
+    """Gives the layout that a TPU has: its cores say how many replicas there are."""
+    per_replica = tpu_config.num_cores_per_replica or 1
+    if per_replica > system.num_cores:
+        raise ValueError(
+            f"num_cores_per_replica {per_replica} is larger than the number of cores of the TPU, "
+            f"{system.num_cores}."
+        )
+    num_replicas, rest = divmod(system.num_cores, per_replica)
+    if rest:
+        raise RuntimeError(
+            f"The TPU has {system.num_cores} cores, which replicas of num_cores_per_replica="
+            f"{per_replica} do not use up: choose a number that divides it."
+        )
+    if tpu_config.num_shards not in (None, num_replicas):
+        raise ValueError(
+            f"TPUConfig.num_shards is not set correctly: the TPU has {num_replicas} replicas "
+            f"({system.num_cores} cores, {per_replica} each), got {tpu_config.num_shards}. Set it "
+            "to that number or leave it out."
+        )
+    if per_replica > 1:
+        raise ValueError(
+            f"num_cores_per_replica={per_replica} on TPU hardware is not supported: a replica "
+            "runs on one core. Leave it out, or emulate with RunConfig(master='emulated')."
+        )
+    return CoreLayout(
+        num_replicas,
+        per_replica,
+        one_host=one_host,
+        cores_per_host=system.num_cores // system.num_hosts,
+    )
+
+
+def _job(run: CoreRun) -> str | None:
+    return None if run.system is None else run.system.job
 
 
 def _input_mode(mode: str, config: RunConfig) -> InputMode:
@@ -239,7 +324,7 @@ def _input_mode(mode: str, config: RunConfig) -> InputMode:
 
 
 def _source(run: CoreRun, call_input_fn: CallInputFn, index: int) -> InputTensors:
-    context = TPUContext(run.layout, run.input_mode, invocation=index)
+    context = TPUContext(run.layout, run.input_mode, invocation=index, job=_job(run))
     with v1.name_scope(f"input_pipeline_task{context.current_host}/"):
         returned = call_input_fn({"batch_size": run.sizes.input_fn, "context": context})
     is_dataset = isinstance(returned, tf.data.Dataset)

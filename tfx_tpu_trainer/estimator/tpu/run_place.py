@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import os
 
-from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.placement.tpu_system import find_tpu_system
 
 EMULATED_MASTER = "emulated"
 EMULATE_VARIABLE = "TFX_TPU_TRAINER_EMULATE"
@@ -16,6 +18,8 @@ class RunPlace(enum.Enum):
 
     HOST = "host"
     EMULATED = "emulated TPU cores"
+    TPU = "TPU cores"
+    STRATEGY = "a tf.distribute strategy"
 
 
 def session_master(master: str) -> str:
@@ -26,12 +30,17 @@ def session_master(master: str) -> str:
     return "" if _emulates() or master == EMULATED_MASTER else master
 
 
-def choose_place(*, use_tpu: bool, config: RunConfig) -> tuple[RunPlace, str]:
+def choose_place(
+    *, use_tpu: bool, master: str, strategy: tf.distribute.Strategy | None = None
+) -> tuple[RunPlace, str]:
     """Decides where to run.
+
+    A remote master is not asked for its TPU here, so that deciding never waits.
 
     Args:
         use_tpu: What the estimator was told.
-        config: The configuration of the run.
+        master: Address of the session's master, as the configuration has it.
+        strategy: Strategy of the mode, as the configuration has it. Defaults to `None`.
 
     Returns:
         The place, and why, for a log line.
@@ -39,17 +48,27 @@ def choose_place(*, use_tpu: bool, config: RunConfig) -> tuple[RunPlace, str]:
     Raises:
         RuntimeError: If TPU cores are asked for and none can be had.
     """
+    if use_tpu and _emulates():
+        return RunPlace.EMULATED, f"{EMULATE_VARIABLE}=1"
+    if strategy is not None:
+        return RunPlace.STRATEGY, f"RunConfig has a {type(strategy).__name__}"
     if not use_tpu:
         return RunPlace.HOST, "use_tpu=False"
-    if _emulates():
-        return RunPlace.EMULATED, f"{EMULATE_VARIABLE}=1"
-    if config.master == EMULATED_MASTER:
+    if master == EMULATED_MASTER:
         return RunPlace.EMULATED, f"RunConfig(master={EMULATED_MASTER!r})"
-    raise RuntimeError(
-        "use_tpu=True, but this version can't run on TPU hardware and was not told to emulate it. "
-        f"Emulate TPU cores with RunConfig(master={EMULATED_MASTER!r}) or the environment "
-        f"variable {EMULATE_VARIABLE}=1, or run on this host with use_tpu=False."
-    )
+    if master:
+        return RunPlace.TPU, f"master {master!r}"
+    try:
+        cores = find_tpu_system(master).num_cores
+    except RuntimeError as error:
+        raise RuntimeError(
+            "use_tpu=True, but no TPU was named and this machine has no TPU cores. Name a TPU "
+            "with RunConfig(cluster=TPUClusterResolver(...)) or RunConfig(master=...), or a "
+            "TPUStrategy with RunConfig(train_distribute=...); or emulate TPU cores with "
+            f"RunConfig(master={EMULATED_MASTER!r}) or the environment variable "
+            f"{EMULATE_VARIABLE}=1; or run on this host with use_tpu=False."
+        ) from error
+    return RunPlace.TPU, f"this machine has {cores} TPU cores"
 
 
 def _emulates() -> bool:

@@ -26,8 +26,8 @@ class IterationsPerLoop(NamedTuple):
     """The meaning of an `iterations_per_loop`.
 
     Attributes:
-        value: A number of steps or of seconds.
-        unit: `"count"` or `"seconds"`.
+        value: A number of steps or of seconds; 0 with `"auto"`.
+        unit: `"count"`, `"seconds"` or `"auto"`.
     """
 
     value: int
@@ -38,20 +38,22 @@ def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLo
     """Reads an `iterations_per_loop`.
 
     Args:
-        iterations_per_loop: A positive number of steps, or a time such as `"30s"`, `"5m"` or
-            `"1h"`.
+        iterations_per_loop: A positive number of steps, a time such as `"30s"`, `"5m"` or
+            `"1h"`, or `"auto"`.
 
     Returns:
         Its meaning.
 
     Raises:
-        ValueError: If it is neither.
+        ValueError: If it is none of these.
     """
+    if iterations_per_loop == "auto":
+        return IterationsPerLoop(0, "auto")
     match = re.fullmatch(r"([1-9]\d*)([smh]?)", str(iterations_per_loop))
     if match is None or isinstance(iterations_per_loop, bool):
         raise ValueError(
             f"Invalid TPUConfig `iterations_per_loop` value {iterations_per_loop!r}: it must be a "
-            "positive number of steps, or a time such as '30s', '5m' or '1h'."
+            "positive number of steps, a time such as '30s', '5m' or '1h', or 'auto'."
         )
     number, unit = int(match[1]), match[2]
     if not unit:
@@ -113,7 +115,9 @@ class TPUConfig(_Fields):
 
         Args:
             iterations_per_loop: Steps on the cores between two visits of the host, or a time
-                such as `"30s"`. Defaults to 2.
+                such as `"30s"`, or, ours, `"auto"`: loops of about a second, tuned from measured
+                step times, that end where a checkpoint, a summary or a log line is due. Defaults
+                to 2.
             num_shards: Number of replicas. Defaults to `None`: what the TPU system has.
             num_cores_per_replica: Cores of one replica; `None` (the default) is one, without
                 model parallelism.

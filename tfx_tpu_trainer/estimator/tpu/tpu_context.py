@@ -15,7 +15,12 @@ class TPUContext:
     """
 
     def __init__(
-        self, layout: CoreLayout, input_mode: InputMode, *, invocation: int | None = None
+        self,
+        layout: CoreLayout,
+        input_mode: InputMode,
+        *,
+        invocation: int | None = None,
+        job: str | None = None,
     ) -> None:
         """Describes a system.
 
@@ -23,10 +28,12 @@ class TPUContext:
             layout: Replicas, cores and hosts.
             input_mode: How the rows of the input travel to the replicas.
             invocation: Which call of input_fn this is for. Defaults to `None`: for model_fn.
+            job: Name of the hosts' job. Defaults to `None`: this process.
         """
         self._layout = layout
         self._input_mode = input_mode
         self._invocation = invocation
+        self._job = job
 
     @property
     def num_replicas(self) -> int:
@@ -85,7 +92,7 @@ class TPUContext:
 
     @property
     def device_assignment(self) -> Any:
-        """The placement of replicas on cores; `None`, as emulated cores have no topology.
+        """The placement of replicas on cores; `None`, as every replica is one core.
 
         Raises:
             RuntimeError: If it is asked for in input_fn.
@@ -105,7 +112,8 @@ class TPUContext:
     @property
     def tpu_host_placement_function(self) -> Callable[[int], str]:
         """A function from the number of a host to its CPU device."""
-        return lambda host_id: f"/task:{host_id}/device:CPU:0"
+        job = f"/job:{self._job}" if self._job else ""
+        return lambda host_id: f"{job}/task:{host_id}/device:CPU:0"
 
     def _input_fn_invocation(self) -> int:
         if self._invocation is None:

@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+import tests.logical_devices  # noqa: F401
