@@ -172,6 +172,28 @@ def test_b307_b308_export_outputs_are_looked_at_in_infer_only():
     assert isinstance(default, PredictOutput)
 
 
+@pytest.mark.parametrize(
+    ("names", "error", "says"),
+    [
+        (["a"], None, ["a", "serving_default"]),
+        (["serving_default"], None, ["serving_default"]),
+        (["a", "serving_default"], None, ["a", "serving_default"]),
+        (["a", "b"], ValueError, "serving_default"),
+        ([3], TypeError, "ExportOutput"),
+    ],
+)
+def test_b307_the_default_output_is_there_or_must_be_named(names, error, says):
+    outputs = {name: PredictOutput({"p": _loss()}) for name in names if isinstance(name, str)}
+    given = outputs or {"a": 3}
+    if error is not None:
+        with pytest.raises(error, match=says):
+            EstimatorSpec("infer", predictions=_loss(), export_outputs=given)
+        return
+    made = EstimatorSpec("infer", predictions=_loss(), export_outputs=given).export_outputs
+    assert sorted(made) == says
+    assert set(map(id, made.values())) == set(map(id, outputs.values()))
+
+
 def test_b301_without_a_mode_nothing_is_required():
     spec = EstimatorSpec(None)
     assert (spec.loss, spec.train_op, spec.predictions) == (None, None, {})

@@ -125,7 +125,10 @@ def test_b280_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
 
     Estimator(functools.partial(model_fn, size=2), tmp_path).train(_input_fn(), steps=1)
     estimator = Estimator(functools.partial(model_fn, size=3), tmp_path)
-    mismatch = r"model.ckpt-1 .* mismatch.* 'weights': \[2\] in the checkpoint, \[3\] in the graph"
+    mismatch = (
+        r"model.ckpt-1 .* mismatch.* 'weights': float32 \[2\] in the checkpoint, "
+        r"float32 \[3\] in the graph"
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=mismatch):
         estimator.evaluate(_input_fn())
     with pytest.raises(tf.errors.InvalidArgumentError, match=mismatch):

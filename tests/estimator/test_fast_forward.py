@@ -71,6 +71,16 @@ def test_numbers_events_and_checkpoints_are_those_of_single_steps(tmp_path):
     assert list(fast_events["examples/sec"]) == list(slow_events["examples/sec"])
 
 
+def test_reports_of_loss_and_rates_cost_no_call(tmp_path):
+    few, every = _CountsCalls(), _SeesEveryStep()
+    options = {"save_summary_steps": None, "log_step_count_steps": 9}
+    _train(tmp_path / "fast", hooks=[few], save_checkpoints_secs=None, **options)
+    _train(tmp_path / "slow", hooks=[every], save_checkpoints_secs=None, **options)
+    assert every.calls == 60
+    # The first step, the last one, and one for each time that a loop's length is found out.
+    assert few.calls < 10
+
+
 def test_a_second_call_goes_on_from_the_first(tmp_path):
     fast = _train(tmp_path / "fast", steps=30)
     fast.train(linear_model.endless_input_fn, max_steps=100)

@@ -132,7 +132,7 @@ class _Session(v1.train.SessionRunHook):
 
 
 @pytest.mark.parametrize("single", [True, False])
-def test_closing_or_breaking_out_frees_the_session(tmp_path, single):
+def test_b236_closing_or_breaking_out_frees_the_session(tmp_path, single):
     hook = _Session()
     rows = _estimator(tmp_path).predict(_input_fn(), hooks=[hook], yield_single_examples=single)
     next(rows)
@@ -146,7 +146,7 @@ def test_closing_or_breaking_out_frees_the_session(tmp_path, single):
     assert hook.is_closed()
 
 
-def test_generators_may_be_interleaved_with_each_other_and_with_training(tmp_path):
+def test_b239_generators_may_be_interleaved_with_each_other_and_with_training(tmp_path):
     estimator = _estimator(tmp_path)
     outside = v1.get_default_graph()
     one, other = (estimator.predict(_input_fn(count=4)) for _ in range(2))

@@ -366,7 +366,7 @@ def test_b389_the_models_own_loss_summary_is_not_doubled(tmp_path):
 
 
 @pytest.mark.parametrize(("every", "steps"), [(2, [1, 3, 5]), (0, []), (None, [])])
-def test_b396_v1_summaries_are_saved_every_n_steps(tmp_path, every, steps):
+def test_b389_b396_the_loss_and_v1_summaries_are_saved_every_n_steps(tmp_path, every, steps):
     def fields():
         v1.summary.scalar("mine", tf.constant(4.0))
         return {}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.estimator import linear_model
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer.estimator import tpu
 
@@ -212,3 +213,44 @@ def test_programs_in_v1_mode_train_equally_on_1_2_and_4_cores(tmp_path):
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert "dense/kernel/Adam_1" in ended.stdout
+
+
+def _accumulating_model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """Gradients are added up, and an optimizer is applied in every second step."""
+    outputs = linear_model.outputs_of(features)
+    loss = tf.reduce_mean(tf.square(outputs - labels))
+    variables = v1.trainable_variables()
+    sums = [v1.get_variable(f"sum_{v.op.name}", initializer=tf.zeros_like(v)) for v in variables]
+    optimizer = v1.tpu.CrossShardOptimizer(v1.train.MomentumOptimizer(0.1, 0.9))
+    share = 1.0 / params["context"].num_replicas
+    # The optimizer scales the loss by each core's share, and adds up what it is given to apply.
+    means = [v1.tpu.cross_replica_sum(g) for g, _ in optimizer.compute_gradients(loss, variables)]
+    added = [total.assign_add(g, read_value=False) for total, g in zip(sums, means)]
+    step = v1.train.get_global_step()
+
+    def apply() -> tf.Tensor:
+        halves = [(total.read_value() * share / 2, v) for total, v in zip(sums, variables)]
+        with tf.control_dependencies([optimizer.apply_gradients(halves)]):
+            cleared = [total.assign(tf.zeros_like(total), read_value=False) for total in sums]
+        with tf.control_dependencies(cleared):
+            return tf.constant(True)
+
+    with tf.control_dependencies(added):
+        due = tf.equal(step.read_value() % 2, 1)
+        applied = tf.cond(due, apply, lambda: tf.constant(False))
+    with tf.control_dependencies([applied]):
+        train_op = step.assign_add(1, read_value=False)
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def test_accumulated_gradients_train_equally_on_1_2_and_4_cores(tmp_path):
+    values = []
+    for number in (1, 2, 4):
+        estimator = cores.make(tmp_path / str(number), _accumulating_model_fn, cores=number)
+        estimator.train(cores.train_input_fn, steps=6)
+        values.append([estimator.get_variable_value(n) for n in estimator.get_variable_names()])
+    start = np.concatenate([linear_model.WEIGHTS, [linear_model.BIAS]])
+    assert not any(np.allclose(value, start[:3]) for value in values[0] if value.shape == (3,))
+    for several in values[1:]:
+        for one, other in zip(values[0], several):
+            np.testing.assert_allclose(other, one, rtol=2e-6, atol=1e-6)

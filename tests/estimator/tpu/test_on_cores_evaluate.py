@@ -143,7 +143,7 @@ def test_b208_b259_n_steps_are_one_session_call(tmp_path, number):
         counted, "step", v1.get_collection(v1.GraphKeys.EVAL_STEP)[0].read_value()
     )
     counted.end = lambda session: setattr(counted, "steps", int(session.run(counted.step)))
-    estimator = cores.linear(tmp_path, cores=number)
+    estimator = cores.linear(tmp_path, cores=number, loop=1)
     result = estimator.evaluate_result(_rows(), steps=2, hooks=[hook, counted])
     assert hook.seen == [0]
     assert counted.steps == 2

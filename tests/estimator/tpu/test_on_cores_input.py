@@ -475,7 +475,7 @@ def test_b143_b149_each_call_traces_once_and_starts_the_data_anew(tmp_path, mode
         assert calls == [mode] * 2
 
 
-def test_b12_without_num_shards_there_are_eight_cores(tmp_path, monkeypatch):
+def test_without_num_shards_there_are_eight_emulated_cores(tmp_path, monkeypatch):
     monkeypatch.setenv("TFX_TPU_TRAINER_EMULATE", "1")
     seen = []
 

@@ -27,8 +27,8 @@ def test_b177_b180_b164_b171_cores_descend_as_one_machine_on_the_global_batch(tm
     assert sorted(estimator.get_variable_names()) == names
 
 
-def test_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
-    # Decision 6; the original shows the first core's (B173).
+def test_b173_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
+    # A lift: the original shows the first core's.
     cores.linear(tmp_path, cores=4, loop=1, save_summary_steps=1).train(
         cores.train_input_fn, steps=3
     )
@@ -110,8 +110,10 @@ def test_b160_b161_b162_b163_steps_that_do_not_hold(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "batches"), [(40, 5), (16, 2), (0, 0)])
-def test_training_ends_with_the_data_and_keeps_what_it_learned(tmp_path, caplog, rows, batches):
-    # A lift of B140: the original raises OutOfRangeError.
+def test_b140_training_ends_with_the_data_and_keeps_what_it_learned(
+    tmp_path, caplog, rows, batches
+):
+    # A lift: the original raises OutOfRangeError.
     def input_fn(params):
         features, labels = (np.concatenate([part] * 2)[:rows] for part in linear_model.rows())
         dataset = tf.data.Dataset.from_tensor_slices(({"x": features}, labels))

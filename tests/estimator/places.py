@@ -1,0 +1,32 @@
+"""An estimator on the host or on emulated cores, for tests of what holds on both."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.estimator import linear_model
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import tpu
+
+on_host_and_cores = pytest.mark.parametrize("place", ["host", "cores"])
+_AT_ONCE = [("host", "train"), ("cores", "eval")]
+in_two_modes = pytest.mark.parametrize(("place", "mode"), _AT_ONCE)
+in_every_mode = pytest.mark.parametrize(
+    ("place", "mode"),
+    [
+        pair if pair in _AT_ONCE else pytest.param(*pair, marks=pytest.mark.matrix)
+        for pair in itertools.product(["host", "cores"], cores.MODES)
+    ],
+)
+
+
+def estimator(
+    folder: Any, place: str, model_fn: Callable[..., Any] | None = None, **options: Any
+) -> tpu.TPUEstimator:
+    """The linear model, or another one."""
+    model_fn = model_fn or linear_model.model_fn_for(tpu)
+    return cores.make(folder, model_fn, use_tpu=place == "cores", **options)

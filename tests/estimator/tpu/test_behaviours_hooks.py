@@ -1,0 +1,76 @@
+"""Hooks and warm start: groups M and P of behaviours.md."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import linear_model
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
+
+v1 = tf.compat.v1
+
+pytestmark = pytest.mark.matrix
+
+
+def test_b260_a_hook_that_fetches_a_tensor_of_the_computation_fails(tmp_path):
+    kept = []
+
+    def model_fn(features, labels, mode, params):
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        kept.append(spec.loss)
+        return spec
+
+    class FetchesLoss(v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs(kept[-1])
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value for placeholder"):
+        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1, hooks=[FetchesLoss()])
+    assert kept
+
+
+def _exported_output(estimator, folder, features):
+    receiver_fn = build_raw_serving_input_receiver_fn({"x": tf.zeros([1, 3])})
+    path = estimator.export_saved_model(str(folder), receiver_fn).decode()
+    serve = tf.saved_model.load(path, tags=["serve"]).signatures["serving_default"]
+    return serve(x=tf.constant(features))["y"]
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_b288_an_untrained_estimator_exports_the_warm_start_checkpoint(tmp_path, use_tpu):
+    trained = cores.linear(tmp_path / "trained", use_tpu=use_tpu)
+    trained.train(cores.train_input_fn, steps=3)
+    features, _ = linear_model.rows(4)
+    _, weights, bias = cores.descended(3)
+    expected = linear_model.output(features, weights, bias)
+    source = str(tmp_path / "trained")
+    for start in (source, os.path.join(source, "model.ckpt-3")):
+        fresh = cores.linear(tmp_path / "fresh", use_tpu=use_tpu, warm_start_from=start)
+        found = _exported_output(fresh, tmp_path / "exports", features)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        assert fresh.latest_checkpoint() is None
+
+
+def test_b289_a_warm_start_is_applied_after_model_fn_over_its_initial_values(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, steps in ((first, 1), (second, 4)):
+        cores.linear(folder).train(cores.train_input_fn, steps=steps)
+
+    def model_fn(features, labels, mode, params):
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        v1.train.init_from_checkpoint(str(first), {"linear/": "linear/"})
+        return spec
+
+    for start, steps in ((None, 1), (str(second), 4)):
+        estimator = cores.make(tmp_path / f"new{steps}", model_fn, warm_start_from=start)
+        _, weights, bias = cores.descended(steps)
+        metrics = estimator.evaluate(linear_model.input_fn)
+        loss = linear_model.loss(linear_model.rows(), weights, bias)
+        assert metrics["loss"] == pytest.approx(loss, rel=1e-4)
+        assert metrics["global_step"] == 0

@@ -1,0 +1,112 @@
+"""Training and optimizers on emulated cores: groups H and I of behaviours.md."""
+
+from __future__ import annotations
+
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tests.estimator import linear_model
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+pytestmark = pytest.mark.matrix
+
+
+@pytest.mark.parametrize("hooks", [[], [cores.Steps()]], ids=["in_loops", "step_by_step"])
+def test_b162_the_host_takes_any_number_of_steps(tmp_path, hooks):
+    estimator = cores.linear(tmp_path, use_tpu=False)
+    estimator.train(cores.train_input_fn, steps=2.5, hooks=hooks)
+    assert estimator.get_variable_value("global_step") == 3
+    estimator.train(cores.train_input_fn, max_steps=4.5, hooks=hooks)
+    assert estimator.get_variable_value("global_step") == 5
+
+
+def test_b172_a_train_op_that_leaves_the_global_step_alone_never_ends(tmp_path):
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(linear_model.RATE))
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
+
+    class StopAfterFiveCalls(cores.Steps):
+        def after_run(self, run_context, run_values):
+            super().after_run(run_context, run_values)
+            self.weights = run_context.session.run(v1.trainable_variables()[0])
+            if len(self.seen) == 5:
+                run_context.request_stop()
+
+    hook = StopAfterFiveCalls()
+    estimator = cores.make(tmp_path, model_fn, loop=1)
+    estimator.train(cores.train_input_fn, steps=2, hooks=[hook])
+    assert hook.seen == [0] * 5
+    np.testing.assert_allclose(hook.weights, cores.descended(5)[1], rtol=1e-4)
+
+
+class _Handlers(v1.train.SessionRunHook):
+    """Keeps what would handle SIGINT in the middle of training."""
+
+    def after_run(self, run_context, run_values):
+        self.seen = signal.getsignal(signal.SIGINT)
+
+
+def _never_made(*args, **kwargs):
+    pytest.fail("experimental_feed_hook is used")
+
+
+@pytest.mark.parametrize("cores_per_replica", [None, 2])
+def test_b178_b181_b182_b183_broadcast_trains_as_one_core_on_the_whole_batch(
+    tmp_path, cores_per_replica
+):
+    options = {
+        "per_host_input_for_training": cores.BROADCAST,
+        "num_cores_per_replica": cores_per_replica,
+        "experimental_feed_hook": _never_made,
+    }
+    hook = _Handlers()
+    estimator = cores.linear(tmp_path, cores=4, loop=3, tpu_options=options)
+    estimator.train(cores.train_input_fn, steps=4, hooks=[hook])
+    cores.assert_descended(estimator, 4)
+    # The original lets SIGINT kill the process while it trains on a TPU.
+    assert hook.seen is signal.getsignal(signal.SIGINT) is not signal.SIG_DFL
+
+
+def test_b186_other_reductions_and_keras_optimizers_are_refused_at_once():
+    optimizer = v1.train.GradientDescentOptimizer(0.1)
+    for reduction in ("mean", v1.losses.Reduction.NONE, None):
+        with pytest.raises(ValueError, match="`reduction` should be one of"):
+            tpu.CrossShardOptimizer(optimizer, reduction=reduction)
+    for made in (tf_keras.optimizers.SGD(), keras.optimizers.SGD()):
+        with pytest.raises(TypeError, match=r"Keras|Optimizer"):
+            tpu.CrossShardOptimizer(made)
+
+
+def test_b188_slots_are_those_of_the_wrapped_optimizer(tmp_path):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        wrapped = v1.train.AdamOptimizer(linear_model.RATE)
+        optimizer = tpu.CrossShardOptimizer(wrapped)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        (weights, _) = v1.trainable_variables()
+        seen.append((optimizer.get_slot_names(), optimizer.get_slot(weights, "m").op.name))
+        assert optimizer.get_slot(weights, "v") is wrapped.get_slot(weights, "v")
+        assert optimizer.variables() == wrapped.variables()
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = cores.make(tmp_path, model_fn)
+    estimator.train(cores.train_input_fn, steps=1)
+    assert seen == [(["m", "v"], "linear/weights/Adam")]
+    features, labels = linear_model.batches(cores.BATCH)[0]
+    error = linear_model.output(features) - labels
+    np.testing.assert_allclose(
+        estimator.get_variable_value("linear/weights/Adam"),
+        0.1 * 2 * features.T @ error / len(labels),
+        rtol=1e-4,
+    )
