@@ -64,6 +64,8 @@ class Execution:
             "train_args": json.dumps({"num_steps": steps}),
             "eval_args": "{}",
             "train_batch_size": 64,
+            # Two processes more for each execution: the tests of the check turn it on.
+            "serving_check": "off",
             **properties,
         }
         return cls(
@@ -90,7 +92,7 @@ class Execution:
         execution.properties = {
             "train_args": json.dumps({"num_steps": steps}),
             "eval_args": "{}",
-            "custom_config": json.dumps({"tpu_trainer": settings}),
+            "custom_config": json.dumps({"tpu_trainer": {"serving_check": "off", **settings}}),
             **properties,
         }
         return execution
@@ -112,6 +114,16 @@ class Execution:
     def add_model(self, uri: str) -> None:
         """Gives a base model."""
         self.inputs["base_model"] = [_artifact(_artifacts.Model, uri)]
+
+    def add_raw_examples(self, folder: pathlib.Path | None = None, **rows: list[bytes]) -> None:
+        """Gives raw examples: those of the tfx wheel, or rows by split, written to a folder."""
+        self.inputs["raw_examples"] = [
+            examples_of(folder, **rows)
+            if folder
+            else _artifact(
+                _artifacts.Examples, tfx_testdata.RAW_EXAMPLES, split_names='["train", "eval"]'
+            )
+        ]
 
     def add_hyperparameters(self, config: dict[str, Any]) -> None:
         """Gives a HyperParameters artifact."""

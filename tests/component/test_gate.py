@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import types
 
@@ -18,6 +19,7 @@ from tfx_tpu_trainer.component.gate import EvalMetricsGate
 from tfx_tpu_trainer.component.gate_executor import EvalMetricsGateExecutor
 from tfx_tpu_trainer.evaluation import (
     EvalMetrics,
+    SliceMetrics,
     metric_properties,
     set_properties,
     write_eval_metrics,
@@ -84,11 +86,19 @@ def run(tmp_path):
         return made
 
     def run(
-        config, overall, *, baseline=None, own_metrics=True, evaluated=True, old_baseline=False
+        config,
+        overall,
+        *,
+        baseline=None,
+        own_metrics=True,
+        evaluated=True,
+        old_baseline=False,
+        slices=(),
+        baseline_slices=(),
     ):
         model = artifact(_artifacts.Model, "model/2", 12)
         trainer_evaluation = artifact(_artifacts.ModelEvaluation, "evaluation/2", 13)
-        metrics = EvalMetrics(overall=overall, global_step=20, num_examples=64)
+        metrics = EvalMetrics(overall=overall, global_step=20, num_examples=64, slices=slices)
         if own_metrics:
             write_eval_metrics(model.uri, metrics)
         if evaluated:
@@ -99,7 +109,8 @@ def run(tmp_path):
             baseline_model = artifact(_artifacts.Model, "model/1", 11)
             inputs["baseline_model"] = [baseline_model]
             if baseline:
-                write_eval_metrics(baseline_model.uri, EvalMetrics(baseline, global_step=10))
+                of_baseline = EvalMetrics(baseline, global_step=10, slices=baseline_slices)
+                write_eval_metrics(baseline_model.uri, of_baseline)
         outputs = types.SimpleNamespace(
             evaluation=artifact(_artifacts.ModelEvaluation, "gate/evaluation/3", 0),
             blessing=artifact(_artifacts.ModelBlessing, "gate/blessing/3", 0),
@@ -132,6 +143,27 @@ class TestExecutor:
         result = tfma.load_validation_result(written.evaluation.uri)
         assert result.validation_ok
         assert result.rubber_stamp
+
+    def test_slices(self, run):
+        cash, card = (
+            SliceMetrics((("pays", way),), {"accuracy": 0.5}, 9) for way in ("cash", "card")
+        )
+        spec = tfma.SlicingSpec(feature_keys=["pays"])
+        config = t.sliced(accuracy=(spec, t.change(-0.125, value_lower=0.25)))
+        overall = {"accuracy": 0.75, "loss": 0.5}
+        better = dataclasses.replace(card, metrics={"accuracy": 0.75})
+        written = run(
+            config, overall, baseline=overall, slices=(cash, card), baseline_slices=(cash, better)
+        )
+        assert os.listdir(written.blessing.uri) == ["NOT_BLESSED"]
+        assert written.blessing.get_string_custom_property("verdict") == (
+            "not blessed: accuracy on pays=card is 0.5, the baseline's 0.75, a change of -0.25 "
+            "(relative -0.333333), but must be a change >= -0.125"
+        )
+        (part,) = tfma.load_validation_result(written.evaluation.uri).metric_validations_per_slice
+        assert part.slice_key.single_slice_keys[0].bytes_value == b"card"
+        stored = tfma.load_eval_result(written.evaluation.uri).get_metrics_for_slice(card.key)
+        assert stored["accuracy_diff"] == {"doubleValue": -0.25}
 
     def test_compared_with_the_baseline(self, run):
         written = run(_CONFIG, {"accuracy": 0.75, "loss": 0.5}, baseline={"accuracy": 0.5})

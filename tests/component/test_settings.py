@@ -28,9 +28,11 @@ def test_batch_sizes_follow_one_another():
 def test_execution_properties_there_and_back():
     settings = TrainSettings.parse(
         {"label_key": "y", "params": {"b": [1, 2.5], "a": None}, "use_tpu": True, "num_shards": 8}
+        | {"warmup_batch_sizes": [1, 8], "serving_check": "warn"}
     )
     stored = settings.to_exec_properties()
     assert stored["params"] == '{"a":null,"b":[1,2.5]}'
+    assert stored["warmup_batch_sizes"] == "[1,8]"
     assert stored["use_tpu"] == 1 and type(stored["use_tpu"]) is int
     assert all(value is None or type(value) in (int, str) for value in stored.values())
     assert TrainSettings.parse(stored) == settings
@@ -51,11 +53,44 @@ def test_settings_do_not_change():
         ({"keep_checkpoint_max": -1}, "keep_checkpoint_max=-1 is not valid; give 0 or a positive"),
         ({"label_key": ""}, "label_key='' is not valid; give a name, or None"),
         ({"export_saved_model_api_version": 3}, "export_saved_model_api_version=3 .* give 1 or 2"),
+        ({"serving_check": "no"}, "serving_check='no' .* give 'error', 'warn' or 'off'"),
+        (
+            {"serving_check_timeout": 0},
+            "serving_check_timeout=0 is not valid; give an integer above",
+        ),
+        (
+            {"warmup_batch_sizes": "1"},
+            r"warmup_batch_sizes='1' .* list of integers above 0, as \[1",
+        ),
+        ({"warmup_batch_sizes": []}, r"warmup_batch_sizes=\[\] .* list of integers above 0"),
+        (
+            {"warmup_batch_sizes": [8, 0]},
+            "warmup_batch_sizes=0 is not valid; give an integer above",
+        ),
+        ({"warmup_batch_sizes": "[1"}, "give a JSON list of integers"),
         ({"params": "{"}, "params='{' is not valid; give a JSON object; "),
         ({"params": [1]}, r"params=\[1\] is not valid; give a dict"),
         ({"params": {"batch_size": 3}}, r"params\['batch_size'\]=3: .* set train_batch_size"),
         ({"params": {"x": float("nan")}}, r"params\['x'\]=nan is no JSON value"),
         ({"params": {"x": object}}, r"params\['x'\]=<class 'object'> is no JSON value"),
+        (
+            {"slicing_specs": "hour"},
+            "slicing_specs='hour' is not valid; slicing_specs='hour' is no JSON",
+        ),
+        ({"slicing_specs": [{"feature": "hour"}]}, "which is no SlicingSpec"),
+        ({"best_metric_mode": "up"}, "best_metric_mode='up' is not valid; give 'max' or 'min'"),
+        (
+            {"eval_every_steps": 10, "eval_every_secs": 60},
+            "eval_every_steps=10 and eval_every_secs=60 are both set; give one of them",
+        ),
+        (
+            {"best_metric": "auc"},
+            "best_metric='auc' needs evaluations during training; give eval_every_steps or",
+        ),
+        (
+            {"early_stopping_patience": 3, "eval_every_steps": 10},
+            "early_stopping_patience=3 needs a metric to watch; give best_metric",
+        ),
         (
             {"train_batchsize": 3},
             "unknown setting 'train_batchsize'; did you mean 'train_batch_size'",
@@ -94,6 +129,19 @@ def test_a_deferred_value_defers_the_rules_that_need_it():
     with pytest.raises(ValueError, match="train_batch_size=64 is not divisible"):
         TrainSettings.parse(values)
     TrainSettings.parse(values, deferred={"train_batch_size"})
+
+
+def test_slicing_specs_are_canonical():
+    forms = [
+        [{"feature_values": {"hour": 3}, "feature_keys": ["b", "a"]}],
+        '[{"featureKeys": ["a", "b"], "featureValues": {"hour": "3"}}, {}]',
+    ]
+    stored = {
+        TrainSettings.parse({"slicing_specs": form}).to_exec_properties()["slicing_specs"]
+        for form in forms
+    }
+    assert stored == {'[{"feature_keys":["a","b"],"feature_values":{"hour":"3"}}]'}
+    assert TrainSettings.parse({}).to_exec_properties()["slicing_specs"] == "[]"
 
 
 def test_params_are_canonical():

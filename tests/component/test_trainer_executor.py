@@ -73,7 +73,11 @@ def test_transform_features_gives_the_label(trained):
 
 
 def test_nothing_else_is_left_beside_the_model(trained):
-    assert sorted(os.listdir(trained.model.uri)) == ["Format-Serving", "eval_metrics.json"]
+    assert sorted(os.listdir(trained.model.uri)) == [
+        "Format-Serving",
+        "eval_metrics.json",
+        "serving_config",
+    ]
 
 
 def test_the_metrics_are_those_of_the_whole_eval_split(trained):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 
@@ -45,6 +46,16 @@ def test_each_setting_is_an_execution_parameter():
     assert properties["params"] == '{"a":2,"b":1}'
     assert properties["use_tpu"] == 1
     assert json.loads(properties["train_args"]) == {"num_steps": 10}
+
+
+def test_slicing_specs_may_be_tfmas_or_dicts_or_a_runtime_parameter():
+    specs = [tfma.SlicingSpec(feature_keys=["hour"]), {"feature_values": {"pays": "Cash"}}]
+    text = '[{"feature_keys":["hour"]},{"feature_values":{"pays":"Cash"}}]'
+    assert _trainer(slicing_specs=specs).exec_properties["slicing_specs"] == text
+    runtime = _Runtime(name="slices", ptype=str, default=text)
+    assert _trainer(slicing_specs=runtime).exec_properties["slicing_specs"] is runtime
+    with pytest.raises(ValueError, match="is no list"):
+        _trainer(slicing_specs=specs[0])
 
 
 def test_the_source_of_an_import_path_is_hashed():

@@ -9,6 +9,7 @@ import types
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.evaluation import EvalMetrics, check_eval_config, write_model_evaluation
+from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs
 
 _PAGE = pathlib.Path(__file__).parents[2] / "docs" / "evaluation.md"
 
@@ -19,6 +20,10 @@ def test_code_of_the_page(tmp_path, capsys):
         exec(block, page)
 
     check_eval_config(page["eval_config"])
+    check_eval_config(page["sliced_config"])
+    assert len(parse_slicing_specs(page["slicing_specs"])) == 3
+    (spec,) = page["evaluator_config"].model_specs
+    assert spec.preprocessing_function_names == ["transform_features"]
     channels = {
         "model": tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
         "evaluation": tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelEvaluation),

@@ -19,6 +19,8 @@ def test_thresholds_by_name_are_fine():
     check_eval_config(
         t.config(accuracy=t.value(0.5, 0.9), loss=t.change(0.1, lower_is_better=True))
     )
+    check_eval_config(t.sliced(accuracy=(_SLICE, t.value(0.5))))
+    check_eval_config(t.sliced(loss=(tfma.SlicingSpec(), t.value(0.5))))
     check_eval_config(tfma.EvalConfig())
     check_eval_config(tfma.EvalConfig(slicing_specs=[tfma.SlicingSpec()]))
 
@@ -34,23 +36,26 @@ def test_thresholds_by_name_are_fine():
         (t.config(acc=t.value(math.nan)), "lower_bound=NaN"),
         (t.config(acc=t.change(relative=math.nan)), "relative=NaN"),
         (tfma.EvalConfig(slicing_specs=[_SLICE]), "has slicing_specs"),
+        (t.sliced(acc=(_SLICE, tfma.MetricThreshold())), "threshold on 'acc' is empty"),
+        (t.sliced(acc=(None, t.value(0.5))), "threshold on 'acc' has no slicing_specs"),
+        (t.sliced(loss=(_SLICE, t.value(0.5))), "'loss', which belongs to whole batches"),
+        (
+            t.sliced(acc=(tfma.SlicingSpec(slice_keys_sql="SELECT 1"), t.value(0.5))),
+            "only the stock Evaluator runs",
+        ),
+        (
+            tfma.EvalConfig(cross_slicing_specs=[tfma.CrossSlicingSpec()]),
+            "compares slices with each other",
+        ),
         (
             tfma.EvalConfig(
                 metrics_specs=[
                     tfma.MetricsSpec(
-                        per_slice_thresholds={
-                            "acc": tfma.PerSliceMetricThresholds(
-                                thresholds=[
-                                    tfma.PerSliceMetricThreshold(
-                                        slicing_specs=[_SLICE], threshold=t.value(0.5)
-                                    )
-                                ]
-                            )
-                        }
+                        cross_slice_thresholds={"acc": tfma.CrossSliceMetricThresholds()}
                     )
                 ]
             ),
-            "thresholds by slice for acc",
+            r"compares slices with each other \(acc\)",
         ),
         (
             tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(output_names=["head"])]),

@@ -9,6 +9,23 @@ def config(**thresholds: tfma.MetricThreshold) -> tfma.EvalConfig:
     return tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(thresholds=thresholds)])
 
 
+def sliced(
+    **thresholds: tuple[tfma.SlicingSpec | None, tfma.MetricThreshold],
+) -> tfma.EvalConfig:
+    """Thresholds on the slices of a spec; `None` forgets the spec."""
+    by_name = {
+        name: tfma.PerSliceMetricThresholds(
+            thresholds=[
+                tfma.PerSliceMetricThreshold(
+                    slicing_specs=[] if spec is None else [spec], threshold=threshold
+                )
+            ]
+        )
+        for name, (spec, threshold) in thresholds.items()
+    }
+    return tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(per_slice_thresholds=by_name)])
+
+
 def value(lower: float | None = None, upper: float | None = None) -> tfma.MetricThreshold:
     return tfma.MetricThreshold(value_threshold=_value(lower, upper))
 

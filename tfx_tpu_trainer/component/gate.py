@@ -93,8 +93,9 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
             evaluation: channel of its ModelEvaluation, from TpuTrainer. Metrics come from the model's
                 own `eval_metrics.json`, and from here for a model without that file (stock Trainer and
                 Evaluator).
-            eval_config: thresholds by metric name, over the whole eval split. Without any, no blessing
-                is written, as with the stock Evaluator.
+            eval_config: thresholds by metric name: `thresholds` hold for the whole eval split and for
+                every slice that TpuTrainer measured, `per_slice_thresholds` for some of them. Without
+                any, no blessing is written, as with the stock Evaluator.
             baseline_model: channel of the Model to compare with, usually from a Resolver with
                 LatestBlessedModelStrategy. While it gives no model, change thresholds are not checked.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -154,6 +155,27 @@ def check_writable(*folders: str) -> None:
                 f"the output folder {folder} can't be written to: {error.message}; check its "
                 "permissions and the free space"
             ) from None
+
+
+@contextlib.contextmanager
+def missing_label_explained(label_key: str | None) -> Iterator[None]:
+    """Says what to do about a row without a label: it is found only when it is read.
+
+    Args:
+        label_key: Name of the label.
+
+    Raises:
+        ValueError: In place of TensorFlow's error for such a row.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        if label_key is None or f"Feature: {label_key} " not in error.message:
+            raise
+        raise ValueError(
+            f"A row has no label {label_key!r}, which Transform's schema requires of all: fill it in or "
+            "drop such rows in the preprocessing_fn or before it."
+        ) from error
 
 
 def _rows_of_first_batch(input_fn: InputFn, batch_size: int, split: str) -> int:

@@ -11,11 +11,22 @@ from typing import Annotated, Any
 import pydantic
 
 from tfx_tpu_trainer.component.names import suggest
+from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs, slicing_specs_to_json
 
 RESERVED_PARAMS = ("batch_size", "context", "use_tpu")
 """Keys of model_fn's params that the engine sets itself."""
 
-_TEXTS = ("label_key", "master", "params")
+_TEXTS = (
+    "label_key",
+    "master",
+    "params",
+    "serving_check",
+    "serving_model_name",
+    "warmup_batch_sizes",
+    "slicing_specs",
+    "best_metric",
+    "best_metric_mode",
+)
 
 
 def _from_flag(value: Any) -> Any:
@@ -34,10 +45,26 @@ def _from_json(value: Any) -> Any:
         raise ValueError(f"give a JSON object; {error}") from None
 
 
+def _sizes_from_json(value: Any) -> Any:
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError as error:
+        raise ValueError(f"give a JSON list of integers; {error}") from None
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError("give a list of integers above 0, as [1, 8]")
+    return tuple(value)
+
+
+def _specs_from_json(value: Any) -> Any:
+    return tuple(slicing_specs_to_json(parse_slicing_specs(value)))
+
+
 Flag = Annotated[bool, pydantic.BeforeValidator(_from_flag)]
 Positive = Annotated[int, pydantic.Field(gt=0)]
 NotNegative = Annotated[int, pydantic.Field(ge=0)]
 Params = Annotated[dict[str, Any], pydantic.BeforeValidator(_from_json)]
+Specs = Annotated[tuple[dict[str, Any], ...], pydantic.BeforeValidator(_specs_from_json)]
+Sizes = Annotated[tuple[Positive, ...], pydantic.BeforeValidator(_sizes_from_json)]
 
 
 class TrainSettings(pydantic.BaseModel):
@@ -65,6 +92,21 @@ class TrainSettings(pydantic.BaseModel):
         export_to_tpu: Write the metagraph tagged `serve`, `tpu`.
         export_saved_model_api_version: 1 (the engine rewrites model_fn for the TPU) or 2
             (model_fn does so itself).
+        serving_check: What becomes of an exported model that fails its check: "error" fails the
+            training, "warn" says so in the log, "off" checks nothing.
+        serving_check_timeout: Seconds that the check may take to load and run one metagraph.
+        serving_model_name: Name under which the model will be served.
+        warmup_batch_sizes: Rows of the warm-up requests; `None` takes the sizes that the exported
+            model pads its batches to, or 1.
+        slicing_specs: Slices of the eval split to measure beside the whole; TFMA's SlicingSpec,
+            each as a dict.
+        max_slices: Most slices of one spec; the rows of further ones are measured together.
+        eval_every_steps: Steps between evaluations during training; `None` makes none.
+        eval_every_secs: Seconds of training between evaluations, in place of steps.
+        best_metric: Metric by which the best checkpoint is kept and exported; `None` exports the
+            last one.
+        best_metric_mode: "max" if a higher value of it is better, "min" if a lower one is.
+        early_stopping_patience: Evaluations without a better value after which training stops.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -87,6 +129,17 @@ class TrainSettings(pydantic.BaseModel):
     export_to_cpu: Flag = True
     export_to_tpu: Flag = True
     export_saved_model_api_version: typing.Literal[1, 2] = 1
+    serving_check: typing.Literal["error", "warn", "off"] = "error"
+    serving_check_timeout: Positive = 300
+    serving_model_name: str = pydantic.Field(default="model", min_length=1)
+    warmup_batch_sizes: Sizes | None = None
+    slicing_specs: Specs = ()
+    max_slices: Positive = 50
+    eval_every_steps: Positive | None = None
+    eval_every_secs: Positive | None = None
+    best_metric: str | None = pydantic.Field(default=None, min_length=1)
+    best_metric_mode: typing.Literal["max", "min"] = "max"
+    early_stopping_patience: Positive | None = None
 
     @classmethod
     def parse(
@@ -128,7 +181,8 @@ class TrainSettings(pydantic.BaseModel):
         """Gives the type of each setting as a TFX execution property.
 
         Returns:
-            `int` or `str` by name. Booleans are `int` and `params` is `str` (JSON).
+            `int` or `str` by name. Booleans are `int`; `params`, `slicing_specs` and
+            `warmup_batch_sizes` are `str` (JSON).
         """
         return {name: str if name in _TEXTS else int for name in cls.model_fields}
 
@@ -147,6 +201,11 @@ class TrainSettings(pydantic.BaseModel):
         return self.eval_batch_size or self.train_batch_size
 
     @property
+    def evaluates_in_training(self) -> bool:
+        """Whether there are evaluations before the training ends."""
+        return bool(self.eval_every_steps or self.eval_every_secs)
+
+    @property
     def rows_per_predict_batch(self) -> int:
         """The prediction's batch size, defaults resolved."""
         return self.predict_batch_size or self.rows_per_eval_batch
@@ -159,12 +218,14 @@ def execution_value(value: Any) -> int | str | None:
         value: A value of `TrainSettings`.
 
     Returns:
-        0 or 1 for a boolean, JSON for a mapping, everything else as it is.
+        0 or 1 for a boolean, JSON for a mapping or a sequence, everything else as it is.
     """
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, Mapping):
         return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    if isinstance(value, (list, tuple)):
+        return json.dumps(value, separators=(",", ":"))
     return value
 
 
@@ -177,6 +238,33 @@ def _rules(settings: TrainSettings) -> Iterable[tuple[set[str], str | None]]:
             None
             if settings.export_to_cpu or settings.export_to_tpu
             else "export_to_cpu=False and export_to_tpu=False leave nothing to export; set one of them"
+        ),
+    )
+    yield (
+        {"eval_every_steps", "eval_every_secs"},
+        (
+            f"eval_every_steps={settings.eval_every_steps} and eval_every_secs="
+            f"{settings.eval_every_secs} are both set; give one of them"
+            if settings.eval_every_steps and settings.eval_every_secs
+            else None
+        ),
+    )
+    yield (
+        {"best_metric", "eval_every_steps", "eval_every_secs"},
+        (
+            f"best_metric={settings.best_metric!r} needs evaluations during training; give "
+            "eval_every_steps or eval_every_secs"
+            if settings.best_metric and not settings.evaluates_in_training
+            else None
+        ),
+    )
+    yield (
+        {"best_metric", "early_stopping_patience"},
+        (
+            f"early_stopping_patience={settings.early_stopping_patience} needs a metric to watch; "
+            "give best_metric"
+            if settings.early_stopping_patience and not settings.best_metric
+            else None
         ),
     )
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
@@ -221,7 +309,6 @@ _FIXES: Mapping[str, str] = types.MappingProxyType(
         "string_type": "give a text",
         "string_too_short": "give a name, or None",
         "dict_type": "give a dict with texts as keys",
-        "literal_error": "give 1 or 2",
     }
 )
 
@@ -231,4 +318,6 @@ def _one_line(error: pydantic.ValidationError) -> str:
     first = error.errors()[0]
     name, value = first["loc"][0], first["input"]
     fix = _FIXES.get(first["type"], first["msg"].removeprefix("Value error, "))
+    if first["type"] == "literal_error":
+        fix = f"give {first['ctx']['expected']}"
     return f"{name}={value!r} is not valid; {fix}"

@@ -35,6 +35,8 @@ class TrainRequest:
         train_splits: Names of the splits to train on.
         eval_splits: Names of the splits to evaluate.
         transform_graph_path: Folder of the TransformGraph artifact.
+        raw_eval_files: File patterns of the raw examples behind the eval splits; empty where the
+            trainer has no such input.
         base_model: A SavedModel to take the first values from, or `None`.
         hyperparameters: Values of the HyperParameters artifact; they win over all other params.
         model: The Model artifact to fill.
@@ -58,6 +60,7 @@ class TrainRequest:
     evaluation: tfx.dsl.Artifact | None
     serving_model_dir: str
     fn_args: tfx.components.FnArgs
+    raw_eval_files: tuple[str, ...] = ()
 
     @classmethod
     def from_execution(
@@ -66,6 +69,7 @@ class TrainRequest:
         outputs: Artifacts,
         exec_properties: Mapping[str, Any],
         fn_args: tfx.components.FnArgs,
+        raw_examples: Sequence[tfx.dsl.Artifact] = (),
     ) -> TrainRequest:
         """Reads what TFX gives to an executor.
 
@@ -74,6 +78,7 @@ class TrainRequest:
                 `evaluation`.
             exec_properties: The execution properties of a TpuTrainer or of a stock Trainer.
             fn_args: What TFX made of the input artifacts.
+            raw_examples: The raw examples, of which TFX makes nothing.
 
         Returns:
             The request.
@@ -91,13 +96,14 @@ class TrainRequest:
                 "transform_graph is missing; give transform_graph="
                 "transform.outputs['transform_graph'] of a Transform component"
             )
+        eval_splits = splits_from(exec_properties, "eval")
         return cls(
             settings=settings_from(exec_properties),
             source=ModuleSource.from_exec_properties(exec_properties),
             train_steps=fn_args.train_steps,
             eval_steps=fn_args.eval_steps,
             train_splits=splits_from(exec_properties, "train"),
-            eval_splits=splits_from(exec_properties, "eval"),
+            eval_splits=eval_splits,
             transform_graph_path=fn_args.transform_graph_path,
             base_model=fn_args.base_model,
             hyperparameters=_hyperparameter_values(fn_args.hyperparameters),
@@ -106,6 +112,11 @@ class TrainRequest:
             evaluation=_optional(outputs.get("evaluation")),
             serving_model_dir=fn_args.serving_model_dir,
             fn_args=fn_args,
+            raw_eval_files=tuple(
+                f"{artifact_utils.get_split_uri([artifact], split)}/*"
+                for artifact in raw_examples
+                for split in eval_splits
+            ),
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 from tfx.v1.dsl.experimental import RuntimeParameter
@@ -21,6 +22,7 @@ from tfx_tpu_trainer.component.tfx_private import (
     udf_utils,
 )
 from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
+from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs, slicing_specs_to_json
 
 
 class TpuTrainerSpec(ComponentSpec):
@@ -43,6 +45,7 @@ class TpuTrainerSpec(ComponentSpec):
         "examples": ChannelParameter(type=tfx.types.standard_artifacts.Examples),
         "transform_graph": ChannelParameter(type=tfx.types.standard_artifacts.TransformGraph),
         "schema": ChannelParameter(type=tfx.types.standard_artifacts.Schema),
+        "raw_examples": ChannelParameter(type=tfx.types.standard_artifacts.Examples, optional=True),
         "base_model": ChannelParameter(type=tfx.types.standard_artifacts.Model, optional=True),
         "hyperparameters": ChannelParameter(
             type=tfx.types.standard_artifacts.HyperParameters, optional=True
@@ -80,7 +83,7 @@ class TpuTrainer(tfx.types.BaseComponent):
 
     Every `int` and `str` parameter may be a `RuntimeParameter`, except `module`, whose source is
     hashed when the pipeline is made. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1,
-    `params`, `train_args` and `eval_args` one with a JSON text.
+    `params`, `train_args`, `eval_args`, `slicing_specs` and `warmup_batch_sizes` one with a JSON text.
     """
 
     SPEC_CLASS = TpuTrainerSpec
@@ -92,6 +95,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         examples: tfx.types.BaseChannel,
         transform_graph: tfx.types.BaseChannel,
         schema: tfx.types.BaseChannel,
+        raw_examples: tfx.types.BaseChannel | None = None,
         base_model: tfx.types.BaseChannel | None = None,
         hyperparameters: tfx.types.BaseChannel | None = None,
         module_file: str | RuntimeParameter | None = None,
@@ -116,6 +120,17 @@ class TpuTrainer(tfx.types.BaseComponent):
         export_to_cpu: bool | RuntimeParameter = True,
         export_to_tpu: bool | RuntimeParameter = True,
         export_saved_model_api_version: int | RuntimeParameter = 1,
+        serving_check: str | RuntimeParameter = "error",
+        serving_check_timeout: int | RuntimeParameter = 300,
+        serving_model_name: str | RuntimeParameter = "model",
+        warmup_batch_sizes: Sequence[int] | RuntimeParameter | None = None,
+        slicing_specs: Sequence[tfma.SlicingSpec | Mapping[str, Any]] | RuntimeParameter = (),
+        max_slices: int | RuntimeParameter = 50,
+        eval_every_steps: int | RuntimeParameter | None = None,
+        eval_every_secs: int | RuntimeParameter | None = None,
+        best_metric: str | RuntimeParameter | None = None,
+        best_metric_mode: str | RuntimeParameter = "max",
+        early_stopping_patience: int | RuntimeParameter | None = None,
     ):
         """Declares a training.
 
@@ -123,6 +138,8 @@ class TpuTrainer(tfx.types.BaseComponent):
             examples: Transform's `transformed_examples`.
             transform_graph: Transform's `transform_graph`.
             schema: The schema of the raw data.
+            raw_examples: ExampleGen's `examples`, which Transform has read: real rows for the
+                warm-up requests and for the check of the exported model.
             base_model: A Model to take the first values of the variables from.
             hyperparameters: A Tuner's `best_hyperparameters`; its values win over all other
                 params.
@@ -155,6 +172,25 @@ class TpuTrainer(tfx.types.BaseComponent):
             export_to_cpu: Write the metagraph `serve`.
             export_to_tpu: Write the metagraph `serve`, `tpu`.
             export_saved_model_api_version: 1, or 2 for a model_fn that rewrites itself.
+            serving_check: "error" fails the training where the exported model fails its check,
+                "warn" only says so in the log, "off" checks nothing.
+            serving_check_timeout: Seconds that the check may take for one metagraph.
+            serving_model_name: Name under which the model will be served.
+            warmup_batch_sizes: Rows of the warm-up requests; default: the sizes that the model
+                pads its batches to, or 1.
+            slicing_specs: Slices of the eval split that are measured beside the whole, by the same
+                metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
+                `feature_values`. They name features of Transform's output, the label, or, with
+                `raw_examples`, raw features.
+            max_slices: Most slices of one spec; the rows of further values are measured together
+                as `__OTHER__`.
+            eval_every_steps: Evaluate at every multiple of this step during training.
+            eval_every_secs: Evaluate after so many seconds of training, in place of steps.
+            best_metric: Metric by which the best checkpoint is kept, and exported at the end;
+                default: the last one is exported.
+            best_metric_mode: "max" if a higher value is better, "min" if a lower one is.
+            early_stopping_patience: Evaluations in a row without a better value after which
+                training stops; default: it goes to its end.
 
         Raises:
             ValueError: A parameter doesn't fit; names the value and the fix.
@@ -188,6 +224,17 @@ class TpuTrainer(tfx.types.BaseComponent):
             "export_to_cpu": export_to_cpu,
             "export_to_tpu": export_to_tpu,
             "export_saved_model_api_version": export_saved_model_api_version,
+            "serving_check": serving_check,
+            "serving_check_timeout": serving_check_timeout,
+            "serving_model_name": serving_model_name,
+            "warmup_batch_sizes": warmup_batch_sizes,
+            "slicing_specs": _as_json_values(slicing_specs),
+            "max_slices": max_slices,
+            "eval_every_steps": eval_every_steps,
+            "eval_every_secs": eval_every_secs,
+            "best_metric": best_metric,
+            "best_metric_mode": best_metric_mode,
+            "early_stopping_patience": early_stopping_patience,
         }
         _check(settings)
         _check_steps(train_args)
@@ -195,6 +242,7 @@ class TpuTrainer(tfx.types.BaseComponent):
             examples=examples,
             transform_graph=transform_graph,
             schema=schema,
+            raw_examples=raw_examples,
             base_model=base_model,
             hyperparameters=hyperparameters,
             module_file=module_file,
@@ -214,6 +262,13 @@ class TpuTrainer(tfx.types.BaseComponent):
                 standard_component_specs.MODULE_FILE_KEY,
                 standard_component_specs.MODULE_PATH_KEY,
             )
+
+
+def _as_json_values(specs: Any) -> Any:
+    """Gives slicing specs in the form that execution properties store."""
+    if isinstance(specs, (RuntimeParameter, Placeholder)):
+        return specs
+    return tuple(slicing_specs_to_json(parse_slicing_specs(specs)))
 
 
 def _check(settings: Mapping[str, Any]) -> None:

@@ -30,8 +30,8 @@ class TpuTrainerExecutor(GenericExecutor):
         """Runs one training.
 
         Args:
-            input_dict: `examples`, `transform_graph`, and where given `schema`, `base_model`,
-                `hyperparameters`.
+            input_dict: `examples`, `transform_graph`, and where given `schema`, `raw_examples`,
+                `base_model`, `hyperparameters`.
             output_dict: `model`, `model_run` and, in a TpuTrainer, `evaluation`.
             exec_properties: The parameters.
 
@@ -43,10 +43,13 @@ class TpuTrainerExecutor(GenericExecutor):
             preconditions.check_splits(
                 input_dict["examples"], splits_from(exec_properties, mode), mode
             )
+        raw_examples = input_dict.get("raw_examples") or []
+        preconditions.check_splits(raw_examples, splits_from(exec_properties, "eval"), "eval")
         request = TrainRequest.from_execution(
             outputs=output_dict,
             exec_properties=exec_properties,
             fn_args=self._GetFnArgs(input_dict, output_dict, exec_properties),
+            raw_examples=raw_examples,
         )
         with user_module.opened(request.source) as module:
             Training.prepare(request, module).run()

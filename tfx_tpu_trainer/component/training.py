@@ -13,7 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.component import preconditions
+from tfx_tpu_trainer.component.evaluated_training import EvaluatedTraining
+from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.settings import TrainSettings
+from tfx_tpu_trainer.component.sliced_input import SlicedInput
 from tfx_tpu_trainer.component.train_request import TrainRequest
 from tfx_tpu_trainer.component.user_module import UserModule
 from tfx_tpu_trainer.estimator import tpu
@@ -24,7 +27,12 @@ from tfx_tpu_trainer.evaluation import (
     write_eval_metrics,
     write_model_evaluation,
 )
-from tfx_tpu_trainer.inputs import TransformedInput, TransformServing, vocabulary_sizes
+from tfx_tpu_trainer.evaluation.learning_curve import Goal, write_learning_curve
+from tfx_tpu_trainer.inputs import (
+    TransformedInput,
+    TransformServing,
+    vocabulary_sizes,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -39,6 +47,10 @@ class Training:
         train_input_fn: Input function for training.
         eval_input_fn: Input function for evaluation.
         serving_input_receiver_fn: Receiver for the export.
+        host_estimator: The same estimator on the host, where it predicts what an exported model
+            has to answer.
+        estimator_at: Gives the estimator that trains on from a step, in the same folder.
+        sliced: The slices to measure and the input that they are found in, or `None`.
     """
 
     request: TrainRequest
@@ -46,6 +58,9 @@ class Training:
     train_input_fn: Callable[..., tf.data.Dataset]
     eval_input_fn: Callable[..., tf.data.Dataset]
     serving_input_receiver_fn: Callable[[], Any]
+    host_estimator: tpu.TPUEstimator
+    estimator_at: Callable[[int], tpu.TPUEstimator]
+    sliced: SlicedInput | None = None
 
     @classmethod
     def prepare(cls, request: TrainRequest, module: UserModule) -> Training:
@@ -76,17 +91,33 @@ class Training:
             transform_graph_path=request.transform_graph_path, label_key=settings.label_key
         )
         preconditions.check_receiver(receiver_fn)
+        eval_input_fn = module.input_fn_for("eval", fn_args) or _eval_input(request).eval_fn()
+        sliced = SlicedInput.find(
+            request,
+            module,
+            eval_input_fn,
+            params=model_params(request, module),
+            config=_run_config(settings, model_dir=request.model_run.uri),
+        )
+        if sliced is not None:
+            model_fn = sliced.slicing.model_fn(module.model_fn)
+            module = dataclasses.replace(module, model_fn=model_fn)
+        of_cores = ("master", "num_shards", "num_cores_per_replica")
+        on_host = settings.model_copy(update={"use_tpu": False, **dict.fromkeys(of_cores)})
         return cls(
             request=request,
-            estimator=_estimator(request, module),
+            estimator=_estimator(request, module, settings),
+            host_estimator=_estimator(request, module, on_host),
             train_input_fn=module.input_fn_for("train", fn_args)
             or _train_input(request).train_fn(),
-            eval_input_fn=module.input_fn_for("eval", fn_args) or _eval_input(request).eval_fn(),
+            eval_input_fn=eval_input_fn,
             serving_input_receiver_fn=receiver_fn,
+            estimator_at=lambda step: _estimator(request, module, _seeded(settings, step)),
+            sliced=sliced,
         )
 
     def run(self) -> EvalMetrics:
-        """Trains, evaluates the last checkpoint, exports it and fills the artifacts.
+        """Trains, evaluates the last or the best checkpoint, exports it and fills the artifacts.
 
         On a failure nothing stays behind in the folders of the model and of its evaluation;
         checkpoints and events stay in model_run.
@@ -97,10 +128,9 @@ class Training:
         request = self.request
         written = [request.model.uri, *([request.evaluation.uri] if request.evaluation else [])]
         with _emptied_on_failure(*written):
-            self.estimator.train(self.train_input_fn, max_steps=request.train_steps)
-            result = self.estimator.evaluate_result(self.eval_input_fn, steps=request.eval_steps)
-            metrics = EvalMetrics.from_result(result)
-            self._export(result.checkpoint_path)
+            with preconditions.missing_label_explained(request.settings.label_key):
+                metrics = self._train_and_evaluate()
+            self._export(metrics.checkpoint)
             write_eval_metrics(request.model.uri, metrics)
             properties = metric_properties(metrics)
             set_properties(request.model, properties)
@@ -112,13 +142,53 @@ class Training:
         _logger.info("Model written to %s", request.serving_model_dir)
         return metrics
 
+    def _train_and_evaluate(self) -> EvalMetrics:
+        request, settings = self.request, self.request.settings
+        if not settings.evaluates_in_training:
+            self.estimator.train(self.train_input_fn, max_steps=request.train_steps)
+            return self._evaluate(None)
+        training = EvaluatedTraining(
+            estimator_at=self.estimator_at,
+            train_input_fn=self.train_input_fn,
+            eval_input_fn=self.eval_input_fn,
+            max_steps=request.train_steps,
+            eval_steps=request.eval_steps,
+            every_steps=settings.eval_every_steps,
+            every_secs=settings.eval_every_secs,
+            goal=_goal(settings),
+        )
+        curve = training.run()
+        write_learning_curve(request.model.uri, curve)
+        checkpoint_path = training.chosen_checkpoint(curve)
+        if self.sliced is not None:
+            return self._evaluate(checkpoint_path, name="exported")
+        chosen = curve.best or curve.points[-1]
+        return dataclasses.replace(chosen.metrics, checkpoint=checkpoint_path)
+
+    def _evaluate(self, checkpoint_path: str | None, name: str | None = None) -> EvalMetrics:
+        sliced = self.sliced
+        result = self.estimator.evaluate_result(
+            sliced.input_fn() if sliced else self.eval_input_fn,
+            steps=self.request.eval_steps,
+            checkpoint_path=checkpoint_path,
+            name=name,
+        )
+        return sliced.slicing.metrics_of(result) if sliced else EvalMetrics.from_result(result)
+
     def _export(self, checkpoint_path: str | None) -> None:
         # Beside its final place, so that a server or Pusher never sees half of a model.
         staging = os.path.join(self.request.model.uri, f".export-{uuid.uuid4().hex}")
-        exported = self.estimator.export_saved_model(
-            staging, self.serving_input_receiver_fn, checkpoint_path=checkpoint_path
+        exported = tf.compat.as_str_any(
+            self.estimator.export_saved_model(
+                staging, self.serving_input_receiver_fn, checkpoint_path=checkpoint_path
+            )
         )
-        tf.io.gfile.rename(tf.compat.as_str_any(exported), self.request.serving_model_dir)
+        ServingStep(
+            request=self.request,
+            receiver_fn=self.serving_input_receiver_fn,
+            host_estimator=self.host_estimator,
+        ).run(exported, checkpoint_path)
+        tf.io.gfile.rename(exported, self.request.serving_model_dir)
         tf.io.gfile.rmtree(staging)
 
 
@@ -141,8 +211,9 @@ def model_params(request: TrainRequest, module: UserModule) -> dict[str, Any]:
     }
 
 
-def _estimator(request: TrainRequest, module: UserModule) -> tpu.TPUEstimator:
-    settings = request.settings
+def _estimator(
+    request: TrainRequest, module: UserModule, settings: TrainSettings
+) -> tpu.TPUEstimator:
     return tpu.TPUEstimator(
         model_fn=module.model_fn,
         config=_run_config(settings, model_dir=request.model_run.uri),
@@ -156,6 +227,26 @@ def _estimator(request: TrainRequest, module: UserModule) -> tpu.TPUEstimator:
         export_to_tpu=settings.export_to_tpu,
         export_saved_model_api_version=settings.export_saved_model_api_version,
         warm_start_from=request.base_model,
+    )
+
+
+def _seeded(settings: TrainSettings, step: int) -> TrainSettings:
+    """Gives the settings of a training that goes on from a step.
+
+    Its input begins anew, and with the same seed it would give the same rows again.
+    """
+    if settings.tf_random_seed is None:
+        return settings
+    return settings.model_copy(update={"tf_random_seed": settings.tf_random_seed + step})
+
+
+def _goal(settings: TrainSettings) -> Goal | None:
+    if settings.best_metric is None:
+        return None
+    return Goal(
+        metric=settings.best_metric,
+        mode=settings.best_metric_mode,
+        patience=settings.early_stopping_patience,
     )
 
 

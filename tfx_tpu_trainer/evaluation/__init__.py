@@ -11,6 +11,7 @@ from tfx_tpu_trainer.evaluation.eval_config import check_eval_config
 from tfx_tpu_trainer.evaluation.eval_metrics import (
     EVAL_METRICS_FILE,
     EvalMetrics,
+    SliceMetrics,
     read_eval_metrics,
     write_eval_metrics,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "EVAL_METRICS_FILE",
     "EvalMetrics",
     "Failure",
+    "SliceMetrics",
     "Verdict",
     "check_eval_config",
     "metric_properties",

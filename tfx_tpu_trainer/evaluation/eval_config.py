@@ -8,6 +8,12 @@ from typing import Any
 
 import tensorflow_model_analysis as tfma
 
+from tfx_tpu_trainer.evaluation.slice_keys import SliceKey
+from tfx_tpu_trainer.evaluation.slicing_specs import is_in_spec, parse_slicing_specs
+
+# Metrics that belong to whole batches, and so to the whole eval split only.
+OVERALL_ONLY = ("loss",)
+
 # MetricKey -> the (slicing spec or None, value or change threshold) pairs that apply to it.
 Thresholds = Mapping[tfma.metrics.MetricKey, Sequence[tuple[Any, Any]]]
 
@@ -17,12 +23,13 @@ def check_eval_config(eval_config: tfma.EvalConfig) -> None:
 
     Args:
         eval_config: the user's config; thresholds are written by metric name,
-            `MetricsSpec(thresholds={"accuracy": MetricThreshold(...)})`.
+            `MetricsSpec(thresholds={"accuracy": MetricThreshold(...)})`, or `per_slice_thresholds`.
 
     Raises:
         TypeError: not a tfma.EvalConfig.
         ValueError: a threshold without a bound or a direction, bounds that nothing can satisfy,
-            thresholds by slice, output or class, or models that are not one candidate and at most one baseline.
+            slicing_specs, thresholds across slices, by output or class, or models that are not one candidate
+            and at most one baseline.
     """
     if not isinstance(eval_config, tfma.EvalConfig):
         raise TypeError(
@@ -30,7 +37,8 @@ def check_eval_config(eval_config: tfma.EvalConfig) -> None:
             "build one with tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(thresholds={...})])."
         )
     _check_models(eval_config)
-    _check_overall_only(eval_config)
+    _check_slices(eval_config)
+    _check_names_only(eval_config)
     for name, threshold in _named_thresholds(eval_config):
         _check_threshold(name, threshold)
 
@@ -78,6 +86,47 @@ def thresholds_of(config: tfma.EvalConfig) -> Thresholds:
     return {key: pairs for key, pairs in thresholds.items() if key.model_name == candidate}
 
 
+def applies(slicing_spec: Any, name: str, key: SliceKey) -> bool:
+    """Tells whether a threshold is one on a slice.
+
+    Args:
+        slicing_spec: the slices that it is for; None is every slice on which the metric is measured.
+        name: the metric's name.
+        key: the slice's key.
+    """
+    if slicing_spec is None:
+        return not key or name not in OVERALL_ONLY
+    return is_in_spec(key, slicing_spec)
+
+
+def for_slice(config: tfma.EvalConfig, key: SliceKey) -> tfma.EvalConfig:
+    """Keeps those thresholds of a config that are about a slice.
+
+    TFMA counts a threshold as failed on every slice that lacks its metric, whether it is for that slice or
+    not: right where all slices have the same metrics, which a baseline's and a candidate's need not have.
+    """
+    kept = tfma.EvalConfig()
+    kept.CopyFrom(config)
+    for spec in kept.metrics_specs:
+        for name in [name for name in spec.thresholds if not applies(None, name, key)]:
+            del spec.thresholds[name]
+        for thresholds in spec.per_slice_thresholds.values():
+            _keep_applicable(thresholds.thresholds, key)
+        for metric in spec.metrics:
+            _keep_applicable(metric.per_slice_thresholds, key)
+    return kept
+
+
+def _keep_applicable(thresholds: Any, key: SliceKey) -> None:
+    for by_slice in thresholds:
+        specs = [spec for spec in by_slice.slicing_specs if is_in_spec(key, spec)]
+        del by_slice.slicing_specs[:]
+        by_slice.slicing_specs.extend(specs)
+    applicable = [by_slice for by_slice in thresholds if by_slice.slicing_specs]
+    del thresholds[:]
+    thresholds.extend(applicable)
+
+
 def candidate_name(config: tfma.EvalConfig) -> str:
     """Gives the candidate's model name in a config from `with_defaults`."""
     return tfma.utils.get_non_baseline_model_specs(config)[0].name
@@ -99,25 +148,42 @@ def _check_models(eval_config: tfma.EvalConfig) -> None:
         )
 
 
-def _check_overall_only(eval_config: tfma.EvalConfig) -> None:
-    by_slice = [spec for spec in eval_config.slicing_specs if spec.ByteSize()]
-    if by_slice or eval_config.cross_slicing_specs:
+def _check_slices(eval_config: tfma.EvalConfig) -> None:
+    if any(spec.ByteSize() for spec in eval_config.slicing_specs):
         raise ValueError(
-            "eval_config has slicing_specs, but eval_metrics are measured over the whole eval split: "
-            "remove them here, and slice with the stock Evaluator."
+            "eval_config has slicing_specs, but the slices are those that the trainer measured: give "
+            "slicing_specs to TpuTrainer, and here per_slice_thresholds, or thresholds, which hold for every "
+            "slice."
         )
-    for spec in eval_config.metrics_specs:
-        sliced = [*spec.per_slice_thresholds, *spec.cross_slice_thresholds]
-        sliced += [
-            metric.class_name
-            for metric in spec.metrics
-            if metric.per_slice_thresholds or metric.cross_slice_thresholds
-        ]
-        if sliced:
+    across = [
+        name for spec in eval_config.metrics_specs for name in spec.cross_slice_thresholds
+    ] + [
+        metric.class_name
+        for spec in eval_config.metrics_specs
+        for metric in spec.metrics
+        if metric.cross_slice_thresholds
+    ]
+    if eval_config.cross_slicing_specs or across:
+        raise ValueError(
+            f"eval_config compares slices with each other ({', '.join(sorted(across)) or 'cross_slicing_specs'}), "
+            "which only the stock Evaluator does: use per_slice_thresholds instead."
+        )
+    for name, by_slice in _per_slice_thresholds(eval_config):
+        if not by_slice.slicing_specs:
             raise ValueError(
-                f"eval_config has thresholds by slice for {', '.join(sorted(sliced))}, but eval_metrics are "
-                "measured over the whole eval split: use thresholds={name: ...} instead."
+                f"A per-slice threshold on {name!r} has no slicing_specs: name its slices, or write it as "
+                "thresholds={name: ...}, which holds for every slice."
             )
+        slices = parse_slicing_specs(by_slice.slicing_specs)
+        if name in OVERALL_ONLY and slices:
+            raise ValueError(
+                f"There is a per-slice threshold on {name!r}, which belongs to whole batches and has no value "
+                "on a slice: let metric_fn return a mean over rows, and set the threshold on that."
+            )
+
+
+def _check_names_only(eval_config: tfma.EvalConfig) -> None:
+    for spec in eval_config.metrics_specs:
         outputs = [name for name in spec.output_names if name]
         if outputs or spec.HasField("binarize") or spec.HasField("aggregate"):
             raise ValueError(
@@ -126,12 +192,24 @@ def _check_overall_only(eval_config: tfma.EvalConfig) -> None:
             )
 
 
+def _per_slice_thresholds(
+    eval_config: tfma.EvalConfig,
+) -> Iterator[tuple[str, tfma.PerSliceMetricThreshold]]:
+    for spec in eval_config.metrics_specs:
+        for name, thresholds in sorted(spec.per_slice_thresholds.items()):
+            yield from ((name, by_slice) for by_slice in thresholds.thresholds)
+        for metric in spec.metrics:
+            yield from ((metric.class_name, by_slice) for by_slice in metric.per_slice_thresholds)
+
+
 def _named_thresholds(eval_config: tfma.EvalConfig) -> Iterator[tuple[str, tfma.MetricThreshold]]:
     for spec in eval_config.metrics_specs:
         yield from sorted(spec.thresholds.items())
         for metric in spec.metrics:
             if metric.HasField("threshold"):
                 yield metric.class_name, metric.threshold
+    for name, by_slice in _per_slice_thresholds(eval_config):
+        yield name, by_slice.threshold
 
 
 def _check_threshold(name: str, threshold: tfma.MetricThreshold) -> None:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.evaluation.slice_keys import SliceKey
+
 if TYPE_CHECKING:
     from tfx_tpu_trainer.engine.evaluation import EvalResult
 
@@ -29,6 +31,33 @@ _FORMAT_VERSION = 1
 
 # JSON has no token for these three. The spelling is the one of protobuf's JSON mapping.
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclasses.dataclass(frozen=True)
+class SliceMetrics:
+    """The metrics of one slice of the eval split.
+
+    Args:
+        key: the slice, as TFMA writes it: pairs of a feature and a value, sorted by feature.
+        metrics: metric name -> value over the rows of the slice; scalars. `loss` is not among them: it
+            belongs to whole batches.
+        num_examples: rows of the slice, or None when they weren't counted.
+
+    Raises:
+        ValueError: the key is that of the whole split, or a metric is not a scalar number.
+    """
+
+    key: SliceKey
+    metrics: Mapping[str, float]
+    num_examples: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            raise ValueError(
+                "A slice needs a key; metrics of the whole split are EvalMetrics.overall."
+            )
+        scalars = {name: as_scalar(name, value) for name, value in self.metrics.items()}
+        object.__setattr__(self, "metrics", types.MappingProxyType(scalars))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +73,7 @@ class EvalMetrics:
         num_examples: rows evaluated, or None when they weren't counted.
         checkpoint: path of the evaluated checkpoint, or None (untrained or already removed).
         seconds: wall time of the evaluation, or None when unknown.
+        slices: the metrics of slices of the split, each slice once.
 
     Raises:
         ValueError: no metric at all, or a metric that is not a scalar number.
@@ -54,6 +84,7 @@ class EvalMetrics:
     num_examples: int | None = None
     checkpoint: str | None = None
     seconds: float | None = None
+    slices: tuple[SliceMetrics, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.overall:
@@ -62,6 +93,12 @@ class EvalMetrics:
             )
         scalars = {name: as_scalar(name, value) for name, value in self.overall.items()}
         object.__setattr__(self, "overall", types.MappingProxyType(scalars))
+
+    def of_slice(self, key: SliceKey) -> Mapping[str, float] | None:
+        """Gives the metrics of a slice, `()` being the whole split; None if it wasn't measured."""
+        if not key:
+            return self.overall
+        return next((one.metrics for one in self.slices if one.key == key), None)
 
     @classmethod
     def from_result(cls, result: EvalResult) -> EvalMetrics:
@@ -137,14 +174,23 @@ def write_eval_metrics(model_uri: str, metrics: EvalMetrics) -> str:
     Returns:
         The file's path.
     """
-    document = {
+    document: dict[str, Any] = {
         "version": _FORMAT_VERSION,
         "global_step": metrics.global_step,
         "num_examples": metrics.num_examples,
         "checkpoint": metrics.checkpoint,
         "seconds": None if metrics.seconds is None else number_to_json(metrics.seconds),
-        "overall": {name: number_to_json(value) for name, value in sorted(metrics.overall.items())},
+        "overall": _to_json(metrics.overall),
     }
+    if metrics.slices:
+        document["slices"] = [
+            {
+                "slice": [[name, value] for name, value in one.key],
+                "num_examples": one.num_examples,
+                "metrics": _to_json(one.metrics),
+            }
+            for one in metrics.slices
+        ]
     path = os.path.join(model_uri, EVAL_METRICS_FILE)
     temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
     tf.io.gfile.makedirs(model_uri)
@@ -180,11 +226,12 @@ def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
             )
         seconds = document["seconds"]
         return EvalMetrics(
-            overall={name: _from_json(value) for name, value in document["overall"].items()},
+            overall=_from_json(document["overall"]),
             global_step=document["global_step"],
             num_examples=document["num_examples"],
             checkpoint=document["checkpoint"],
-            seconds=None if seconds is None else _from_json(seconds),
+            seconds=None if seconds is None else number_from_json(seconds),
+            slices=tuple(_slice_from_json(part) for part in document.get("slices", ())),
         )
     except KeyError as error:
         raise ValueError(f"{path} can't be read: it has no {error}.") from error
@@ -201,9 +248,30 @@ def number_to_json(value: float) -> float | str:
     return value
 
 
-def _from_json(value: Any) -> float:
+def number_from_json(value: Any) -> float:
+    """Gives the float that `number_to_json` wrote.
+
+    Raises:
+        ValueError: it is a text that stands for no number.
+    """
     if isinstance(value, str):
         if value not in _NOT_FINITE:
             raise ValueError(f"{value!r} is not a number (nor one of {', '.join(_NOT_FINITE)})")
         return _NOT_FINITE[value]
     return float(value)
+
+
+def _to_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
+    return {name: number_to_json(value) for name, value in sorted(metrics.items())}
+
+
+def _from_json(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: number_from_json(value) for name, value in metrics.items()}
+
+
+def _slice_from_json(part: Mapping[str, Any]) -> SliceMetrics:
+    return SliceMetrics(
+        key=tuple((name, value) for name, value in part["slice"]),
+        metrics=_from_json(part["metrics"]),
+        num_examples=part["num_examples"],
+    )

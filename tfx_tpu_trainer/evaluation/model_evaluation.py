@@ -12,7 +12,8 @@ from google.protobuf import message
 from tfx_tpu_trainer.evaluation import eval_config as eval_configs
 from tfx_tpu_trainer.evaluation import tfma_private
 from tfx_tpu_trainer.evaluation.directories import written_whole
-from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics
+from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, SliceMetrics
+from tfx_tpu_trainer.evaluation.slice_keys import OVERALL, SliceKey
 from tfx_tpu_trainer.evaluation.verdict import Comparison, Verdict, verdict_of
 
 _METRICS_FILE = "metrics-00000-of-00001.tfrecord"
@@ -22,7 +23,8 @@ _VALIDATIONS_FILE = "validations.tfrecord"
 _EVAL_CONFIG_FILE = "eval_config.json"
 _FILES = (_METRICS_FILE, _PLOTS_FILE, _ATTRIBUTIONS_FILE, _VALIDATIONS_FILE, _EVAL_CONFIG_FILE)
 
-_OVERALL: tfma_private.SliceKey = ()
+# How many rows a slice has, in evaluations with slices: TFMA's views filter slices by it.
+_EXAMPLE_COUNT = "example_count"
 
 
 def write_model_evaluation(
@@ -35,7 +37,7 @@ def write_model_evaluation(
     baseline_location: str = "",
     data_location: str = "",
 ) -> Verdict:
-    """Writes a ModelEvaluation, and checks the metrics against the config's thresholds.
+    """Writes a ModelEvaluation, slices included, and checks the metrics against the config's thresholds.
 
     What is written loads with `tfma.load_eval_result`, `tfma.load_validation_result` and
     `tfma.load_metrics`; the values are doubles and come back bit for bit. With a baseline, its metrics
@@ -45,7 +47,7 @@ def write_model_evaluation(
         uri: folder of the ModelEvaluation artifact. It may exist and be empty, or hold the evaluation of
             an earlier attempt, which is replaced. It appears whole or not at all.
         metrics: the candidate's metrics.
-        eval_config: thresholds by metric name; None: just write the metrics.
+        eval_config: thresholds by metric name, on every slice or on some; None: just write the metrics.
         baseline: the baseline's metrics; None: there is no baseline model, or (if `baseline_location` is given)
             it is a model without metrics, whose change thresholds then fail.
         model_location: path of the candidate model; TFMA's views show it.
@@ -66,9 +68,18 @@ def write_model_evaluation(
     thresholds = eval_configs.thresholds_of(config)
     unchecked = () if has_baseline else _metrics_with_change_thresholds(eval_config)
 
-    values = _keyed_values(config, thresholds, metrics, baseline)
+    comparisons = [
+        Comparison(
+            candidate=_metrics_of(metrics, key),
+            baseline=None if baseline is None else _metrics_of(baseline, key),
+            baseline_location=baseline_location,
+            slice_key=key,
+        )
+        for key in (OVERALL, *(one.key for one in metrics.slices))
+    ]
+    slices = [(one.slice_key, _keyed_values(config, thresholds, one)) for one in comparisons]
     validation = tfma_private.validate(
-        [(_OVERALL, values)],
+        [(key, values, eval_configs.for_slice(config, key)) for key, values in slices],
         config,
         # TFMA takes a rubber stamp without any threshold for a blessing; the stock Evaluator doesn't.
         rubber_stamp=bool(unchecked and thresholds),
@@ -81,25 +92,21 @@ def write_model_evaluation(
         config, data_location=data_location, model_locations=locations
     )
     with written_whole(uri, replaceable=_FILES) as folder:
-        record = tfma.writers.convert_slice_metrics_to_proto(
-            (_OVERALL, values), add_metrics_callbacks=None
-        )
-        _write_records(os.path.join(folder, _METRICS_FILE), [record])
+        records = [
+            tfma.writers.convert_slice_metrics_to_proto(part, add_metrics_callbacks=None)
+            for part in slices
+        ]
+        _write_records(os.path.join(folder, _METRICS_FILE), records)
         _write_records(os.path.join(folder, _PLOTS_FILE), [])
         _write_records(os.path.join(folder, _ATTRIBUTIONS_FILE), [])
         _write_records(os.path.join(folder, _VALIDATIONS_FILE), [validation])
         with tf.io.gfile.GFile(os.path.join(folder, _EVAL_CONFIG_FILE), "w") as file:
             file.write(eval_run)
-    comparison = Comparison(
-        candidate=metrics.overall,
-        baseline=None if baseline is None else baseline.overall,
-        baseline_location=baseline_location,
-    )
-    return verdict_of(validation, thresholds, comparison, unchecked=unchecked)
+    return verdict_of(validation, thresholds, comparisons, unchecked=unchecked)
 
 
 def read_model_evaluation(uri: str) -> EvalMetrics | None:
-    """Reads the candidate's overall metrics from a ModelEvaluation, the stock Evaluator's included.
+    """Reads the candidate's metrics from a ModelEvaluation, the stock Evaluator's included.
 
     Args:
         uri: folder of the ModelEvaluation artifact.
@@ -108,17 +115,27 @@ def read_model_evaluation(uri: str) -> EvalMetrics | None:
         The scalar metrics, without a global step or checkpoint, which a ModelEvaluation doesn't hold;
         None if there is no scalar metric over the whole data in it.
     """
-    overall = {}
+    by_slice: dict[SliceKey, dict[str, float]] = {}
     for record in tfma.load_metrics(uri):
-        if record.slice_key.single_slice_keys or record.HasField("cross_slice_key"):
+        if record.HasField("cross_slice_key"):
             continue
+        metrics = by_slice.setdefault(tfma.slicer.deserialize_slice_key(record.slice_key), {})
         for item in record.metric_keys_and_values:
             key = item.key
             is_candidate = key.model_name in ("", tfma.CANDIDATE_KEY) and not key.is_diff
             of_one_output = key.output_name or key.HasField("sub_key")
             if is_candidate and not of_one_output and item.value.HasField("double_value"):
-                overall[key.name] = item.value.double_value.value
-    return EvalMetrics(overall=overall, global_step=None) if overall else None
+                metrics[key.name] = item.value.double_value.value
+    overall = by_slice.pop(OVERALL, {})
+    slices = tuple(
+        SliceMetrics(key, metrics, _as_count(metrics.pop(_EXAMPLE_COUNT, None)))
+        for key, metrics in by_slice.items()
+    )
+    return EvalMetrics(overall=overall, global_step=None, slices=slices) if overall else None
+
+
+def _as_count(value: float | None) -> int | None:
+    return None if value is None else int(value)
 
 
 def _metrics_with_change_thresholds(eval_config: tfma.EvalConfig) -> tuple[str, ...]:
@@ -126,11 +143,18 @@ def _metrics_with_change_thresholds(eval_config: tfma.EvalConfig) -> tuple[str, 
     return tuple(sorted({key.name for key in eval_configs.thresholds_of(compared) if key.is_diff}))
 
 
+def _metrics_of(metrics: EvalMetrics, key: SliceKey) -> Mapping[str, float]:
+    """Gives the metrics on a slice; none of a slice that was not measured."""
+    counts = {one.key: one.num_examples for one in metrics.slices}
+    count = {**counts, OVERALL: metrics.num_examples if counts else None}.get(key)
+    of_slice = metrics.of_slice(key) or {}
+    return of_slice if count is None else {_EXAMPLE_COUNT: count, **of_slice}
+
+
 def _keyed_values(
     config: tfma.EvalConfig,
     thresholds: eval_configs.Thresholds,
-    metrics: EvalMetrics,
-    baseline: EvalMetrics | None,
+    comparison: Comparison,
 ) -> dict[tfma.metrics.MetricKey, float]:
     """Gives TFMA's keys to the metrics: candidate's, baseline's and their differences.
 
@@ -148,11 +172,10 @@ def _keyed_values(
         return threshold_keys.get(name, {plain})
 
     values = {}
-    for name, value in metrics.overall.items():
+    for name, value in comparison.candidate.items():
         for key in keys_of(name):
             values[key] = value
-    baseline_metrics: Mapping[str, float] = {} if baseline is None else baseline.overall
-    for name, value in baseline_metrics.items():
+    for name, value in (comparison.baseline or {}).items():
         for key in keys_of(name):
             values[key.make_baseline_key(baseline_name)] = value
             if key in values:

@@ -19,19 +19,23 @@ from tensorflow_model_analysis.evaluators import metrics_validator
 from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer
 
-SliceKey = tuple[tuple[str, str | int | float], ...]
-SliceMetrics = tuple[SliceKey, Mapping[tfma.metrics.MetricKey, float]]
+from tfx_tpu_trainer.evaluation.slice_keys import SliceKey
+
+KeyedMetrics = Mapping[tfma.metrics.MetricKey, float]
 
 
 def validate(
-    slices: Sequence[SliceMetrics], eval_config: tfma.EvalConfig, *, rubber_stamp: bool
+    slices: Sequence[tuple[SliceKey, KeyedMetrics, tfma.EvalConfig]],
+    eval_config: tfma.EvalConfig,
+    *,
+    rubber_stamp: bool,
 ) -> tfma.ValidationResult:
     """Checks metrics against the thresholds of an EvalConfig, as the stock Evaluator does.
 
     Args:
-        slices: pairs of a slice key (`()` is the whole data) and its metrics, candidate's, baseline's and
-            differences.
-        eval_config: a config with its defaults filled in.
+        slices: for each slice its key (`()` is the whole data), its metrics, candidate's, baseline's and
+            differences, and the config with the thresholds to check on it.
+        eval_config: the config with all thresholds and its defaults filled in.
         rubber_stamp: recorded in the result. With True and no threshold at all, the result is ok.
 
     Returns:
@@ -41,8 +45,8 @@ def validate(
         eval_config, rubber_stamp=rubber_stamp
     )
     accumulator = combine.create_accumulator()
-    for slice_key, metrics in slices:
-        result = metrics_validator.validate_metrics((slice_key, dict(metrics)), eval_config)
+    for slice_key, metrics, of_slice in slices:
+        result = metrics_validator.validate_metrics((slice_key, dict(metrics)), of_slice)
         accumulator = combine.add_input(accumulator, result)
     return combine.extract_output(accumulator)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
 
-from tfx_tpu_trainer.evaluation.eval_config import Thresholds
-from tfx_tpu_trainer.evaluation.tfma_private import SliceKey
+from tfx_tpu_trainer.evaluation import slicing_specs
+from tfx_tpu_trainer.evaluation.comparison import Comparison, bound_in_words, failed, passed
+from tfx_tpu_trainer.evaluation.eval_config import Thresholds, applies
+from tfx_tpu_trainer.evaluation.slice_keys import OVERALL, SliceKey
+
+# A verdict is read in a table or a log line, where hundreds of slices would hide the first.
+_MOST_REASONS = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,9 +25,10 @@ class Failure:
         metric: the metric's name.
         message: a sentence without full stop, with value, bound and the baseline's value.
         bound: the bound in words, as ">= 0.75" or "change >= -0.01".
-        value: the candidate's value; None if metric_fn doesn't give this metric.
+        value: the candidate's value; None if metric_fn doesn't give this metric, or the slice wasn't measured.
         baseline_value: the baseline's value; None if there is no baseline or it doesn't know the metric.
-        slice_key: the slice, as TFMA writes it; `()` is the whole eval split.
+        slice_key: the slice, as TFMA writes it; `()` is the whole eval split, and stands also where a
+            threshold's slices were not measured.
     """
 
     metric: str
@@ -45,7 +50,7 @@ class Verdict:
         blessed: True or False; None if there was nothing to check, in which case no blessing is written.
         rubber_stamp: change thresholds were ignored, because there is no baseline model yet.
         failures: what failed; empty unless `blessed` is False.
-        passes: one phrase for each threshold that holds.
+        passes: one phrase for each threshold that holds; one for all slices on which it does.
         unchecked: names of the metrics whose change thresholds were ignored.
     """
 
@@ -69,28 +74,15 @@ class Verdict:
         if self.rubber_stamp:
             verdict += f" (rubber stamp: no baseline model yet, change of {unchecked} not checked)"
         reasons = self.passes if self.blessed else [failure.message for failure in self.failures]
-        return f"{verdict}: {'; '.join(reasons)}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The numbers that a validation was about.
-
-    Args:
-        candidate: the candidate's metrics by name.
-        baseline: the baseline's metrics by name; None if there is no baseline, or it has no metrics.
-        baseline_location: the baseline model's path, for messages; '' without a baseline.
-    """
-
-    candidate: Mapping[str, float]
-    baseline: Mapping[str, float] | None
-    baseline_location: str
+        more = len(reasons) - _MOST_REASONS
+        shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
+        return f"{verdict}: {'; '.join(shown)}"
 
 
 def verdict_of(
     validation: tfma.ValidationResult,
     thresholds: Thresholds,
-    comparison: Comparison,
+    comparisons: Sequence[Comparison],
     *,
     unchecked: tuple[str, ...],
 ) -> Verdict:
@@ -99,7 +91,7 @@ def verdict_of(
     Args:
         validation: TFMA's result.
         thresholds: the thresholds it checked.
-        comparison: the numbers it checked.
+        comparisons: the numbers it checked, of the whole split first, then of the slices.
         unchecked: metrics whose change thresholds were ignored for want of a baseline.
 
     Returns:
@@ -108,128 +100,76 @@ def verdict_of(
     rubber_stamp = bool(unchecked)
     if not thresholds:
         return Verdict(blessed=None, rubber_stamp=rubber_stamp, unchecked=unchecked)
-    failed = list(_failed(validation))
-    failures, passes = [], []
+    found = list(_found_failing(validation))
+    failures: dict[tuple[Any, ...], Failure] = {}
+    passes: list[str] = []
     for key, pairs in sorted(thresholds.items(), key=lambda item: (item[0].name, item[0].is_diff)):
-        for _, threshold in pairs:
-            if (key.to_proto(), threshold) in failed:
-                failures.append(_failure(key.name, threshold, comparison))
-            else:
-                passes.append(_passed(key.name, threshold, comparison))
+        for spec, threshold in pairs:
+            concerned = [one for one in comparisons if applies(spec, key.name, one.slice_key)]
+            failing = [
+                one for one in concerned if (one.slice_key, key.to_proto(), threshold) in found
+            ]
+            for one in failing:
+                # Two specs may put the same threshold on one slice.
+                name = (key, one.slice_key, threshold.SerializeToString())
+                failures[name] = _failure(key.name, threshold, one)
+            passing = [one for one in concerned if one not in failing]
+            passes += _passes(key.name, threshold, passing)
+            if not concerned:
+                missing = (key, str(spec), threshold.SerializeToString())
+                failures[missing] = _not_measured(key.name, threshold, spec, comparisons)
     return Verdict(
         blessed=validation.validation_ok,
         rubber_stamp=rubber_stamp,
-        failures=tuple(failures),
+        failures=tuple(failures.values()),
         passes=tuple(passes),
         unchecked=unchecked,
     )
 
 
-def _failed(validation: tfma.ValidationResult) -> Iterator[tuple[Any, Any]]:
-    for validation_for_slice in validation.metric_validations_per_slice:
-        for failure in validation_for_slice.failures:
+def _found_failing(validation: tfma.ValidationResult) -> Iterator[tuple[SliceKey, Any, Any]]:
+    for of_slice in validation.metric_validations_per_slice:
+        slice_key = tfma.slicer.deserialize_slice_key(of_slice.slice_key)
+        for failure in of_slice.failures:
             threshold = failure.metric_threshold
             is_value = threshold.HasField("value_threshold")
             yield (
+                slice_key,
                 failure.metric_key,
                 threshold.value_threshold if is_value else threshold.change_threshold,
             )
 
 
+def _passes(name: str, threshold: Any, passing: Sequence[Comparison]) -> Iterator[str]:
+    slices = [one for one in passing if one.slice_key]
+    yield from (passed(name, threshold, one) for one in passing if not one.slice_key)
+    if len(slices) == 1:
+        yield passed(name, threshold, slices[0])
+    elif slices:
+        yield f"{name} on {len(slices)} slices ({bound_in_words(threshold)})"
+
+
 def _failure(name: str, threshold: Any, comparison: Comparison) -> Failure:
-    value = comparison.candidate.get(name)
-    baseline = None if comparison.baseline is None else comparison.baseline.get(name)
-    if value is None:
-        message = (
-            f"{name} is not among the model's metrics ({', '.join(sorted(comparison.candidate))}): "
-            "return it from metric_fn, or correct the name in eval_config"
-        )
-    elif isinstance(threshold, tfma.GenericChangeThreshold):
-        message = _failed_change(name, threshold, comparison)
-    else:
-        bound = _bound(threshold, lower_bound=value, upper_bound=value)
-        limits = (threshold.lower_bound.value, threshold.upper_bound.value)
-        message = f"{name} is {_number(value, *limits)}, but must be {bound}"
-        if baseline is not None:
-            message += f" (the baseline's is {_number(baseline)})"
     return Failure(
         metric=name,
-        message=message,
-        bound=_bound(threshold),
-        value=value,
-        baseline_value=baseline,
+        message=failed(name, threshold, comparison),
+        bound=bound_in_words(threshold),
+        value=comparison.candidate.get(name),
+        baseline_value=(comparison.baseline or {}).get(name),
+        slice_key=comparison.slice_key,
     )
 
 
-def _failed_change(
-    name: str, threshold: tfma.GenericChangeThreshold, comparison: Comparison
-) -> str:
-    value = comparison.candidate[name]
-    location = comparison.baseline_location
-    if comparison.baseline is None or name not in comparison.baseline:
-        message = f"{name} is {_number(value)}, but its {_bound(threshold)} can't be checked: "
-        if comparison.baseline is not None:
-            known = ", ".join(sorted(comparison.baseline))
-            return f"{message}the baseline model at {location} knows only {known}"
-        return (
-            f"{message}the baseline model at {location} has no eval_metrics.json. Bless one model of "
-            "TpuTrainer without a baseline first (leave baseline_model out for one run)"
-        )
-    baseline = comparison.baseline[name]
-    change = value - baseline
-    bound = _bound(threshold, absolute=change, relative=_ratio(change, baseline))
-    message = f"{_changed(name, value, baseline, threshold)}, but must be a {bound}"
-    if threshold.HasField("relative") and math.isclose(baseline, 0.0):
-        message += ". Relative to 0 no change can be told: give an absolute bound"
-    return message
-
-
-def _passed(name: str, threshold: Any, comparison: Comparison) -> str:
-    value = comparison.candidate[name]
-    if isinstance(threshold, tfma.GenericChangeThreshold):
-        assert comparison.baseline is not None
-        changed = _changed(name, value, comparison.baseline[name], threshold)
-        return f"{changed} ({_bound(threshold)})"
-    return f"{name} is {_number(value)} ({_bound(threshold)})"
-
-
-def _changed(
-    name: str, value: float, baseline: float, threshold: tfma.GenericChangeThreshold
-) -> str:
-    change = value - baseline
-    sign = "+" if change > 0 else ""
-    text = f"{name} is {_number(value, baseline)}, the baseline's {_number(baseline, value)}"
-    text += f", a change of {sign}{_number(change, threshold.absolute.value)}"
-    ratio = _ratio(change, baseline)
-    if math.isfinite(ratio):
-        sign = "+" if ratio > 0 else ""
-        text += f" (relative {sign}{_number(ratio, threshold.relative.value)})"
-    return text
-
-
-def _ratio(change: float, baseline: float) -> float:
-    return change / baseline if baseline else math.nan
-
-
-def _bound(threshold: Any, **compared: float) -> str:
-    """The bounds in words, in digits that tell each from the value compared with it."""
-    lower, upper = ">= {}", "<= {}"
-    if isinstance(threshold, tfma.GenericValueThreshold):
-        forms = {"lower_bound": lower, "upper_bound": upper}
+def _not_measured(
+    name: str, threshold: Any, spec: tfma.SlicingSpec, comparisons: Sequence[Comparison]
+) -> Failure:
+    wanted = slicing_specs.in_words(spec)
+    bound = bound_in_words(threshold)
+    message = f"{name} must be {bound} on {wanted}, a slice that was not measured: "
+    if all(one.slice_key == OVERALL for one in comparisons):
+        message += "give slicing_specs to TpuTrainer"
     else:
-        form = upper if threshold.direction == tfma.MetricDirection.LOWER_IS_BETTER else lower
-        forms = {"absolute": f"change {form}", "relative": f"relative change {form}"}
-    return " and ".join(
-        form.format(_number(getattr(threshold, field).value, compared.get(field, math.nan)))
-        for field, form in forms.items()
-        if threshold.HasField(field)
-    )
-
-
-def _number(value: float, *beside: float) -> str:
-    """Six digits, or all of them where six would show two different numbers as one."""
-    if math.isnan(value):
-        return "NaN"
-    short = f"{value:.6g}"
-    alike = any(other != value and f"{other:.6g}" == short for other in beside)
-    return repr(value) if alike else short
+        message += (
+            "give it to TpuTrainer's slicing_specs, or check that the eval split has such rows"
+        )
+    return Failure(metric=name, message=message, bound=bound, value=None, baseline_value=None)

@@ -1,0 +1,176 @@
+"""Training with evaluations in between, on a model whose metric is chosen step by step."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+
+import pytest
+import tensorflow as tf
+
+from tests.engine.event_files import read_values
+from tfx_tpu_trainer.component.evaluated_training import EvaluatedTraining
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.evaluation.learning_curve import Goal, read_learning_curve
+
+v1 = tf.compat.v1
+
+# Quality of the model by its global step.
+QUALITY = {2: 0.3, 4: 0.8, 6: 0.5, 8: 0.7}
+MAX = Goal(metric="quality")
+
+
+pytestmark = pytest.mark.matrix
+
+
+def make_model_fn(quality):
+    steps, values = list(quality.keys()), list(quality.values())
+
+    def metric_fn(rows):
+        step = v1.train.get_global_step()
+        known = tf.equal(tf.constant(steps, tf.int64), step)
+        value = tf.reduce_sum(tf.where(known, tf.constant(values), tf.zeros(len(values))))
+        return {"quality": v1.metrics.mean(tf.zeros_like(rows) + value)}
+
+    def model_fn(features, labels, mode, params):
+        weight = v1.get_variable("weight", [], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(features["x"]) * weight
+        step = v1.train.get_global_step()
+        with tf.control_dependencies([loss]):
+            train_op = tf.group(weight.assign_add(1.0), step.assign_add(1))
+        return tpu.TPUEstimatorSpec(
+            mode, loss=loss, train_op=train_op, eval_metrics=(metric_fn, [features["x"]])
+        )
+
+    return model_fn
+
+
+def rows(params, repeat=None):
+    return tf.data.Dataset.from_tensors({"x": tf.ones([4])}).repeat(repeat)
+
+
+def training(folder, *, quality=QUALITY, goal=MAX, input_fn=rows, **options):
+    def estimator_at(step):
+        config = tpu.RunConfig(model_dir=str(folder), keep_checkpoint_max=2)
+        return tpu.TPUEstimator(make_model_fn(quality), config=config, use_tpu=False)
+
+    settings = {"max_steps": 8, "eval_steps": None, "every_steps": 2, "every_secs": None}
+    settings["eval_input_fn"] = functools.partial(rows, repeat=1)
+    return EvaluatedTraining(
+        estimator_at=estimator_at,
+        train_input_fn=input_fn,
+        goal=goal,
+        **{**settings, **options},
+    )
+
+
+def weight(checkpoint):
+    return tf.train.load_variable(checkpoint, "weight")
+
+
+def values(curve):
+    return {point.step: round(point.metrics.overall["quality"], 3) for point in curve.points}
+
+
+def test_the_curve_and_the_best(tmp_path):
+    run = training(tmp_path)
+    curve = run.run()
+
+    assert values(curve) == QUALITY
+    assert curve.best.step == 4
+    # The two last checkpoints are kept, and the best one, which is neither.
+    assert not glob.glob(str(tmp_path / "model.ckpt-4*"))
+    assert run.chosen_checkpoint(curve) == str(tmp_path / curve.best_checkpoint)
+    assert weight(run.chosen_checkpoint(curve)) == 4
+    assert len(os.listdir(tmp_path / "best")) == 1
+    assert repr(read_learning_curve(str(tmp_path))) == repr(curve)
+    # TensorBoard's view of the same.
+    events = read_values(tmp_path / "eval")["quality"]
+    assert {step: round(value, 3) for step, value in events.items()} == QUALITY
+
+
+def test_without_a_goal_the_last_one_is_chosen(tmp_path):
+    run = training(tmp_path, goal=None, max_steps=5)
+    curve = run.run()
+    assert list(values(curve)) == [2, 4, 5]
+    assert weight(run.chosen_checkpoint(curve)) == 5
+    assert not os.path.exists(tmp_path / "best")
+
+
+def test_lower_can_be_better(tmp_path):
+    curve = training(tmp_path, goal=Goal(metric="quality", mode="min")).run()
+    assert curve.best.step == 2
+
+
+def test_early_stop(tmp_path):
+    goal = Goal(metric="quality", patience=1)
+    curve = training(tmp_path, goal=goal).run()
+    assert list(values(curve)) == [2, 4, 6]
+    assert curve.stops
+    # Started again, it does not go on.
+    assert list(values(training(tmp_path, goal=goal).run())) == [2, 4, 6]
+
+
+def test_by_time(tmp_path):
+    goal = Goal(metric="quality", patience=1)
+    curve = training(tmp_path, every_steps=None, every_secs=1, max_steps=10**9, goal=goal).run()
+    # Nothing is better than the first evaluation, at a step that no one knows: two in all.
+    first, second = values(curve)
+    assert 0 < first < second
+
+
+def test_input_that_ends(tmp_path):
+    curve = training(tmp_path, input_fn=functools.partial(rows, repeat=1)).run()
+    assert list(values(curve)) == [1]
+
+
+class TestRestart:
+    def interrupt(self, folder, *, after):
+        """Ends a training with an error in the evaluation after some."""
+        calls = []
+
+        def eval_input_fn(params):
+            calls.append(params)
+            if len(calls) > after:
+                raise InterruptedError("power is off")
+            return rows(params, 1)
+
+        with pytest.raises(InterruptedError):
+            training(folder, eval_input_fn=eval_input_fn).run()
+
+    def test_goes_on_where_it_stood(self, tmp_path):
+        self.interrupt(tmp_path, after=2)
+        assert values(read_learning_curve(str(tmp_path))) == {2: 0.3, 4: 0.8}
+        # Trained to 6, not evaluated there: that comes first.
+        run = training(tmp_path)
+        curve = run.run()
+        assert values(curve) == QUALITY
+        assert weight(run.chosen_checkpoint(curve)) == 4
+
+    def test_never_a_worse_model(self, tmp_path):
+        self.interrupt(tmp_path, after=2)
+        # From here on, all is worse; and the best step itself, trained anew, would be too.
+        for path in [*glob.glob(str(tmp_path / "model.ckpt*")), str(tmp_path / "checkpoint")]:
+            os.remove(path)
+        run = training(tmp_path, quality={2: 0.1, 4: 0.2, 6: 0.3, 8: 0.4})
+        curve = run.run()
+        assert curve.best.step == 4
+        assert round(curve.best.metrics.overall["quality"], 3) == 0.8
+        assert weight(run.chosen_checkpoint(curve)) == 4
+        assert len(os.listdir(tmp_path / "best")) == 1
+
+    def test_a_copy_that_was_not_finished_is_no_best(self, tmp_path):
+        os.makedirs(tmp_path / "best" / "half")
+        curve = training(tmp_path).run()
+        assert os.listdir(tmp_path / "best") == [curve.best_checkpoint.split("/")[1]]
+
+    def test_a_better_one_replaces_it(self, tmp_path):
+        self.interrupt(tmp_path, after=2)
+        curve = training(tmp_path, quality={**QUALITY, 8: 0.9}).run()
+        assert curve.best.step == 8
+
+
+def test_unknown_metric(tmp_path):
+    with pytest.raises(ValueError, match=r"best_metric='auc' is not among .*\(loss, quality\)"):
+        training(tmp_path, goal=Goal(metric="auc")).run()

@@ -1,0 +1,193 @@
+"""Slices in a ModelEvaluation and in the verdict."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import tensorflow_model_analysis as tfma
+
+from tests.evaluation import thresholds as t
+from tfx_tpu_trainer.evaluation import (
+    EvalMetrics,
+    SliceMetrics,
+    read_eval_metrics,
+    read_model_evaluation,
+    write_eval_metrics,
+    write_model_evaluation,
+)
+
+_CASH = (("payment", "Cash"),)
+_CARD = (("payment", "Card"),)
+_CARD_AT_7 = (("hour", 7), ("payment", "Card"))
+_PAYMENT = tfma.SlicingSpec(feature_keys=["payment"])
+_ONLY_CASH = tfma.SlicingSpec(feature_values={"payment": "Cash"})
+_WHOLE = tfma.SlicingSpec()
+
+
+def _metrics(overall, by_slice):
+    slices = tuple(
+        SliceMetrics(key, {"accuracy": value}, num_examples=10) for key, value in by_slice.items()
+    )
+    return EvalMetrics(
+        {"accuracy": overall, "loss": 1 - overall}, global_step=3, num_examples=30, slices=slices
+    )
+
+
+_CANDIDATE = _metrics(0.75, {_CASH: 0.5, _CARD: 0.8, _CARD_AT_7: 1 / 3})
+
+
+@pytest.fixture
+def judge(tmp_path):
+    def judge(config, candidate=_CANDIDATE, baseline=None, **locations):
+        uri = str(tmp_path / "evaluation")
+        verdict = write_model_evaluation(
+            uri, candidate, eval_config=config, baseline=baseline, **locations
+        )
+        assert tfma.load_validation_result(uri).validation_ok == bool(verdict.blessed)
+        return verdict
+
+    return judge
+
+
+class TestFiles:
+    def test_tfma_reads_back_every_bit(self, tmp_path):
+        uri = str(tmp_path / "evaluation")
+        write_model_evaluation(uri, _CANDIDATE, baseline=_metrics(0.5, {_CASH: 0.25}))
+
+        def stored(key, model_name):
+            loaded = dict(tfma.load_eval_result(uri, model_name=model_name).slicing_metrics)
+            return {name: v["doubleValue"] for name, v in loaded[key][""][""].items()}
+
+        assert stored(_CARD_AT_7, "candidate") == {"accuracy": 1 / 3, "example_count": 10.0}
+        assert stored(_CASH, "candidate") == {
+            "accuracy": 0.5,
+            "accuracy_diff": 0.25,
+            "example_count": 10.0,
+            "example_count_diff": 0.0,
+        }
+        assert stored(_CASH, "baseline") == {"accuracy": 0.25, "example_count": 10.0}
+        result = tfma.load_eval_result(uri)
+        assert result.get_metrics_for_slice(_CARD)["accuracy"] == {"doubleValue": 0.8}
+        assert result.get_metrics_for_slice()["example_count"] == {"doubleValue": 30.0}
+        assert set(result.get_slice_names()) == {(), _CASH, _CARD, _CARD_AT_7}
+        assert tfma.view.render_slicing_metrics(result, slicing_column="payment") is not None
+        assert tfma.view.render_slicing_metrics(result, slicing_spec=_PAYMENT) is not None
+
+    def test_read_gives_the_slices(self, tmp_path):
+        uri = str(tmp_path / "evaluation")
+        write_model_evaluation(uri, _CANDIDATE, baseline=_metrics(0.5, {_CASH: 0.25}))
+        slices = read_model_evaluation(uri).slices
+        assert sorted(slices, key=str) == sorted(_CANDIDATE.slices, key=str)
+
+    def test_a_model_carries_them(self, tmp_path):
+        nan = _metrics(math.nan, {_CASH: math.inf, (("share", 0.1),): -math.inf})
+        write_eval_metrics(str(tmp_path), nan)
+        assert read_eval_metrics(str(tmp_path)).slices == nan.slices
+
+    def test_the_whole_split_is_no_slice(self):
+        with pytest.raises(ValueError, match="A slice needs a key"):
+            SliceMetrics((), {"accuracy": 1.0})
+
+
+class TestVerdict:
+    def test_a_threshold_without_slices_holds_for_every_slice(self, judge):
+        assert judge(t.config(accuracy=t.value(0.3))).summary() == (
+            "blessed: accuracy is 0.75 (>= 0.3); accuracy on 3 slices (>= 0.3)"
+        )
+        verdict = judge(t.config(accuracy=t.value(0.5)))
+        assert verdict.summary() == (
+            "not blessed: accuracy on hour=7, payment=Card is 0.333333, but must be >= 0.5"
+        )
+        assert [failure.slice_key for failure in verdict.failures] == [_CARD_AT_7]
+
+    def test_loss_has_no_slices(self, judge):
+        assert judge(t.config(loss=t.value(upper=0.3))).blessed is True
+
+    def test_thresholds_on_some_slices(self, judge):
+        assert judge(t.sliced(accuracy=(_PAYMENT, t.value(0.5)))).blessed is True
+        verdict = judge(t.sliced(accuracy=(_PAYMENT, t.value(0.6))))
+        assert [failure.slice_key for failure in verdict.failures] == [_CASH]
+        assert judge(t.sliced(accuracy=(_ONLY_CASH, t.value(upper=0.5)))).summary() == (
+            "blessed: accuracy on payment=Cash is 0.5 (<= 0.5)"
+        )
+        assert judge(t.sliced(accuracy=(_WHOLE, t.value(0.7)))).blessed is True
+        assert judge(t.sliced(accuracy=(_WHOLE, t.value(0.8)))).blessed is False
+
+    @pytest.mark.parametrize(
+        ("candidate", "blessed"), [(0.5, True), (0.25, False), (math.nan, False)]
+    )
+    def test_changes_on_slices(self, judge, candidate, blessed):
+        config = t.sliced(accuracy=(_ONLY_CASH, t.change(-0.125)))
+        verdict = judge(config, _metrics(0.75, {_CASH: candidate}), _metrics(0.5, {_CASH: 0.5}))
+        assert verdict.blessed is blessed
+        for failure in verdict.failures:
+            assert failure.message.startswith("accuracy on payment=Cash is ")
+            assert (failure.baseline_value, failure.bound) == (0.5, "change >= -0.125")
+
+    def test_relative_changes_on_slices_in_the_other_direction(self, judge):
+        config = t.sliced(accuracy=(_PAYMENT, t.change(relative=0.5, lower_is_better=True)))
+        baseline = _metrics(0.5, {_CASH: 0.5, _CARD: 0.25})
+        verdict = judge(config, _metrics(0.75, {_CASH: 0.75, _CARD: 0.5}), baseline)
+        assert verdict.summary() == (
+            "not blessed: accuracy on payment=Card is 0.5, the baseline's 0.25, a change of +0.25 "
+            "(relative +1), but must be a relative change <= 0.5"
+        )
+
+    def test_a_slice_that_the_baseline_does_not_know(self, judge):
+        everywhere = t.config(accuracy=t.change(-0.5))
+        baseline = _metrics(0.75, {_CASH: 0.5})
+        verdict = judge(everywhere, _CANDIDATE, baseline, baseline_location="/old")
+        assert [failure.slice_key for failure in verdict.failures] == [_CARD, _CARD_AT_7]
+        assert verdict.failures[0].message == (
+            "accuracy on payment=Card is 0.8, but its change >= -0.5 can't be checked: the baseline "
+            "model at /old was not measured on this slice"
+        )
+        # A threshold on what both know is not concerned.
+        assert judge(t.sliced(accuracy=(_ONLY_CASH, t.change(0.0))), baseline=baseline).blessed
+
+    def test_a_baseline_without_metrics(self, judge):
+        config = t.sliced(accuracy=(_ONLY_CASH, t.change(0.0)))
+        verdict = judge(config, baseline_location="/old")
+        assert verdict.blessed is False
+        assert "on payment=Cash is 0.5, but its change" in verdict.summary()
+        assert "/old has no eval_metrics.json" in verdict.summary()
+
+    def test_no_baseline_yet(self, judge):
+        config = t.sliced(accuracy=(_ONLY_CASH, t.change(-0.01, value_lower=0.5)))
+        verdict = judge(config)
+        assert (verdict.blessed, verdict.rubber_stamp) == (True, True)
+        assert verdict.unchecked == ("accuracy",)
+
+    def test_a_slice_that_was_not_measured(self, judge):
+        spec = tfma.SlicingSpec(feature_values={"payment": "Cheque"})
+        config = t.sliced(accuracy=(spec, t.value(0.5)))
+        verdict = judge(config)
+        assert verdict.summary() == (
+            "not blessed: accuracy must be >= 0.5 on payment=Cheque, a slice that was not measured: "
+            "give it to TpuTrainer's slicing_specs, or check that the eval split has such rows"
+        )
+        verdict = judge(config, _metrics(0.75, {}))
+        assert verdict.summary().endswith("not measured: give slicing_specs to TpuTrainer")
+
+    def test_a_metric_that_metric_fn_does_not_give(self, judge):
+        verdict = judge(t.sliced(acuracy=(_ONLY_CASH, t.value(0.5))))
+        assert verdict.summary() == (
+            "not blessed: acuracy on payment=Cash is not among the model's metrics (accuracy, "
+            "example_count): return it from metric_fn, or correct the name in eval_config"
+        )
+
+    def test_many_reasons_are_cut_short(self, judge):
+        candidate = _metrics(0.5, {(("hour", hour),): 0.5 for hour in range(20)})
+        verdict = judge(t.config(accuracy=t.value(0.75)), candidate)
+        assert len(verdict.failures) == 21
+        assert verdict.summary().endswith("; and 11 more")
+
+    def test_thresholds_written_as_metric_configs(self, judge):
+        by_slice = tfma.PerSliceMetricThreshold(slicing_specs=[_ONLY_CASH], threshold=t.value(0.6))
+        metric = tfma.MetricConfig(class_name="BinaryAccuracy", per_slice_thresholds=[by_slice])
+        config = tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(metrics=[metric])])
+        part = SliceMetrics(_CASH, {"binary_accuracy": 0.5})
+        candidate = EvalMetrics({"binary_accuracy": 0.75}, global_step=1, slices=(part,))
+        verdict = judge(config, candidate)
+        assert [failure.slice_key for failure in verdict.failures] == [_CASH]

@@ -1,0 +1,183 @@
+"""Training with evaluations in between: a learning curve, the best checkpoint kept, an early stop.
+
+Train, evaluate, train on: what was decided is written beside the checkpoints after each evaluation, so
+that a training which is started again goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import checkpoints
+from tfx_tpu_trainer.engine.pace import LOOP_ENDS_ARE_ENOUGH
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.evaluation import EvalMetrics
+from tfx_tpu_trainer.evaluation.learning_curve import (
+    Goal,
+    LearningCurve,
+    Point,
+    read_learning_curve,
+    write_learning_curve,
+)
+
+v1 = tf.compat.v1
+_logger = logging.getLogger(__name__)
+
+_BEST_FOLDER = "best"
+
+
+class StopAfterSecondsHook(v1.train.SessionRunHook):
+    """Stops a training session after some time, at the end of a loop of steps."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        setattr(self, LOOP_ENDS_ARE_ENOUGH, True)
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Starts the clock: what it took to build the graph is not training."""
+        del session, coord
+        self._end = time.monotonic() + self._seconds
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Stops when the time is over."""
+        del run_values
+        if time.monotonic() >= self._end:
+            run_context.request_stop()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluatedTraining:
+    """A training to a step, with evaluations on the way.
+
+    Attributes:
+        estimator_at: Gives the estimator that trains on from a step. Each part of the training reads
+            its input anew, so that the random seed should differ by the step.
+        train_input_fn: Input function for training.
+        eval_input_fn: Input function for evaluation.
+        max_steps: Global step at which training ends.
+        eval_steps: Batches of an evaluation; `None` is the whole split.
+        every_steps: Evaluate at every multiple of this step; `None` goes by time.
+        every_secs: Evaluate after so many seconds of training.
+        goal: What makes a checkpoint the best; `None` keeps none.
+    """
+
+    estimator_at: Callable[[int], tpu.TPUEstimator]
+    train_input_fn: Callable[..., Any]
+    eval_input_fn: Callable[..., Any]
+    max_steps: int
+    eval_steps: int | None
+    every_steps: int | None
+    every_secs: int | None
+    goal: Goal | None
+
+    def run(self) -> LearningCurve:
+        """Trains and evaluates to the end, or until the goal's patience ends.
+
+        The state is `learning_curve.json` in the estimator's folder, and the best checkpoint in
+        `best/` below it. Where there is such a state, it is taken up.
+
+        Returns:
+            The curve; its last point is the model at the end.
+
+        Raises:
+            ValueError: The goal's metric is not among the model's.
+        """
+        folder = self.estimator_at(0).model_dir
+        curve = (read_learning_curve(folder) or LearningCurve()).with_goal(self.goal)
+        step = checkpoints.global_step_of(folder)
+        if self._is_due(step) and curve.at(step) is None:
+            # It was stopped between a checkpoint and its evaluation.
+            curve = self._evaluate(curve, folder)
+        while step < self.max_steps and not curve.stops:
+            self._train_on(step)
+            reached = checkpoints.global_step_of(folder)
+            curve = self._evaluate(curve, folder)
+            if reached == step or self._input_ended(step, reached):
+                _logger.warning(
+                    "The training input ended at step %d of %d.", reached, self.max_steps
+                )
+                break
+            step = reached
+        if step < self.max_steps and curve.stops:
+            assert curve.goal is not None
+            _logger.info(
+                "Training stops early at step %d: %s has not become better for %d evaluations.",
+                step,
+                curve.goal.metric,
+                curve.evaluations_since_best,
+            )
+        return curve
+
+    def chosen_checkpoint(self, curve: LearningCurve) -> str | None:
+        """Gives the path of the checkpoint to export: the best one, else the last one."""
+        folder = self.estimator_at(0).model_dir
+        if curve.best_checkpoint is not None:
+            return os.path.join(folder, curve.best_checkpoint)
+        return checkpoints.latest_checkpoint(folder)
+
+    def _is_due(self, step: int) -> bool:
+        if step == 0:
+            return False
+        by_steps = self.every_steps is not None and step % self.every_steps == 0
+        return by_steps or step >= self.max_steps
+
+    def _target(self, step: int) -> int:
+        if self.every_steps is None:
+            return self.max_steps
+        return min(self.max_steps, (step // self.every_steps + 1) * self.every_steps)
+
+    def _input_ended(self, step: int, reached: int) -> bool:
+        # Time ends a part of the training anywhere.
+        return self.every_secs is None and reached < self._target(step)
+
+    def _train_on(self, step: int) -> None:
+        hooks = [] if self.every_secs is None else [StopAfterSecondsHook(self.every_secs)]
+        self.estimator_at(step).train(
+            self.train_input_fn, hooks=hooks, max_steps=self._target(step)
+        )
+
+    def _evaluate(self, curve: LearningCurve, folder: str) -> LearningCurve:
+        estimator = self.estimator_at(0)
+        result = estimator.evaluate_result(self.eval_input_fn, steps=self.eval_steps)
+        metrics = EvalMetrics.from_result(result)
+        point = Point(metrics=metrics, time=time.time())
+        if curve.would_be_best(metrics):
+            assert result.checkpoint_path is not None
+            curve = curve.with_best(point, _keep(result.checkpoint_path, folder))
+        # The state names a checkpoint once it is there, and a former one goes only after that.
+        curve = curve.with_point(point)
+        write_learning_curve(folder, curve)
+        _remove_former(curve, folder)
+        return curve
+
+
+def _keep(checkpoint: str, folder: str) -> str:
+    """Copies a checkpoint where no later one pushes it out; gives its place below the folder."""
+    # A folder of its own: the same step may be the best again after a restart, with other values.
+    kept = os.path.join(_BEST_FOLDER, uuid.uuid4().hex[:8])
+    tf.io.gfile.makedirs(os.path.join(folder, kept))
+    name = os.path.join(kept, os.path.basename(checkpoint))
+    for file in tf.io.gfile.glob(f"{checkpoint}.*"):
+        tf.io.gfile.copy(file, os.path.join(folder, name) + file[len(checkpoint) :])
+    return name
+
+
+def _remove_former(curve: LearningCurve, folder: str) -> None:
+    """Removes what `_keep` has made for other points, those of an interrupted run among them."""
+    best_folder = os.path.join(folder, _BEST_FOLDER)
+    if not tf.io.gfile.isdir(best_folder):
+        return
+    current = os.path.dirname(curve.best_checkpoint or "")
+    for name in tf.io.gfile.listdir(best_folder):
+        if os.path.join(_BEST_FOLDER, name.rstrip("/")) != current:
+            tf.io.gfile.rmtree(os.path.join(best_folder, name))

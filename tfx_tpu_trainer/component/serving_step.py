@@ -1,0 +1,172 @@
+"""What follows an export: warm-up requests, the check, the server's files."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from tfx_tpu_trainer.component.serving_rows import ServingRows, serving_rows
+from tfx_tpu_trainer.component.serving_sample import NoSampleError, receiver_inputs, take_sample
+from tfx_tpu_trainer.component.train_request import TrainRequest
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.serving import (
+    MetaGraphDescription,
+    RequestError,
+    Sample,
+    ServingCheckError,
+    check_saved_model,
+    describe_saved_model,
+    place_ops,
+    read_saved_model,
+    server_config,
+    warmup_requests,
+    write_server_config,
+    write_serving_check,
+    write_warmup,
+)
+
+SAMPLE_ROWS = 32
+"""Rows that the exported model is compared on."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingStep:
+    """Makes an exported model ready for a server, and refuses one that is broken.
+
+    Attributes:
+        request: What was asked for.
+        receiver_fn: The receiver that the model was exported with.
+        host_estimator: The estimator, on the host.
+    """
+
+    request: TrainRequest
+    receiver_fn: Callable[[], Any]
+    host_estimator: tpu.TPUEstimator
+
+    def run(self, path: str, checkpoint_path: str | None) -> None:
+        """Writes warm-up requests into a version folder, checks it, and writes the reports.
+
+        Args:
+            path: The folder, not yet where a server or Pusher looks.
+            checkpoint_path: The checkpoint that was exported.
+
+        Raises:
+            ServingCheckError: The model fails its check, and `serving_check` is "error".
+            ValueError: The raw examples can't be read.
+        """
+        settings, model_uri = self.request.settings, self.request.model.uri
+        meta_graphs = [graph for graph in describe_saved_model(path) if "serve" in graph.tags]
+        batch_sizes = _batch_sizes(path)
+        rows = self._rows(max(SAMPLE_ROWS, *(settings.warmup_batch_sizes or batch_sizes), 1))
+        if rows.are_real:
+            self._write_warmup(path, meta_graphs, rows, settings.warmup_batch_sizes or batch_sizes)
+        write_server_config(
+            model_uri,
+            model_name=settings.serving_model_name,
+            base_path=f"/models/{settings.serving_model_name}",
+            tpu=server_config.batching_for_tpu(batch_sizes) if settings.export_to_tpu else None,
+        )
+        if settings.serving_check != "off":
+            self._check(path, meta_graphs, rows, checkpoint_path)
+
+    def _rows(self, count: int) -> ServingRows:
+        transformed = tft.TFTransformOutput(self.request.transform_graph_path)
+        taken = set(receiver_inputs(self.receiver_fn).inputs)
+        return serving_rows(
+            self.request,
+            count,
+            transformed_will_do=(
+                taken <= set(transformed.transformed_feature_spec())
+                and not taken <= set(transformed.raw_feature_spec())
+            ),
+        )
+
+    def _write_warmup(
+        self,
+        path: str,
+        meta_graphs: list[MetaGraphDescription],
+        rows: ServingRows,
+        batch_sizes: tuple[int, ...],
+    ) -> None:
+        try:
+            requests = warmup_requests(
+                meta_graphs,
+                rows.examples,
+                defaults=rows.defaults,
+                batch_sizes=batch_sizes or (1,),
+                model_name=self.request.settings.serving_model_name,
+            )
+        except RequestError as error:
+            _logger.warning("No warm-up requests: %s. A server loads the model without.", error)
+            return
+        if requests:
+            write_warmup(path, requests)
+
+    def _check(
+        self,
+        path: str,
+        meta_graphs: list[MetaGraphDescription],
+        rows: ServingRows,
+        checkpoint_path: str | None,
+    ) -> None:
+        settings = self.request.settings
+        sample, why_not = self._sample(meta_graphs, rows, checkpoint_path)
+        report = check_saved_model(
+            path,
+            sample=sample,
+            no_sample_because=why_not,
+            whole_model_on_tpu=settings.export_saved_model_api_version == 1,
+            timeout_seconds=settings.serving_check_timeout,
+        )
+        write_serving_check(self.request.model.uri, report)
+        if report.passed:
+            _logger.info("The exported model passes its check: %s", report.summary())
+            return
+        problem = f"the exported model fails its check: {report.summary()}"
+        if settings.serving_check == "error":
+            raise ServingCheckError(
+                f"{problem}. Nothing is kept of it; the checkpoints are. Mend the model, or let it "
+                "pass with serving_check='warn'"
+            )
+        _logger.warning("serving_check='warn': %s", problem)
+
+    def _sample(
+        self,
+        meta_graphs: list[MetaGraphDescription],
+        rows: ServingRows,
+        checkpoint_path: str | None,
+    ) -> tuple[Sample | None, str]:
+        on_host = [graph for graph in meta_graphs if graph.tags == (tf.saved_model.SERVING,)]
+        if not on_host:
+            return None, "there is no metagraph for CPU hosts"
+        try:
+            sample = take_sample(
+                rows,
+                receiver_fn=self.receiver_fn,
+                meta_graph=on_host[0],
+                estimator=self.host_estimator,
+                checkpoint_path=checkpoint_path,
+            )
+        except NoSampleError as error:
+            advice = "" if rows.are_real else "; give the trainer raw_examples to have it checked"
+            return None, f"{error}{advice}"
+        return sample, ""
+
+
+def _batch_sizes(path: str) -> tuple[int, ...]:
+    """The sizes that the model itself pads its batches to, on any host."""
+    return next(
+        (
+            placement.batch_sizes
+            for placement in map(place_ops, read_saved_model(path).meta_graphs)
+            if placement.batch_sizes
+        ),
+        (),
+    )

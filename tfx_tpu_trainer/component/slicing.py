@@ -1,0 +1,286 @@
+"""Evaluates slices of the eval split beside the whole: the slices found, the functions wrapped, the result split."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+
+from tfx_tpu_trainer.component.names import suggest
+from tfx_tpu_trainer.engine.evaluation import EvalResult
+from tfx_tpu_trainer.engine.slice_membership import Slice, slice_membership
+from tfx_tpu_trainer.engine.sliced_metrics import EXAMPLE_COUNT, slice_eval_metrics, split_by_slice
+from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
+from tfx_tpu_trainer.evaluation import EvalMetrics, SliceMetrics, slicing_specs
+from tfx_tpu_trainer.evaluation.slice_keys import OTHER_VALUE, SliceKey, SliceValue, slice_name
+from tfx_tpu_trainer.inputs import RAW_PREFIX
+
+v1 = tf.compat.v1
+_logger = logging.getLogger(__name__)
+
+MEMBERSHIP = "__slice_membership__"
+"""Feature that carries, through the input, which slices a row belongs to; model_fn never sees it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Slicing:
+    """The slices of an evaluation.
+
+    Attributes:
+        keys: Slice keys, in TFMA's form.
+        slices: What is in each.
+        label_key: Name by which the labels can be sliced, where they are one tensor.
+    """
+
+    keys: tuple[SliceKey, ...]
+    slices: tuple[Slice, ...]
+    label_key: str | None = None
+
+    @classmethod
+    def find(
+        cls,
+        specs: Sequence[tfma.SlicingSpec],
+        dataset_fn: Callable[[], tf.data.Dataset],
+        *,
+        max_slices: int,
+        label_key: str | None,
+    ) -> Slicing:
+        """Reads the eval split once to see which values the specs' features have.
+
+        metric_fn is called once for each slice when the graph is built, so they must be known by then.
+
+        Args:
+            specs: Slicing specs.
+            dataset_fn: Gives the dataset that will be evaluated.
+            max_slices: Most slices of one spec; the rows of further ones are measured together.
+            label_key: Name of the labels.
+
+        Returns:
+            The slices found.
+
+        Raises:
+            ValueError: A feature is not there, or the input is no Dataset of dicts.
+        """
+        names = sorted({name for spec in specs for name in slicing_specs.features_of(spec)})
+        rows, dtypes = _read_rows(dataset_fn, names, label_key)
+        found: dict[SliceKey, Slice] = {}
+        for spec in specs:
+            counts = slicing_specs.count_slices(rows, names, spec)
+            if not counts:
+                _logger.warning(
+                    "No row of the eval split is in a slice by %s: none is measured.",
+                    ", ".join(slicing_specs.features_of(spec)),
+                )
+            for key, one in _slices_of(spec, counts, max_slices, dtypes):
+                found.setdefault(key, one)
+        return cls(tuple(found), tuple(found.values()), label_key)
+
+    @property
+    def names(self) -> list[str]:
+        """The slices' names."""
+        return [one.name for one in self.slices]
+
+    def input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., tf.data.Dataset]:
+        """Wraps the evaluation's input function: its features carry the membership too."""
+        if not self.slices:
+            return input_fn
+
+        @functools.wraps(input_fn)
+        def with_membership(*args: Any, **kwargs: Any) -> tf.data.Dataset:
+            add_membership = tf.autograph.experimental.do_not_convert(self._add_membership)
+            return input_fn(*args, **kwargs).map(add_membership)
+
+        return with_membership
+
+    def model_fn(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a model_fn: where its input carries a membership, its eval_metrics are sliced."""
+
+        @functools.wraps(model_fn)
+        def sliced_model_fn(features: Any, **rest: Any) -> Any:
+            if not isinstance(features, Mapping) or MEMBERSHIP not in features:
+                return model_fn(features, **rest)
+            features = dict(features)
+            membership = features.pop(MEMBERSHIP)
+            spec = model_fn(features, **rest)
+            if not isinstance(spec, TPUEstimatorSpec) or spec.eval_metrics is None:
+                raise ValueError(
+                    "slicing_specs need a metric_fn to call for each slice: let model_fn return a "
+                    "TPUEstimatorSpec with eval_metrics=(metric_fn, tensors), or leave slicing_specs "
+                    f"out; it returned a {type(spec).__name__}."
+                )
+            metric_fn, tensors = spec.eval_metrics
+            sliced = slice_eval_metrics(metric_fn, tensors, membership, self.names)
+            return spec._replace(eval_metrics=sliced)
+
+        return sliced_model_fn
+
+    def metrics_of(self, result: EvalResult) -> EvalMetrics:
+        """Takes the metrics of the whole and of the slices out of a result.
+
+        A slice of which the evaluation saw no row (it may have gone through a part of the split) is
+        left out.
+        """
+        overall, by_slice = split_by_slice(result.metrics, self.names)
+        metrics = EvalMetrics.from_result(dataclasses.replace(result, metrics=overall))
+        slices = [
+            SliceMetrics(
+                key=key,
+                # Of what is no scalar, from_result has told.
+                metrics={name: part[name] for name in metrics.overall if name in part},
+                num_examples=int(part[EXAMPLE_COUNT]),
+            )
+            for key, part in zip(self.keys, by_slice)
+            if part[EXAMPLE_COUNT]
+        ]
+        return dataclasses.replace(metrics, slices=tuple(slices))
+
+    def _add_membership(self, *element: Any) -> Any:
+        features, *labels = element
+        wanted = {name for one in self.slices for name, _ in one.conditions}
+        sliced_by = _select(features, labels, wanted, self.label_key)
+        membership = slice_membership(sliced_by, self.slices)
+        of_model = {k: v for k, v in features.items() if not k.startswith(RAW_PREFIX)}
+        features = {**of_model, MEMBERSHIP: membership}
+        return (features, *labels) if labels else features
+
+
+def _slices_of(
+    spec: tfma.SlicingSpec,
+    counts: Counter,
+    max_slices: int,
+    dtypes: Mapping[str, tf.DType],
+) -> list[tuple[SliceKey, Slice]]:
+    keys = slicing_specs.most_frequent(counts, max_slices)
+    slices = [
+        (key, Slice(name=slice_name(key), conditions=_conditions(key, dtypes))) for key in keys
+    ]
+    if len(counts) > len(keys):
+        other = slicing_specs.other_slice(keys[0], spec)
+        name = slice_name(other)
+        _logger.warning(
+            "%d slices by %s are more than max_slices=%d: the %d with the fewest rows are measured "
+            "together as %s.",
+            len(counts),
+            ", ".join(slicing_specs.features_of(spec)),
+            max_slices,
+            len(counts) - len(keys),
+            name,
+        )
+        excluded = tuple(one.conditions for _, one in slices)
+        slices.append(
+            (other, Slice(name=name, conditions=_conditions(other, dtypes), excluded=excluded))
+        )
+    return slices
+
+
+def _conditions(key: SliceKey, dtypes: Mapping[str, tf.DType]) -> tuple[Any, ...]:
+    def typed(name: str, value: SliceValue) -> SliceValue | None:
+        if value == OTHER_VALUE:
+            return None
+        if dtypes[name] == tf.string:
+            return str(value)
+        return float(value) if dtypes[name].is_floating else int(value)
+
+    return tuple((name, typed(name, value)) for name, value in key)
+
+
+def _read_rows(
+    dataset_fn: Callable[[], tf.data.Dataset], names: Sequence[str], label_key: str | None
+) -> tuple[Counter, dict[str, tf.DType]]:
+    """Counts the different rows, as tuples of each feature's values.
+
+    In a graph of its own: programs in TF1 behaviour have no eager iteration.
+    """
+    rows: Counter = Counter()
+    with tf.Graph().as_default(), tf.device("/cpu:0"):
+        dataset = dataset_fn()
+        if not isinstance(dataset, (tf.data.Dataset, v1.data.Dataset)):
+            raise ValueError(
+                f"slicing_specs need an input_fn that returns a tf.data.Dataset; got {dataset!r}."
+            )
+
+        def select(features: Any, *labels: Any) -> dict[str, Any]:
+            return _select(features, labels, names, label_key)
+
+        selected = dataset.map(tf.autograph.experimental.do_not_convert(select))
+        iterator = v1.data.make_initializable_iterator(selected)
+        batch = iterator.get_next()
+        dtypes = {name: batch[name].dtype for name in names}
+        with v1.Session() as session:
+            session.run([v1.tables_initializer(), iterator.initializer])
+            while True:
+                try:
+                    values = session.run(batch)
+                except tf.errors.OutOfRangeError:
+                    return rows, dtypes
+                rows.update(zip(*(_values_by_row(name, values[name]) for name in names)))
+
+
+def _select(
+    features: Any, labels: Sequence[Any], names: Sequence[str] | set[str], label_key: str | None
+) -> dict[str, Any]:
+    """Gives the features to slice by, labels among them."""
+    if not isinstance(features, Mapping):
+        raise ValueError(
+            "slicing_specs need features by name: let input_fn return a Dataset of dicts; its features "
+            f"are {features!r}."
+        )
+    known = {
+        name.removeprefix(RAW_PREFIX): value
+        for name, value in features.items()
+        if name.startswith(RAW_PREFIX)
+    }
+    known |= {name: value for name, value in features.items() if not name.startswith(RAW_PREFIX)}
+    for part in labels:
+        if isinstance(part, Mapping):
+            known.update(part)
+        elif label_key is not None:
+            known[label_key] = part
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"slicing_specs name the feature {name!r}, which the evaluation's input doesn't have; "
+                f"{suggest(name, known)}. For a raw feature give TpuTrainer raw_examples=, or let Transform "
+                "give it out under this name."
+            )
+    return {name: known[name] for name in names}
+
+
+def _values_by_row(name: str, values: Any) -> list[tuple[SliceValue, ...]]:
+    """Gives the different values of each row of a batch, as Python values."""
+    if isinstance(values, v1.SparseTensorValue):
+        by_row: list[set] = [set() for _ in range(values.dense_shape[0])]
+        for (row, *_), value in zip(values.indices, values.values.tolist()):
+            by_row[row].add(value)
+    elif isinstance(values, v1.ragged.RaggedTensorValue):
+        by_row = [set(np.ravel(row).tolist()) for row in _rows_of_ragged(values)]
+    else:
+        by_row = [set(row) for row in np.reshape(values, (len(values), -1)).tolist()]
+    return [tuple(sorted(_as_python(name, value) for value in row)) for row in by_row]
+
+
+def _rows_of_ragged(values: Any) -> list[np.ndarray]:
+    splits = values.row_splits
+    inner = values.values
+    while not isinstance(inner, np.ndarray):
+        splits, inner = inner.row_splits[splits], inner.values
+    return [inner[start:end] for start, end in itertools.pairwise(splits)]
+
+
+def _as_python(name: str, value: Any) -> SliceValue:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"slicing_specs name the feature {name!r}, whose value {value!r} is no UTF-8 text."
+            ) from None
+    return int(value) if isinstance(value, bool) else value

@@ -1,0 +1,224 @@
+"""LearningCurve: a model's metrics while it was trained, which point was the best, and when to stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, number_from_json, number_to_json
+
+LEARNING_CURVE_FILE = "learning_curve.json"
+_FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What makes one checkpoint better than another.
+
+    Args:
+        metric: name of the metric that decides, as metric_fn gives it, or `loss`.
+        mode: "max" if higher is better, "min" if lower is.
+        patience: evaluations in a row without a better value after which training stops; None never stops.
+
+    Raises:
+        ValueError: another mode, or a patience below 1.
+    """
+
+    metric: str
+    mode: str = "max"
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("max", "min"):
+            raise ValueError(f"mode={self.mode!r} is not valid; give 'max' or 'min'.")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience={self.patience} is not valid; give 1 or more, or None.")
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Tells whether a value is better than another; NaN is worse than anything."""
+        if math.isnan(value) or math.isnan(than):
+            return not math.isnan(value)
+        return value > than if self.mode == "max" else value < than
+
+    def value_in(self, metrics: EvalMetrics) -> float:
+        """Gives the deciding value.
+
+        Raises:
+            ValueError: the metric is not there; names those that are.
+        """
+        if self.metric not in metrics.overall:
+            known = ", ".join(sorted(metrics.overall))
+            raise ValueError(
+                f"best_metric={self.metric!r} is not among the model's metrics ({known}): return it from "
+                "metric_fn, or name one of them."
+            )
+        return metrics.overall[self.metric]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """One evaluation of a model in training.
+
+    Args:
+        metrics: what it found, at `metrics.global_step`.
+        time: when it ended, in seconds since 1970.
+    """
+
+    metrics: EvalMetrics
+    time: float
+
+    @property
+    def step(self) -> int:
+        """The global step evaluated."""
+        assert self.metrics.global_step is not None
+        return self.metrics.global_step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearningCurve:
+    """The evaluations of one training, in the order of their steps.
+
+    Args:
+        points: one for each step evaluated.
+        goal: what the best point is best by; None: no best is kept.
+        best: the best point; None before there is one, or without a goal. It stays what it is when its
+            step is trained and evaluated again after a restart.
+        best_checkpoint: the best point's checkpoint, below the folder that the curve is written in.
+    """
+
+    points: tuple[Point, ...] = ()
+    goal: Goal | None = None
+    best: Point | None = None
+    best_checkpoint: str | None = None
+
+    def at(self, step: int) -> Point | None:
+        """Gives the point of a step, or None."""
+        return next((point for point in self.points if point.step == step), None)
+
+    def with_point(self, point: Point) -> LearningCurve:
+        """Adds a point; it replaces one at its step."""
+        others = [other for other in self.points if other.step != point.step]
+        points = sorted([*others, point], key=lambda one: one.step)
+        return dataclasses.replace(self, points=tuple(points))
+
+    def with_best(self, point: Point, checkpoint: str) -> LearningCurve:
+        """Names another best point."""
+        return dataclasses.replace(self, best=point, best_checkpoint=checkpoint)
+
+    def with_goal(self, goal: Goal | None) -> LearningCurve:
+        """Sets the goal; a best by another metric is forgotten, as its checkpoint says nothing of this one."""
+        same = (
+            goal is not None
+            and self.goal is not None
+            and (goal.metric, goal.mode) == (self.goal.metric, self.goal.mode)
+        )
+        forgotten: dict[str, Any] = {} if same else {"best": None, "best_checkpoint": None}
+        return dataclasses.replace(self, goal=goal, **forgotten)
+
+    def would_be_best(self, metrics: EvalMetrics) -> bool:
+        """Tells whether metrics are better than the best so far."""
+        if self.goal is None:
+            return False
+        value = self.goal.value_in(metrics)
+        if self.best is None:
+            return not math.isnan(value)
+        return self.goal.is_better(value, self.goal.value_in(self.best.metrics))
+
+    @property
+    def evaluations_since_best(self) -> int:
+        """Points after the best one; all where there is none."""
+        return sum(self.best is None or point.step > self.best.step for point in self.points)
+
+    @property
+    def stops(self) -> bool:
+        """Whether training is to stop early."""
+        patience = None if self.goal is None else self.goal.patience
+        return patience is not None and self.evaluations_since_best >= patience
+
+
+def write_learning_curve(folder: str, curve: LearningCurve) -> str:
+    """Writes `learning_curve.json`; the file appears whole or not at all.
+
+    Args:
+        folder: where it goes; any path tf.io.gfile knows.
+        curve: what to write.
+
+    Returns:
+        The file's path.
+    """
+    goal = curve.goal
+    document = {
+        "version": _FORMAT_VERSION,
+        "metric": None if goal is None else goal.metric,
+        "mode": None if goal is None else goal.mode,
+        "patience": None if goal is None else goal.patience,
+        "best": None if curve.best is None else _point_to_json(curve.best),
+        "best_checkpoint": curve.best_checkpoint,
+        "points": [_point_to_json(point) for point in curve.points],
+    }
+    path = os.path.join(folder, LEARNING_CURVE_FILE)
+    temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+    tf.io.gfile.makedirs(folder)
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+    return path
+
+
+def read_learning_curve(folder: str) -> LearningCurve | None:
+    """Reads `learning_curve.json` from a ModelRun's or Model's folder; None if there is none.
+
+    Raises:
+        ValueError: the file is there and can't be understood; the text names it.
+    """
+    path = os.path.join(folder, LEARNING_CURVE_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path, "r") as file:
+        text = file.read()
+    try:
+        document = json.loads(text)
+        if document["version"] > _FORMAT_VERSION:
+            raise ValueError(
+                f"its version is {document['version']} and this package reads up to {_FORMAT_VERSION}: "
+                "upgrade tfx_tpu_trainer"
+            )
+        metric, mode, best = document["metric"], document["mode"], document["best"]
+        return LearningCurve(
+            points=tuple(_point_from_json(part) for part in document["points"]),
+            goal=metric and Goal(metric=metric, mode=mode, patience=document["patience"]),
+            best=best and _point_from_json(best),
+            best_checkpoint=document["best_checkpoint"],
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} can't be read: {error!r}.") from error
+
+
+def _point_to_json(point: Point) -> dict[str, Any]:
+    metrics = point.metrics
+    return {
+        "global_step": metrics.global_step,
+        "time": point.time,
+        "seconds": metrics.seconds,
+        "num_examples": metrics.num_examples,
+        "checkpoint": metrics.checkpoint,
+        "metrics": {name: number_to_json(value) for name, value in sorted(metrics.overall.items())},
+    }
+
+
+def _point_from_json(part: Mapping[str, Any]) -> Point:
+    metrics = EvalMetrics(
+        overall={name: number_from_json(value) for name, value in part["metrics"].items()},
+        global_step=part["global_step"],
+        num_examples=part["num_examples"],
+        checkpoint=part["checkpoint"],
+        seconds=part["seconds"],
+    )
+    return Point(metrics=metrics, time=part["time"])

@@ -1,0 +1,158 @@
+"""Slicing specs: which slices of the eval split are measured, in TFMA's terms."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow_model_analysis as tfma
+from google.protobuf import json_format
+
+from tfx_tpu_trainer.evaluation.slice_keys import OTHER_VALUE, SliceKey
+
+
+def parse_slicing_specs(specs: Any) -> tuple[tfma.SlicingSpec, ...]:
+    """Reads slicing specs in any of the forms that a user may write them in.
+
+    Args:
+        specs: a sequence of tfma.SlicingSpec or of dicts with their fields (`feature_keys`,
+            `feature_values`), or a JSON list of such dicts.
+
+    Returns:
+        The specs, each once, without the empty one: the whole split is measured in any case.
+
+    Raises:
+        ValueError: a spec that can't be read or is not supported; quotes it.
+    """
+    if isinstance(specs, str):
+        try:
+            specs = json.loads(specs)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"slicing_specs={specs!r} is no JSON: {error}.") from None
+    if isinstance(specs, (Mapping, tfma.SlicingSpec)) or not isinstance(specs, Iterable):
+        raise ValueError(
+            f"slicing_specs={specs!r} is no list: give [tfma.SlicingSpec(feature_keys=['...']), ...]."
+        )
+    parsed = [_parse(spec) for spec in specs]
+    unique = {
+        spec.SerializeToString(deterministic=True): spec for spec in parsed if spec.ByteSize()
+    }
+    return tuple(unique.values())
+
+
+def slicing_specs_to_json(specs: Iterable[tfma.SlicingSpec]) -> list[dict[str, Any]]:
+    """Gives specs as plain dicts that `parse_slicing_specs` reads, equal specs as equal texts."""
+    dicts = []
+    for spec in specs:
+        values = dict(sorted(spec.feature_values.items()))
+        fields = {"feature_keys": sorted(spec.feature_keys), "feature_values": values}
+        dicts.append({name: value for name, value in fields.items() if value})
+    return dicts
+
+
+def features_of(spec: tfma.SlicingSpec) -> tuple[str, ...]:
+    """Gives the names of the features that a spec slices by, sorted."""
+    return tuple(sorted({*spec.feature_keys, *spec.feature_values}))
+
+
+def in_words(spec: tfma.SlicingSpec) -> str:
+    """Names the slices of a spec for a sentence: `payment_type=Cash, each hour`."""
+    fixed = [f"{name}={value}" for name, value in sorted(spec.feature_values.items())]
+    return ", ".join([*fixed, *(f"each {name}" for name in sorted(spec.feature_keys))])
+
+
+def is_in_spec(key: SliceKey, spec: tfma.SlicingSpec) -> bool:
+    """Tells whether a slice is one of those that a spec stands for."""
+    return tfma.slicer.SingleSliceSpec(spec=spec).is_slice_applicable(key)
+
+
+def count_slices(
+    rows: Mapping[tuple, int], names: Sequence[str], spec: tfma.SlicingSpec
+) -> Counter:
+    """Counts the rows of each slice of a spec, by TFMA's own rules.
+
+    A row with several values of a feature is in the slice of each; a row without a value of one of the
+    spec's features is in none.
+
+    Args:
+        rows: values of a row (a tuple for each name) -> number of rows that have them.
+        names: the features' names.
+        spec: the spec.
+
+    Returns:
+        Slice key -> number of rows.
+    """
+    slicer = tfma.slicer.SingleSliceSpec(spec=spec)
+    counts: Counter = Counter()
+    for values, count in rows.items():
+        # Texts and numbers in one array would all become texts.
+        features = {
+            name: np.array(of_name)
+            for name, of_name in zip(names, values)
+            if len(of_name) and name in features_of(spec)
+        }
+        accessor = tfma.slicer.slice_accessor.SliceAccessor([features])
+        for key in slicer.generate_slices(accessor):
+            counts[key] += count
+    return counts
+
+
+def most_frequent(counts: Counter, max_slices: int) -> tuple[SliceKey, ...]:
+    """Gives the slices with the most rows, at most so many, in the order of their keys."""
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], _sortable(item[0])))
+    return tuple(sorted((key for key, _ in ranked[:max_slices]), key=_sortable))
+
+
+def other_slice(key: SliceKey, spec: tfma.SlicingSpec) -> SliceKey:
+    """Gives the key of the slice that gathers what is not among a spec's most frequent slices.
+
+    Args:
+        key: any slice of the spec.
+        spec: the spec.
+    """
+    return tuple((name, OTHER_VALUE if name in spec.feature_keys else value) for name, value in key)
+
+
+def _sortable(key: SliceKey) -> tuple:
+    return tuple((name, isinstance(value, str), value) for name, value in key)
+
+
+def _parse(spec: Any) -> tfma.SlicingSpec:
+    parsed = tfma.SlicingSpec()
+    if isinstance(spec, tfma.SlicingSpec):
+        parsed.CopyFrom(spec)
+    elif isinstance(spec, Mapping):
+        values = {key: str(value) for key, value in dict(spec.get("feature_values") or {}).items()}
+        try:
+            json_format.ParseDict(
+                {**spec, **({"feature_values": values} if values else {})}, parsed
+            )
+        except json_format.ParseError as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"slicing_specs has {dict(spec)!r}, which is no SlicingSpec: {reason}. Its fields are "
+                "feature_keys (a list of names) and feature_values (name -> value)."
+            ) from None
+    else:
+        raise ValueError(
+            f"slicing_specs has {spec!r}: give a tfma.SlicingSpec, or a dict with feature_keys and "
+            "feature_values."
+        )
+    if parsed.slice_keys_sql:
+        raise ValueError(
+            "slicing_specs has slice_keys_sql, which only the stock Evaluator runs: use feature_keys and "
+            "feature_values."
+        )
+    both = set(parsed.feature_keys) & set(parsed.feature_values)
+    if both:
+        raise ValueError(
+            f"slicing_specs names {sorted(both)} in feature_keys and in feature_values of one spec: a "
+            "feature stands in one of them."
+        )
+    for name, value in parsed.feature_values.items():
+        if not value:
+            raise ValueError(f"slicing_specs has feature_values {name!r}: {value!r}; give a value.")
+    return parsed
