@@ -28,6 +28,7 @@ setuptools.setup(
     # pipelines/, kubeflow/ and tests/ are used from a checkout: images copy them, pip does not install them.
     packages=setuptools.find_packages(include=["tfx_tpu_trainer", "tfx_tpu_trainer.*"]),
     package_data={"tfx_tpu_trainer": ["py.typed"]},
+    entry_points={"console_scripts": ["tfx-tpu-trainer = tfx_tpu_trainer.cli.main:main"]},
     zip_safe=False,
     python_requires=">=3.10,<3.14",
     install_requires=[
@@ -43,6 +44,11 @@ setuptools.setup(
         "numpy>=1.22",
         "protobuf>=3.20.3",
         "pydantic>=2.5,<3",
+        # Warm-up requests, and the files for TensorFlow Serving's command line.
+        "tensorflow-serving-api>=2.16",
+        # The command line.
+        "click>=8.1",
+        "rich>=13",
         # TensorBoard imports pkg_resources, which later setuptools drop; and TFX runs setuptools, wheel
         # and pip when it packages a module_file, in an environment that may lack them.
         "setuptools<81",
@@ -50,8 +56,8 @@ setuptools.setup(
         "wheel",
     ],
     extras_require={
-        # pipelines/: the demo, its command line and its progress display.
-        "demo": ["click>=8.1", "pyyaml>=6", "rich>=13", "scikit-learn>=1.3"],
+        # pipelines/: the demo and its configs.
+        "demo": ["pyyaml>=6", "scikit-learn>=1.3"],
         "kubeflow": ["kfp>=2.5,<3", "kfp-kubernetes>=1.0"],
         # 0.0.21 is the last libtpu with a wheel for Python 3.10.
         "preflight": ["libtpu>=0.0.21,<0.1"],

@@ -56,6 +56,7 @@ def train_gate_push(
     transform_graph: Any,
     schema: Any,
     params: Mapping[str, Any],
+    raw_examples: Any = None,
 ) -> list[Any]:
     """TpuTrainer, the last blessed model as baseline, EvalMetricsGate and Pusher.
 
@@ -65,12 +66,15 @@ def train_gate_push(
         transform_graph: Transform's graph.
         schema: The schema of the raw examples.
         params: What the model_fn finds in its `params`.
+        raw_examples: The examples that Transform has read: of them the trainer makes requests, to
+            check the exported model and to warm a server up.
 
     Returns:
         The components; the trainer is the first of them.
     """
     settings = config.trainer
     trainer = TpuTrainer(
+        raw_examples=raw_examples,
         examples=examples,
         transform_graph=transform_graph,
         schema=schema,

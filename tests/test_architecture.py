@@ -65,7 +65,16 @@ def test_import_contracts_hold():
 
 
 def test_a_broken_import_contract_is_noticed(tmp_path):
-    for layer in ("component", "evaluation", "inputs", "serving", "estimator", "engine"):
+    for layer in (
+        "cli",
+        "component",
+        "evaluation",
+        "inputs",
+        "serving",
+        "estimator",
+        "engine",
+        "hardware",
+    ):
         folder = tmp_path / "tfx_tpu_trainer" / layer
         folder.mkdir(parents=True)
         (folder / "__init__.py").touch()

@@ -10,6 +10,7 @@ _TFX = os.path.dirname(importlib.util.find_spec("tfx").origin)
 ROOT = os.path.join(_TFX, "components", "testdata", "transform")
 TRANSFORM_GRAPH = os.path.join(ROOT, "transform_graph")
 TRANSFORMED_EXAMPLES = os.path.join(ROOT, "transformed_examples")
+RAW_EXAMPLES = os.path.join(os.path.dirname(ROOT), "csv_example_gen")
 ROWS = {"train": 9_909, "eval": 5_091}
 LABEL = "tips_xf"
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from pipelines.config import PipelineConfig, Settings
+from pipelines.config import PipelineConfig, Settings, Strings
 
 
 class TaxiModelSettings(Settings):
@@ -26,11 +26,23 @@ class TaxiModelSettings(Settings):
     decay_steps: PositiveInt | None = None
 
 
+class BulkInferenceSettings(Settings):
+    """What BulkInferrer predicts with a blessed model.
+
+    Attributes:
+        splits: Splits of the raw examples that it predicts for.
+    """
+
+    splits: Annotated[Strings, Field(min_length=1)] = ("eval",)
+
+
 class Config(PipelineConfig):
     """Config of the taxi pipeline.
 
     Attributes:
         model: Settings of the wide-and-deep model.
+        bulk_inference: Adds a BulkInferrer; null leaves it out.
     """
 
     model: TaxiModelSettings = TaxiModelSettings()
+    bulk_inference: BulkInferenceSettings | None = None

@@ -9,6 +9,7 @@ from tfx import v1 as tfx
 
 from pipelines import components
 from pipelines.taxi.config import Config
+from tfx_tpu_trainer.evaluation.stock_evaluator import stock_evaluator_config
 
 
 def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
@@ -35,8 +36,9 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
         disable_statistics=True,
         **components.preprocessing(config, "pipelines.taxi.transform.preprocessing"),
     )
-    trainer, *gate_and_push = components.train_gate_push(
+    trainer, baseline, gate, pusher = components.train_gate_push(
         config,
+        raw_examples=examples.outputs["examples"],
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema.outputs["schema"],
@@ -48,16 +50,30 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
         schema=schema.outputs["schema"],
         eval_config=evaluator_config(config.trainer.label_key),
     )
-    return components.pipeline(
-        config,
-        [examples, statistics, schema, anomalies, transform, trainer, evaluator, *gate_and_push],
-    )
+    nodes = [examples, statistics, schema, anomalies, transform]
+    nodes += [trainer, evaluator, baseline, gate, pusher]
+    if config.bulk_inference:
+        nodes.append(
+            tfx.components.BulkInferrer(
+                examples=examples.outputs["examples"],
+                model=trainer.outputs["model"],
+                model_blessing=gate.outputs["blessing"],
+                data_spec=tfx.proto.DataSpec(example_splits=config.bulk_inference.splits),
+                model_spec=bulk_model_spec(),
+            )
+        )
+    return components.pipeline(config, nodes)
 
 
 def model_params(config: Config) -> dict[str, Any]:
     """What the model_fn finds in its `params`: the learning rate falls until training ends."""
     params = config.model.model_dump(mode="json")
     return {**params, "decay_steps": config.model.decay_steps or config.trainer.train_steps}
+
+
+def bulk_model_spec() -> tfx.proto.ModelSpec:
+    """What BulkInferrer runs, of the two metagraphs the one for CPU hosts."""
+    return tfx.proto.ModelSpec(model_signature_name=["serving_default"], tag=["serve"])
 
 
 def evaluator_config(label_key: str) -> tfma.EvalConfig:
@@ -70,23 +86,9 @@ def evaluator_config(label_key: str) -> tfma.EvalConfig:
     Returns:
         The EvalConfig.
     """
-    return tfma.EvalConfig(
-        model_specs=[
-            tfma.ModelSpec(
-                model_type="tf_generic",
-                signature_name="serving_default",
-                prediction_key="probability",
-                label_key=label_key,
-                preprocessing_function_names=["transform_features"],
-            )
-        ],
-        metrics_specs=[
-            tfma.MetricsSpec(
-                metrics=[
-                    tfma.MetricConfig(class_name=name)
-                    for name in ("ExampleCount", "BinaryAccuracy", "AUC")
-                ]
-            )
-        ],
-        slicing_specs=[tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["payment_type"])],
+    return stock_evaluator_config(
+        label_key,
+        prediction_key="probability",
+        metrics=["ExampleCount", "BinaryAccuracy", "AUC"],
+        slicing_specs=[tfma.SlicingSpec(feature_keys=["payment_type"])],
     )

@@ -7,22 +7,21 @@ import pytest
 import tensorflow as tf
 
 from tests import tfx_testdata
-from tests.inputs.conftest import RAW_SPEC, ROWS
+from tests.inputs.raw_rows import LABEL, ROWS, serialized
 from tfx_tpu_trainer.inputs import TransformServing
-from tfx_tpu_trainer.inputs.serving import label_only_raw_features
+from tfx_tpu_trainer.inputs.raw_features import label_only_raw_features, needed_raw_features
 
 v1 = tf.compat.v1
-LABEL = "big_tip_xf"
 
-
-def _example(row, without=()):
-    example = tf.train.Example()
-    for name, values in row.items():
-        if name not in without:
-            feature = example.features.feature[name]
-            kind = feature.bytes_list if RAW_SPEC[name].dtype == tf.string else feature.float_list
-            kind.value.extend(values)
-    return example.SerializeToString()
+FEATURES = {
+    "miles_xf",
+    "fare_xf",
+    "company_xf",
+    "tags_xf",
+    "stops_xf",
+    "payment_xf",
+    "hour_xf",
+}
 
 
 class _Receiver:
@@ -52,38 +51,40 @@ def receiver(transform_graph):
 
 
 def test_a_request_needs_no_label(receiver):
-    features = receiver.features([_example(row, without=["tips"]) for row in ROWS])
-    assert set(features) == {"miles_xf", "fare_xf", "company_xf", "tags_xf"}
+    features = receiver.features([serialized(row, without=["tips"]) for row in ROWS])
+    assert set(features) == FEATURES
     miles = np.array([1.0, 3.0, 5.0])
     np.testing.assert_allclose(
         features["miles_xf"][:, 0], (miles - miles.mean()) / miles.std(), rtol=1e-6
     )
     np.testing.assert_allclose(features["fare_xf"][:, 0], [1.0, 2.0, 0.5])
+    np.testing.assert_allclose(features["stops_xf"][:, 0], [3.5, 0.0, 4.0])
+    assert features["hour_xf"][:, 0].tolist() == [8, 0, 24]
 
 
 def test_unseen_words_and_empty_lists_are_served(receiver):
-    row = {"miles": [1.0], "fare": [1.0], "company": [b"unseen"], "tags": []}
-    features = receiver.features([_example(row)])
+    row = {"miles": [1.0], "fare": [1.0], "company": [b"unseen"]}
+    features = receiver.features([serialized(row)])
     assert features["company_xf"].tolist() == [[2]]
     assert features["tags_xf"].values.size == 0
 
 
 def test_a_raw_feature_that_the_model_needs_is_required(receiver):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"fare.* is required"):
-        receiver.features([_example(ROWS[0], without=["fare"])])
+        receiver.features([serialized(ROWS[0], without=["fare"])])
 
 
 def test_transform_features_gives_the_label_too(receiver):
-    values = receiver.transformed([_example(row) for row in ROWS])
-    assert values[LABEL].tolist() == [[1], [0], [1]]
+    values = receiver.transformed([serialized(row) for row in ROWS])
+    assert values[LABEL][:, 0].tolist() == [1, 0, 1]
     # Sparse features are dense here: a signature's outputs are plain tensors.
     assert values["tags_xf"].shape == (3, 2)
-    assert set(values) == {"miles_xf", "fare_xf", "company_xf", "tags_xf", LABEL}
+    assert set(values) == {*FEATURES, LABEL}
 
 
 def test_transform_features_requires_the_label(receiver):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"tips.* is required"):
-        receiver.transformed([_example(ROWS[0], without=["tips"])])
+        receiver.transformed([serialized(ROWS[0], without=["tips"])])
 
 
 def test_label_only_raw_features(transform_graph):
@@ -91,9 +92,15 @@ def test_label_only_raw_features(transform_graph):
     assert label_only_raw_features(transform_graph, None) == frozenset()
 
 
+def test_needed_raw_features(transform_graph):
+    needed = {"miles", "fare", "company", "tags", "stops", "payment", "hour"}
+    assert needed_raw_features(transform_graph, LABEL) == needed
+    assert needed_raw_features(transform_graph, None) == needed | {"tips"}
+
+
 def test_without_a_label_every_feature_goes_to_the_model(transform_graph):
     receiver = _Receiver(transform_graph, label_key=None)
-    assert LABEL in receiver.features([_example(ROWS[0])])
+    assert LABEL in receiver.features([serialized(ROWS[0])])
 
 
 def test_where_the_raw_schema_requires_nothing_an_empty_request_is_served():

@@ -9,6 +9,7 @@ import tensorflow_transform as tft
 from tfx_bsl.public import tfxio
 
 from tests import tfx_testdata
+from tests.inputs.raw_rows import LABEL
 from tfx_tpu_trainer.inputs import TransformedInput, vocabulary_sizes
 
 v1 = tf.compat.v1
@@ -93,23 +94,22 @@ def test_the_label_is_split_off_or_stays():
 
 def test_sparse_features_stay_sparse(transform_graph, tmp_path):
     example = tf.train.Example()
-    for name, value in {"miles_xf": 0.5, "fare_xf": 1.0}.items():
+    for name, value in {"miles_xf": 0.5, "fare_xf": 1.0, "stops_xf": 2.0}.items():
         example.features.feature[name].float_list.value.append(value)
-    for name, values in {"company_xf": [1], "big_tip_xf": [1], "tags_xf": [0, 1]}.items():
+    ids = {"company_xf": [1], "payment_xf": [0], "hour_xf": [8], LABEL: [1], "tags_xf": [0, 1]}
+    for name, values in ids.items():
         example.features.feature[name].int64_list.value.extend(values)
     path = str(tmp_path / "rows")
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(example.SerializeToString())
-    split = _input(
-        transform_graph_path=transform_graph, file_patterns=[path], label_key="big_tip_xf"
-    )
+    split = _input(transform_graph_path=transform_graph, file_patterns=[path], label_key=LABEL)
     ((features, labels),) = _run(lambda: split.eval_fn()({"batch_size": 4}), 1)
     assert isinstance(features["tags_xf"], v1.SparseTensorValue)
     assert features["tags_xf"].values.tolist() == [0, 1] and labels.tolist() == [[1]]
 
 
 def test_vocabulary_sizes(transform_graph):
-    assert vocabulary_sizes(transform_graph) == {"company": 2, "tags": 2}
+    assert vocabulary_sizes(transform_graph) == {"company": 2, "payment": 3, "tags": 2}
 
 
 def test_vocabulary_sizes_of_the_taxi_trips():

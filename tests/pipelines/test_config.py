@@ -76,6 +76,14 @@ def test_overrides_reach_into_groups_and_are_read_as_yaml(config_file: Path) -> 
     assert config.trainer.eval_batch_size is None
 
 
+def test_bulk_inference_is_asked_for_by_its_splits(config_file: Path) -> None:
+    assert load_config(Config, config_file).bulk_inference is None
+    config = load_config(Config, config_file, overrides=["bulk_inference.splits=[train, eval]"])
+    assert config.bulk_inference.splits == ("train", "eval")
+    assert "'bulk_inference.splits'" in error_of(config_file, "bulk_inference.splits=[]")
+    assert "did you mean 'splits'?" in error_of(config_file, "bulk_inference.split=[eval]")
+
+
 def test_values_win_over_the_file_and_lose_against_overrides(config_file: Path) -> None:
     assert load_config(Config, config_file, values={"root": "/a"}).root == "/a"
     assert (

@@ -89,7 +89,11 @@ def test_the_pushed_model_has_both_metagraphs(taxi_run: PipelineRun) -> None:
         frozenset({"serve", "tpu"}),
     }
     by_tags = {frozenset(tags): signatures for tags, signatures in graphs.items()}
-    assert set(by_tags[frozenset({"serve"})]) == {"serving_default", "transform_features"}
+    assert set(by_tags[frozenset({"serve"})]) == {
+        "serving_default",
+        "predict_raw",
+        "transform_features",
+    }
     assert "serving_default" in by_tags[frozenset({"serve", "tpu"})]
 
 

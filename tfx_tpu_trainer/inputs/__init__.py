@@ -4,8 +4,17 @@ Nothing here knows of components or artifacts: a folder of Transform, file patte
 open them as a `tf.data.Dataset` are enough.
 """
 
+from tfx_tpu_trainer.inputs.raw_evaluation import RAW_PREFIX, RawEvaluationInput
+from tfx_tpu_trainer.inputs.raw_tensors import MISSING_INTEGER
 from tfx_tpu_trainer.inputs.serving import TransformServing
 from tfx_tpu_trainer.inputs.transformed import TransformedInput
 from tfx_tpu_trainer.inputs.vocabularies import vocabulary_sizes
 
-__all__ = ["TransformServing", "TransformedInput", "vocabulary_sizes"]
+__all__ = [
+    "MISSING_INTEGER",
+    "RAW_PREFIX",
+    "RawEvaluationInput",
+    "TransformServing",
+    "TransformedInput",
+    "vocabulary_sizes",
+]

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from google.protobuf import message, text_format
 
-# TensorFlow's protos are stable files of theirs; SavedModel's has no alias under `tf`.
-from tensorflow.core.protobuf import saved_model_pb2
-
-_BINARY_FILE = "saved_model.pb"
-_TEXT_FILE = "saved_model.pbtxt"
+from tfx_tpu_trainer.serving.saved_model_file import read_saved_model
 
 # TensorFlow keeps initialisers among the signatures, under names that start like this.
 _INTERNAL_SIGNATURE_PREFIX = "__saved_model"
@@ -92,39 +86,13 @@ def describe_saved_model(path: str) -> tuple[MetaGraphDescription, ...]:
         FileNotFoundError: no such folder, or no SavedModel in it.
         ValueError: the file is not a SavedModel.
     """
-    return tuple(_describe(meta_graph) for meta_graph in _read(path).meta_graphs)
+    return tuple(
+        describe_meta_graph(meta_graph) for meta_graph in read_saved_model(path).meta_graphs
+    )
 
 
-def _read(path: str) -> saved_model_pb2.SavedModel:
-    binary, text = os.path.join(path, _BINARY_FILE), os.path.join(path, _TEXT_FILE)
-    saved_model = saved_model_pb2.SavedModel()
-    try:
-        if tf.io.gfile.exists(binary):
-            with tf.io.gfile.GFile(binary, "rb") as file:
-                saved_model.ParseFromString(file.read())
-        elif tf.io.gfile.exists(text):
-            with tf.io.gfile.GFile(text, "r") as file:
-                text_format.Parse(file.read(), saved_model)
-        else:
-            raise FileNotFoundError(_not_found(path))
-    except (message.DecodeError, text_format.ParseError) as error:
-        raise ValueError(f"The SavedModel at {path} can't be read: {error}.") from error
-    if not saved_model.meta_graphs:
-        raise ValueError(f"The SavedModel at {path} is empty: it holds no metagraph.")
-    return saved_model
-
-
-def _not_found(path: str) -> str:
-    if not tf.io.gfile.exists(path):
-        return f"There is no folder {path}: give the folder that holds {_BINARY_FILE}."
-    inside = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(path))
-    deeper = [name for name in inside if tf.io.gfile.exists(os.path.join(path, name, _BINARY_FILE))]
-    if deeper:
-        return f"{path} holds no {_BINARY_FILE}, but {os.path.join(path, deeper[-1])} does."
-    return f"{path} holds no {_BINARY_FILE}; in it are: {', '.join(inside) or 'no files'}."
-
-
-def _describe(meta_graph: tf.compat.v1.MetaGraphDef) -> MetaGraphDescription:
+def describe_meta_graph(meta_graph: tf.compat.v1.MetaGraphDef) -> MetaGraphDescription:
+    """Describes one metagraph of a SavedModel's proto."""
     ops = [node.op for node in _nodes(meta_graph.graph_def)]
     return MetaGraphDescription(
         tags=tuple(sorted(meta_graph.meta_info_def.tags)),

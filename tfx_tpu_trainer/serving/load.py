@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.serving.direct_calls import with_direct_calls
 from tfx_tpu_trainer.serving.inspect import MetaGraphDescription, describe_saved_model
 
 
@@ -33,7 +34,7 @@ def load_serving(path: str, tags: str | Sequence[str] = ("serve",)) -> Any:
     for meta_graph in meta_graphs:
         if set(meta_graph.tags) == wanted:
             _check_device(path, meta_graph)
-            return tf.saved_model.load(path, tags=sorted(wanted))
+            return with_direct_calls(tf.saved_model.load(path, tags=sorted(wanted)))
     there = " and ".join(str(list(meta_graph.tags)) for meta_graph in meta_graphs)
     raise ValueError(
         f"The SavedModel at {path} has no metagraph with the tags {sorted(wanted)}: it has {there}. "

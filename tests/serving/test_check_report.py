@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tfx_tpu_trainer.serving import Check, ServingCheck, read_serving_check, write_serving_check
+
+REPORT = ServingCheck(
+    (
+        Check("serve: answers", "passed", "4 rows", 1.25),
+        Check("serve, tpu: loads", "failed", "an op is not known", 0.5),
+        Check("compiles", "not run", "no compiler"),
+    )
+)
+
+
+def test_there_and_back(tmp_path):
+    path = write_serving_check(str(tmp_path), REPORT)
+    assert os.listdir(tmp_path) == ["serving_check.json"]
+    assert read_serving_check(str(tmp_path)) == REPORT
+    with open(path, encoding="utf-8") as file:
+        values = json.load(file)
+    assert values["passed"] is False
+    assert values["checks"][0] == {
+        "name": "serve: answers",
+        "outcome": "passed",
+        "detail": "4 rows",
+        "seconds": 1.25,
+    }
+
+
+def test_one_failure_fails_it():
+    assert not REPORT.passed
+    assert REPORT.summary() == "serve, tpu: loads: an op is not known"
+    rest = ServingCheck((REPORT.checks[0], REPORT.checks[2]))
+    assert rest.passed
+    assert rest.summary() == "serve: answers: passed; compiles: not run"
+
+
+def test_no_file_is_no_report(tmp_path):
+    assert read_serving_check(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"checks": [{"name": 1}]}'])
+def test_another_file_is_named(tmp_path, text):
+    (tmp_path / "serving_check.json").write_text(text)
+    with pytest.raises(ValueError, match=r"serving_check\.json is no report of a serving check"):
+        read_serving_check(str(tmp_path))

@@ -1,0 +1,85 @@
+"""Signatures of version 1 graphs, called without the loader's detour."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.serving.saved_models import save_metagraphs
+from tfx_tpu_trainer.serving import load_serving
+
+v1 = tf.compat.v1
+
+X = np.array([[1.0, 2.0, 3.0], [0.0, -1.0, 0.5]], np.float32)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return save_metagraphs(str(tmp_path / "model"), ["serve"], ["serve", "tpu"])
+
+
+def _fail(value):
+    raise AssertionError(f"{value!r} is printed")
+
+
+def test_no_call_prints_its_inputs(path):
+    x = tf.constant(X)
+    # So it is in the loader itself: the reason for all this.
+    by_loader = tf.saved_model.load(path, tags=["serve"]).signatures["serving_default"]
+    with np.printoptions(formatter={"all": _fail}), pytest.raises(AssertionError, match="printed"):
+        by_loader(x=x)
+    signature = load_serving(path).signatures["serving_default"]
+    with np.printoptions(formatter={"all": _fail}):
+        answer = signature(x=x)
+    np.testing.assert_array_equal(answer["y"], 2 * X)
+
+
+def test_a_signature_alone_keeps_the_variables(path):
+    signature = load_serving(path).signatures["serving_default"]
+    gc.collect()
+    np.testing.assert_array_equal(signature(x=tf.constant(X))["y"], 2 * X)
+
+
+def test_inputs_and_outputs_are_described_as_before(path):
+    by_loader = tf.saved_model.load(path, tags=["serve"]).signatures["serving_default"]
+    signature = load_serving(path).signatures["serving_default"]
+    assert signature.structured_input_signature == by_loader.structured_input_signature
+    assert set(signature.structured_outputs) == {"y"}
+    with pytest.raises(TypeError, match="x"):
+        signature(z=tf.constant(X))
+
+
+def test_inputs_that_are_no_floats_and_batches_of_any_size(tmp_path):
+    folder = str(tmp_path / "model")
+    builder = v1.saved_model.Builder(folder)
+    with tf.Graph().as_default(), v1.Session() as session:
+        words = v1.placeholder(tf.string, [None], name="words")
+        counts = v1.placeholder(tf.int64, name="counts")
+        signature = v1.saved_model.predict_signature_def(
+            {"the words": words, "counts": counts},
+            {"lengths": tf.strings.length(words), "of counts": counts + 1},
+        )
+        builder.add_meta_graph_and_variables(
+            session, ["serve"], signature_def_map={"lengths": signature}
+        )
+    builder.save()
+    lengths = load_serving(folder).signatures["lengths"]
+    for given in (["a"], ["a", "bcd"]):
+        answer = lengths(**{"the words": tf.constant(given), "counts": tf.constant(5, tf.int64)})
+        assert answer["lengths"].numpy().tolist() == [len(word) for word in given]
+        assert answer["of counts"].numpy() == 6
+
+
+def test_a_model_of_version_2_is_left_as_it_is(tmp_path):
+    module = tf.Module()
+    module.double = tf.function(
+        lambda x: {"y": 2 * x}, input_signature=[tf.TensorSpec([None], tf.float32, name="x")]
+    )
+    tf.saved_model.save(module, str(tmp_path), signatures=module.double)
+    model = load_serving(str(tmp_path))
+    assert model.double(tf.constant([1.0]))["y"].numpy().tolist() == [2.0]
+    answer = model.signatures["serving_default"](x=tf.constant([1.0, 2.0]))
+    assert answer["y"].numpy().tolist() == [2.0, 4.0]

@@ -1,0 +1,121 @@
+"""Which raw features a prediction needs: those that the model's features are computed from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+
+def needed_raw_features(transform_graph_path: str, label_key: str | None) -> frozenset[str]:
+    """Finds the raw features that the transformed features, but for the label, are computed from.
+
+    Args:
+        transform_graph_path: Folder of a TransformGraph artifact.
+        label_key: Name of the transformed label, or `None` where every feature is the model's.
+
+    Returns:
+        Names of raw features.
+    """
+    output = tft.TFTransformOutput(transform_graph_path)
+    with tf.Graph().as_default() as graph:
+        examples = tf.compat.v1.placeholder(tf.string, [None])
+        raw = tf.io.parse_example(examples, output.raw_feature_spec())
+        transformed = output.transform_raw_features(raw)
+        wanted = [value for name, value in transformed.items() if name != label_key]
+        components = {name: _names(value) for name, value in raw.items()}
+        reached = _reached(
+            tf.nest.flatten(wanted, expand_composites=True),
+            stop=frozenset().union(*components.values()),
+            functions=_Functions(graph),
+        )
+    return frozenset(name for name, names in components.items() if names & reached)
+
+
+def label_only_raw_features(transform_graph_path: str, label_key: str | None) -> frozenset[str]:
+    """Finds the raw features that a serving request need not have.
+
+    Args:
+        transform_graph_path: Folder of a TransformGraph artifact.
+        label_key: Name of the transformed label, or `None`.
+
+    Returns:
+        Names of the raw features that must be in every tf.Example by the raw schema, but from
+        which no transformed feature except the label is computed. Features that may be missing
+        by the schema (sparse ones, and those with a default) are not listed: they never stand in
+        a request's way.
+    """
+    if label_key is None:
+        return frozenset()
+    spec = tft.TFTransformOutput(transform_graph_path).raw_feature_spec()
+    required = {
+        name
+        for name, feature in spec.items()
+        if isinstance(feature, tf.io.FixedLenFeature) and feature.default_value is None
+    }
+    return frozenset(required - needed_raw_features(transform_graph_path, label_key))
+
+
+def _names(value: Any) -> frozenset[str]:
+    return frozenset(tensor.name for tensor in tf.nest.flatten(value, expand_composites=True))
+
+
+def _reached(
+    tensors: Iterable[tf.Tensor], *, stop: frozenset[str], functions: _Functions
+) -> set[str]:
+    """Names the tensors upstream of some; what is upstream of those of `stop` is left out."""
+    pending, seen = list(tensors), set()
+    while pending:
+        tensor = pending.pop()
+        if tensor.name in seen:
+            continue
+        seen.add(tensor.name)
+        if tensor.name in stop:
+            continue
+        op = tensor.op
+        if op.type in _CALLS:
+            arguments = functions.arguments_of(op.get_attr("f").name, tensor.value_index)
+            pending.extend(op.inputs[index] for index in arguments)
+        else:
+            pending.extend(op.inputs)
+        for control in op.control_inputs:
+            pending.extend(control.inputs)
+    return seen
+
+
+class _Functions:
+    """Functions of a graph: Transform's graph in the format of TensorFlow 2 is a call of one."""
+
+    def __init__(self, graph: tf.Graph) -> None:
+        self._by_name: Mapping[str, Any] = {
+            function.signature.name: function for function in graph.as_graph_def().library.function
+        }
+        self.arguments_of = functools.cache(self._arguments_of)
+
+    def _arguments_of(self, name: str, output: int) -> frozenset[int]:
+        """Gives the places of the arguments that an output of a function is computed from."""
+        function = self._by_name[name]
+        places = {arg.name: place for place, arg in enumerate(function.signature.input_arg)}
+        nodes = {node.name: node for node in function.node_def}
+        pending = [function.ret[function.signature.output_arg[output].name]]
+        seen, found = set(pending), set()
+        while pending:
+            # "argument", "node:output:index" or "^node".
+            reference = pending.pop()
+            source = reference.removeprefix("^").partition(":")[0]
+            if source in places:
+                found.add(places[source])
+                continue
+            inputs = nodes[source].input
+            if nodes[source].op in _CALLS and not reference.startswith("^"):
+                called = nodes[source].attr["f"].func.name
+                index = int(reference.rpartition(":")[2])
+                inputs = [inputs[place] for place in self.arguments_of(called, index)]
+            pending.extend(each for each in inputs if each not in seen)
+            seen.update(inputs)
+        return frozenset(found)

@@ -1,0 +1,103 @@
+"""Checks an exported model before anybody pushes it: each metagraph, loaded in a fresh process."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.serving import tpu_metagraph_check
+from tfx_tpu_trainer.serving.answers import Sample, ask, compare
+from tfx_tpu_trainer.serving.check_report import Check, Finding, ServingCheck
+from tfx_tpu_trainer.serving.fresh_process import FreshProcessError
+from tfx_tpu_trainer.serving.op_placement import place_ops
+from tfx_tpu_trainer.serving.saved_model_file import meta_graph_with, read_saved_model
+
+RELATIVE_TOLERANCE = 1e-6
+TIMEOUT_SECONDS = 300.0
+
+HOST_TAGS = (tf.saved_model.SERVING,)
+
+
+def check_saved_model(
+    path: str,
+    *,
+    sample: Sample | None,
+    no_sample_because: str = "no rows were given",
+    whole_model_on_tpu: bool = True,
+    relative_tolerance: float = RELATIVE_TOLERANCE,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> ServingCheck:
+    """Checks what can be checked of a SavedModel without a server and without a TPU.
+
+    The `serve` metagraph is loaded in a fresh process, answers the sample and is compared with its
+    predictions. The `serve`, `tpu` metagraph is loaded in another one, up to running it, and then
+    looked through op by op.
+
+    Args:
+        path: The SavedModel.
+        sample: Rows to serve, or `None`: then the `serve` metagraph is only loaded.
+        no_sample_because: What the report says where there is no sample.
+        whole_model_on_tpu: Whether the exporter has put all of the model on the TPU (version 1), so
+            that nothing of it may stand outside but by `outside_compilation`. With version 2 the
+            model decides.
+        relative_tolerance: How far an answer may be from the prediction, as a part of the largest
+            absolute value of that output over all rows.
+        timeout_seconds: Seconds for each of the processes.
+
+    Returns:
+        The report. It raises nothing for a broken model: that is what the report says.
+
+    Raises:
+        FileNotFoundError: There is no SavedModel.
+        ValueError: The file is not a SavedModel.
+    """
+    saved_model = read_saved_model(path)
+    planned: list[tuple[str, Callable[[], Finding]]] = []
+    if meta_graph_with(saved_model, HOST_TAGS) is not None:
+        check = functools.partial(
+            _check_answers, path, sample, no_sample_because, relative_tolerance, timeout_seconds
+        )
+        planned.append(("serve: answers as the estimator predicts", check))
+    on_tpu = meta_graph_with(saved_model, tpu_metagraph_check.TAGS)
+    if on_tpu is not None:
+        planned += [
+            (
+                "serve, tpu: loads",
+                lambda: tpu_metagraph_check.check_loads(path, timeout_seconds=timeout_seconds),
+            ),
+            (
+                "serve, tpu: all of the model on the TPU",
+                lambda: tpu_metagraph_check.check_placement(
+                    place_ops(on_tpu), whole_model=whole_model_on_tpu
+                ),
+            ),
+        ]
+    # Most of the time goes into starting processes.
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return ServingCheck(tuple(pool.map(lambda each: _timed(*each), planned)))
+
+
+def _check_answers(
+    path: str,
+    sample: Sample | None,
+    no_sample_because: str,
+    tolerance: float,
+    timeout_seconds: float,
+) -> Finding:
+    try:
+        given = ask(path, sample.inputs if sample else {}, timeout_seconds=timeout_seconds)
+    except FreshProcessError as error:
+        return Finding("failed", f"the metagraph can't be loaded and run: {error}")
+    if sample is None:
+        return Finding("not run", f"it can be loaded; {no_sample_because}")
+    return compare(given, sample.predictions, tolerance)
+
+
+def _timed(name: str, check: Callable[[], Finding]) -> Check:
+    start = time.monotonic()
+    outcome, detail = check()
+    return Check(name, outcome, detail, round(time.monotonic() - start, 3))

@@ -1,0 +1,130 @@
+"""What the checks of an exported model found, and the file that keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import uuid
+from typing import Any, Literal, NamedTuple
+
+import tensorflow as tf
+
+CHECK_FILE = "serving_check.json"
+"""Name of the report, at the root of a Model artifact."""
+
+Outcome = Literal["passed", "failed", "not run"]
+
+
+class Finding(NamedTuple):
+    """What one check says.
+
+    Attributes:
+        outcome: "passed", "failed", or "not run" where it could not be told.
+        detail: What was found, in one line; the reason where it has not passed.
+    """
+
+    outcome: Outcome
+    detail: str
+
+
+class ServingCheckError(RuntimeError):
+    """An exported model that must not be pushed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        name: What was checked, for instance "serve: answers as the estimator predicts".
+        outcome: "passed", "failed", or "not run" where it could not be told.
+        detail: What was found, in one line; the reason where it has not passed.
+        seconds: How long it took.
+    """
+
+    name: str
+    outcome: Outcome
+    detail: str
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingCheck:
+    """All checks of a model.
+
+    Attributes:
+        checks: The checks, in the order in which they were made. Later kinds of checks (compiling
+            for a TPU) are further entries.
+    """
+
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The checks that failed."""
+        return tuple(check for check in self.checks if check.outcome == "failed")
+
+    def summary(self) -> str:
+        """Says in one line what failed, or that nothing did."""
+        if self.failures:
+            return "; ".join(f"{check.name}: {check.detail}" for check in self.failures)
+        return "; ".join(f"{check.name}: {check.outcome}" for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives the report as JSON values."""
+        return {
+            "passed": self.passed,
+            "checks": [dataclasses.asdict(check) for check in self.checks],
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> ServingCheck:
+        """Makes a report of what `to_json` gave."""
+        return cls(tuple(Check(**check) for check in values["checks"]))
+
+
+def write_serving_check(model_uri: str, report: ServingCheck) -> str:
+    """Writes a report beside the model, whole or not at all.
+
+    Args:
+        model_uri: Root of the Model artifact.
+        report: The report.
+
+    Returns:
+        The file's path.
+    """
+    path = os.path.join(model_uri, CHECK_FILE)
+    staging = f"{path}.{uuid.uuid4().hex}"
+    with tf.io.gfile.GFile(staging, "w") as file:
+        file.write(json.dumps(report.to_json(), indent=2) + "\n")
+    tf.io.gfile.rename(staging, path, overwrite=True)
+    return path
+
+
+def read_serving_check(model_uri: str) -> ServingCheck | None:
+    """Reads the report of a Model artifact.
+
+    Args:
+        model_uri: Root of the Model artifact.
+
+    Returns:
+        The report, `None` where there is none.
+
+    Raises:
+        ValueError: The file is not such a report.
+    """
+    path = os.path.join(model_uri, CHECK_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path) as file:
+        text = file.read()
+    try:
+        return ServingCheck.from_json(json.loads(text))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no report of a serving check: {error!r}.") from error

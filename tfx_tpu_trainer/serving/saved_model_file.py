@@ -1,0 +1,104 @@
+"""A SavedModel's file: found below a path that a user names, and read without loading the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+import tensorflow as tf
+from google.protobuf import message, text_format
+
+# TensorFlow's protos are stable files of theirs; SavedModel's has no alias under `tf`.
+from tensorflow.core.protobuf import saved_model_pb2
+
+BINARY_FILE = "saved_model.pb"
+TEXT_FILE = "saved_model.pbtxt"
+
+SERVING_FOLDER = "Format-Serving"
+"""Where TFX keeps the SavedModel of a Model artifact."""
+
+_SHOWN = 5
+
+
+def read_saved_model(path: str) -> saved_model_pb2.SavedModel:
+    """Reads the proto of a SavedModel.
+
+    Args:
+        path: Folder with `saved_model.pb` or `saved_model.pbtxt`.
+
+    Returns:
+        The proto, with one metagraph at least.
+
+    Raises:
+        FileNotFoundError: No such folder, or no SavedModel in it.
+        ValueError: The file is not a SavedModel.
+    """
+    binary, text = os.path.join(path, BINARY_FILE), os.path.join(path, TEXT_FILE)
+    saved_model = saved_model_pb2.SavedModel()
+    try:
+        if tf.io.gfile.exists(binary):
+            with tf.io.gfile.GFile(binary, "rb") as file:
+                saved_model.ParseFromString(file.read())
+        elif tf.io.gfile.exists(text):
+            with tf.io.gfile.GFile(text, "r") as file:
+                text_format.Parse(file.read(), saved_model)
+        else:
+            raise FileNotFoundError(_not_found(path))
+    except (message.DecodeError, text_format.ParseError) as error:
+        raise ValueError(f"The SavedModel at {path} can't be read: {error}.") from error
+    if not saved_model.meta_graphs:
+        raise ValueError(f"The SavedModel at {path} is empty: it holds no metagraph.")
+    return saved_model
+
+
+def meta_graph_with(
+    saved_model: saved_model_pb2.SavedModel, tags: Collection[str]
+) -> tf.compat.v1.MetaGraphDef | None:
+    """Finds the metagraph that has just these tags, `None` where there is none."""
+    for meta_graph in saved_model.meta_graphs:
+        if set(meta_graph.meta_info_def.tags) == set(tags):
+            return meta_graph
+    return None
+
+
+def find_saved_model(path: str) -> str:
+    """Finds the SavedModel that a user means by a path.
+
+    Args:
+        path: A version folder; the folder of the versions, as a server watches it: then the
+            newest; or the uri of a Model artifact.
+
+    Returns:
+        The folder with `saved_model.pb` or `saved_model.pbtxt`.
+
+    Raises:
+        FileNotFoundError: No such folder, or no SavedModel there.
+    """
+    candidates = [path, os.path.join(path, SERVING_FOLDER)]
+    if tf.io.gfile.isdir(path):
+        names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
+        versions = sorted((name for name in names if name.isdigit()), key=int, reverse=True)
+        candidates += [os.path.join(path, version) for version in versions]
+    for candidate in candidates:
+        if holds_saved_model(candidate):
+            return candidate
+    raise FileNotFoundError(_not_found(path))
+
+
+def holds_saved_model(path: str) -> bool:
+    """Whether a folder holds the file of a SavedModel."""
+    return any(tf.io.gfile.exists(os.path.join(path, name)) for name in (BINARY_FILE, TEXT_FILE))
+
+
+def _not_found(path: str) -> str:
+    if not tf.io.gfile.exists(path):
+        return f"There is no folder {path}: give the folder that holds {BINARY_FILE}."
+    if not tf.io.gfile.isdir(path):
+        return f"{path} is a file: give the folder that holds {BINARY_FILE}."
+    inside = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(path))
+    deeper = [name for name in inside if holds_saved_model(os.path.join(path, name))]
+    if deeper:
+        return f"{path} holds no {BINARY_FILE}, but {os.path.join(path, deeper[-1])} does."
+    more = f" and {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
+    listed = ", ".join(inside[:_SHOWN]) or "no files"
+    return f"{path} holds no {BINARY_FILE}; in it are: {listed}{more}."
