@@ -61,9 +61,7 @@ def plan_evaluation_on_cores(
     values, updates = _split_metrics(metrics)
     copier = GraphCopier(template.graph)
 
-    step = _BatchStep(
-        template, copier, cores_copier or copier, [metrics, host_call], cores=cores
-    )
+    step = _BatchStep(template, copier, cores_copier or copier, [metrics, host_call], cores=cores)
 
     def count_batch(outputs: list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
         loss, (metric_tensors, host_tensors) = step.unpack(outputs)

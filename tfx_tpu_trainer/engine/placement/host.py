@@ -56,7 +56,9 @@ def _bypass_cross_replica_sums(graph: tf.Graph) -> None:
             for consumer in total.consumers():
                 tf_private.replace_consumers_input(consumer, total, _addend(total))
         if any(control.type == SUM for control in op.control_inputs):
-            waits_for = [_addend(c.outputs[0]).op if c.type == SUM else c for c in op.control_inputs]
+            waits_for = [
+                _addend(c.outputs[0]).op if c.type == SUM else c for c in op.control_inputs
+            ]
             tf_private.replace_control_inputs(op, waits_for)
     _bypass_sums_in_functions(graph)
 
