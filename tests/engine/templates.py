@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.input_pipeline import InputTensors, as_input_tensors
-from tfx_tpu_trainer.engine.sessions import SessionSettings
+from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tfx_tpu_trainer.engine.evaluation import EvalResult
+from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
 from tfx_tpu_trainer.evaluation import EvalMetrics, read_eval_metrics, write_eval_metrics
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import checkpoints
-from tfx_tpu_trainer.engine.pace import LOOP_ENDS_ARE_ENOUGH
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.engine.loops.pace import LOOP_ENDS_ARE_ENOUGH
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import (

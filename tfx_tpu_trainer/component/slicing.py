@@ -15,9 +15,13 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 
 from tfx_tpu_trainer.component.names import suggest
-from tfx_tpu_trainer.engine.evaluation import EvalResult
-from tfx_tpu_trainer.engine.slice_membership import Slice, slice_membership
-from tfx_tpu_trainer.engine.sliced_metrics import EXAMPLE_COUNT, slice_eval_metrics, split_by_slice
+from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
+from tfx_tpu_trainer.engine.evaluating.slice_membership import Slice, slice_membership
+from tfx_tpu_trainer.engine.evaluating.sliced_metrics import (
+    EXAMPLE_COUNT,
+    slice_eval_metrics,
+    split_by_slice,
+)
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
 from tfx_tpu_trainer.evaluation import EvalMetrics, SliceMetrics, slicing_specs
 from tfx_tpu_trainer.evaluation.slice_keys import OTHER_VALUE, SliceKey, SliceValue, slice_name

@@ -8,14 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.evaluation_plan import EvaluationPlan, plan_evaluation_on_host
-from tfx_tpu_trainer.engine.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.placement.host import place_on_host
-from tfx_tpu_trainer.engine.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.sessions import SessionSettings
+from tfx_tpu_trainer.engine.placement.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.tracing import fresh_graph
-from tfx_tpu_trainer.engine.training import TrainingPlan, plan_training_on_host
+from tfx_tpu_trainer.engine.training.training import TrainingPlan, plan_training_on_host
 from tfx_tpu_trainer.estimator import strategy_plans, user_calls
 from tfx_tpu_trainer.estimator.construction import variables_on_ps
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import sessions
+from tfx_tpu_trainer.engine.sessions import opening
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 
 v1 = tf.compat.v1
@@ -71,7 +71,7 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
     if not model_dir:
         model_dir = tempfile.mkdtemp()
         _logger.warning("Using temporary folder as model directory: %s", model_dir)
-    session_config = config.session_config or sessions.default_session_config()
+    session_config = config.session_config or opening.default_session_config()
     complete = config.replace(model_dir=model_dir, session_config=session_config)
     return complete, model_dir
 

@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import checkpoints, evaluation, prediction, training
-from tfx_tpu_trainer.engine.evaluation import EvalResult
-from tfx_tpu_trainer.engine.evaluation_events import write_evaluation_events
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.engine.evaluating import evaluation
+from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
+from tfx_tpu_trainer.engine.evaluating.evaluation_events import write_evaluation_events
+from tfx_tpu_trainer.engine.predicting import prediction
+from tfx_tpu_trainer.engine.training import training
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.call_planner import CallPlanner
 from tfx_tpu_trainer.estimator.callables import check_model_fn

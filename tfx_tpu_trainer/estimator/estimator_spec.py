@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import metric_ops
+from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.export import outputs

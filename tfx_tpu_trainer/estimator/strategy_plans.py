@@ -9,20 +9,21 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.evaluation_plan import EvaluationPlan, plan_evaluation_on_host
-from tfx_tpu_trainer.engine.loop_hook import LoopHook
+from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.engine.loops.loop_hook import LoopHook
+from tfx_tpu_trainer.engine.loops.step_loop import create_iterations
 from tfx_tpu_trainer.engine.placement.emulated import check_gradients_are_combined
+from tfx_tpu_trainer.engine.placement.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.placement.strategy import (
     place_evaluation_under_strategy,
     place_prediction_under_strategy,
     place_training_under_strategy,
 )
 from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed
-from tfx_tpu_trainer.engine.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.step_loop import create_iterations
+from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.train_op_check import check_train_op
-from tfx_tpu_trainer.engine.training import TrainingPlan
+from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.run_config import RunConfig

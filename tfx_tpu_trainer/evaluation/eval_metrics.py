@@ -22,7 +22,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.evaluation.slice_keys import SliceKey
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.engine.evaluation import EvalResult
+    from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
 
 _logger = logging.getLogger(__name__)
 

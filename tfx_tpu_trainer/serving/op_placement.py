@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tpu_support
+from tfx_tpu_trainer.engine.checking import tpu_support
 
 _CALL = "TPUPartitionedCall"
 _BATCHES = "BatchFunction"

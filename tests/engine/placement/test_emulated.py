@@ -6,14 +6,14 @@ import tensorflow as tf
 
 from tests.engine.templates import make_template
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.core_feed import CoreFeed
-from tfx_tpu_trainer.engine.core_layout import CoreLayout, InputMode, row_slices
-from tfx_tpu_trainer.engine.input_pipeline import as_input_tensors
+from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
+from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
+from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
 from tfx_tpu_trainer.engine.placement.emulated import (
     check_gradients_are_combined,
     place_training_on_cores,
 )
-from tfx_tpu_trainer.engine.sessions import placed_by_need
+from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 

@@ -10,7 +10,7 @@ from tfx_tpu_trainer.engine.placement.tpu_system import (
     list_tpu_cores,
     translated_tpu_errors,
 )
-from tfx_tpu_trainer.engine.sessions import placed_by_need
+from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 
 v1 = tf.compat.v1
 

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.tpu import cores
-from tfx_tpu_trainer.engine.core_layout import BatchSizes, InputMode
+from tfx_tpu_trainer.engine.feeding.core_layout import BatchSizes, InputMode
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu.core_run import plan_core_run, trace_on_cores

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfx_tpu_trainer.engine.core_layout import CoreLayout, InputMode
+from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 
 

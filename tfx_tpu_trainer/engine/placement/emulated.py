@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.core_feed import CoreFeed
-from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.engine.step_loop import StepLoop, build_step_loop
+from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
+from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
+from tfx_tpu_trainer.engine.loops.step_loop import StepLoop, build_step_loop
 from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.traced_host_function import trace_host_function
-from tfx_tpu_trainer.engine.train_op_check import check_train_op
 
 v1 = tf.compat.v1
 

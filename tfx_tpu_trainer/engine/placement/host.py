@@ -11,10 +11,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.host_call_hook import HostCallHook
-from tfx_tpu_trainer.engine.joint_functions import SUM, JointFunctions
+from tfx_tpu_trainer.engine.copying.joint_functions import SUM, JointFunctions
+from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
+from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
-from tfx_tpu_trainer.engine.variable_changes import VariableChanges
 
 v1 = tf.compat.v1
 

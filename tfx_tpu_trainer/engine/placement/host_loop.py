@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.engine.step_loop import repeat_step
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.loops.step_loop import repeat_step
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1

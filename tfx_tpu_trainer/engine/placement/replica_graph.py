@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.graph_copy import makes_handle
+from tfx_tpu_trainer.engine.copying.graph_copy import makes_handle
 
 v1 = tf.compat.v1
 

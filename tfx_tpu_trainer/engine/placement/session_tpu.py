@@ -19,14 +19,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.core_feed import CoreFeed
-from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.traced_host_function import (
+    TracedHostFunction,
+    trace_host_function,
+)
+from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
+from tfx_tpu_trainer.engine.loops.step_loop import StepLoop, create_iterations
 from tfx_tpu_trainer.engine.placement.emulated import check_gradients_are_combined
 from tfx_tpu_trainer.engine.placement.replica_graph import ReplicaGraph
-from tfx_tpu_trainer.engine.step_loop import StepLoop, create_iterations
 from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.traced_host_function import TracedHostFunction, trace_host_function
-from tfx_tpu_trainer.engine.train_op_check import check_train_op
 
 v1 = tf.compat.v1
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import metric_ops
-from tfx_tpu_trainer.engine.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed
 from tfx_tpu_trainer.engine.placement.strategy_session import (
     StrategySessionCreator,
@@ -24,6 +23,7 @@ from tfx_tpu_trainer.engine.placement.strategy_steps import (
     TrainingSteps,
     with_tensors,
 )
+from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
 from tfx_tpu_trainer.engine.template import ModelTemplate, count_rows
 
 v1 = tf.compat.v1

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.input_pipeline import split_features_and_labels
+from tfx_tpu_trainer.engine.feeding.input_pipeline import split_features_and_labels
 
 v1 = tf.compat.v1
 

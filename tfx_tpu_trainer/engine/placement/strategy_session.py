@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.sessions import placed_by_need
+from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 
 v1 = tf.compat.v1
 

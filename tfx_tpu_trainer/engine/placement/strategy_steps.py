@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.placement.replica_graph import ReplicaGraph
 from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed
 from tfx_tpu_trainer.engine.placement.strategy_session import StrategySession

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tpu_support
+from tfx_tpu_trainer.engine.checking import tpu_support
 
 _SHOWN = 5
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator.export.outputs import DEFAULT_SIGNATURE
 from tfx_tpu_trainer.estimator.export.receivers import HostPrediction, HostSignature
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import savers
+from tfx_tpu_trainer.engine.checkpointing import savers
 
 v1 = tf.compat.v1
 

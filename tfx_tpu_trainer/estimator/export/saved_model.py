@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checkpoint_damage import damage_explained
+from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.estimator.export import exported_variables
 from tfx_tpu_trainer.estimator.export.cpu_metagraph import build_cpu_meta_graph
 from tfx_tpu_trainer.estimator.export.error_text import reason_of

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import metric_ops
+from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator.export.outputs import ExportOutput, named_tensors
 
 v1 = tf.compat.v1

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import checkpoints
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator.estimator import Estimator
 
 v1 = tf.compat.v1

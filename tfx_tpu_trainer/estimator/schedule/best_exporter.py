@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.evaluation_plan import GLOBAL_STEP, LOSS
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import GLOBAL_STEP, LOSS
 from tfx_tpu_trainer.estimator.callables import argument_names
 from tfx_tpu_trainer.estimator.hooks.eval_events import read_events
 from tfx_tpu_trainer.estimator.schedule.exporters import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.evaluation_plan import GLOBAL_STEP
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import GLOBAL_STEP
 from tfx_tpu_trainer.estimator.schedule.specs import EvalSpec
 
 _logger = tf.get_logger()

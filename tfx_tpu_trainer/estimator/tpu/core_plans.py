@@ -7,25 +7,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import variable_checks
-from tfx_tpu_trainer.engine.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.engine.loop_hook import (
+from tfx_tpu_trainer.engine.checking import variable_checks
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.engine.loops.loop_hook import (
     LoopHook,
     LoopLength,
     LoopLengthFromTime,
     TunedLoopLength,
 )
-from tfx_tpu_trainer.engine.placement.emulated import place_training_on_cores
-from tfx_tpu_trainer.engine.placement.emulated_evaluation import plan_evaluation_on_cores
-from tfx_tpu_trainer.engine.placement.emulated_prediction import (
+from tfx_tpu_trainer.engine.placement.core_evaluation import plan_evaluation_on_cores
+from tfx_tpu_trainer.engine.placement.core_prediction import (
     check_predictions,
     plan_prediction_on_cores,
 )
+from tfx_tpu_trainer.engine.placement.emulated import place_training_on_cores
 from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier, place_training_on_tpu
 from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystemHook
-from tfx_tpu_trainer.engine.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.training import TrainingPlan
+from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.strategy_plans import Loops
 from tfx_tpu_trainer.estimator.tpu.core_run import CoreRun, CoreTrace

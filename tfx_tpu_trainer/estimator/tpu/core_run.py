@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.core_feed import CoreFeed
-from tfx_tpu_trainer.engine.core_layout import (
+from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
+from tfx_tpu_trainer.engine.feeding.core_layout import (
     BatchSizes,
     CoreLayout,
     InputMode,
@@ -19,10 +19,10 @@ from tfx_tpu_trainer.engine.core_layout import (
     number_of_sources,
     row_slices,
 )
-from tfx_tpu_trainer.engine.finite_feed import FiniteFeed
-from tfx_tpu_trainer.engine.host_call_hook import HostCallHook
-from tfx_tpu_trainer.engine.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.engine.feeding.finite_feed import FiniteFeed
+from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem
+from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.tpu.host_scaffold import make_host_scaffold

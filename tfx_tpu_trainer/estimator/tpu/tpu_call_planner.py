@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.engine.input_pipeline import InputTensors, as_input_tensors
-from tfx_tpu_trainer.engine.loss_log_hook import LossLogHook
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem, find_tpu_system
-from tfx_tpu_trainer.engine.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.sessions import SessionSettings
-from tfx_tpu_trainer.engine.throughput_hook import ThroughputHook
-from tfx_tpu_trainer.engine.training import TrainingPlan
+from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.reporting.loss_log_hook import LossLogHook
+from tfx_tpu_trainer.engine.reporting.throughput_hook import ThroughputHook
+from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
+from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import user_calls
 from tfx_tpu_trainer.estimator.call_planner import CallPlanner
 from tfx_tpu_trainer.estimator.callables import argument_names

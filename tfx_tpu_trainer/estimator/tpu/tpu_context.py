@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tfx_tpu_trainer.engine.core_layout import CoreLayout, InputMode, number_of_sources
+from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, number_of_sources
 
 
 class TPUContext:

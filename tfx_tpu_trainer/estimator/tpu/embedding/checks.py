@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfx_tpu_trainer.engine.core_layout import InputMode
+from tfx_tpu_trainer.engine.feeding.core_layout import InputMode
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
 

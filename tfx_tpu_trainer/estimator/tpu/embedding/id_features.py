@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.embedding_lookup import is_there
-from tfx_tpu_trainer.engine.input_pipeline import split_features_and_labels
-from tfx_tpu_trainer.engine.sparse_rows import decode_rows, encode_rows
+from tfx_tpu_trainer.engine.embedding.embedding_lookup import is_there
+from tfx_tpu_trainer.engine.feeding.input_pipeline import split_features_and_labels
+from tfx_tpu_trainer.engine.feeding.sparse_rows import decode_rows, encode_rows
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
 from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
 

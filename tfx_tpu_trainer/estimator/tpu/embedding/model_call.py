@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import embedding_lookup
-from tfx_tpu_trainer.engine.gradient_tap import GradientTap
+from tfx_tpu_trainer.engine.embedding import embedding_lookup
+from tfx_tpu_trainer.engine.embedding.gradient_tap import GradientTap
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tf_private import replace_consumers_input
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.sparse_adam import SparseAdam
+from tfx_tpu_trainer.engine.embedding.sparse_adam import SparseAdam
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
     AdagradParameters,

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.checking.nan_hook import NanLossError, StopAtNanHook
+from tfx_tpu_trainer.engine.tracing import fresh_graph
+
+v1 = tf.compat.v1
+
+
+def _train(folder, losses: list[float], *, save: bool) -> int:
+    """Steps through `losses` under the hook; returns the steps made."""
+    with fresh_graph():
+        step = v1.train.get_global_step()
+        loss = tf.gather(tf.constant(losses), step.read_value())
+        with tf.control_dependencies([loss]):
+            train_op = step.assign_add(1)
+        with v1.train.MonitoredTrainingSession(
+            checkpoint_dir=str(folder) if save else None,
+            save_checkpoint_steps=2 if save else None,
+            save_checkpoint_secs=None,
+            save_summaries_steps=None,
+            log_step_count_steps=None,
+            hooks=[
+                StopAtNanHook(loss, model_dir=str(folder)),
+                v1.train.StopAtStepHook(last_step=len(losses)),
+            ],
+        ) as session:
+            made = 0
+            while not session.should_stop():
+                made = session.run(train_op)
+        return made
+
+
+def test_b175_nan_is_reported_with_its_step_and_the_last_checkpoint(tmp_path):
+    with pytest.raises(NanLossError) as raised:
+        _train(tmp_path, [1.0, 0.5, np.nan, 0.1], save=True)
+    error = raised.value
+    assert error.step == 3
+    assert error.checkpoint == str(tmp_path / "model.ckpt-2")
+    assert "NaN loss during training, at global step 3" in str(error)
+    assert str(tmp_path / "model.ckpt-2") in str(error)
+
+
+def test_b175_it_is_tensorflows_error(tmp_path):
+    with pytest.raises(v1.train.NanLossDuringTrainingError, match="global step 1; none was saved"):
+        _train(tmp_path, [np.nan], save=False)
+
+
+def test_a_finite_or_infinite_loss_goes_on(tmp_path):
+    assert _train(tmp_path, [1.0, np.inf, 0.5], save=False) == 3

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from tests.engine.saved_graphs import save
+from tfx_tpu_trainer.engine.checkpointing import checkpoint_damage, checkpoints
+from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained, open_checkpoint
+from tfx_tpu_trainer.engine.tracing import fresh_graph
+
+v1 = tf.compat.v1
+
+DATA = ".data-00000-of-00001"
+
+
+def _damage(path: str, how: str) -> None:
+    suffix, change = {
+        "cut off": (DATA, lambda content: content[: len(content) // 2]),
+        "changed": (DATA, lambda content: content[:3] + bytes([content[3] ^ 1]) + content[4:]),
+        "index cut off": (".index", lambda content: content[: len(content) // 2]),
+        "gone": (DATA, None),
+    }[how]
+    file = pathlib.Path(path + suffix)
+    if change is None:
+        os.remove(file)
+    else:
+        file.write_bytes(change(file.read_bytes()))
+
+
+def _restore(path: str) -> None:
+    with fresh_graph():
+        v1.get_variable("layer/weights", [2])
+        with damage_explained(path), v1.Session() as session:
+            open_checkpoint(path)
+            v1.train.Saver().restore(session, path)
+
+
+@pytest.mark.parametrize("how", ["cut off", "changed", "index cut off", "gone"])
+def test_a_broken_checkpoint_is_named_with_the_last_one_that_is_not(tmp_path, how):
+    path = save(tmp_path, 3, 5, 7, 9)
+    _damage(str(tmp_path / "model.ckpt-7"), "cut off")
+    _damage(path, how)
+    with pytest.raises(tf.errors.DataLossError) as raised:
+        _restore(path)
+    message = str(raised.value)
+    assert message.startswith(f"The checkpoint {path} can't be read (")
+    assert f"the latest one before it that can is {tmp_path / 'model.ckpt-5'}: give it" in message
+
+    # What the message advises.
+    assert f"update_checkpoint_state({str(tmp_path)!r}, 'model.ckpt-5')" in message
+    v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-5")
+    assert checkpoints.global_step_of(str(tmp_path)) == 5
+
+
+def test_without_an_earlier_one_the_advice_is_to_train_anew(tmp_path):
+    path = save(tmp_path, 3)
+    _damage(path, "cut off")
+    with pytest.raises(tf.errors.DataLossError, match="train anew in another model_dir"):
+        _restore(path)
+
+
+def test_other_errors_pass(tmp_path):
+    path = save(tmp_path, 3)
+    with pytest.raises(tf.errors.NotFoundError, match=r"^of a file"), damage_explained(path):
+        raise tf.errors.NotFoundError(None, None, "of a file that input_fn reads")
+    with pytest.raises(tf.errors.DataLossError, match=r"^of a"), damage_explained(None):
+        raise tf.errors.DataLossError(None, None, "of a record that input_fn reads")
+
+
+def test_a_sound_checkpoint_has_no_damage(tmp_path):
+    assert checkpoint_damage.find_damage(save(tmp_path, 3)) is None
+
+
+def test_b213_b234_a_checkpoint_that_is_not_there_is_named_with_those_that_are(tmp_path):
+    save(tmp_path, 3, 12)
+    says = r"no checkpoint .*model.ckpt-5.*its folder has model.ckpt-3, model.ckpt-12\."
+    with pytest.raises(tf.errors.NotFoundError, match=says):
+        open_checkpoint(str(tmp_path / "model.ckpt-5"))
+    with pytest.raises(tf.errors.NotFoundError, match="its folder has no other"):
+        open_checkpoint(str(tmp_path / "nothing" / "model.ckpt-5"))

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.engine.saved_graphs import save
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
+
+
+def test_b278_b279_an_empty_folder_has_no_checkpoint(tmp_path):
+    folder = str(tmp_path)
+    assert checkpoints.latest_checkpoint(folder) is None
+    assert checkpoints.global_step_of(folder) == 0
+    for read in (checkpoints.require_checkpoint, checkpoints.variable_names):
+        with pytest.raises(
+            ValueError, match=f"Could not find trained model in model_dir: {folder}"
+        ):
+            read(folder)
+    with pytest.raises(ValueError, match="Could not find trained model"):
+        checkpoints.variable_value(folder, "layer/weights")
+
+
+def test_b278_the_latest_checkpoint_is_read(tmp_path):
+    save(tmp_path, 3, 12)
+    folder = str(tmp_path)
+    assert checkpoints.latest_checkpoint(folder) == str(tmp_path / "model.ckpt-12")
+    assert checkpoints.require_checkpoint(folder) == str(tmp_path / "model.ckpt-12")
+    assert checkpoints.global_step_of(folder) == 12
+    assert checkpoints.variable_names(folder) == ["global_step", "layer/weights"]
+
+
+@pytest.mark.parametrize("name", ["layer/weights", "layer/weights:0"])
+def test_b278_a_variables_value(tmp_path, name):
+    save(tmp_path, 7)
+    np.testing.assert_array_equal(checkpoints.variable_value(str(tmp_path), name), [7, 7])
+
+
+def test_an_unknown_variable_is_refused_with_the_known_ones(tmp_path):
+    save(tmp_path, 7)
+    with pytest.raises(ValueError, match=r"No variable 'bias' .* global_step, layer/weights"):
+        checkpoints.variable_value(str(tmp_path), "bias")
+
+
+def test_a_checkpoint_without_a_global_step_counts_from_zero(tmp_path):
+    save(tmp_path, 7, with_global_step=False)
+    assert checkpoints.global_step_of(str(tmp_path)) == 0
+
+
+def test_b160_the_global_step_of_an_object_based_checkpoint_is_found(tmp_path):
+    step = tf.Variable(12, dtype=tf.int64, name="global_step")
+    tf.train.Checkpoint(counter=step).save(str(tmp_path / "model.ckpt"))
+    assert checkpoints.global_step_of(str(tmp_path)) == 12

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.tracing import fresh_graph
+
+v1 = tf.compat.v1
+
+
+def _copy(fetches, replaced, *, in_function: bool = False, **options):
+    """Copies in the default graph, or in a function of it."""
+    copier = GraphCopier(v1.get_default_graph())
+
+    def copy():
+        return copier.copy(fetches, replaced=replaced(), name="copies", **options)
+
+    return tf.function(copy, autograph=False)() if in_function else copy()
+
+
+def _run(fetches):
+    with v1.Session(config=placed_by_need(None)) as session:
+        session.run(v1.global_variables_initializer())
+        return session.run(fetches)
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_each_core_reads_its_own_rows_and_all_share_the_variables(in_function):
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [2])
+        weight = v1.get_variable("weight", initializer=3.0)
+        y = x * weight + tf.constant([1.0, 2.0])
+        variables = len(v1.global_variables())
+        copies = _copy(
+            [Fetch(0, y), Fetch(1, y)],
+            lambda: [{x.name: tf.constant([1.0, 1.0])}, {x.name: tf.constant([5.0, 6.0])}],
+            in_function=in_function,
+        )
+        assert len(v1.global_variables()) == variables
+        first, second = _run(copies)
+    np.testing.assert_array_equal(first, [4, 5])
+    np.testing.assert_array_equal(second, [16, 20])
+
+
+def test_what_stands_for_a_fetch_is_given_back():
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [])
+        weight = v1.get_variable("weight", initializer=3.0)
+        given = tf.constant(7.0)
+        copies = _copy([Fetch(0, x), Fetch(0, weight.handle)], lambda: [{x.name: given}])
+        assert copies[0] is given
+        assert copies[1] is weight.handle
+
+
+@pytest.mark.parametrize(
+    ("groups", "alone", "sums"),
+    [
+        (None, False, [10, 10, 10, 10]),
+        ([[0, 2], [1, 3]], False, [4, 6, 4, 6]),
+        (None, True, [1, 2, 3, 4]),
+    ],
+)
+def test_b184_b189_a_sum_over_cores_adds_its_groups_copies(groups, alone, sums):
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [])
+        total = v1.tpu.cross_replica_sum(x, groups or [[0, 1, 2, 3]])
+        copies = _copy(
+            [Fetch(core, total + 0) for core in range(4)],
+            lambda: [{x.name: tf.constant(float(core + 1))} for core in range(4)],
+            alone=alone,
+        )
+        assert _run(copies) == sums
+
+
+def test_a_core_in_no_group_is_an_error():
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [])
+        total = v1.tpu.cross_replica_sum(x, [[0, 1]])
+        with pytest.raises(ValueError, match="core 2 is in no group of the group_assignment"):
+            _copy([Fetch(2, total)], lambda: [{}, {}, {}])
+
+
+def test_random_ops_differ_between_cores_and_repeat():
+    def draw():
+        with fresh_graph(seed=4):
+            values = tf.random.uniform([8])
+            return _run(_copy([Fetch(0, values), Fetch(1, values)], lambda: [{}, {}]))
+
+    first, second = draw()
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(draw(), (first, second))
+
+
+@pytest.mark.parametrize("how", ["directly", "in a group", "in a branch"])
+def test_updates_that_another_core_only_waits_for_are_the_first_cores(how):
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [])
+        count = v1.get_variable("count", initializer=0.0)
+        if how == "in a branch":
+            update = tf.cond(x > 0, lambda: count.assign_add(x), lambda: count.read_value()).op
+        else:
+            update = count.assign_add(x, read_value=False)
+        waits_for = tf.group(update) if how == "in a group" else update
+        with tf.control_dependencies([waits_for]):
+            y = x * 2
+        copies = _copy(
+            [Fetch(0, y), Fetch(1, y)],
+            lambda: [{x.name: tf.constant(1.0)}, {x.name: tf.constant(10.0)}],
+            in_function=True,
+        )
+        with tf.control_dependencies(copies):
+            after = count.read_value()
+        assert _run([*copies, after]) == [2, 20, 1]
+
+
+def test_loops_and_branches_are_copied_with_their_functions():
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [])
+        weight = v1.get_variable("weight", initializer=2.0)
+        y = tf.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * weight), (0, x))[1]
+        y = tf.cond(y > 10, lambda: y + weight, lambda: y - weight)
+        copies = _copy(
+            [Fetch(0, y), Fetch(1, y)],
+            lambda: [{x.name: tf.constant(1.0)}, {x.name: tf.constant(2.0)}],
+            in_function=True,
+        )
+        assert _run(copies) == [6, 18]
+
+
+def test_tables_are_shared():
+    with fresh_graph():
+        x = v1.placeholder(tf.string, [])
+        table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(["a", "b"], [1, 2]), default_value=0
+        )
+        y = table.lookup(x)
+        copies = _copy(
+            [Fetch(0, y), Fetch(1, y)],
+            lambda: [{x.name: tf.constant("b")}, {x.name: tf.constant("c")}],
+            in_function=True,
+        )
+        with v1.Session() as session:
+            session.run(v1.tables_initializer())
+            assert session.run(copies) == [2, 0]
+
+
+def test_the_graph_grows_in_proportion_to_the_cores():
+    def size(cores: int) -> int:
+        with fresh_graph() as graph:
+            x = v1.placeholder(tf.float32, [4])
+            y = tf.reduce_sum(tf.tanh(x) * 2)
+            before = len(graph.get_operations())
+            given = tf.zeros([4])
+            _copy([Fetch(c, y) for c in range(cores)], lambda: [{x.name: given}] * cores)
+            return len(graph.get_operations()) - before
+
+    assert size(16) - size(8) == size(24) - size(16)

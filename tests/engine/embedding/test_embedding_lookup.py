@@ -1,0 +1,110 @@
+"""Lookups of ids, and of the positions of a sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.embedding import embedding_lookup
+
+v1 = tf.compat.v1
+
+TABLE = np.float32([[0, 1], [2, 3], [4, 5], [6, 7]])
+
+
+def _run(make, *arguments, **options):
+    with tf.Graph().as_default(), v1.Session() as session:
+        table = v1.get_variable("table", initializer=TABLE, use_resource=True)
+        result = make(table, *(argument() for argument in arguments), **options)
+        session.run(v1.global_variables_initializer())
+        return session.run(result)
+
+
+def _sparse(indices, values, shape, dtype=np.int64):
+    return lambda: tf.SparseTensor(indices, np.array(values, dtype), shape)
+
+
+@pytest.mark.parametrize(
+    ("combiner", "expected"),
+    [("sum", [[8, 10], [0, 0], [2, 3]]), ("mean", [[4, 5], [0, 0], [2, 3]])],
+)
+def test_b369_ids_of_a_row_are_combined_and_no_ids_are_zeros(combiner, expected):
+    ids = _sparse([[0, 0], [0, 2], [2, 1]], [1, 3, 1], [3, 3])
+    got = _run(embedding_lookup.look_up, ids, lambda: None, combiner=combiner)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(("combiner", "divisor"), [("sum", 1), ("mean", 4), ("sqrtn", 10**0.5)])
+def test_b369_weights(combiner, divisor):
+    ids = _sparse([[0, 0], [0, 1]], [1, 3], [1, 2])
+    weights = _sparse([[0, 0], [0, 1]], [1, 3], [1, 2], np.float32)
+    got = _run(embedding_lookup.look_up, ids, weights, combiner=combiner)
+    np.testing.assert_allclose(got, [(TABLE[1] + 3 * TABLE[3]) / divisor], rtol=1e-6)
+
+
+@pytest.mark.parametrize("ids", [[3, 0], [[3], [0]]])
+def test_b365_dense_ids_are_looked_up_one_by_one(ids):
+    got = _run(embedding_lookup.look_up_dense, lambda: tf.constant(ids))
+    np.testing.assert_array_equal(got, TABLE[[3, 0]])
+
+
+# Row 0: id 1 at position 0, ids 2 and 3 at position 2; row 1: nothing; row 2: id 3 at 1, 1 at 4.
+IDS = [[0, 0, 0], [0, 2, 0], [0, 2, 1], [2, 1, 0], [2, 4, 1]]
+SEQUENCE = _sparse(IDS, [1, 2, 3, 3, 1], [3, 5, 2])
+
+
+@pytest.mark.parametrize("length", [1, 3, 6])
+def test_b370_b371_positions_are_combined_cut_and_filled_with_zeros(length):
+    got = _run(
+        embedding_lookup.look_up_sequence,
+        SEQUENCE,
+        lambda: None,
+        combiner="mean",
+        max_length=length,
+    )
+    expected = np.zeros((3, 6, 2), np.float32)
+    expected[0, 0], expected[0, 2] = TABLE[1], (TABLE[2] + TABLE[3]) / 2
+    expected[2, 1], expected[2, 4] = TABLE[3], TABLE[1]
+    np.testing.assert_array_equal(got, expected[:, :length])
+
+
+def test_b371_positions_are_combined_by_weight():
+    weights = _sparse(IDS, [2, 1, 3, 1, 1], [3, 5, 2], np.float32)
+    got = _run(embedding_lookup.look_up_sequence, SEQUENCE, weights, combiner="sum", max_length=3)
+    np.testing.assert_array_equal(got[0, 2], TABLE[2] + 3 * TABLE[3])
+    np.testing.assert_array_equal(got[0, 0], 2 * TABLE[1])
+
+
+@pytest.mark.parametrize(("length", "expected"), [(6, [3, 0, 5]), (2, [2, 0, 2])])
+def test_b370_lengths_reach_to_the_last_id_up_to_the_maximum(length, expected):
+    got = _run(
+        lambda table, ids: embedding_lookup.sequence_lengths(ids, max_length=length), SEQUENCE
+    )
+    assert got.tolist() == expected
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_b369_as_tensorflows_own_lookup_gradients_included(combiner, weighted):
+    random = np.random.RandomState(2)
+    places = np.argwhere(random.uniform(size=(6, 5)) < 0.5)
+    values = random.randint(-1, 4, len(places))
+    weighed = random.randint(-1, 4, len(places)).astype(np.float32)
+
+    def both(table):
+        ids = tf.SparseTensor(places, values.astype(np.int64), [6, 5])
+        weights = tf.SparseTensor(places, weighed, [6, 5]) if weighted else None
+        expected = tf.nn.safe_embedding_lookup_sparse(table, ids, weights, combiner=combiner)
+        there = embedding_lookup.is_there(ids, weights, combiner=combiner)
+        kept = tf.sparse.retain(ids, there)
+        kept_weights = tf.sparse.retain(weights, there) if weighted else None
+        got = embedding_lookup.look_up(table, kept, kept_weights, combiner=combiner)
+        return [
+            [result, tf.convert_to_tensor(tf.gradients(tf.square(result), table)[0])]
+            for result in (got, expected)
+        ]
+
+    got, expected = _run(both)
+    for ours, ordinary in zip(got, expected):
+        np.testing.assert_allclose(ours, ordinary, rtol=1e-5, atol=1e-6)

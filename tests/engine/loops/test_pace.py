@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.loops.pace import Pace, allows_loops
+from tfx_tpu_trainer.engine.reporting.throughput_hook import ThroughputHook
+
+v1 = tf.compat.v1
+
+
+@pytest.mark.parametrize(
+    ("pace", "step", "ahead"),
+    [
+        # Reports come at 1, 11, 21: the steps 2 to 10 need not be seen.
+        (Pace(0, None, (10,), None), 1, 9),
+        (Pace(0, None, (10,), None), 10, 0),
+        (Pace(0, None, (10,), None), 11, 9),
+        # Checkpoints come at 0, 10, 20.
+        (Pace(0, 10, (), None), 1, 8),
+        (Pace(0, 10, (), None), 10, 9),
+        # A session that starts at 3 reports at 4, 14 and saves at 3, 13.
+        (Pace(3, None, (10,), None), 4, 9),
+        (Pace(3, 10, (10,), None), 4, 8),
+        (Pace(3, 10, (10,), None), 13, 0),
+        # What is due first decides, and the last step is seen.
+        (Pace(0, 100, (10, 50), None), 1, 9),
+        (Pace(0, 100, (), 50), 1, 48),
+        (Pace(0, None, (), 50), 1, 48),
+        (Pace(0, None, (), 50), 49, 0),
+        # Nothing is ever due.
+        (Pace(0, None, (), None), 1, None),
+        # A hook that acts at every step leaves no room.
+        (Pace(0, None, (1,), None), 5, 0),
+    ],
+)
+def test_steps_ahead(pace, step, ahead):
+    assert pace.steps_ahead(step) == ahead
+
+
+@pytest.mark.parametrize("period", [1, 3, 4, 7, 50])
+@pytest.mark.parametrize("start", [0, 5])
+def test_no_step_at_which_a_hook_acts_is_jumped_over(start, period):
+    end = start + 200
+    pace, step, seen = Pace(start, period + 1, (period,), end), start + 1, {start + 1}
+    while step < end:
+        step += pace.steps_ahead(step) + 1
+        seen.add(step)
+    saves = range(start + period + 1, end + 1, period + 1)
+    reports = range(start + 1, end + 1, period)
+    assert seen == {*saves, *reports, end}
+
+
+class _Unknown(v1.train.SessionRunHook):
+    pass
+
+
+class _Modest(v1.train.SessionRunHook):
+    loop_ends_are_enough = True
+
+
+class _OwnStop(v1.train.StopAtStepHook):
+    """May do anything in its after_run."""
+
+
+def test_hooks_that_could_tell_forbid_loops():
+    known = [
+        v1.train.StopAtStepHook(last_step=3),
+        ThroughputHook(every_n_steps=1, batch_size=None, output_dir=None),
+        _Modest(),
+    ]
+    assert allows_loops(known)
+    assert not allows_loops([*known, _Unknown()])
+    assert not allows_loops([*known, _OwnStop(last_step=3)])

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tests.engine.log_lines import log_lines
+from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
+
+v1 = tf.compat.v1
+
+
+class _Loses(v1.train.SessionRunHook):
+    """Loses the session at some of its calls."""
+
+    def __init__(self, error: type[tf.errors.OpError], calls: set[int]) -> None:
+        self.made = 0
+        self.sessions = 0
+        self._error = error
+        self._calls = calls
+
+    def after_create_session(self, session, coord):
+        self.sessions += 1
+
+    def before_run(self, run_context):
+        self.made += 1
+        if self.made in self._calls:
+            raise self._error(None, None, f"lost at call {self.made}")
+
+
+def _count_to(number: int, hook: _Loses, *, retries: int) -> list[int]:
+    """Adds 1 in each of some session calls; gives what they found."""
+    with tf.Graph().as_default():
+        count = v1.get_variable("count", initializer=0, use_resource=True)
+        more = count.assign_add(1)
+        found = []
+        with v1.train.MonitoredSession(hooks=[hook]) as session:
+            patient = PatientSession(session, retries=retries)
+            for _ in range(number):
+                found.append(patient.run(more))
+        return found
+
+
+@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
+def test_b381_a_lost_session_is_made_anew_and_the_loss_is_told(caplog, error):
+    hook = _Loses(error, {3, 4, 7})
+    with log_lines(caplog) as logged:
+        # Calls 5 and 8 begin again with initial values: there is no checkpoint.
+        assert _count_to(5, hook, retries=2) == [1, 2, 1, 2, 1]
+    assert hook.sessions == 4
+    said = [line for line in logged if line.startswith("The session was lost")]
+    assert [line.split("attempt ")[1] for line in said] == ["1 of 2.", "2 of 2.", "1 of 2."]
+    assert f"{error.__name__}: lost at call 3" in said[0]
+
+
+@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
+@pytest.mark.parametrize("retries", [0, 3])
+def test_b382_what_is_lost_too_often_in_a_row_is_raised_as_it_is(error, retries):
+    hook = _Loses(error, set(range(2, 100)))
+    with pytest.raises(error, match=f"lost at call {retries + 2}"):
+        _count_to(5, hook, retries=retries)
+    assert hook.made == retries + 2
+
+
+def test_b381_other_errors_are_raised_at_once():
+    hook = _Loses(tf.errors.InternalError, {2})
+    with pytest.raises(tf.errors.InternalError, match="lost at call 2"):
+        _count_to(5, hook, retries=9)
+    assert hook.sessions == 1
+
+
+def test_a_step_function_is_watched_too_and_the_end_is_seen():
+    hook = _Loses(tf.errors.AbortedError, set())
+    with tf.Graph().as_default():
+        tf.constant(1)
+        with v1.train.MonitoredSession(hooks=[hook]) as session:
+            patient = PatientSession(session, retries=0)
+            assert not patient.should_stop()
+
+            def fails(step_context):
+                raise tf.errors.AbortedError(None, None, "in the step function")
+
+            with pytest.raises(tf.errors.AbortedError, match="in the step function"):
+                patient.run_step_fn(fails)
+            patient.run_step_fn(lambda step_context: step_context.request_stop())
+            assert patient.should_stop()

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tests.engine.templates import make_template
+from tfx_tpu_trainer.engine.sessions.run_errors import explain, run_errors_explained
+from tfx_tpu_trainer.engine.tracing import fresh_graph
+
+v1 = tf.compat.v1
+
+PYTHON_ERROR = """Graph execution error:
+
+{error}
+Traceback (most recent call last):
+
+  File "/venv/site-packages/tensorflow/python/ops/script_ops.py", line 270, in __call__
+    ret = func(*args)
+
+  File "rows.py", line 7, in read_rows
+    raise ValueError("of line one\\nand two")
+
+{error}
+
+
+\t [[{{{{node PyFunc}}}}]]
+\t [[{node}]]"""
+
+
+@pytest.fixture(params=["train", "eval", "infer"])
+def template(request):
+    """A template of two features and labels, of batches of any size."""
+    with fresh_graph():
+        features = {
+            "x": v1.placeholder(tf.float32, [None, 3]),
+            "word": v1.placeholder(tf.int64, [None]),
+        }
+        labels = v1.placeholder(tf.float32, [None, 1])
+        yield make_template(request.param, features=features, labels=labels)
+
+
+def test_python_code_speaks_first_and_shows_its_own_frames_only(template):
+    message = PYTHON_ERROR.format(error="ValueError: of line one\nand two", node="IteratorGetNext")
+    assert explain(message, template) == (
+        "ValueError: of line one\nand two\nPython code of the input raised it:\n"
+        '  File "rows.py", line 7, in read_rows\n'
+        '    raise ValueError("of line one\\nand two")'
+    )
+
+
+@pytest.mark.parametrize(
+    ("node", "whose"),
+    [
+        ("cores/IteratorGetNextAsOptional", "of the input raised"),
+        ("StatefulPartitionedCall", "of the model raised"),
+    ],
+)
+def test_whose_python_code_it_was(template, node, whose):
+    assert whose in explain(PYTHON_ERROR.format(error="ValueError: bad", node=node), template)
+
+
+@pytest.mark.parametrize(
+    ("expected", "yielded", "says"),
+    [
+        ("{'x': tf.float32, 'word': tf.int64}", "{'x': array([1.])}", "lacks the key 'word'; "),
+        ("{'x': tf.float32}", "{'x': 1.0, 'more': 2}", "has the key 'more'; "),
+        (
+            "{'x': tf.float32, 'word': tf.int64}",
+            "{'x': 1.0, 'words': 2}",
+            "lacks the key 'word' and has the key 'words'; ",
+        ),
+        ("(tf.float32, tf.float32)", "1.0", "has another structure; "),
+    ],
+)
+def test_a_generators_keys(template, expected, yielded, says):
+    error = (
+        "TypeError: `generator` yielded an element that did not match the expected structure. "
+        f"The expected structure was {expected}, but the yielded element was {yielded}."
+    )
+    explained = explain(PYTHON_ERROR.format(error=error, node="IteratorGetNext"), template)
+    assert explained == (
+        f"The input changed between batches: an element of the generator {says}its "
+        f"output_signature declares the structure {expected}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "named"),
+    [
+        ("(3,)", " (for features['x'])"),
+        ("(8, 3)", " (for features['x'])"),
+        ("()", " (for features['word'])"),
+        ("(7,)", " (for features['word'])"),
+        ("(7, 7)", ""),
+    ],
+)
+def test_a_generators_shapes_name_the_features_that_it_can_be(template, declared, named):
+    error = (
+        "TypeError: `generator` yielded an element of shape (2,) where an element of shape "
+        f"{declared} was expected."
+    )
+    explained = explain(PYTHON_ERROR.format(error=error, node="IteratorGetNext"), template)
+    assert explained.endswith(
+        f"has shape (2,) where its output_signature declares {declared}{named}."
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Cannot batch tensors with different shapes in component 1. First element had shape [3]",
+        "Incompatible shapes at component 1: expected [2,3] but got [2,2].",
+        "The given optional does not match the expected shape for component 1. Expected: [8,3]",
+    ],
+)
+def test_a_component_of_the_input_is_named(template, said):
+    message = f"Graph execution error:\n\n{said}\n\t [[{{{{node IteratorGetNext}}}}]]"
+    explained = explain(message, template)
+    assert explained.startswith("The input changed between batches, at features['x']: ")
+    assert said.rstrip(".") in explained
+    beyond = explain(message.replace("component 1", "component 9"), template)
+    assert "at component 9: " in beyond
+
+
+def test_an_op_that_wants_other_rows_is_named_as_the_model_knows_it(template):
+    reshape = "Input to reshape is a tensor with 9 values, but the requested shape has 12"
+    name = {"infer": "predict"}.get(template.mode, template.mode) + "_batch_size"
+    for node in ("batch/core0/head/Reshape", "head/Reshape", "a/step/core0/head/Reshape"):
+        explained = explain(f"{reshape}\n\t [[{{{{node {node}}}}}]]", template)
+        assert f"at 'head/Reshape'. If it reckons with {name} rows" in explained
+    short = explain(f"{reshape}\n\t [[{{{{node short_batch/core0/Reshape}}}}]]", template)
+    assert short.startswith(f"The last batch has fewer rows than {name}")
+    assert "at 'Reshape' (Input to reshape is a tensor with 9 values" in short
+
+
+def test_where_every_batch_is_full_an_op_that_fails_speaks_for_itself():
+    with fresh_graph():
+        template = make_template("eval", features=v1.placeholder(tf.float32, [4, 3]))
+        assert explain("Incompatible shapes: [4] vs. [3]", template) is None
+
+
+def test_what_else_fails_speaks_for_itself(template):
+    assert explain("Graph execution error:\n\nNo space left on device", template) is None
+
+
+def test_a_nan_is_told_with_its_place_in_training_only(template):
+    said = "Gradient for dense/kernel is NaN : Tensor had NaN values"
+    assert explain(said, template, at_nan=lambda: "at step 3") == (
+        "Gradient for dense/kernel is NaN: training stopped at step 3"
+    )
+    assert explain(said, template) is None
+
+
+def test_an_error_keeps_its_type_and_its_cause(template):
+    error = tf.errors.InvalidArgumentError(None, None, "Incompatible shapes: [4] vs. [3]")
+    says = "^model_fn does not take this batch"
+    of_type = pytest.raises(tf.errors.InvalidArgumentError, match=says)
+    with of_type as raised, run_errors_explained(template):
+        raise error
+    assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.OutOfRangeError(None, None, "End of sequence"),
+        tf.errors.OpError(None, None, "Incompatible shapes: of no class", tf.errors.UNKNOWN),
+        ValueError("of a hook"),
+    ],
+)
+def test_other_errors_pass_as_they_are(template, error):
+    with pytest.raises(type(error)) as raised, run_errors_explained(template):
+        raise error
+    assert raised.value is error

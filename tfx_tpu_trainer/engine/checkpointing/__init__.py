@@ -1,0 +1,1 @@
+"""Checkpoints: written, restored, and refused with a reason."""

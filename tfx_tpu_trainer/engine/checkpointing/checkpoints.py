@@ -1,0 +1,60 @@
+"""Reads checkpoints."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.checkpointing import checkpoint_fit
+from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import open_checkpoint
+
+v1 = tf.compat.v1
+
+
+def latest_checkpoint(model_dir: str) -> str | None:
+    """Gives the path of the latest checkpoint of a folder, or `None`."""
+    return tf.train.latest_checkpoint(model_dir)
+
+
+def require_checkpoint(model_dir: str) -> str:
+    """Gives the path of the latest checkpoint of a folder.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    path = latest_checkpoint(model_dir)
+    if path is None:
+        raise ValueError(
+            f"Could not find trained model in model_dir: {model_dir}. Train first, or name the "
+            "folder of a trained model."
+        )
+    return path
+
+
+def global_step_of(model_dir: str) -> int:
+    """Gives the global step of the latest checkpoint of a folder; 0 where there is none."""
+    path = latest_checkpoint(model_dir)
+    if path is None:
+        return 0
+    key = checkpoint_fit.key_of(path, v1.GraphKeys.GLOBAL_STEP)
+    return 0 if key is None else int(open_checkpoint(path).get_tensor(key))
+
+
+def variable_names(model_dir: str) -> list[str]:
+    """Gives the names of the variables in the latest checkpoint of a folder."""
+    return sorted(open_checkpoint(require_checkpoint(model_dir)).get_variable_to_shape_map())
+
+
+def variable_value(model_dir: str, name: str) -> np.ndarray:
+    """Gives the value of a variable in the latest checkpoint of a folder.
+
+    Raises:
+        ValueError: If there is no checkpoint, or no such variable in it.
+    """
+    path = require_checkpoint(model_dir)
+    reader = open_checkpoint(path)
+    name = name.removesuffix(":0")
+    if not reader.has_tensor(name):
+        known = ", ".join(sorted(reader.get_variable_to_shape_map()))
+        raise ValueError(f"No variable {name!r} in the checkpoint {path}; it has: {known}.")
+    return reader.get_tensor(name)

@@ -1,0 +1,1 @@
+"""Copies of a traced graph, once for each core."""

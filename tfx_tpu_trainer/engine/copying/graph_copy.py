@@ -1,0 +1,258 @@
+"""Copies nodes of a traced graph into the graph under construction, once for each core."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.copying.joint_functions import (
+    SEED_STRIDE,
+    SUM,
+    JointFunctions,
+    deciding_inputs,
+    sum_group,
+)
+from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
+
+v1 = tf.compat.v1
+
+_HANDLE_DTYPES = (tf.resource, tf.variant)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fetch:
+    """What is wanted of a copy.
+
+    Attributes:
+        core: Which core's copy, from 0.
+        node: A tensor or an operation of the traced graph.
+    """
+
+    core: int
+    node: tf.Tensor | tf.Operation
+
+
+class GraphCopier:
+    """Copies parts of a graph into the default graph.
+
+    Nodes are copied once for each core, but for those that all cores share: what makes a handle
+    (variables, tables, iterators, summary writers) is not copied but captured. A
+    `CrossReplicaSum` becomes a plain sum over the copies of its group, so that gradients are
+    combined as on TPU cores; calls of functions with such a sum inside become one call of all
+    cores. What another core than the first waits for, but does not read, is
+    not copied where it changes variables: moving averages are the first core's.
+    """
+
+    def __init__(self, graph: tf.Graph) -> None:
+        """Reads the graph.
+
+        Args:
+            graph: A v1 graph that is complete: nodes made later are copied, functions are not.
+        """
+        self._graph = graph
+        graph_def = graph.as_graph_def()
+        self._versions = graph_def.versions
+        self._library = graph_def.library
+        self._changes = VariableChanges(graph_def.library)
+        self.joint_functions = JointFunctions(graph_def.library, self._changes)
+        self._node_defs: dict[str, v1.NodeDef] = {}
+        self._order = {op.name: index for index, op in enumerate(graph.get_operations())}
+
+    def copy(
+        self,
+        fetches: Sequence[Fetch],
+        *,
+        replaced: Sequence[Mapping[str, tf.Tensor]],
+        name: str,
+        alone: bool = False,
+    ) -> list[Any]:
+        """Copies what the fetches need.
+
+        Args:
+            fetches: What is wanted.
+            replaced: For each core, name of a tensor of the traced graph -> the tensor of the
+                default graph that stands for it; what made it is not copied.
+            name: Name scope of the copies.
+            alone: Whether a sum over cores is of one core only. Defaults to `False`.
+
+        Returns:
+            The copied tensors and operations, in the order of the fetches.
+        """
+        work = _CopyJob(self, replaced, alone=alone)
+        standing = {i: work.standing_for(fetch) for i, fetch in enumerate(fetches)}
+        names = [
+            work.request(fetch.core, fetch.node)
+            for i, fetch in enumerate(fetches)
+            if standing[i] is None
+        ]
+        graph_def = work.finish()
+        graph_def.versions.CopyFrom(self._versions)
+        graph_def.library.CopyFrom(self._library)
+        graph_def.library.function.extend(self.joint_functions.made)
+        destination = v1.get_default_graph()
+        input_map = {
+            key: tf_private.capture(destination, tensor) for key, tensor in work.input_map.items()
+        }
+        copies = iter(
+            tf.graph_util.import_graph_def(
+                graph_def, input_map=input_map, return_elements=names, name=name
+            )
+        )
+        return [next(copies) if tensor is None else tensor for tensor in standing.values()]
+
+    def changes_variable(self, op: tf.Operation) -> bool:
+        """Tells whether an operation changes a variable, or passes on what one gives that does."""
+        while op.type in ("Identity", "IdentityN"):
+            op = op.inputs[0].op
+        return self._changes.made_by(self.node_def(op))
+
+    def order(self, op: tf.Operation) -> int:
+        """Gives an operation's place among those of its graph, in the order of their making."""
+        return self._order[op.name]
+
+    def node_def(self, op: tf.Operation) -> v1.NodeDef:
+        """Gives an operation's definition; made once, as it is asked for by every core."""
+        if op.name not in self._node_defs:
+            self._node_defs[op.name] = op.node_def
+        return self._node_defs[op.name]
+
+
+class _CopyJob:
+    """The GraphDef of one `copy` call, growing from the fetches upstream."""
+
+    def __init__(
+        self, copier: GraphCopier, replaced: Sequence[Mapping[str, tf.Tensor]], *, alone: bool
+    ) -> None:
+        self._copier = copier
+        self._alone = alone
+        self._replaced = replaced
+        self._nodes: list[tuple[int, int, v1.NodeDef]] = []
+        self._names: dict[Any, str] = {}
+        self._pending: list[tuple[str, tf.Operation, tuple[int, ...]]] = []
+        self.input_map: dict[str, tf.Tensor] = {}
+
+    def standing_for(self, fetch: Fetch) -> tf.Tensor | None:
+        """Gives what stands for a fetch that is not to be copied itself, else `None`."""
+        if isinstance(fetch.node, tf.Operation):
+            return None
+        if fetch.node.name in self._replaced[fetch.core]:
+            return self._replaced[fetch.core][fetch.node.name]
+        if makes_handle(fetch.node.op):
+            return tf_private.capture(v1.get_default_graph(), fetch.node)
+        return None
+
+    def request(self, core: int, node: tf.Tensor | tf.Operation) -> str:
+        """Gives the name under which the copy of a fetch can be returned."""
+        if isinstance(node, tf.Operation):
+            return self._copy_of(core, node)
+        name = self._input_of(core, node)
+        return name if ":" in name else f"{name}:0"
+
+    def finish(self) -> v1.GraphDef:
+        """Copies everything that was asked for, and what that needs.
+
+        The copies stand in the order in which the model made the originals: a function runs
+        reads and writes of a variable in that order, so that a read that the model made before
+        its train_op sees the value before the update on every core.
+        """
+        while self._pending:
+            name, op, cores = self._pending.pop()
+            if op.type == SUM:
+                node = self._sum(name, op, cores)
+            elif self._is_joint(op):
+                node = self._join(name, op, cores)
+            else:
+                node = self._copy(name, op, cores[0])
+            self._nodes.append((self._copier.order(op), cores[0], node))
+        self._nodes.sort(key=lambda entry: entry[:2])
+        return v1.GraphDef(node=[node for _, _, node in self._nodes])
+
+    def _input_of(self, core: int, tensor: tf.Tensor) -> str:
+        if tensor.name in self._replaced[core]:
+            key = f"replaced/core{core}/{tensor.name.replace(':', '_')}"
+            self.input_map[f"{key}:0"] = self._replaced[core][tensor.name]
+            return key
+        if makes_handle(tensor.op):
+            key = f"captured/{tensor.name.replace(':', '_')}"
+            self.input_map[f"{key}:0"] = tensor
+            return key
+        name, index = self._copy_of(core, tensor.op), tensor.value_index
+        if self._is_joint(tensor.op):
+            index += self._joint_cores(core).index(core) * len(tensor.op.outputs)
+        return f"{name}:{index}" if index else name
+
+    def _copy_of(self, core: int, op: tf.Operation) -> str:
+        cores: tuple[int, ...] = (core,)
+        if op.type == SUM and not self._alone:
+            cores = sum_group(op.name, tf.get_static_value(op.inputs[1]).tolist(), core)
+        elif self._is_joint(op):
+            cores = self._joint_cores(core)
+        key = (op.name, cores)
+        if key not in self._names:
+            self._names[key] = f"core{cores[0]}/{op.name}"
+            self._pending.append((self._names[key], op, cores))
+        return self._names[key]
+
+    def _copy(self, name: str, op: tf.Operation, core: int) -> v1.NodeDef:
+        node = v1.NodeDef()
+        node.CopyFrom(self._copier.node_def(op))
+        node.name = name
+        node.attr.pop("_class", None)
+        if "seed2" in node.attr:
+            node.attr["seed2"].i += core * SEED_STRIDE
+        del node.input[:]
+        node.input.extend(self._input_of(core, tensor) for tensor in op.inputs)
+        node.input.extend(self._controls(core, op))
+        return node
+
+    def _join(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
+        definition = self._copier.node_def(op)
+        node = self._copier.joint_functions.join(definition, name, cores)
+        deciding = deciding_inputs(definition)
+        inputs = list(op.inputs)
+        node.input.extend(self._input_of(cores[0], tensor) for tensor in inputs[:deciding])
+        for core in cores:
+            node.input.extend(self._input_of(core, tensor) for tensor in inputs[deciding:])
+        for core in cores:
+            node.input.extend(self._controls(core, op))
+        return node
+
+    def _controls(self, core: int, op: tf.Operation) -> list[str]:
+        """Gives the control inputs of an op's copy."""
+        controls = []
+        for control in op.control_inputs:
+            not_its_own = core > 0 and self._copier.changes_variable(control)
+            if not not_its_own and not self._stands_outside(core, control):
+                controls.append(f"^{self._copy_of(core, control)}")
+        return controls
+
+    def _is_joint(self, op: tf.Operation) -> bool:
+        return self._copier.joint_functions.sums_inside(self._copier.node_def(op))
+
+    def _joint_cores(self, core: int) -> tuple[int, ...]:
+        return (core,) if self._alone else tuple(range(len(self._replaced)))
+
+    def _sum(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
+        node = v1.NodeDef(name=name, op="AddN")
+        node.attr["T"].CopyFrom(self._copier.node_def(op).attr["T"])
+        node.attr["N"].i = len(cores)
+        node.input.extend(self._input_of(core, op.inputs[0]) for core in cores)
+        return node
+
+    def _stands_outside(self, core: int, op: tf.Operation) -> bool:
+        replaced = any(tensor.name in self._replaced[core] for tensor in op.outputs)
+        return replaced or makes_handle(op)
+
+
+def makes_handle(op: tf.Operation) -> bool:
+    """Tells whether an operation makes a handle of something that all cores share."""
+    return (
+        not op.inputs
+        and bool(op.outputs)
+        and all(tensor.dtype in _HANDLE_DTYPES for tensor in op.outputs)
+        and op.type != "Const"
+    )

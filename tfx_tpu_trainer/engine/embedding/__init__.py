@@ -1,0 +1,1 @@
+"""Embeddings that train outside of a model."""

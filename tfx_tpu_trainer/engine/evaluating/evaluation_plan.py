@@ -1,0 +1,73 @@
+"""What a session runs to evaluate a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.evaluating.evaluation_sums import EvaluationSums
+from tfx_tpu_trainer.engine.sessions.opening import SessionCreatorFn
+from tfx_tpu_trainer.engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+
+LOSS = "loss"
+GLOBAL_STEP = "global_step"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """An evaluation, placed and ready to run.
+
+    Attributes:
+        template: The model.
+        update_op: What a session call runs: a batch, or all of them.
+        values: Metric name -> final value, to be read at the end; nested structures may be.
+        sums: What is counted beside the metrics.
+        stop_hook: Stops the session after the last batch.
+        make_loop: Gives an op that runs all batches in one session call; `None` where
+            `update_op` does so, or where every call must be seen.
+        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
+    """
+
+    template: ModelTemplate
+    update_op: Any
+    values: Mapping[str, Any]
+    sums: EvaluationSums
+    stop_hook: v1.train.SessionRunHook
+    make_loop: Callable[[], tf.Operation] | None = None
+    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+
+
+class StopAfterOneCallHook(v1.train.SessionRunHook):
+    """Stops after a single session call: it has run all batches."""
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Stops."""
+        del run_values
+        run_context.request_stop()
+
+
+def check_metrics(metrics: Any) -> Mapping[str, Any]:
+    """Checks what a metric_fn returned and gives it back.
+
+    Raises:
+        ValueError: If it is no mapping, or a metric has a reserved name.
+    """
+    if not isinstance(metrics, Mapping):
+        raise ValueError(
+            "The metric_fn of eval_metrics must return a dict of metric name to "
+            f"(value, update_op); got {metrics!r}."
+        )
+    for name in (LOSS, GLOBAL_STEP):
+        if name in metrics:
+            raise ValueError(
+                f"Metric with name `{name}` is not allowed, because evaluate() already defines "
+                "a default metric with the same name. Give yours another name."
+            )
+    return metrics

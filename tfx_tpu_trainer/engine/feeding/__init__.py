@@ -1,0 +1,1 @@
+"""From what input_fn returns to the rows of each core."""

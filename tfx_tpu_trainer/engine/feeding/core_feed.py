@@ -1,0 +1,201 @@
+"""From an input's batches to what each replica of a template reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.feeding.core_layout import RowSlice
+from tfx_tpu_trainer.engine.feeding.input_names import structure_difference
+from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors
+
+v1 = tf.compat.v1
+
+
+class CoreFeed:
+    """Feeds the replicas of a template with full batches.
+
+    The sources' tensors stand at the top level of the graph, where they were made; a step copies
+    what makes them, an iterator's get_next as well as any other op, and cuts the copies into the
+    replicas' pieces. The template is traced on placeholders with one replica's static shapes;
+    only where short batches may come, and are not padded, the batch is unknown to it.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[InputTensors],
+        slices: Sequence[RowSlice],
+        *,
+        batch_axes: Sequence[int | None] | None,
+        batch_size: int | None = None,
+        padded: bool = False,
+    ) -> None:
+        """Makes the placeholders of one replica.
+
+        Args:
+            sources: What the calls of input_fn gave, all of one structure.
+            slices: The rows of each replica.
+            batch_axes: The axis to cut, one for each flattened tensor, features before labels.
+                `None` cuts axis 0 of all.
+            batch_size: Rows of a full batch where the shapes do not tell. Defaults to `None`:
+                they must.
+            padded: Whether batches are padded to `batch_size`, whatever size their shapes tell.
+                Defaults to `False`.
+
+        Raises:
+            ValueError: If the sources differ in structure, a shape is not static, or a batch
+                does not cut into equal pieces.
+        """
+        self.slices = tuple(slices)
+        self.sources = tuple(sources)
+        self._structure = (sources[0].features, sources[0].labels)
+        for source in sources[1:]:
+            _check_same_input(self._structure, (source.features, source.labels))
+        features, labels = _dense(sources[0].features), _dense(sources[0].labels)
+        flat = [*features, *labels]
+        if batch_axes is not None and len(batch_axes) != len(flat):
+            raise ValueError(
+                f"batch_axis has {len(batch_axes)} entries {tuple(batch_axes)}, but the input "
+                f"has {len(flat)} tensors (features before labels, dict keys sorted)."
+            )
+        self.axes = [0] * len(flat) if batch_axes is None else [axis or 0 for axis in batch_axes]
+        names = ["features"] * len(features) + ["labels"] * len(labels)
+        self.full_shapes = [
+            _full_shape(name, tensor, axis, batch_size, padded=padded)
+            for name, tensor, axis in zip(names, flat, self.axes)
+        ]
+        self.dtypes = [tensor.dtype for tensor in flat]
+        self.always_full = all(tensor.shape.is_fully_defined() for tensor in flat)
+        cut: list[list[int | None]] = [
+            _cut(name, shape, axis, self.slices[0].pieces)
+            for name, shape, axis in zip(names, self.full_shapes, self.axes)
+        ]
+        if not (self.always_full or padded):
+            # A short batch may come: a model that was told a static batch would reckon with it,
+            # as tf.losses does when it divides by the number of rows.
+            cut = [_with_open_axis(shape, axis) for shape, axis in zip(cut, self.axes)]
+        self.placeholders = [v1.placeholder(*both) for both in zip(self.dtypes, cut)]
+
+    @property
+    def features(self) -> Any:
+        """Placeholders of one replica's features."""
+        return self._packed()[0]
+
+    @property
+    def labels(self) -> Any:
+        """Placeholders of one replica's labels, or `None`."""
+        return self._packed()[1]
+
+    def read(self, copier: GraphCopier) -> list[dict[str, tf.Tensor]]:
+        """Reads the rows of one step, in the graph under construction.
+
+        Args:
+            copier: Copies from the graph of the sources.
+
+        Returns:
+            For each replica, placeholder name -> the replica's tensor.
+        """
+        return self.cut({draw: self._copy_source(copier, draw[0]) for draw in self.draws()})
+
+    def draws(self) -> list[tuple[int, int]]:
+        """Gives what a step takes: pairs of a source and a number, in the replicas' order."""
+        return list(dict.fromkeys((part.source, part.draw) for part in self.slices))
+
+    def cut(self, drawn: dict[tuple[int, int], list[tf.Tensor]]) -> list[dict[str, tf.Tensor]]:
+        """Cuts full batches into the replicas' pieces.
+
+        Args:
+            drawn: For each of `draws`, its flattened tensors.
+
+        Returns:
+            For each replica, placeholder name -> the replica's tensor.
+        """
+        pieces = {
+            draw: [
+                tf.split(tensor, self.slices[0].pieces, axis=axis)
+                for tensor, axis in zip(tensors, self.axes)
+            ]
+            for draw, tensors in drawn.items()
+        }
+        return [
+            self.fed(split[part.piece] for split in pieces[part.source, part.draw])
+            for part in self.slices
+        ]
+
+    def fed(self, tensors: Iterable[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Names one replica's flattened tensors by the placeholders that they stand for."""
+        return {p.name: tensor for p, tensor in zip(self.placeholders, tensors)}
+
+    def _copy_source(self, copier: GraphCopier, source: int) -> list[tf.Tensor]:
+        tensors = [
+            *_dense(self.sources[source].features),
+            *_dense(self.sources[source].labels),
+        ]
+        return copier.copy(
+            [Fetch(0, tensor) for tensor in tensors],
+            replaced=[{}],
+            name=f"input_pipeline_source{source}",
+        )
+
+    def _packed(self) -> Any:
+        flat = iter(self.placeholders)
+        return tf.nest.map_structure(
+            lambda leaf: None if leaf is None else next(flat), self._structure
+        )
+
+
+def _check_same_input(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    difference = structure_difference(first, other)
+    if difference is not None:
+        raise ValueError(
+            "input_fn must give the same features and labels in each of its calls, one for each "
+            f"core or host, but {difference}."
+        )
+    tf.nest.assert_same_structure(first, other)
+
+
+def _dense(structure: Any) -> list[tf.Tensor]:
+    """Flattens a structure of dense tensors; `None` leaves are left out."""
+    leaves = [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
+    for leaf in leaves:
+        if isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
+            raise ValueError(
+                f"{type(leaf).__name__} inputs can't be given to TPU cores: {leaf!r}. Make it "
+                "dense in input_fn, or look it up with a TPU embedding."
+            )
+    return leaves
+
+
+def _full_shape(
+    name: str, tensor: tf.Tensor, axis: int, batch_size: int | None, *, padded: bool
+) -> list[int]:
+    if tensor.shape.rank is None or tensor.shape.rank <= axis:
+        raise ValueError(
+            f"{name} to TPU must have an axis {axis} to split over the replicas; got {tensor}."
+        )
+    shape = tensor.shape.as_list()
+    if shape[axis] is None or padded:
+        shape[axis] = batch_size
+    if None in shape:
+        raise ValueError(
+            f"{name} to TPU must have static shape, but got {tensor.shape} for {tensor.name}. If "
+            "the batch is unknown, batch the dataset with drop_remainder=True; if another "
+            "dimension is, pad it."
+        )
+    return shape
+
+
+def _cut(name: str, shape: list[int], axis: int, pieces: int) -> list[int | None]:
+    if shape[axis] % pieces:
+        raise ValueError(
+            f"{name} of shape {tuple(shape)} can't be cut into {pieces} equal pieces along axis "
+            f"{axis}: choose a batch size that {pieces} divides."
+        )
+    return [size // pieces if index == axis else size for index, size in enumerate(shape)]
+
+
+def _with_open_axis(shape: list[int | None], axis: int) -> list[int | None]:
+    return [None if index == axis else size for index, size in enumerate(shape)]

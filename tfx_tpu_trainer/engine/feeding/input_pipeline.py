@@ -1,0 +1,107 @@
+"""What an input_fn returned, as tensors of the default graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.feeding.hidden_shapes import hide_open_batches
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class InputTensors:
+    """The tensors of one batch.
+
+    Attributes:
+        features: Nested structure of tensors.
+        labels: Nested structure of tensors, or `None`.
+        hooks: What must run in the session before the tensors can be read.
+        iterator: The iterator that the tensors are drawn from; `None` where input_fn gave
+            tensors of its own.
+    """
+
+    features: Any
+    labels: Any
+    hooks: tuple[v1.train.SessionRunHook, ...] = ()
+    iterator: v1.data.Iterator | None = None
+
+    def with_hidden_batches(self) -> InputTensors:
+        """Gives the tensors to a model that must not be taken at its word of short batches.
+
+        Training does without, as it does in the original: its gradients are reckoned in fewer
+        ops where the optimizer has the shapes.
+        """
+        if self.iterator is None:
+            return self
+        features, labels = hide_open_batches((self.features, self.labels))
+        return dataclasses.replace(self, features=features, labels=labels)
+
+
+class DatasetInitializerHook(v1.train.SessionRunHook):
+    """Starts a dataset's iterator whenever a session is made or recovered.
+
+    A hook and not an entry of the TABLE_INITIALIZERS collection, because a user's
+    `Scaffold(local_init_op=...)` replaces what would run that collection.
+    """
+
+    def __init__(self, iterator: v1.data.Iterator):
+        """Takes the initializer, which must be made before the graph is finalized.
+
+        Args:
+            iterator: An initializable iterator of the default graph.
+        """
+        self._initializer = iterator.initializer
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Runs the initializer."""
+        del coord
+        session.run(self._initializer)
+
+
+def as_input_tensors(returned: Any) -> InputTensors:
+    """Turns what an input_fn returned into the tensors of one batch.
+
+    Args:
+        returned: A `tf.data.Dataset` of features or of (features, labels); or features; or
+            a pair (features, labels) of tensors.
+
+    Returns:
+        The tensors, in the default graph.
+
+    Raises:
+        ValueError: If a tuple or list does not have two elements, or no features are given.
+    """
+    if isinstance(returned, tf.data.Dataset):
+        iterator = v1.data.make_initializable_iterator(returned)
+        features, labels = split_features_and_labels(iterator.get_next())
+        return InputTensors(features, labels, (DatasetInitializerHook(iterator),), iterator)
+    return InputTensors(*split_features_and_labels(returned))
+
+
+def split_features_and_labels(element: Any) -> tuple[Any, Any]:
+    """Splits an element of an input into features and labels.
+
+    Args:
+        element: Features, or a tuple or list (features, labels).
+
+    Returns:
+        The pair (features, labels); labels are `None` where there are none.
+
+    Raises:
+        ValueError: If a tuple or list does not have two elements, or no features are given.
+    """
+    features, labels = element, None
+    if isinstance(element, (tuple, list)) and not hasattr(element, "_fields"):
+        if len(element) != 2:
+            raise ValueError(
+                "input_fn should return (features, labels) as a len 2 tuple; got "
+                f"{len(element)} elements: {element!r}. Put several features into a dict."
+            )
+        features, labels = element
+    if features is None:
+        raise ValueError("input_fn returned no features (None); return a Dataset or tensors.")
+    return features, labels

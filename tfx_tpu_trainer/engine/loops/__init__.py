@@ -1,0 +1,1 @@
+"""Many steps in one session call, and how many."""

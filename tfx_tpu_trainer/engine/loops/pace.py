@@ -1,0 +1,93 @@
+"""Which steps hooks must see, so that the steps between them can run in one session call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.checking.nan_hook import StopAtNanHook
+from tfx_tpu_trainer.engine.feeding.input_pipeline import DatasetInitializerHook
+from tfx_tpu_trainer.engine.reporting.loss_log_hook import LossLogHook
+from tfx_tpu_trainer.engine.reporting.throughput_hook import ThroughputHook
+
+v1 = tf.compat.v1
+
+LOOP_ENDS_ARE_ENOUGH = "loop_ends_are_enough"
+"""A hook with this attribute, true, says that it need not come back every step."""
+
+# They report loss and step only, which the end of a loop gives as well.
+_REPORTERS = (LossLogHook, ThroughputHook)
+
+# Hooks that act at steps which their settings tell, or at the session's start and end only.
+_KNOWN_HOOKS = (
+    DatasetInitializerHook,
+    *_REPORTERS,
+    StopAtNanHook,
+    v1.train.FinalOpsHook,
+    v1.train.StopAtStepHook,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """The steps that must be run one by one.
+
+    Attributes:
+        start: Global step at which the session starts.
+        save_steps: Steps between checkpoints, of which the first is at the start; `None` where
+            they go by time.
+        report_steps: For each hook that reports, the steps between its reports, of which the
+            first is at the first step.
+        last_step: Global step at which training ends; `None` goes to the end of the input.
+    """
+
+    start: int
+    save_steps: int | None
+    report_steps: tuple[int, ...]
+    last_step: int | None
+
+    def next_report(self, step: int, period: int) -> int:
+        """Gives the next step at which a hook reports that does so every `period` steps.
+
+        Args:
+            step: Global step reached.
+            period: Steps between reports; the first is at the first step.
+        """
+        return _next_due(self.start + 1, period, step)
+
+    def steps_ahead(self, step: int) -> int | None:
+        """Tells how many steps no hook need see.
+
+        Args:
+            step: Global step reached.
+
+        Returns:
+            Number of steps; `None` where nothing is ever due again.
+        """
+        dues = [self.next_report(step, period) for period in self.report_steps]
+        if self.save_steps is not None:
+            dues.append(_next_due(self.start, self.save_steps, step))
+        if self.last_step is not None:
+            dues.append(self.last_step)
+        return max(0, min(dues) - 1 - step) if dues else None
+
+
+def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
+    """Tells whether no hook could tell that it was not called back every step."""
+    return all(
+        type(hook) in _KNOWN_HOOKS or getattr(hook, LOOP_ENDS_ARE_ENOUGH, False) for hook in hooks
+    )
+
+
+def needs_no_call(hook: v1.train.SessionRunHook) -> bool:
+    """Tells whether a hook can be told of a step instead of being called back in it."""
+    return type(hook) in _REPORTERS
+
+
+def _next_due(anchor: int, period: int, step: int) -> int:
+    """Gives the first of anchor, anchor + period, ... that comes after a step."""
+    if step < anchor:
+        return anchor
+    return anchor + ((step - anchor) // period + 1) * period

@@ -1,0 +1,175 @@
+"""Evaluation on TPU cores, emulated or real, exact to the last row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.traced_host_function import (
+    TracedHostFunction,
+    trace_host_function,
+)
+from tfx_tpu_trainer.engine.evaluating import metric_ops
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
+    GLOBAL_STEP,
+    LOSS,
+    EvaluationPlan,
+    StopAfterOneCallHook,
+    check_metrics,
+)
+from tfx_tpu_trainer.engine.evaluating.evaluation_sums import EvaluationSums, create_eval_step
+from tfx_tpu_trainer.engine.feeding.finite_feed import Drawn, FiniteFeed
+from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier
+from tfx_tpu_trainer.engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+
+
+def plan_evaluation_on_cores(
+    template: ModelTemplate,
+    feed: FiniteFeed,
+    *,
+    cores: int,
+    broadcast: bool,
+    steps: int | None,
+    cores_copier: GraphCopier | TPUCopier | None = None,
+) -> EvaluationPlan:
+    """Plans an evaluation over cores: all its batches in one session call.
+
+    Full batches are cut over the cores. What is left for the last step runs on one copy of the
+    same template, unpadded, so that a metric_fn need not know of padding: a short batch whole;
+    full batches that do not suffice for all cores one after the other, as the model may rely on
+    their size.
+
+    Args:
+        template: A template of mode `"eval"`, traced on the feed's placeholders.
+        feed: Gives each core its rows.
+        cores: Number of replicas.
+        broadcast: Whether every core has the whole batch.
+        steps: Batches to evaluate; `None` goes to the end of the input.
+        cores_copier: Copies the template onto the cores. Defaults to `None`: a `GraphCopier`,
+            which emulates them; a `TPUCopier` runs full batches on real ones.
+
+    Returns:
+        The plan.
+    """
+    sums, eval_step = EvaluationSums(), create_eval_step()
+    full = feed.always_full and len(feed.draws()) == 1
+    metrics = trace_host_function(
+        template.eval_metrics, cores=cores, broadcast=broadcast, full=full
+    )
+    host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast, full=full)
+    values, updates = _split_metrics(metrics)
+    copier = GraphCopier(template.graph)
+
+    step = _BatchStep(template, copier, cores_copier or copier, [metrics, host_call], cores=cores)
+
+    def count_batch(outputs: list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
+        loss, (metric_tensors, host_tensors) = step.unpack(outputs)
+        effects = sums.add(loss=loss, rows=rows)
+        if metrics is not None:
+            effects += metrics.copy(copier, metric_tensors, updates, name="metrics")
+        if host_call is not None:
+            effects.append(host_call.run(copier, host_tensors, name="host_call"))
+        with tf.control_dependencies(effects):
+            return tf.constant(1)
+
+    def count_rest(drawn: Drawn) -> tf.Tensor:
+        if not feed.always_full:
+            return count_batch(step.on_one(feed.whole(drawn)), drawn.total_rows)
+        rows = feed.full_rows()
+
+        def count_piece(index: tf.Tensor) -> tf.Tensor:
+            return index + count_batch(step.on_one(feed.piece(drawn, index)), tf.constant(rows))
+
+        pieces = drawn.total_rows // rows
+        (counted,) = tf.while_loop(lambda index: index < pieces, lambda i: (count_piece(i),), [0])
+        return tf.minimum(counted, 1)
+
+    def run_batch(drawn: Drawn) -> tf.Tensor:
+        def count_full() -> tf.Tensor:
+            return count_batch(step.on_cores(feed.cut_full(drawn)), drawn.total_rows)
+
+        if full:
+            counted = count_full()
+        else:
+            counted = tf.cond(feed.is_full(drawn), count_full, lambda: count_rest(drawn))
+        with tf.control_dependencies([counted]):
+            incremented = eval_step.assign_add(1, read_value=False)
+        with tf.control_dependencies([incremented]):
+            return tf.identity(counted)
+
+    def one_batch(count: tf.Tensor, ended: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        del ended
+        drawn = feed.draw(copier)
+        done = tf.cond(drawn.total_rows > 0, lambda: run_batch(drawn), lambda: tf.constant(0))
+        return count + done, drawn.ended
+
+    def all_batches() -> tf.Tensor:
+        def goes_on(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
+            more = tf.logical_not(ended)
+            return more if steps is None else tf.logical_and(more, count < steps)
+
+        start = (tf.constant(0), tf.constant(False))
+        return tf.while_loop(goes_on, one_batch, start, parallel_iterations=1)[0]
+
+    return EvaluationPlan(
+        template=template,
+        update_op=tf.function(all_batches, autograph=False)(),
+        values={**values, LOSS: sums.loss_by_rows(template.loss_dtype)},
+        sums=sums,
+        stop_hook=StopAfterOneCallHook(),
+    )
+
+
+class _BatchStep:
+    """Runs one batch: loss and host tensors, from all cores or from one copy."""
+
+    def __init__(
+        self,
+        template: ModelTemplate,
+        copier: GraphCopier,
+        cores_copier: GraphCopier | TPUCopier,
+        host_functions: list[TracedHostFunction | None],
+        *,
+        cores: int,
+    ) -> None:
+        self._template = template
+        self._copier = copier
+        self._cores_copier = cores_copier
+        self._host_functions = host_functions
+        self._cores = cores
+
+    def on_cores(self, fed: list[dict[str, tf.Tensor]]) -> list[tf.Tensor]:
+        fetches = [Fetch(core, self._template.loss) for core in range(self._cores)]
+        parts = [[] if f is None else f.fetches() for f in self._host_functions]
+        copies = self._cores_copier.copy(
+            fetches + [fetch for part in parts for fetch in part], replaced=fed, name="cores"
+        )
+        outputs = [tf.add_n(copies[: self._cores]) / self._cores]
+        start = self._cores
+        for function, part in zip(self._host_functions, parts):
+            if function is not None:
+                outputs += function.gathered(copies[start : start + len(part)])
+            start += len(part)
+        return outputs
+
+    def on_one(self, fed: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        tensors = [t for f in self._host_functions if f is not None for t in f.tensors]
+        fetches = [Fetch(0, self._template.loss), *(Fetch(0, tensor) for tensor in tensors)]
+        return self._copier.copy(fetches, replaced=[fed], name="short_batch", alone=True)
+
+    def unpack(self, outputs: list[tf.Tensor]) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
+        rest = iter(outputs[1:])
+        return outputs[0], [
+            [] if f is None else [next(rest) for _ in f.tensors] for f in self._host_functions
+        ]
+
+
+def _split_metrics(metrics: TracedHostFunction | None) -> tuple[dict[str, Any], list[Any]]:
+    built = {} if metrics is None else check_metrics(metrics.result)
+    values, updates = metric_ops.split(built)
+    values[GLOBAL_STEP] = v1.train.get_global_step().read_value()
+    return values, tf.nest.flatten(updates)

@@ -1,0 +1,110 @@
+"""Prediction on TPU cores, emulated or real: short batches are padded, the padding is cut off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
+from tfx_tpu_trainer.engine.feeding.finite_feed import FiniteFeed
+from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier
+from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+
+_MAX_BYTES = 1 << 30
+
+
+def plan_prediction_on_cores(
+    template: ModelTemplate,
+    predictions: Mapping[str, tf.Tensor],
+    feed: FiniteFeed,
+    is_padding: tf.Tensor,
+    *,
+    cores: int,
+    broadcast: bool,
+    cores_copier: GraphCopier | TPUCopier | None = None,
+) -> PredictionPlan:
+    """Plans predictions over cores, a batch in each session call.
+
+    Args:
+        template: A template of mode `"infer"`, traced on the feed's placeholders.
+        predictions: The part of the template's predictions to fetch.
+        feed: Gives each core its rows.
+        is_padding: Placeholder that the model may have read: which of a core's rows are padding.
+        cores: Number of replicas.
+        broadcast: Whether every core has the whole batch.
+        cores_copier: Copies the template onto the cores. Defaults to `None`: a `GraphCopier`,
+            which emulates them; a `TPUCopier` runs the batches on real ones.
+
+    Returns:
+        The plan.
+
+    Raises:
+        TypeError: If the predictions are no dict.
+        ValueError: If a prediction has no static batch, or they are too large for a transfer.
+    """
+    check_predictions(template.predictions)
+    taken_from = range(1 if broadcast else cores)
+    host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
+    copier = GraphCopier(template.graph)
+    names = list(predictions)
+
+    def one_batch() -> list[tf.Tensor]:
+        drawn = feed.draw(copier)
+        fed, masks = feed.cut_padded(drawn)
+        for tensors, mask in zip(fed, masks):
+            tensors[is_padding.name] = mask
+        fetches = [Fetch(core, predictions[name]) for name in names for core in taken_from]
+        count = len(fetches)
+        fetches += [] if host_call is None else host_call.fetches()
+        copies = (cores_copier or copier).copy(fetches, replaced=fed, name="cores")
+        effects = []
+        if host_call is not None:
+            gathered = host_call.gathered(copies[count:])
+            effects.append(host_call.run(copier, gathered, name="host_call"))
+        is_real = tf.logical_not(tf.concat([masks[core] for core in taken_from], axis=0))
+        n = len(taken_from)
+        with tf.control_dependencies(effects):
+            outputs = [
+                tf.boolean_mask(tf.concat(copies[start : start + n], axis=0), is_real)
+                for start in range(0, count, n)
+            ]
+            return [*outputs, tf.identity(drawn.total_rows)]
+
+    *outputs, rows = tf.function(one_batch, autograph=False)()
+    return PredictionPlan(template, dict(zip(names, outputs)), rows)
+
+
+def check_predictions(predictions: Any) -> None:
+    """Checks that predictions can come from TPU cores.
+
+    Raises:
+        TypeError: If they are no dict.
+        ValueError: If one has no static batch, or they are too large for a transfer.
+    """
+    if not isinstance(predictions, Mapping):
+        raise TypeError(
+            f"TPUEstimatorSpec.predictions must be dict of Tensors; got {predictions!r}."
+        )
+    sizes = {}
+    for name, tensor in predictions.items():
+        if not tensor.shape.rank or tensor.shape[0] is None:
+            raise ValueError(
+                f"The tensor with key ({name}) in TPUEstimatorSpec.predictions has dynamic shape "
+                f"(should be static). Tensor: {tensor}. Keep the batch as its first dimension."
+            )
+        known = [size or 1 for size in tensor.shape.as_list()]
+        sizes[name] = math.prod(known) * tensor.dtype.size
+    if sum(sizes.values()) >= _MAX_BYTES:
+        shapes = {name: tuple(predictions[name].shape.as_list()) for name in sizes}
+        raise ValueError(
+            f"The predictions of a batch come to {sum(sizes.values())} bytes, which is too large "
+            f"for a transfer from TPU (1 GiB): {shapes}. Return fewer of them, or use a smaller "
+            "predict_batch_size."
+        )

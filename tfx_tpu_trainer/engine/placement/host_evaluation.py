@@ -1,0 +1,79 @@
+"""Evaluation on this host, a batch in each session call that hooks must see."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.evaluating import metric_ops
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
+    GLOBAL_STEP,
+    LOSS,
+    EvaluationPlan,
+    check_metrics,
+)
+from tfx_tpu_trainer.engine.evaluating.evaluation_sums import EvaluationSums, create_eval_step
+from tfx_tpu_trainer.engine.placement.host_loop import build_evaluation_loop
+from tfx_tpu_trainer.engine.template import ModelTemplate, count_rows
+
+v1 = tf.compat.v1
+
+
+class StopAfterBatchesHook(v1.train.SessionRunHook):
+    """Counts batches in the graph's eval step, one a session call, and stops after some."""
+
+    def __init__(self, eval_step: tf.Variable, *, steps: int | None) -> None:
+        """Makes the counter's op.
+
+        Args:
+            eval_step: The counter.
+            steps: Batches to stop after; `None` never stops.
+        """
+        self._increment = eval_step.assign_add(1, read_value=True)
+        self._steps = steps
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Adds the counter to the call."""
+        del run_context
+        return v1.train.SessionRunArgs(self._increment)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Stops after the last batch."""
+        if self._steps is not None and run_values.results >= self._steps:
+            run_context.request_stop()
+
+
+def plan_evaluation_on_host(template: ModelTemplate, *, steps: int | None) -> EvaluationPlan:
+    """Plans an evaluation on this host, a batch in each session call.
+
+    Args:
+        template: A template of mode `"eval"`, placed on the host.
+        steps: Batches to evaluate; `None` goes to the end of the input.
+
+    Returns:
+        The plan. Its `loss` is the mean of the batch losses, as in the original.
+
+    Raises:
+        ValueError: If a metric has a reserved name, or eval_metrics gives no mapping.
+    """
+    built = dict(template.eval_metric_ops)
+    if template.eval_metrics is not None:
+        built.update(check_metrics(template.eval_metrics()))
+    check_metrics(built)
+    values, updates = metric_ops.split({**built, LOSS: v1.metrics.mean(template.loss)})
+    values[GLOBAL_STEP] = v1.train.get_global_step().read_value()
+    sums = EvaluationSums()
+    counted = sums.add(loss=template.loss, rows=count_rows((template.features, template.labels)))
+    eval_step = create_eval_step()
+    update_op = tf.group(*tf.nest.flatten(updates), *counted)
+    return EvaluationPlan(
+        template=template,
+        update_op=update_op,
+        values=values,
+        sums=sums,
+        stop_hook=StopAfterBatchesHook(eval_step, steps=steps),
+        make_loop=lambda: build_evaluation_loop(
+            template, update_op, eval_step=eval_step, steps=steps
+        ),
+    )

@@ -1,0 +1,1 @@
+"""From a template to predictions."""

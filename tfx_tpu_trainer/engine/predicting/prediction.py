@@ -1,0 +1,117 @@
+"""Runs predictions in a session."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.feeding.input_sources import can_be_read_ahead
+from tfx_tpu_trainer.engine.loops.pace import allows_loops
+from tfx_tpu_trainer.engine.predicting.prediction_loop import (
+    PredictionLoop,
+    allows_prediction_loop,
+    build_prediction_loop,
+    columns_of,
+    run_prediction_loop,
+)
+from tfx_tpu_trainer.engine.sessions.opening import (
+    SessionCreatorFn,
+    SessionSettings,
+    open_restored_session,
+)
+from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
+from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionPlan:
+    """A prediction, placed and ready to run.
+
+    Attributes:
+        template: The model.
+        fetches: The predictions of one batch.
+        rows: Rows of the batch; none mean that the input has ended. `None` where the end of the
+            input ends the session by itself.
+        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
+    """
+
+    template: ModelTemplate
+    fetches: Any
+    rows: tf.Tensor | None = None
+    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+
+
+def predict_batches(
+    plan: PredictionPlan,
+    *,
+    settings: SessionSettings,
+    hooks: Sequence[v1.train.SessionRunHook],
+    checkpoint_path: str | None,
+) -> Generator[Any, None, None]:
+    """Yields the predictions of each batch until the input ends.
+
+    Closing the generator closes the session. The template's graph is the default one only while
+    the session is opened, so generators may be interleaved with other work. Where nobody could
+    tell but by the clock, several batches run in one session call.
+
+    Args:
+        plan: What to run.
+        settings: Settings of the run.
+        hooks: The caller's hooks, the placement's and the input's; the model's own are in the
+            template.
+        checkpoint_path: Checkpoint to restore; `None` initializes the variables.
+
+    Yields:
+        NumPy arrays in the structure of the plan's fetches.
+    """
+    all_hooks = [*hooks, *plan.template.hooks]
+    with plan.template.graph.as_default():
+        loop = None
+        if not settings.master and allows_loops(all_hooks):
+            loop = _make_loop(plan)
+        session = open_restored_session(
+            settings=settings,
+            master=settings.master,
+            scaffold=plan.template.make_scaffold(),
+            checkpoint_path=checkpoint_path,
+            hooks=all_hooks,
+            session_creator=plan.session_creator,
+        )
+    # In a session made anew the input begins again, and rows would be yielded twice.
+    calls = PatientSession(session, retries=0)
+    explained = run_errors_explained(plan.template)
+    if loop is not None:
+        with session, explained:
+            yield from run_prediction_loop(loop, calls)
+        return
+    fetches = [plan.fetches] if plan.rows is None else [plan.fetches, plan.rows]
+    with session, explained:
+        while not calls.should_stop():
+            predictions, *rows = calls.run(fetches)
+            if rows and not rows[0]:
+                return
+            yield predictions
+
+
+def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
+    """Gives a loop of the template's batches; `None` where there can be none."""
+    template = plan.template
+    on_host = plan.rows is None and plan.session_creator is v1.train.ChiefSessionCreator
+    if not on_host or not allows_prediction_loop(plan.fetches):
+        return None
+    if not can_be_read_ahead(template.graph):
+        return None
+    copier = GraphCopier(template.graph)
+    fetches = [Fetch(0, tensor) for tensor in columns_of(plan.fetches)]
+
+    def make_batch() -> tuple[list[tf.Tensor], tf.Tensor]:
+        return copier.copy(fetches, replaced=[{}], name="batch"), tf.constant(True)
+
+    return build_prediction_loop(plan.fetches, make_batch)

@@ -1,0 +1,1 @@
+"""From a template to a trained model."""

@@ -1,0 +1,131 @@
+"""Runs training ahead to the next step that a hook must see."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.checking.nan_hook import NanLossError
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.engine.loops.loop_hook import LoopLengthFromTime
+from tfx_tpu_trainer.engine.loops.pace import Pace
+from tfx_tpu_trainer.engine.placement.host_loop import HostLoop
+from tfx_tpu_trainer.engine.training.loop_choice import LoopChoice
+
+v1 = tf.compat.v1
+
+# What is due by time, such as a checkpoint every ten minutes, must not wait for long.
+_LONGEST_SECONDS = 1.0
+
+
+class Reporter(Protocol):
+    """A hook that needs not see a step to report it."""
+
+    every_n_steps: int | None
+
+    def reached(self, step: int, loss: Any) -> None:
+        """Is told of the global step that a loop has reached, and of its loss."""
+
+
+class FastForwardHook(v1.train.SessionRunHook):
+    """Knows where a session stands, and runs it ahead between the calls that hooks see."""
+
+    def __init__(
+        self,
+        loop: HostLoop | LoopChoice,
+        train_op: Any,
+        *,
+        reporters: Sequence[Reporter],
+        save_steps: int | None,
+        report_steps: tuple[int, ...],
+        last_step_of: Callable[[int], int | None],
+        model_dir: str,
+    ) -> None:
+        """Takes the loop.
+
+        Args:
+            loop: The loop.
+            train_op: What makes one step in the calls that hooks see.
+            reporters: Hooks that need to know loss and step only, at the ends of loops.
+            save_steps: Steps between checkpoints, or `None`.
+            report_steps: Steps between the reports of each other hook that reports.
+            last_step_of: Gives the last step of a session that starts at a step, or `None`.
+            model_dir: Folder of the checkpoints, named when the loss becomes NaN.
+        """
+        self._loop = loop
+        with tf.control_dependencies([train_op]):
+            self.step_after = v1.train.get_global_step().read_value()
+        self._reporters = reporters
+        self._save_steps = save_steps
+        self._report_steps = report_steps
+        self._last_step_of = last_step_of
+        self._model_dir = model_dir
+        self._length = LoopLengthFromTime(_LONGEST_SECONDS)
+
+    @property
+    def step(self) -> int:
+        """Global step reached."""
+        return self._step
+
+    def begin(self) -> None:
+        """Finds the global step."""
+        self._global_step = v1.train.get_global_step()
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Finds the step that the session starts at."""
+        del coord
+        self._step = int(session.run(self._global_step))
+        self._loop.prepare(session)
+        self._pace = Pace(
+            self._step, self._save_steps, self._report_steps, self._last_step_of(self._step)
+        )
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Asks for the step that the call reaches."""
+        del run_context
+        return v1.train.SessionRunArgs(self.step_after)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Finds the step that a call has reached."""
+        del run_context
+        self._step = int(run_values.results)
+
+    def run_ahead(self, step_context: v1.train.MonitoredSession.StepContext) -> None:
+        """Runs the steps that no hook need see; to be given to `run_step_fn`.
+
+        Args:
+            step_context: Gives the session without its hooks.
+
+        Raises:
+            NanLossError: If the loss became NaN.
+        """
+        ahead = self._pace.steps_ahead(self._step)
+        longest = self._length()
+        last = self._step + (longest if ahead is None else min(ahead, longest))
+        while self._step < last:
+            self._run(step_context.session, min(last, self._next_report()) - self._step)
+
+    def _run(self, session: v1.Session, steps: int) -> None:
+        started = time.monotonic()
+        loss, step = self._loop.run(session, steps)
+        self._length.report(seconds=time.monotonic() - started, steps=step - self._step)
+        self._step = step
+        if np.isnan(loss):
+            raise NanLossError(step=step, checkpoint=checkpoints.latest_checkpoint(self._model_dir))
+        for reporter in self._reporters:
+            reporter.reached(step, loss)
+
+    def _next_report(self) -> int:
+        """Gives the next step at which a reporter reports."""
+        periods = [reporter.every_n_steps for reporter in self._reporters]
+        return min(
+            (self._pace.next_report(self._step, period) for period in periods if period),
+            default=sys.maxsize,
+        )
