@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.engine.event_files import read_values
 from tests.estimator import linear_model
-from tfx_tpu_trainer.engine.loops import fast_forward
+from tfx_tpu_trainer.engine.training import fast_forward
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
