@@ -65,22 +65,12 @@ def test_import_contracts_hold():
 
 
 def test_a_broken_import_contract_is_noticed(tmp_path):
-    for layer in (
-        "cli",
-        "component",
-        "evaluation",
-        "inputs",
-        "serving",
-        "estimator",
-        "engine",
-        "hardware",
-    ):
-        folder = tmp_path / "tfx_tpu_trainer" / layer
-        folder.mkdir(parents=True)
-        (folder / "__init__.py").touch()
-    (tmp_path / "tfx_tpu_trainer" / "__init__.py").touch()
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "__init__.py").touch()
+    # The package without a line in it.
+    for package in ("tfx_tpu_trainer", "pipelines"):
+        for path in (ROOT / package).rglob("*.py"):
+            empty = tmp_path / path.relative_to(ROOT)
+            empty.parent.mkdir(parents=True, exist_ok=True)
+            empty.touch()
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     command = [str(pathlib.Path(sys.executable).with_name("lint-imports")), "--no-cache"]
 
@@ -96,6 +86,13 @@ def test_a_broken_import_contract_is_noticed(tmp_path):
     assert broken.returncode != 0
     assert "tfx_tpu_trainer.engine -> tfx_tpu_trainer.estimator" in broken.stdout
     assert "tfx_tpu_trainer.engine -> tfx" in broken.stdout
+
+    engine.write_text("", encoding="utf-8")
+    below = engine.parent / "copying" / "__init__.py"
+    below.write_text("import tfx_tpu_trainer.engine.training\n", encoding="utf-8")
+    broken = lint()
+    assert broken.returncode != 0
+    assert "tfx_tpu_trainer.engine.copying -> tfx_tpu_trainer.engine.training" in broken.stdout
 
 
 def test_importing_the_package_imports_neither_tensorflow_nor_tfx():
