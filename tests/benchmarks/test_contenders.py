@@ -55,7 +55,7 @@ def bare(tmp_path_factory):
     "contender",
     [
         # TensorFlow converts tf_keras's own code with AutoGraph, which takes its time.
-        pytest.param(name, marks=pytest.mark.e2e) if name.startswith("tf_keras") else name
+        pytest.param(name, marks=pytest.mark.sweep) if "keras" in name else name
         for name in TRAINING
         if name != "bare"
     ],
@@ -68,7 +68,7 @@ def test_the_mlp_is_the_same_in_every_contender(contender, bare, tmp_path):
 
 # Keras 3 does not add up the gradients of an id that a batch has more than once before it squares
 # them, so its Adam is another one; for the CNN, Kerases scale pixels by 1/255 in place of dividing.
-@pytest.mark.e2e
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("model", "contender"),
     [("cnn", "ours"), ("wide_and_deep", "ours"), ("wide_and_deep", "tf_keras-loop")],
@@ -79,7 +79,7 @@ def test_the_larger_models_too(model, contender, records, tmp_path):
     assert found.eval_loss == pytest.approx(bare.eval_loss, rel=1e-5)
 
 
-@pytest.mark.e2e
+@pytest.mark.sweep
 def test_of_64_cores_only_the_first_step_is_measured(tmp_path):
     found = measure(request("ours-64-cores", "mlp", tmp_path, tmp_path / "model"))
     assert found.steps == TINY.first_steps
