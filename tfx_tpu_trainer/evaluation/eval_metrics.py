@@ -7,18 +7,17 @@ compared against months later still brings its own numbers.
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import math
 import os
 import types
-import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.evaluation.json_document import parse_document, write_document
 from tfx_tpu_trainer.evaluation.slice_keys import SliceKey
 
 if TYPE_CHECKING:
@@ -192,11 +191,7 @@ def write_eval_metrics(model_uri: str, metrics: EvalMetrics) -> str:
             for one in metrics.slices
         ]
     path = os.path.join(model_uri, EVAL_METRICS_FILE)
-    temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
-    tf.io.gfile.makedirs(model_uri)
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    write_document(path, document)
     return path
 
 
@@ -218,12 +213,7 @@ def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
     with tf.io.gfile.GFile(path, "r") as file:
         text = file.read()
     try:
-        document = json.loads(text)
-        if document["version"] > _FORMAT_VERSION:
-            raise ValueError(
-                f"its version is {document['version']} and this package reads up to {_FORMAT_VERSION}: "
-                "upgrade tfx_tpu_trainer"
-            )
+        document = parse_document(text, newest=_FORMAT_VERSION)
         seconds = document["seconds"]
         return EvalMetrics(
             overall=_from_json(document["overall"]),

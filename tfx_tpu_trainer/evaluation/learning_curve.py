@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, number_from_json, number_to_json
+from tfx_tpu_trainer.evaluation.json_document import parse_document, write_document
 
 LEARNING_CURVE_FILE = "learning_curve.json"
 _FORMAT_VERSION = 1
@@ -164,11 +163,7 @@ def write_learning_curve(folder: str, curve: LearningCurve) -> str:
         "points": [_point_to_json(point) for point in curve.points],
     }
     path = os.path.join(folder, LEARNING_CURVE_FILE)
-    temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
-    tf.io.gfile.makedirs(folder)
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    write_document(path, document)
     return path
 
 
@@ -184,12 +179,7 @@ def read_learning_curve(folder: str) -> LearningCurve | None:
     with tf.io.gfile.GFile(path, "r") as file:
         text = file.read()
     try:
-        document = json.loads(text)
-        if document["version"] > _FORMAT_VERSION:
-            raise ValueError(
-                f"its version is {document['version']} and this package reads up to {_FORMAT_VERSION}: "
-                "upgrade tfx_tpu_trainer"
-            )
+        document = parse_document(text, newest=_FORMAT_VERSION)
         metric, mode, best = document["metric"], document["mode"], document["best"]
         return LearningCurve(
             points=tuple(_point_from_json(part) for part in document["points"]),
