@@ -10,6 +10,8 @@ from tfx_bsl.public import tfxio
 
 from tests import tfx_testdata
 from tests.inputs.raw_rows import LABEL
+from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
+from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 from tfx_tpu_trainer.inputs import TransformedInput, vocabulary_sizes
 
 v1 = tf.compat.v1
@@ -125,3 +127,49 @@ def test_vocabulary_sizes_of_the_taxi_trips():
 def test_rows_do_not_depend_on_the_batch_size(batch_size):
     dataset = _input().eval_fn()({"batch_size": batch_size})
     assert sum(len(labels) for _, labels in dataset) == tfx_testdata.ROWS["eval"]
+
+
+def _write_rows(folder, files, rows=12):
+    """Writes the first rows of the eval split, dealt to files."""
+    (path,) = tf.io.gfile.glob(tfx_testdata.files("eval"))
+    data = tf.data.TFRecordDataset(path, compression_type="GZIP").take(rows)
+    records = [record.numpy() for record in data]
+    for number in range(files):
+        options = tf.io.TFRecordOptions(compression_type="GZIP")
+        with tf.io.TFRecordWriter(str(folder / f"rows-{number}.gz"), options) as writer:
+            for record in records[number::files]:
+                writer.write(record)
+    return str(folder / "rows-*")
+
+
+def _seen(pattern, shard, context=None):
+    """The rows that training sees in many batches."""
+    source = _input(file_patterns=[pattern], shard=shard, shuffle_seed=1)
+    params = {"batch_size": 2, **({"context": context} if context else {})}
+    dataset = source.train_fn()(params).take(40)
+    names = ("fare_xf", "trip_miles_xf", "trip_seconds_xf")
+    batches = [
+        np.stack([features[name].numpy()[:, 0] for name in names], 1) for features, _ in dataset
+    ]
+    assert len(batches) == 40 and {batch.shape for batch in batches} == {(2, 3)}
+    return {tuple(row) for row in np.concatenate(batches)}
+
+
+@pytest.mark.parametrize("files", [1, 4])
+def test_each_host_trains_on_its_own_rows(tmp_path, files):
+    pattern = _write_rows(tmp_path, files)
+    whole = _seen(pattern, (0, 1))
+    parts = [_seen(pattern, (index, 3)) for index in range(3)]
+    assert len(whole) == 12
+    assert set.union(*parts) == whole
+    assert sum(len(part) for part in parts) == 12
+
+
+def test_each_host_of_a_tpu_trains_on_its_own_rows(tmp_path):
+    pattern = _write_rows(tmp_path, 1)
+    layout = CoreLayout(num_replicas=16)
+    contexts = [TPUContext(layout, InputMode.PER_HOST_V1, invocation=host) for host in range(2)]
+    parts = [_seen(pattern, (0, 1), context) for context in contexts]
+    assert [len(part) for part in parts] == [6, 6] and not parts[0] & parts[1]
+    # Beside another reader, the hosts share its part.
+    assert len(_seen(pattern, (1, 2), contexts[0])) == 3

@@ -6,15 +6,17 @@ import click
 
 import tfx_tpu_trainer
 from tfx_tpu_trainer.cli.inspect import inspect
+from tfx_tpu_trainer.cli.preflight import preflight
 
 
 @click.group()
 @click.version_option(tfx_tpu_trainer.__version__, prog_name="tfx-tpu-trainer")
 def main() -> None:
-    """Tools for models that were trained with tfx-tpu-trainer."""
+    """Tools for models that tfx-tpu-trainer trains."""
 
 
 main.add_command(inspect)
+main.add_command(preflight)
 
 if __name__ == "__main__":
     main()

@@ -35,6 +35,8 @@ class TransformedInput:
             features and no label.
         shuffle_buffer_size: Rows that training shuffles among.
         shuffle_seed: Makes the order of training repeatable; `None` takes a new order each time.
+        shard: Which part of the rows training reads, and of how many: one for each host that reads.
+            Where a TPU has several hosts, each of them gets a part of this part.
     """
 
     transform_graph_path: str
@@ -43,6 +45,7 @@ class TransformedInput:
     label_key: str | None = None
     shuffle_buffer_size: int = 10_000
     shuffle_seed: int | None = None
+    shard: tuple[int, int] = (0, 1)
 
     def train_fn(self) -> InputFn:
         """Gives the input function for training.
@@ -62,14 +65,47 @@ class TransformedInput:
         return functools.partial(self._dataset, training=False)
 
     def _dataset(self, params: Mapping[str, Any], *, training: bool) -> tf.data.Dataset:
-        options = tfxio.TensorFlowDatasetOptions(
-            batch_size=params["batch_size"],
-            drop_final_batch=training,
-            num_epochs=None if training else 1,
-            shuffle=training,
-            shuffle_buffer_size=self.shuffle_buffer_size,
-            shuffle_seed=self.shuffle_seed if training else None,
-            label_key=self.label_key,
-        )
+        if training:
+            index, count = _shard_of_call(self.shard, params.get("context"))
+            return self._train_dataset(params["batch_size"], index, count)
+        return self._read(self.file_patterns, batch_size=params["batch_size"], num_epochs=1)
+
+    def _train_dataset(self, batch_size: int, index: int, count: int) -> tf.data.Dataset:
+        shuffling = {
+            "shuffle": True,
+            "shuffle_buffer_size": self.shuffle_buffer_size,
+            "shuffle_seed": self.shuffle_seed,
+        }
+        endless = {"batch_size": batch_size, "drop_final_batch": True, "num_epochs": None}
+        if count == 1:
+            return self._read(self.file_patterns, **endless, **shuffling)
+        files = sorted(file for pattern in self.file_patterns for file in tf.io.gfile.glob(pattern))
+        if len(files) >= count:
+            return self._read(files[index::count], **endless, **shuffling)
+        # Too few files for each host to have its own: all read them, and keep a part of the rows.
+        rows = self._read(files, batch_size=batch_size, num_epochs=1, shuffle=False).unbatch()
+        rows = rows.shard(count, index).shuffle(self.shuffle_buffer_size, seed=self.shuffle_seed)
+        return rows.repeat().batch(batch_size, drop_remainder=True)
+
+    def _read(self, files: Sequence[str], **options: Any) -> tf.data.Dataset:
+        options = {"drop_final_batch": False, "shuffle": False, **options}
         schema = tft.TFTransformOutput(self.transform_graph_path).transformed_metadata.schema
-        return self.dataset_factory(list(self.file_patterns), options, schema)
+        return self.dataset_factory(
+            list(files),
+            tfxio.TensorFlowDatasetOptions(label_key=self.label_key, **options),
+            schema,
+        )
+
+
+def _shard_of_call(shard: tuple[int, int], context: Any) -> tuple[int, int]:
+    """Gives the part that one call of the input function reads.
+
+    Args:
+        shard: The part of this process.
+        context: The TPUContext of the call; `None` on the host.
+    """
+    if context is None:
+        return shard
+    index, count = shard
+    _, invocation, invocations, _ = context.current_input_fn_deployment()
+    return index * invocations + invocation, count * invocations

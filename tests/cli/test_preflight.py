@@ -1,0 +1,202 @@
+"""`tfx-tpu-trainer preflight` with the real compiler, as it is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from tfx_tpu_trainer.cli.main import main
+from tfx_tpu_trainer.preflight.report_files import read_json
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+MODEL = """
+import tensorflow as tf
+from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer, TPUEstimatorSpec
+
+v1 = tf.compat.v1
+params = {"units": 1}
+
+
+def model_fn(features, labels, mode, params):
+    kernel = v1.get_variable("kernel", [features["x"].shape[1], params["units"]])
+    hidden = tf.matmul(features["x"], kernel)
+    if params.get("python"):
+        hidden = tf.py_function(lambda value: value, [hidden], tf.float32)
+        hidden.set_shape([None, params["units"]])
+    if mode == "infer":
+        return TPUEstimatorSpec(mode, predictions={"y": hidden})
+    loss = tf.reduce_mean(tf.square(hidden - labels[:, None]))
+    optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(params["rate"]))
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+"""
+
+SPEC = {
+    "features": {
+        "x": {"dtype": "float32", "shape": [8192]},
+        "y": {"dtype": "float32", "shape": []},
+    },
+    "label_key": "y",
+}
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> dict[str, str]:
+    """Options that name a small model and what it is fed."""
+    (tmp_path / "small_model.py").write_text(MODEL, encoding="utf-8")
+    (tmp_path / "spec.json").write_text(json.dumps(SPEC), encoding="utf-8")
+    return {
+        "module_file": str(tmp_path / "small_model.py"),
+        "feature_spec": str(tmp_path / "spec.json"),
+        "params": '{"rate": 0.1}',
+        "tpu": "v5e:2x4",
+        "batch_size": "64",
+        "steps": "train",
+    }
+
+
+def _preflight(options, *flags):
+    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    return CliRunner().invoke(main, ["preflight", *given, *flags])
+
+
+def test_a_report_as_text_json_and_page(files, tmp_path):
+    out = {"json": str(tmp_path / "report.json"), "html": str(tmp_path / "report.html")}
+    ended = _preflight({**files, **out, "steps": "train,predict"})
+    assert ended.exit_code == 0, ended.output
+    assert "Preflight of small_model for v5e:2x4  8 replicas" in ended.stdout
+    assert "✓ train, 64 rows: compiles and fits" in ended.stdout
+    assert "✓ predict, 64 rows: compiles and fits" in ended.stdout
+    report = read_json(out["json"])
+    train = report.steps[0]
+    assert report.ok and [step.name for step in report.steps] == ["train", "predict"]
+    assert train.parameter_count == 8192
+    # A product of [8, 8192] and [8192, 1], and another for the gradient.
+    assert train.flops == pytest.approx(2 * 2 * 8 * 8192, rel=0.1)
+    # The gradient of the kernel, and the loss that is not summed.
+    assert train.collective_bytes == 4 * 8192
+    # The kernel and the features are read, the kernel is written.
+    assert train.bytes_accessed >= 4 * 8192 * (1 + 8 + 1)
+    page = pathlib.Path(out["html"]).read_text(encoding="utf-8")
+    assert "<svg" in page and "v5e:2x4" in page
+
+
+def test_a_model_that_does_not_fit_is_reported_with_exit_code_1(files, tmp_path):
+    out = str(tmp_path / "report.json")
+    ended = _preflight({**files, "params": '{"rate": 0.1, "units": 1000000}', "json": out})
+    assert ended.exit_code == 1, ended.output
+    assert "✗ train, 64 rows: does not fit" in ended.stdout
+    assert "kernel" in ended.stdout and "f32[8192,1000000]" in ended.stdout
+    step = read_json(out).steps[0]
+    assert step.problem.stage == "memory" and step.need_bytes > step.limit_bytes
+
+
+def test_an_op_that_no_tpu_runs_is_named_with_its_line(files):
+    ended = _preflight({**files, "params": '{"rate": 0.1, "python": true}'})
+    assert ended.exit_code == 1, ended.output
+    assert "✗ train, 64 rows: TensorFlow cannot turn it into a TPU program" in ended.stdout
+    flat = " ".join(ended.stdout.split())
+    assert "EagerPyFunc" in flat and "small_model.py:13: hidden = tf.py_function(" in flat
+    assert "do: Write it with TensorFlow's ops" in flat
+
+
+def test_a_sweep_prints_the_largest_batch_that_fits(files, tmp_path):
+    out = str(tmp_path / "sweep.json")
+    sizes = f"{2**24},64,32,12"
+    ended = _preflight(
+        {**files, "tpu": "v5e:2x4,v5e:1x1", "batch_size": sizes, "json": out}, "--sweep"
+    )
+    assert ended.exit_code == 0, ended.output
+    assert "Largest batch of the list that fits:" in ended.stdout
+    assert "v5e:2x4: 64 fits" in ended.stdout and "v5e:1x1: 64 fits" in ended.stdout
+    found = json.loads(pathlib.Path(out).read_text(encoding="utf-8"))
+    assert found["largest"] == {"v5e:2x4": 64, "v5e:1x1": 64}
+    assert [(each["batch_size"], each["outcome"]) for each in found["entries"]] == [
+        (2**24, "too large"),
+        (64, "fits"),
+        (32, "skipped"),
+        (12, "not divisible"),
+        (2**24, "too large"),
+        (64, "fits"),
+        (32, "skipped"),
+        (12, "skipped"),
+    ]
+
+
+def test_a_sweep_where_nothing_fits_ends_with_exit_code_1(files):
+    ended = _preflight({**files, "batch_size": f"{2**24},{2**23}"}, "--sweep")
+    assert ended.exit_code == 1, ended.output
+    assert "v5e:2x4: none of the list fits" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"tpu": "v9:2x4"}, "there is no generation 'v9'; use one of v2, v3"),
+        ({"tpu": "v5e:3x5"}, "v5e has no slice '3x5'; nearest: v5e:4x4"),
+        ({"tpu": "v5e:2x4,v5e:1x1"}, "--tpu v5e:2x4,v5e:1x1: give one, or --sweep"),
+        ({"batch_size": "63"}, "batch size of train 63 must be divisible by the 8 replicas"),
+        ({"batch_size": "64,32"}, "--batch_size 64,32: give one, or --sweep"),
+        ({"steps": "train,test"}, "--steps train,test: give some of train,eval,predict,serve"),
+        ({"steps": "serve"}, "The step serve needs an exported model: give --saved_model"),
+        ({"module_file": None}, "Give the module with model_fn as --module_file or --module"),
+        ({"module": "small_model"}, "one of --module_file and --module, not both"),
+        ({"module_file": "no/model.py"}, "module_file='no/model.py' is no Python file here"),
+        ({"feature_spec": None}, "has no input_fn, so what model_fn is fed is not known"),
+        ({"feature_spec": "no.json"}, "The feature spec no.json cannot be read"),
+        ({"transform_output": "folder"}, "one of --transform_output and --feature_spec, not both"),
+        ({"label_key": "z"}, "label_key='z' is not among the features: give one of x, y"),
+        ({"params": "rate=0.1"}, "--params 'rate=0.1' is no JSON"),
+        ({"params": "[1]"}, "--params '[1]': give a JSON object"),
+        ({"params": None}, "'rate'"),
+        ({"libtpu_path": "no/libtpu.so"}, "libtpu_path='no/libtpu.so': there is no libtpu.so"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(files, changed, message):
+    ended = _preflight({**files, **changed})
+    assert ended.exit_code == 2, ended.output
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("Error: ") and ended.stderr.count("\n") == 1, ended.stderr
+    assert message in ended.stderr
+
+
+def test_an_error_in_the_model_names_its_line(files):
+    path = pathlib.Path(files["module_file"])
+    path.write_text(MODEL.replace('params["rate"]', "1 / 0"), encoding="utf-8")
+    ended = _preflight(files)
+    assert ended.exit_code == 2
+    assert "small_model.py fails: ZeroDivisionError: division by zero (at " in ended.stderr
+    assert "small_model.py:18: optimizer = CrossShardOptimizer(" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_sizes_that_are_none_are_refused():
+    for sizes in ("0", "64,x", "-8"):
+        ended = _preflight({"tpu": "v5e:2x4", "batch_size": sizes})
+        assert ended.exit_code == 2
+        assert "give integers above 0, as 1024 or 1024,2048" in ended.stderr
+
+
+def test_help_needs_no_tensorflow():
+    program = (
+        "import sys\n"
+        "from tfx_tpu_trainer.cli.main import main\n"
+        "try: main(['preflight', '--help'])\n"
+        "finally: print([name for name in ('tensorflow', 'tfx', 'numpy') if name in sys.modules])\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        env={**os.environ, "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Usage:" in ended.stdout and ended.stdout.rstrip().endswith("[]")

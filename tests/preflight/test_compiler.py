@@ -1,0 +1,201 @@
+"""Compiling for slices: what is refused, and what becomes of a compiler that fails itself."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.preflight.lowered import CHECK_ONLY, lower_layers
+from tfx_tpu_trainer.hardware import CHIPS, known_slices
+from tfx_tpu_trainer.preflight import memory_refusal
+from tfx_tpu_trainer.preflight.compiler import CompilerOptions, compile_steps
+from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError, libtpu_version
+from tfx_tpu_trainer.preflight.results import LoweredStep
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def step() -> LoweredStep:
+    return lower_layers([128], rows=64, columns=128)
+
+
+def smallest_slice(generation: str) -> str:
+    slices = [each for each in known_slices() if each.chip.generation == generation]
+    return min(slices, key=lambda each: each.num_chips).name
+
+
+@pytest.mark.parametrize("generation", CHIPS)
+def test_every_generation_compiles(generation):
+    target = smallest_slice(generation)
+    devices = next(each for each in known_slices() if each.name == target).num_devices
+    chip = CHIPS[generation]
+    layers = lower_layers([128], rows=64, columns=128, replicas=devices)
+    (compiled,) = compile_steps([layers], target, CHECK_ONLY)
+    assert compiled.problem is None
+    assert compiled.limit_bytes == chip.program_hbm_bytes <= 96 * GIB
+    assert compiled.need_bytes < compiled.limit_bytes // 100
+
+
+def test_an_oversized_model_is_refused_with_the_allocation_named():
+    # The first layer's activations: 4 * 131072 * 32768 bytes.
+    step = lower_layers([32_768, 1024], rows=131_072, columns=1024)
+    (compiled,) = compile_steps([step], "v5e:1x1", CHECK_ONLY)
+    problem = compiled.problem
+    assert problem is not None and problem.stage == "memory"
+    assert compiled.memory is None and compiled.need_bytes > 16.6 * GIB
+    assert (problem.op_name, problem.op_type) == ("layer_0/product", "MatMul")
+    assert 'tf.matmul(hidden, kernel, name=f"layer_{layer}/product")' in problem.source
+    assert "layer_0/product 16.00 GiB (f32[131072,32768]" in problem.message
+    assert "may use 15.75 GiB on v5e:1x1" in problem.message
+    assert "fewer rows for each core" in problem.advice
+    first = compiled.largest[0]
+    assert (first.bytes, first.category) == (16 * GIB, "temp")
+
+
+def test_the_words_of_a_newer_compiler_are_understood():
+    found = memory_refusal.read(
+        "Ran out of memory on HBM, the total memory required for HLO temporaries (15.80G) exceeds "
+        "available HBM (15.75G)."
+    )
+    assert found is not None and found.arguments_counted
+    assert (found.need_bytes, found.limit_bytes) == (int(15.80 * GIB), int(15.75 * GIB))
+    assert memory_refusal.read("Unexpected operand type for FFT") is None
+
+
+def test_replicas_that_do_not_match_the_slice(step):
+    (compiled,) = compile_steps([step], "v5e:2x4", CHECK_ONLY)
+    assert compiled.problem is not None and compiled.problem.stage == "set-up"
+    assert "sums over 1 replicas, and v5e:2x4 has 8 TPU devices" in compiled.problem.message
+    assert "num_replicas=8" in compiled.problem.advice
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("v5e:3x3", "v5e has no slice '3x3'; nearest: v5e:2x4 (8 chips)"),
+        ("v7:2x2", "there is no generation 'v7'; use one of v2, v3, v4, v5e, v5p, v6e"),
+    ],
+)
+def test_an_unknown_slice(step, target, says):
+    with pytest.raises(ValueError, match="TPU") as raised:
+        compile_steps([step], target)
+    assert says in str(raised.value)
+
+
+def test_no_libtpu_installed(step, monkeypatch):
+    # What Python itself does for a module that must not be found.
+    monkeypatch.setitem(sys.modules, "libtpu", None)
+    with pytest.raises(PreflightUnavailableError, match="is not installed: pip install"):
+        compile_steps([step], "v5e:1x1")
+
+
+def test_a_libtpu_path(step, tmp_path):
+    import libtpu
+
+    folder = str(pathlib.Path(libtpu.__file__).parent)
+    (compiled,) = compile_steps([step], "v5e:1x1", CompilerOptions(libtpu_path=folder, effort=-1.0))
+    assert compiled.problem is None
+    assert libtpu_version(folder) == f"{folder}/libtpu.so"
+    assert libtpu_version().startswith("libtpu 0.")
+    with pytest.raises(PreflightUnavailableError, match=r"there is no libtpu\.so"):
+        compile_steps([step], "v5e:1x1", CompilerOptions(libtpu_path=str(tmp_path)))
+
+
+def test_a_library_that_is_no_compiler(step, tmp_path):
+    for content in (b"", pathlib.Path("/proc/self/maps").read_bytes()):
+        (tmp_path / "libtpu.so").write_bytes(content)
+        with pytest.raises(PreflightUnavailableError, match="can't be used as the TPU compiler"):
+            compile_steps([step], "v5e:1x1", CompilerOptions(libtpu_path=str(tmp_path)))
+    other = next(name for name in ("libm.so.6", "libc.so.6") if ctypes.CDLL(name))
+    with pytest.raises(PreflightUnavailableError, match="GetPjrtApi"):
+        compile_steps([step], "v5e:1x1", CompilerOptions(libtpu_path=_path_of(other)))
+
+
+def _path_of(library: str) -> str:
+    ctypes.CDLL(library)
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    return next(line.split()[-1] for line in lines if line.endswith(library))
+
+
+def test_a_compiler_that_takes_too_long_is_stopped(step):
+    (compiled,) = compile_steps([step], "v5e:1x1", CompilerOptions(timeout_seconds=0.1))
+    assert compiled.problem is not None and compiled.problem.stage == "timeout"
+    assert "not ended within 0.1 s and was stopped" in compiled.problem.message
+    assert "timeout_seconds" in compiled.problem.advice
+    assert compiled.seconds < 10
+    assert _compile_processes() == []
+
+
+def test_a_compiler_that_runs_out_of_memory(step):
+    (compiled,) = compile_steps([step], "v5e:1x1", CompilerOptions(memory_limit_gib=1))
+    assert compiled.problem is not None and compiled.problem.stage == "crash"
+    assert "ran out of the memory that it may use" in compiled.problem.message
+    assert "memory_limit_gib" in compiled.problem.advice
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (signal.SIGKILL, "was killed, as Linux does where memory runs out"),
+        (signal.SIGABRT, "was ended by SIGABRT"),
+    ],
+)
+def test_a_compiler_that_is_killed(number, says):
+    step = lower_layers([2048] * 12, rows=64, columns=2048)
+    killer = threading.Thread(target=_kill_the_compiler, args=(number,))
+    killer.start()
+    (compiled,) = compile_steps([step], "v5e:1x1")
+    killer.join()
+    assert compiled.problem is not None and compiled.problem.stage == "crash"
+    assert says in compiled.problem.message
+
+
+def _kill_the_compiler(number: signal.Signals) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for process in _compile_processes():
+            os.kill(process, number)
+            return
+        time.sleep(0.01)
+
+
+def _compile_processes() -> list[int]:
+    """This process's children that compile."""
+    found = []
+    for folder in pathlib.Path("/proc").iterdir():
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (folder / "cmdline").read_text()
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == os.getpid() and "pjrt.compile_process" in command:
+            found.append(int(folder.name))
+    return found
+
+
+def test_a_step_with_a_problem_is_passed_on():
+    step = lower_layers([400_000], rows=8, columns=100_000)
+    (compiled,) = compile_steps([step], "v5e:1x1")
+    assert compiled.problem is step.problem is not None
+    assert (compiled.name, compiled.need_bytes, compiled.flops) == ("train", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"timeout_seconds": 0}, "timeout_seconds=0 must be more than 0"),
+        ({"memory_limit_gib": -1}, "memory_limit_gib=-1 must be more than 0"),
+        ({"effort": 2}, r"effort=2 must be from -1.0 to 1.0"),
+    ],
+)
+def test_options_are_checked(options, says):
+    with pytest.raises(ValueError, match=says):
+        CompilerOptions(**options)

@@ -1,0 +1,117 @@
+"""A report as a page."""
+
+from __future__ import annotations
+
+import dataclasses
+import html.parser
+import re
+
+import pytest
+
+from tests.preflight.reports import (
+    GIB,
+    compiled_step,
+    fitting_step,
+    lowered_step,
+    oversized_step,
+    report,
+    unlowered_step,
+)
+from tfx_tpu_trainer.hardware import find_slice
+from tfx_tpu_trainer.preflight.html import hbm_bar, render_html
+from tfx_tpu_trainer.preflight.report import StepReport
+
+_VOID = {"meta", "br", "rect"}
+
+
+class _Page(html.parser.HTMLParser):
+    """Checks that elements are closed in order, and keeps them with their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in _VOID - {"rect"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [report(), report(fitting_step("eval"), oversized_step(), unlowered_step("predict"))],
+    ids=["ok", "not ok"],
+)
+def test_the_page_is_whole_and_needs_nothing_else(made):
+    text = render_html(made)
+    page = _Page(text)
+    for attributes in (attributes for _, attributes in page.elements):
+        assert not {"src", "href", "srcset", "data"} & set(attributes)
+    assert not page.all("script") and not page.all("link")
+    assert "url(" not in text and "@import" not in text and "http" not in text
+    ids = [each["id"] for each in page.all("section")]
+    assert ids == [*(step.name for step in made.steps), "findings"]
+    assert ("not ready" in text) is not made.ok
+
+
+def test_the_bar_shows_hbm_by_category():
+    page = _Page(render_html(report()))
+    bars = page.all("rect")
+    whole = 15.75 * GIB
+    assert [float(each["width"]) for each in bars] == pytest.approx(
+        [100 * size * GIB / whole for size in (6, 1, 2, 0.25)], abs=1e-3
+    )
+    ends = [float(each["x"]) + float(each["width"]) for each in bars]
+    assert [float(each["x"]) for each in bars] == pytest.approx([0, *ends[:-1]], abs=1e-2)
+    labels = [part.label for part in hbm_bar(fitting_step())]
+    assert labels == [
+        "variables and inputs",
+        "results that replace no variable",
+        "values in between",
+        "program",
+    ]
+
+
+def test_the_bar_of_what_does_not_fit_is_full():
+    (part,) = hbm_bar(oversized_step())
+    assert (part.x, part.width, part.bytes) == (0, 100, int(29.8 * GIB))
+    assert hbm_bar(unlowered_step()) == ()
+
+
+def test_the_bar_holds_a_program_that_needs_more_than_the_limit():
+    step = StepReport.of(
+        lowered_step(), compiled_step(limit_bytes=GIB), tpu_slice=find_slice("v5e:2x4")
+    )
+    parts = hbm_bar(step)
+    assert parts[-1].x + parts[-1].width == pytest.approx(100, abs=0.01)
+
+
+def test_the_model_s_names_are_text_not_html():
+    step = dataclasses.replace(oversized_step(), name="serve_v1:<b>")
+    text = render_html(report(fitting_step(), step, model="<script>alert(1)</script>"))
+    assert "<script>" not in text and "&lt;script&gt;" in text
+    assert "Make the last axis &lt;128&gt; &amp; more." in text
+
+
+def test_everything_of_a_problem_is_on_the_page():
+    text = re.sub(r"\s+", " ", render_html(report(oversized_step())))
+    for part in (
+        "</span> train, 1,024 rows: does not fit</h2>",
+        "The step needs 29.80 GiB of HBM",
+        "deep/table",
+        "model.py:7: table = get_variable(",
+        "Make the table smaller, or take more chips.",
+        "RESOURCE_EXHAUSTED",
+        "HBM of one device: 29.8 GiB of 15.8 GiB (189.2 %)",
+    ):
+        assert part in text

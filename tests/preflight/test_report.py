@@ -1,0 +1,156 @@
+"""A report: what follows from its numbers, and its JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from tests.preflight.reports import (
+    GIB,
+    MEMORY,
+    fitting_step,
+    oversized_step,
+    report,
+    unlowered_step,
+)
+from tfx_tpu_trainer.preflight.report import PreflightReport
+from tfx_tpu_trainer.preflight.report_files import read_json, write_html, write_json
+
+
+def test_a_report_is_ok_when_all_its_steps_are():
+    assert report(fitting_step("train"), fitting_step("eval")).ok
+    mixed = report(fitting_step("train"), oversized_step("eval"))
+    assert not mixed.ok
+    assert [step.ok for step in mixed.steps] == [True, False]
+
+
+def test_the_summary_is_one_line_of_what_is_wrong():
+    mixed = report(fitting_step("train"), oversized_step("predict"), unlowered_step("eval"))
+    summary = mixed.summary()
+    assert "\n" not in summary
+    assert summary.startswith("model.py on v5e:2x4: predict: The step needs 29.80 GiB of HBM")
+    assert "model.py:7: table" in summary and "take more chips" in summary
+    assert "eval: The op AsString" in summary and "train" not in summary
+    fine = "train: compiles and fits: 9.25 GiB of 15.8 GiB HBM"
+    assert report().summary() == f"model.py on v5e:2x4: {fine}"
+
+
+def test_bounds_are_those_of_the_slice():
+    # 197 GFLOP at 197 TFLOP/s and 819 MB at 819 GB/s are a millisecond each, for 8 x 128 rows.
+    step = fitting_step()
+    assert step.batch_size == 1024
+    assert step.roofline.step_seconds == pytest.approx(1e-3)
+    assert step.roofline.examples_per_second == pytest.approx(1_024_000)
+    assert oversized_step().roofline is None and unlowered_step().roofline is None
+
+
+def test_categories_of_hbm_add_up_to_the_need():
+    step = fitting_step()
+    assert sum(step.hbm_by_category.values()) == step.need_bytes == MEMORY.total
+    assert step.hbm_by_category["results that replace no variable"] == GIB
+    assert oversized_step().hbm_by_category == {}
+
+
+def test_every_report_says_how_far_to_trust_it():
+    lowering, compiler, bounds = report().caveats
+    assert "XLA:CPU" in lowering
+    assert "libtpu 0.0.21" in compiler and "newer" in compiler and "2.16.2" in compiler
+    assert "bounds" in bounds
+
+
+@pytest.mark.parametrize(
+    "made",
+    [report(), report(fitting_step("eval"), oversized_step(), unlowered_step("predict"))],
+    ids=["ok", "not ok"],
+)
+def test_json_and_back_is_the_same_report(made, tmp_path):
+    values = json.loads(json.dumps(made.to_json(), allow_nan=False))
+    assert PreflightReport.from_json(values) == made
+    path = str(tmp_path / "new" / "report.json")
+    write_json(made, path)
+    assert read_json(path) == made
+    assert [each.name for each in (tmp_path / "new").iterdir()] == ["report.json"]
+
+
+def test_the_keys_of_the_json_form_are_stable():
+    values = report().to_json()
+    assert list(values) == [
+        "format",
+        "ok",
+        "model",
+        "tpu",
+        "chip",
+        "num_replicas",
+        "tensorflow",
+        "compiler",
+        "steps",
+        "caveats",
+    ]
+    assert set(values["steps"][0]) == {
+        "name",
+        "ok",
+        "batch_size",
+        "parameter_count",
+        "variable_bytes",
+        "memory",
+        "need_bytes",
+        "limit_bytes",
+        "hbm_by_category",
+        "flops",
+        "bytes_accessed",
+        "collective_bytes",
+        "roofline",
+        "largest",
+        "findings",
+        "problem",
+        "lowering_seconds",
+        "compiling_seconds",
+    }
+    assert set(values["steps"][0]["roofline"]) == {
+        "compute_seconds",
+        "memory_seconds",
+        "collective_seconds",
+        "rows",
+        "limited_by",
+        "step_seconds_lower_bound",
+        "examples_per_second_upper_bound",
+    }
+
+
+def test_a_newer_version_may_add_keys():
+    values = report().to_json()
+    values["steps"][0]["new"] = 1
+    values["steps"][0]["largest"][0]["new"] = 1
+    assert PreflightReport.from_json({**values, "new": 1}) == report()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "no preflight report"),
+        ({"format": "tfx_tpu_trainer.preflight/9"}, r"preflight/9.*expected"),
+        ({**report().to_json(), "steps": [{}]}, "damaged: KeyError"),
+    ],
+)
+def test_what_is_no_report_is_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        PreflightReport.from_json(copy.deepcopy(values))
+
+
+def test_a_file_that_holds_none_is_named(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_text("text", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"report\.json holds no preflight report"):
+        read_json(str(path))
+    with pytest.raises(OSError, match=r"missing\.json cannot be read"):
+        read_json(str(tmp_path / "missing.json"))
+
+
+@pytest.mark.parametrize("write", [write_json, write_html])
+def test_a_place_that_cannot_be_written_is_named_and_nothing_stays(write, tmp_path):
+    (tmp_path / "file").write_text("text", encoding="utf-8")
+    with pytest.raises(OSError, match="cannot be written to"):
+        write(report(), str(tmp_path / "file" / "report"))
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,106 @@
+"""`tfx-tpu-trainer preflight`: the TPU compiler on a model, before there is a TPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from typing import Any
+
+import click
+
+
+class _Sizes(click.ParamType):
+    """One integer or a list of them, as "1024" or "1024,2048"."""
+
+    name = "ROWS[,ROWS...]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            sizes = tuple(int(each) for each in re.split(r"[,\s]+", value.strip()))
+        except ValueError:
+            self.fail(f"{value!r}: give integers above 0, as 1024 or 1024,2048", param, ctx)
+        if min(sizes) < 1:
+            self.fail(f"{value!r}: give integers above 0, as 1024 or 1024,2048", param, ctx)
+        return sizes
+
+
+class _Names(click.ParamType):
+    """Names with commas between."""
+
+    name = "NAME[,NAME...]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(each for each in re.split(r"[,\s]+", value.strip()) if each)
+
+
+@click.command()
+@click.option("--module_file", metavar="FILE", help="The .py file with model_fn.")
+@click.option("--module", metavar="NAME", help="Its import path, in place of --module_file.")
+@click.option(
+    "--tpu",
+    type=_Names(),
+    required=True,
+    help="The slice, such as v5e:2x4 or v5e:8; a list of slices with --sweep.",
+)
+@click.option(
+    "--batch_size",
+    type=_Sizes(),
+    required=True,
+    help="Rows of a step over all replicas, of serve: of a request; a list with --sweep.",
+)
+@click.option(
+    "--steps",
+    type=_Names(),
+    help=(
+        "Of train, eval, predict and serve. Default: train,eval,predict, and serve where there is a "
+        "--saved_model; with --sweep train."
+    ),
+)
+@click.option(
+    "--transform_output",
+    metavar="FOLDER",
+    help="Transform's transform_graph artifact: the features and vocabularies are read there.",
+)
+@click.option(
+    "--feature_spec",
+    metavar="FILE",
+    help="A JSON file with the features, in place of --transform_output.",
+)
+@click.option("--label_key", metavar="NAME", help="The feature that is the label.")
+@click.option("--params", metavar="JSON", help="Values for model_fn's params: a JSON object.")
+@click.option("--saved_model", metavar="PATH", help="An exported model, for the step serve.")
+@click.option("--sweep", is_flag=True, help="Prints the largest batch size that fits each slice.")
+@click.option("--json", "json_file", metavar="FILE", help="Writes the report as JSON too.")
+@click.option("--html", "html_file", metavar="FILE", help="Writes the report as a page too.")
+@click.option(
+    "--libtpu_path", metavar="PATH", help="A libtpu.so in place of the installed package's."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds for the compilation of one step.",
+)
+def preflight(**options: Any) -> None:
+    """Compiles a model for a TPU slice with Google's TPU compiler, on this machine.
+
+    Says whether each step compiles, how much HBM it needs, and how fast it can be at best. Needs
+    x86-64 Linux and the extra `preflight`; no TPU.
+
+    The exit code is 0 where all steps compile and fit, 1 where one does not, 2 where no report can
+    be made.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    # Of Google's client libraries, which nothing here calls.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
+    from tfx_tpu_trainer.cli.preflight_run import run
+
+    if not run(options):
+        raise SystemExit(1)

@@ -1,0 +1,215 @@
+"""What `tfx-tpu-trainer preflight` does once its options are read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.inputs.user_module import UserModule, load_file, load_module
+from tfx_tpu_trainer.preflight.compiler import CompilerOptions
+from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
+from tfx_tpu_trainer.preflight.libtpu import libtpu_version
+from tfx_tpu_trainer.preflight.report import PreflightReport
+from tfx_tpu_trainer.preflight.report_files import write_html, write_json, write_sweep
+from tfx_tpu_trainer.preflight.results import LoweredStep
+from tfx_tpu_trainer.preflight.run import PreflightModel, compile_and_report
+from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
+from tfx_tpu_trainer.preflight.sweep_report import Sweep
+from tfx_tpu_trainer.preflight.sweep_run import sweep
+from tfx_tpu_trainer.preflight.text import print_report, render_sweep, report_console
+from tfx_tpu_trainer.preflight.user_model import model_of_module
+
+STEPS = ("train", "eval", "predict", "serve")
+
+_PACKAGE = f"{os.sep}tfx_tpu_trainer{os.sep}"
+_LIBRARIES = f"{os.sep}site-packages{os.sep}"
+
+
+class PreflightFailed(click.ClickException):
+    """No report could be made; with an exit code other than that of a report that is not ok."""
+
+    exit_code = 2
+
+
+def run(options: Mapping[str, Any]) -> bool:
+    """Runs the command.
+
+    Args:
+        options: Its options by name.
+
+    Returns:
+        Whether everything compiles and fits.
+
+    Raises:
+        PreflightFailed: If no report can be made; one line.
+    """
+    steps = _steps(options)
+    _check(options, steps)
+    with _errors_in_one_line(options["module_file"] or options["module"]):
+        # Before TensorFlow is asked for anything: without a compiler nothing is of use.
+        compiler = libtpu_version(options["libtpu_path"])
+        model = _model(options, steps)
+        if options["sweep"]:
+            return _sweep(options, model, steps)
+        report = _report(options, model, steps, compiler)
+        print_report(report)
+        _write(report, options)
+        return report.ok
+
+
+def _steps(options: Mapping[str, Any]) -> tuple[str, ...]:
+    given = options["steps"]
+    if given is None:
+        if options["sweep"]:
+            return ("train",)
+        of_model = STEPS[:3] if options["module_file"] or options["module"] else ()
+        return (*of_model, *(STEPS[3:] if options["saved_model"] else ()))
+    unknown = [step for step in given if step not in STEPS]
+    if unknown or not given:
+        raise PreflightFailed(f"--steps {','.join(given)}: give some of {','.join(STEPS)}.")
+    return tuple(dict.fromkeys(given))
+
+
+def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
+    """Checks what can be said of the options without looking anything up."""
+    of_model = [step for step in steps if step != "serve"]
+    if options["module_file"] and options["module"]:
+        raise PreflightFailed("Give one of --module_file and --module, not both.")
+    if not steps or (of_model and not (options["module_file"] or options["module"])):
+        raise PreflightFailed(
+            "Give the module with model_fn as --module_file or --module, or an exported model as "
+            "--saved_model."
+        )
+    if "serve" in steps and not options["saved_model"]:
+        raise PreflightFailed("The step serve needs an exported model: give --saved_model.")
+    if options["transform_output"] and options["feature_spec"]:
+        raise PreflightFailed("Give one of --transform_output and --feature_spec, not both.")
+    if options["sweep"]:
+        if "serve" in steps:
+            raise PreflightFailed("--sweep takes train, eval and predict: leave serve out.")
+        if options["html_file"]:
+            raise PreflightFailed("--sweep writes no page: leave --html out, or take --json.")
+        return
+    for name in ("tpu", "batch_size"):
+        if len(options[name]) != 1:
+            values = ",".join(map(str, options[name]))
+            raise PreflightFailed(f"--{name} {values}: give one, or --sweep to try them all.")
+
+
+def _model(options: Mapping[str, Any], steps: Sequence[str]) -> PreflightModel | None:
+    if set(steps) <= {"serve"}:
+        return None
+    spec = None
+    if options["transform_output"]:
+        spec = FeatureSpec.of_transform(options["transform_output"], label_key=options["label_key"])
+    elif options["feature_spec"]:
+        spec = FeatureSpec.read(options["feature_spec"], label_key=options["label_key"])
+    return model_of_module(_load(options), spec=spec, params=_params(options["params"]))
+
+
+def _load(options: Mapping[str, Any]) -> UserModule:
+    # As TFX does it: what a model imports is beside it, or below the folder that one works in.
+    file = options["module_file"]
+    for folder in (os.path.dirname(os.path.abspath(file)) if file else None, os.getcwd()):
+        if folder and folder not in sys.path:
+            sys.path.insert(0, folder)
+    return load_file(file) if file else load_module(options["module"])
+
+
+def _params(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise PreflightFailed(f"--params {text!r} is no JSON: {error}.") from None
+    if not isinstance(values, dict):
+        raise PreflightFailed(f"--params {text!r}: give a JSON object, as '{{\"rate\": 0.1}}'.")
+    return values
+
+
+def _report(
+    options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str], compiler: str
+) -> PreflightReport:
+    spec = TpuSpec.read(options["tpu"][0])
+    (batch_size,) = options["batch_size"]
+    lowered: list[LoweredStep] = []
+    if model is not None:
+        of_model = [step for step in steps if step != "serve"]
+        lowered += model.lower(of_model, batch_sizes=dict.fromkeys(of_model, batch_size), spec=spec)
+    if "serve" in steps:
+        lowered += lower_saved_model(options["saved_model"], batch_size=batch_size)
+    return compile_and_report(
+        lowered,
+        tpu_slice=spec.tpu_slice,
+        name=model.name if model is not None else options["saved_model"],
+        compiler=compiler,
+        options=_compiler_options(options),
+    )
+
+
+def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str]) -> bool:
+    assert model is not None  # --sweep goes with steps of a model
+    console = report_console()
+    entries = []
+    for entry in sweep(
+        model,
+        tpus=options["tpu"],
+        batch_sizes=options["batch_size"],
+        steps=steps,
+        options=_compiler_options(options),
+    ):
+        console.print(
+            f"{entry.tpu} {entry.batch_size:,}: {entry.outcome}", style="dim", markup=False
+        )
+        entries.append(entry)
+    found = Sweep(model=model.name, steps=tuple(steps), entries=tuple(entries))
+    console.print(render_sweep(found))
+    if options["json_file"]:
+        write_sweep(found, options["json_file"])
+    return found.ok
+
+
+def _write(report: PreflightReport, options: Mapping[str, Any]) -> None:
+    if options["json_file"]:
+        write_json(report, options["json_file"])
+    if options["html_file"]:
+        write_html(report, options["html_file"])
+
+
+def _compiler_options(options: Mapping[str, Any]) -> CompilerOptions:
+    return CompilerOptions(libtpu_path=options["libtpu_path"], timeout_seconds=options["timeout"])
+
+
+@contextlib.contextmanager
+def _errors_in_one_line(module: str | None) -> Iterator[None]:
+    """Turns errors into one line each: ours as they are, those of the user's code with their line."""
+    try:
+        yield
+    except PreflightFailed:
+        raise
+    except Exception as error:
+        message = " ".join(str(error).split())
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = isinstance(error, (ValueError, TypeError, KeyError, RuntimeError, OSError))
+        if ours and _PACKAGE in frames[-1].filename:
+            raise PreflightFailed(message) from None
+        line = next(
+            (
+                f" (at {frame.filename}:{frame.lineno}: {frame.line})"
+                for frame in reversed(frames)
+                if _PACKAGE not in frame.filename and _LIBRARIES not in frame.filename
+            ),
+            "",
+        )
+        raise PreflightFailed(
+            f"{module or 'the model'} fails: {type(error).__name__}: {message}{line}"
+        ) from error

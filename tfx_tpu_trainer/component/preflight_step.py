@@ -1,0 +1,71 @@
+"""What comes before a training that asks for it: the TPU compiler on its steps."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from tfx_tpu_trainer.component.training import Training
+from tfx_tpu_trainer.preflight import PreflightReport, PreflightUnavailableError, preflight
+from tfx_tpu_trainer.preflight.report_files import write_html, write_json
+
+FOLDER = "preflight"
+"""Folder of the report, in the ModelRun artifact: `report.json` and `report.html`."""
+
+_logger = logging.getLogger(__name__)
+
+
+class PreflightError(RuntimeError):
+    """A model that the TPU slice asked for cannot train."""
+
+
+def check_before_training(training: Training) -> None:
+    """Compiles the training and evaluation steps for the slice, if the settings ask for it.
+
+    Args:
+        training: The training, ready to run.
+
+    Raises:
+        PreflightError: A step does not compile or does not fit, or there is no compiler to ask, and
+            `preflight` is "error".
+        ValueError: The model's own functions fail, as they would in the training.
+    """
+    settings = training.request.settings
+    if settings.preflight == "off" or settings.tpu is None:
+        return
+    sliced = training.sliced
+    try:
+        report = preflight(
+            training.estimator,
+            {
+                "train": training.train_input_fn,
+                "eval": sliced.input_fn() if sliced else training.eval_input_fn,
+            },
+            tpu=settings.tpu,
+            batch_size={"train": settings.train_batch_size, "eval": settings.rows_per_eval_batch},
+            steps=("train", "eval"),
+            name=str(training.request.source),
+        )
+    except PreflightUnavailableError as error:
+        _refuse(settings.preflight, f"no preflight is possible here: {error}")
+        return
+    folder = os.path.join(training.request.model_run.uri, FOLDER)
+    _write(report, folder)
+    if report.ok:
+        _logger.info("Preflight: %s. The report is in %s", report.summary(), folder)
+    else:
+        _refuse(settings.preflight, f"{report.summary()} The report is in {folder}.")
+
+
+def _write(report: PreflightReport, folder: str) -> None:
+    write_json(report, os.path.join(folder, "report.json"))
+    write_html(report, os.path.join(folder, "report.html"))
+
+
+def _refuse(setting: str, problem: str) -> None:
+    if setting == "error":
+        raise PreflightError(
+            f"Nothing was trained: {problem} Mend the model, or train all the same with "
+            "preflight='warn'."
+        )
+    _logger.warning("preflight='warn': %s", problem)

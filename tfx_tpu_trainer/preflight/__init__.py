@@ -1,0 +1,16 @@
+"""The real TPU compiler on any x86-64 Linux machine, before a TPU is paid for."""
+
+from tfx_tpu_trainer.preflight.compiler import CompilerOptions
+from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError
+from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
+from tfx_tpu_trainer.preflight.run import PreflightModel, preflight, preflight_saved_model
+
+__all__ = [
+    "CompilerOptions",
+    "PreflightModel",
+    "PreflightReport",
+    "PreflightUnavailableError",
+    "StepReport",
+    "preflight",
+    "preflight_saved_model",
+]

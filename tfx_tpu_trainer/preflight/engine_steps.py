@@ -1,0 +1,192 @@
+"""The engine's own steps of one core: training, evaluation and prediction, as a TPU runs them.
+
+A model is traced as the engine traces it for cores, through the planner of `TPUEstimator`, and
+what a core fetches is what the placements of `engine/placement/` fetch. The bodies of host_call
+and eval_metrics run on the host and are left out; their tensors leave the TPU and are not.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.checking.source_lines import source_line
+from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.feeding.input_names import named_leaves
+from tfx_tpu_trainer.engine.placement.core_prediction import check_predictions
+from tfx_tpu_trainer.engine.placement.emulated import check_gradients_are_combined
+from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.estimator import ModeKeys
+from tfx_tpu_trainer.estimator.tpu import RunConfig
+from tfx_tpu_trainer.estimator.tpu.core_run import CoreRun, CoreTrace
+from tfx_tpu_trainer.estimator.tpu.tpu_call_planner import TPUCallPlanner, TPUCallSettings
+from tfx_tpu_trainer.preflight.lowering import lower
+from tfx_tpu_trainer.preflight.results import Finding, LoweredStep
+from tfx_tpu_trainer.preflight.step_graph import StepGraph
+
+v1 = tf.compat.v1
+
+STEP_NAMES = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
+
+InputFn = Callable[..., Any]
+
+
+def input_fn_of_specs(features: Any, labels: Any = None) -> InputFn:
+    """Gives an input function of nothing but zeros, for a model whose data is not at hand.
+
+    Args:
+        features: Nested structure of `tf.TensorSpec`s of one row, without the batch axis.
+        labels: The same of the labels. Defaults to `None`, no labels.
+
+    Returns:
+        An input function: full batches of `params["batch_size"]` rows.
+    """
+
+    def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
+        structure = features if labels is None else (features, labels)
+        row = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), structure)
+        rows = tf.data.Dataset.from_tensors(row).repeat()
+        return rows.batch(params["batch_size"], drop_remainder=True)
+
+    return input_fn
+
+
+def lower_engine_step(
+    model_fn: Callable[..., Any],
+    input_fn: InputFn,
+    mode: str,
+    *,
+    batch_size: int,
+    num_replicas: int,
+    params: Mapping[str, Any] | None = None,
+    config: RunConfig | None = None,
+) -> LoweredStep:
+    """Lowers the step that a core of a TPU runs.
+
+    Args:
+        model_fn: As `TPUEstimator` takes it.
+        input_fn: As `TPUEstimator` takes it. It is called, as the shapes are in what it returns,
+            and nothing is read.
+        mode: One of `ModeKeys`.
+        batch_size: Rows of a step over all replicas.
+        num_replicas: Copies of the model.
+        params: What the functions get as `params`, besides what `TPUEstimator` adds. Defaults to
+            none.
+        config: Configuration of the run. Defaults to `RunConfig()`; `TPUConfig.num_shards` is
+            replaced.
+
+    Returns:
+        The step, or the problem that keeps it from being lowered.
+
+    Raises:
+        ValueError: As `TPUEstimator` does, if the arguments or what the functions return do not
+            hold.
+        TypeError: The same.
+        RuntimeError: The same.
+    """
+    planner = _planner(model_fn, params or {}, config or RunConfig(), batch_size, num_replicas)
+    with planner.fresh_graph() as graph:
+        run, trace = planner.trace_for_cores(input_fn, mode)
+        _check(trace.template, num_replicas)
+        return lower(_step_of(graph, run, trace))
+
+
+def _planner(
+    model_fn: Callable[..., Any],
+    params: Mapping[str, Any],
+    config: RunConfig,
+    batch_size: int,
+    num_replicas: int,
+) -> TPUCallPlanner:
+    tpu_config = config.tpu_config._replace(num_shards=num_replicas)
+    # A model may write its name into paths; nothing is written there.
+    model_dir = config.model_dir or os.path.join(tempfile.gettempdir(), "preflight")
+    return TPUCallPlanner(
+        model_fn,
+        config=config.replace(tpu_config=tpu_config, model_dir=model_dir),
+        params=params,
+        settings=TPUCallSettings(
+            on_cores=dict.fromkeys(STEP_NAMES, True),
+            batch_sizes=dict.fromkeys(STEP_NAMES, batch_size),
+            batch_axis=None,
+            embedding_config_spec=None,
+            report_period=None,
+            export_options={},
+        ),
+    )
+
+
+def _check(template: ModelTemplate, num_replicas: int) -> None:
+    """Checks what the placements check before they run a template on cores."""
+    if template.mode == ModeKeys.TRAIN:
+        check_train_op(template)
+        if num_replicas > 1:
+            check_gradients_are_combined(template.graph)
+    elif template.mode == ModeKeys.PREDICT:
+        check_predictions(template.predictions)
+
+
+def _step_of(graph: tf.Graph, run: CoreRun, trace: CoreTrace) -> StepGraph:
+    template = trace.template
+    placeholders = list(trace.feed.placeholders)
+    if trace.is_padding is not None:
+        placeholders.append(trace.is_padding)
+    host_functions = [template.host_call]
+    if template.mode == ModeKeys.EVAL:
+        host_functions.append(template.eval_metrics)
+    outputs: list[tf.Tensor] = []
+    if template.mode == ModeKeys.PREDICT:
+        outputs += tf.nest.flatten(template.predictions)
+    elif template.loss is not None:
+        outputs.append(template.loss)
+    for function in host_functions:
+        outputs += [] if function is None else tf.nest.flatten(function.tensors)
+    leaves = named_leaves(trace.feed.features, trace.feed.labels)
+    called = {placeholder.name: name for name, placeholder in leaves.items()}
+    return StepGraph(
+        name=STEP_NAMES[template.mode],
+        graph_def=graph.as_graph_def(),
+        inputs={p.name: _full_spec(p, run.sizes.model_fn) for p in placeholders},
+        outputs=[tensor.name for tensor in outputs],
+        targets=_targets(template),
+        num_replicas=run.cores,
+        rows=run.sizes.model_fn,
+        input_names=[called.get(p.name, p.op.name) for p in placeholders],
+        sources={op.name: source_line(op) for op in graph.get_operations()},
+        trained={variable.op.name for variable in v1.trainable_variables()},
+        findings=tuple(
+            _host_finding(function)
+            for function in host_functions
+            if function is not None and tf.nest.flatten(function.tensors)
+        ),
+    )
+
+
+def _targets(template: ModelTemplate) -> list[str]:
+    train_op = template.train_op
+    if train_op is None:
+        return []
+    return [train_op.op.name if isinstance(train_op, tf.Tensor) else train_op.name]
+
+
+def _full_spec(placeholder: tf.Tensor, rows: int) -> tf.TensorSpec:
+    """Gives the spec of a full batch; where short ones may come, the batch is left open."""
+    sizes = [rows if size is None else size for size in placeholder.shape.as_list()]
+    return tf.TensorSpec(sizes, placeholder.dtype)
+
+
+def _host_finding(function: HostFunction) -> Finding:
+    number = len(tf.nest.flatten(function.tensors))
+    return Finding(
+        kind="host_op",
+        op_name=None,
+        op_type=None,
+        message=(
+            f"{function.name} runs on the host: {number} tensor{'s' if number > 1 else ''} of each "
+            "core leave the TPU for it."
+        ),
+    )

@@ -1,0 +1,277 @@
+"""What a preflight says: whether each step of a model compiles for a slice, fits it, and how fast it can be."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tfx_tpu_trainer.hardware import Slice, find_slice
+from tfx_tpu_trainer.preflight.results import (
+    Allocation,
+    CompiledStep,
+    Finding,
+    LoweredStep,
+    MemoryNeed,
+    Problem,
+)
+from tfx_tpu_trainer.preflight.roofline import Roofline, roofline
+from tfx_tpu_trainer.preflight.units import bytes_text
+
+FORMAT = "tfx_tpu_trainer.preflight/1"
+"""Value of `format` in the JSON form. Keys may be added to it; none is removed or changes its meaning."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """What is known of one step; numbers are those of one TPU device unless they say otherwise.
+
+    Attributes:
+        name: `"train"`, `"eval"`, `"predict"`, or `"serve:SIGNATURE"`
+            of an exported model.
+        batch_size: Rows of the step over all replicas, or `None` where that is not known.
+        parameter_count: Elements of the trainable variables that it reads.
+        variable_bytes: Bytes of all its variables, optimizer state included, without padding.
+        memory: HBM that the compiled program needs, or `None` where it did not compile.
+        need_bytes: The same in one number; where it did not fit, what the compiler says that it
+            needs; else `None`.
+        limit_bytes: HBM that a program may use, or `None` where the compiler was not asked.
+        flops: Operations.
+        bytes_accessed: Bytes read from HBM and written there.
+        collective_bytes: Bytes that go into sums over the replicas.
+        roofline: Bounds over the whole slice, or `None` where it did not compile.
+        largest: The largest buffers in HBM, largest first.
+        findings: What to warn of.
+        problem: Why it cannot run on the slice, or `None`.
+        lowering_seconds: How long TensorFlow took to turn it into HLO.
+        compiling_seconds: How long the TPU compiler took.
+    """
+
+    name: str
+    batch_size: int | None
+    parameter_count: int
+    variable_bytes: int
+    memory: MemoryNeed | None
+    need_bytes: int | None
+    limit_bytes: int | None
+    flops: float
+    bytes_accessed: float
+    collective_bytes: int
+    roofline: Roofline | None
+    largest: tuple[Allocation, ...]
+    findings: tuple[Finding, ...]
+    problem: Problem | None
+    lowering_seconds: float
+    compiling_seconds: float
+
+    @classmethod
+    def of(
+        cls, lowered: LoweredStep, compiled: CompiledStep | None, *, tpu_slice: Slice
+    ) -> StepReport:
+        """Puts together what lowering and compiling have found.
+
+        Args:
+            lowered: The step as HLO.
+            compiled: What the compiler made of it; `None` where lowering has failed.
+            tpu_slice: What it was compiled for.
+
+        Returns:
+            The report.
+        """
+        batch_size = None if lowered.rows is None else lowered.rows * lowered.num_replicas
+        bound = None
+        if compiled is not None and compiled.problem is None:
+            bound = roofline(
+                tpu_slice,
+                flops=compiled.flops,
+                bytes_accessed=compiled.bytes_accessed,
+                collective_bytes=compiled.collective_bytes,
+                num_replicas=lowered.num_replicas,
+                rows=batch_size,
+            )
+        return cls(
+            name=lowered.name,
+            batch_size=batch_size,
+            parameter_count=lowered.parameter_count,
+            variable_bytes=lowered.variable_bytes,
+            memory=compiled.memory if compiled else None,
+            need_bytes=compiled.need_bytes if compiled else None,
+            limit_bytes=compiled.limit_bytes if compiled else None,
+            flops=compiled.flops if compiled else 0.0,
+            bytes_accessed=compiled.bytes_accessed if compiled else 0.0,
+            collective_bytes=compiled.collective_bytes if compiled else 0,
+            roofline=bound,
+            largest=compiled.largest if compiled else (),
+            findings=compiled.findings if compiled else lowered.findings,
+            problem=compiled.problem if compiled else lowered.problem,
+            lowering_seconds=lowered.seconds,
+            compiling_seconds=compiled.seconds if compiled else 0.0,
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Whether it compiles and fits."""
+        return self.problem is None
+
+    @property
+    def hbm_by_category(self) -> dict[str, int]:
+        """Bytes of HBM by what they are for; empty where it did not compile."""
+        if self.memory is None:
+            return {}
+        return {
+            "variables and inputs": self.memory.argument_bytes,
+            "results that replace no variable": max(
+                0, self.memory.output_bytes - self.memory.alias_bytes
+            ),
+            "values in between": self.memory.temp_bytes,
+            "program": self.memory.generated_code_bytes,
+        }
+
+    @property
+    def verdict(self) -> str:
+        """Says in one line whether it compiles and fits, and what is wrong where not."""
+        if self.problem is not None:
+            return str(self.problem)
+        if self.need_bytes is None or not self.limit_bytes:
+            return "compiles"
+        return f"compiles and fits: {bytes_text(self.need_bytes)} of {bytes_text(self.limit_bytes)} HBM"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreflightReport:
+    """What the TPU compiler says of a model, for one slice.
+
+    Attributes:
+        model: Name of the model, for the reader.
+        tpu: The slice, such as `"v5e:2x4"`.
+        num_replicas: Copies of the model on it.
+        steps: Its steps.
+        tensorflow: Version of TensorFlow that has lowered them.
+        compiler: Name and version of the TPU compiler, such as `"libtpu 0.0.21"`.
+    """
+
+    model: str
+    tpu: str
+    num_replicas: int
+    steps: tuple[StepReport, ...]
+    tensorflow: str
+    compiler: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether every step compiles and fits."""
+        return all(step.ok for step in self.steps)
+
+    @property
+    def tpu_slice(self) -> Slice:
+        """The slice."""
+        return find_slice(self.tpu)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader must know to read the numbers right."""
+        lowering = (
+            "Steps are lowered with the kernels of XLA:CPU, which stand in for the TPU's: an op that "
+            "one has and the other lacks is judged wrongly in that stage."
+        )
+        compiler = (
+            f"The TPU compiler ({self.compiler}) is newer than the TPU runtime of TensorFlow "
+            f"{self.tensorflow}: there a program may need somewhat more or less memory."
+        )
+        bounds = (
+            "Step times and examples per second are bounds from published peak rates, not "
+            "predictions: real steps are slower. The body of a loop counts once; reading the input "
+            "and work on the host count not at all."
+        )
+        return lowering, compiler, bounds
+
+    @property
+    def findings(self) -> dict[Finding, tuple[str, ...]]:
+        """What to warn of -> names of the steps that it is about: most is the same in several."""
+        found: dict[Finding, tuple[str, ...]] = {}
+        for step in self.steps:
+            for finding in dict.fromkeys(step.findings):
+                found[finding] = (*found.get(finding, ()), step.name)
+        return found
+
+    def summary(self) -> str:
+        """Says in one line what is wrong, or that nothing is."""
+        return f"{self.model} on {self.tpu}: " + "; ".join(
+            f"{step.name}: {step.verdict}" for step in self.steps if step.ok is self.ok
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Gives the report as JSON values, with what follows from it (`ok`, bounds, caveats)."""
+        chip = self.tpu_slice.chip
+        return {
+            "format": FORMAT,
+            "ok": self.ok,
+            "model": self.model,
+            "tpu": self.tpu,
+            "chip": dataclasses.asdict(chip),
+            "num_replicas": self.num_replicas,
+            "tensorflow": self.tensorflow,
+            "compiler": self.compiler,
+            "steps": [_step_to_json(step) for step in self.steps],
+            "caveats": list(self.caveats),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> PreflightReport:
+        """Makes a report of what `to_json` gave.
+
+        Args:
+            values: The JSON object.
+
+        Returns:
+            The report.
+
+        Raises:
+            ValueError: It is no such object.
+        """
+        if not isinstance(values, Mapping) or values.get("format") != FORMAT:
+            found = values.get("format") if isinstance(values, Mapping) else values
+            raise ValueError(f"format={found!r} is no preflight report: expected {FORMAT!r}.")
+        try:
+            return cls(
+                model=values["model"],
+                tpu=values["tpu"],
+                num_replicas=values["num_replicas"],
+                steps=tuple(_step_from_json(step) for step in values["steps"]),
+                tensorflow=values["tensorflow"],
+                compiler=values["compiler"],
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"The preflight report is damaged: {error!r}.") from error
+
+
+def _step_to_json(step: StepReport) -> dict[str, Any]:
+    bound = step.roofline
+    return {
+        **dataclasses.asdict(step),
+        "ok": step.ok,
+        "hbm_by_category": step.hbm_by_category,
+        "roofline": bound
+        and {
+            **dataclasses.asdict(bound),
+            "step_seconds_lower_bound": bound.step_seconds,
+            "examples_per_second_upper_bound": bound.examples_per_second,
+            "limited_by": bound.limited_by,
+        },
+    }
+
+
+def _step_from_json(values: Mapping[str, Any]) -> StepReport:
+    given = {field.name: values[field.name] for field in dataclasses.fields(StepReport)}
+    parts: dict[str, Any] = {"memory": MemoryNeed, "roofline": Roofline, "problem": Problem}
+    for name, kind in parts.items():
+        given[name] = given[name] and _read(kind, given[name])
+    lists: dict[str, Any] = {"largest": Allocation, "findings": Finding}
+    for name, kind in lists.items():
+        given[name] = tuple(_read(kind, each) for each in given[name])
+    return StepReport(**given)
+
+
+def _read(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Makes a dataclass of its own keys; others follow from them."""
+    return kind(**{field.name: values[field.name] for field in dataclasses.fields(kind)})

@@ -1,0 +1,239 @@
+"""Runs a preflight: lowers the steps of a model, compiles them for a slice and reports."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import ModeKeys
+from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUEstimator
+from tfx_tpu_trainer.hardware import Slice, TpuSpec
+from tfx_tpu_trainer.preflight.compiler import CompilerOptions, compile_steps
+from tfx_tpu_trainer.preflight.engine_steps import InputFn, lower_engine_step
+from tfx_tpu_trainer.preflight.libtpu import libtpu_version
+from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
+from tfx_tpu_trainer.preflight.results import LoweredStep
+from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
+
+ENGINE_STEPS = {"train": ModeKeys.TRAIN, "eval": ModeKeys.EVAL, "predict": ModeKeys.PREDICT}
+"""Name of a step of the engine -> its mode."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreflightModel:
+    """A model with what it is fed.
+
+    Attributes:
+        model_fn: As `TPUEstimator` takes it.
+        input_fns: Name of a step (`"train"`, `"eval"`, `"predict"`) -> its input function. They
+            are called, as the shapes are in what they return; nothing is read.
+        params: What the functions get as `params`, besides what `TPUEstimator` adds.
+        config: Configuration of the runs, or `None` for `RunConfig()`.
+        name: What the report calls the model.
+    """
+
+    model_fn: Callable[..., Any]
+    input_fns: Mapping[str, InputFn]
+    params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    config: RunConfig | None = None
+    name: str = "the model"
+
+    def lower(
+        self, steps: Sequence[str], *, batch_sizes: Mapping[str, int], spec: TpuSpec
+    ) -> list[LoweredStep]:
+        """Lowers steps for the replicas of a slice.
+
+        Args:
+            steps: Their names.
+            batch_sizes: Name -> rows over all replicas.
+            spec: The slice.
+
+        Returns:
+            The steps.
+
+        Raises:
+            ValueError: If a batch size does not divide, there is no input function, or from the
+                model's own functions.
+        """
+        cores = self.config.tpu_config.num_cores_per_replica if self.config else None
+        for step in steps:
+            spec.check_batch_size(
+                batch_sizes[step], num_cores_per_replica=cores, name=f"batch size of {step}"
+            )
+        return [
+            lower_engine_step(
+                self.model_fn,
+                self.input_fns[step],
+                ENGINE_STEPS[step],
+                batch_size=batch_sizes[step],
+                num_replicas=spec.num_replicas(cores),
+                params=self.params,
+                config=self.config,
+            )
+            for step in steps
+        ]
+
+
+def preflight(
+    model: Callable[..., Any] | TPUEstimator | PreflightModel,
+    input_fn: InputFn | Mapping[str, InputFn] | None = None,
+    *,
+    tpu: TpuSpec | str,
+    batch_size: int | Mapping[str, int],
+    steps: Sequence[str] = ("train", "eval", "predict"),
+    params: Mapping[str, Any] | None = None,
+    config: RunConfig | None = None,
+    name: str | None = None,
+    options: CompilerOptions | None = None,
+) -> PreflightReport:
+    """Compiles a model's steps with Google's TPU compiler, without a TPU, and reports.
+
+    Needs the extra `preflight` (libtpu) on x86-64 Linux. Nothing is trained and nothing is read.
+
+    Example:
+    ```python
+    report = preflight(model_fn, input_fn, tpu="v5e:2x4", batch_size=1024, params={"rate": 0.1})
+    report.ok, report.steps[0].roofline.examples_per_second
+    ```
+
+    Args:
+        model: A model_fn as `TPUEstimator` takes it, an estimator, whose params and config are
+            taken, or a `PreflightModel`.
+        input_fn: Input function of all steps, or one for each step by its name. Left out where
+            the model is a `PreflightModel`.
+        tpu: The slice, such as `"v5e:2x4"`.
+        batch_size: Rows of a step over all replicas, of all steps or by name.
+        steps: Steps to compile. Defaults to training, evaluation and prediction.
+        params: What the functions get as `params`. Defaults to the estimator's, or to none.
+        config: Configuration of the runs. Defaults to the estimator's, or to `RunConfig()`.
+        name: What the report calls the model. Defaults to the model_fn's name.
+        options: How the compiler is run. Defaults to `CompilerOptions()`.
+
+    Returns:
+        The report. A step that does not compile or does not fit is in it, and no error.
+
+    Raises:
+        ValueError: If an argument does not hold, or from the model's own functions.
+        PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
+    """
+    spec = TpuSpec.read(tpu)
+    unknown = [step for step in steps if step not in ENGINE_STEPS]
+    if unknown or not steps:
+        raise ValueError(f"steps={list(steps)}: give some of {', '.join(ENGINE_STEPS)}.")
+    compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
+    given = _as_model(model, input_fn, steps, params, config, name)
+    sizes = batch_size if isinstance(batch_size, Mapping) else dict.fromkeys(steps, batch_size)
+    missing = [step for step in steps if step not in sizes or step not in given.input_fns]
+    if missing:
+        raise ValueError(f"Step {missing[0]!r} needs an input function and a batch size.")
+    lowered = given.lower(steps, batch_sizes=sizes, spec=spec)
+    return compile_and_report(
+        lowered, tpu_slice=spec.tpu_slice, name=given.name, compiler=compiler, options=options
+    )
+
+
+def preflight_saved_model(
+    path: str,
+    *,
+    tpu: TpuSpec | str,
+    batch_size: int,
+    signatures: Sequence[str] | None = None,
+    options: CompilerOptions | None = None,
+) -> PreflightReport:
+    """Compiles the TPU programs of an exported model, as a server runs them on one TPU device.
+
+    Args:
+        path: The SavedModel, a folder of versions, or the uri of a Model artifact.
+        tpu: The slice, such as `"v5e:1x1"`.
+        batch_size: Rows of a batch of requests.
+        signatures: Names of signatures. Defaults to `None`: all.
+        options: How the compiler is run. Defaults to `CompilerOptions()`.
+
+    Returns:
+        The report, with a step for each program.
+
+    Raises:
+        FileNotFoundError: There is no SavedModel.
+        ValueError: Nothing of it is for a TPU, or an argument does not hold.
+        PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
+    """
+    tpu_slice = TpuSpec.read(tpu).tpu_slice
+    compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
+    lowered = lower_saved_model(path, batch_size=batch_size, signatures=signatures)
+    return compile_and_report(
+        lowered, tpu_slice=tpu_slice, name=path, compiler=compiler, options=options
+    )
+
+
+def compile_and_report(
+    lowered: Sequence[LoweredStep],
+    *,
+    tpu_slice: Slice,
+    name: str,
+    compiler: str | None = None,
+    options: CompilerOptions | None = None,
+) -> PreflightReport:
+    """Compiles lowered steps for a slice and reports.
+
+    Args:
+        lowered: The steps.
+        tpu_slice: The slice.
+        name: What the report calls the model.
+        compiler: What it calls the compiler. Defaults to `None`: it is looked up.
+        options: How the compiler is run. Defaults to `CompilerOptions()`.
+
+    Returns:
+        The report.
+
+    Raises:
+        PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
+    """
+    options = options or CompilerOptions()
+    compiler = compiler or libtpu_version(options.libtpu_path)
+    compiled = compile_steps(lowered, tpu_slice, options)
+    return PreflightReport(
+        model=name,
+        tpu=tpu_slice.name,
+        num_replicas=max((step.num_replicas for step in lowered), default=1),
+        steps=tuple(
+            StepReport.of(step, result, tpu_slice=tpu_slice)
+            for step, result in zip(lowered, compiled)
+        ),
+        tensorflow=tf.__version__,
+        compiler=compiler,
+    )
+
+
+def _as_model(
+    model: Any,
+    input_fn: InputFn | Mapping[str, InputFn] | None,
+    steps: Sequence[str],
+    params: Mapping[str, Any] | None,
+    config: RunConfig | None,
+    name: str | None,
+) -> PreflightModel:
+    if isinstance(model, PreflightModel):
+        if input_fn is not None or params is not None or config is not None:
+            raise ValueError(
+                "input_fn, params and config are those of the PreflightModel: leave them out."
+            )
+        return model if name is None else dataclasses.replace(model, name=name)
+    if isinstance(model, TPUEstimator):
+        params = model.params if params is None else params
+        config = cast(RunConfig, model.config) if config is None else config
+        model = model._model_fn
+    if not callable(model):
+        raise ValueError(f"model={model!r}: give a model_fn, a TPUEstimator or a PreflightModel.")
+    if input_fn is None:
+        raise ValueError("input_fn=None: give the function that makes the model's input.")
+    input_fns = input_fn if isinstance(input_fn, Mapping) else dict.fromkeys(steps, input_fn)
+    return PreflightModel(
+        model_fn=model,
+        input_fns=input_fns,
+        params=params or {},
+        config=config,
+        name=name or str(getattr(model, "__name__", "the model")),
+    )

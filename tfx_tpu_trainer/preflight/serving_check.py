@@ -1,0 +1,53 @@
+"""The serving check's own preflight: an exported model compiled for a TPU, where there is a compiler."""
+
+from __future__ import annotations
+
+from tfx_tpu_trainer.preflight.compiler import CompilerOptions, compile_steps
+from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError
+from tfx_tpu_trainer.preflight.results import CompiledStep
+from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
+from tfx_tpu_trainer.serving.check_report import Finding
+
+CHECK = "serve, tpu: compiles"
+"""Name of the check."""
+
+DEFAULT_TARGET = "v5e:1x1"
+"""What is compiled for where nobody has named a slice: the smallest TPU that serves today."""
+
+# Stages of problems that say nothing of the model.
+_OF_THIS_MACHINE = ("crash", "set-up", "timeout")
+
+
+def check_compiles(path: str, *, batch_size: int, target: str, timeout_seconds: float) -> Finding:
+    """Compiles what the `serve`, `tpu` metagraph has a TPU run.
+
+    Args:
+        path: The SavedModel; it has such a metagraph.
+        batch_size: Rows of a batch.
+        target: Name of a slice; a program serves on one of its devices.
+        timeout_seconds: Seconds for each program.
+
+    Returns:
+        The finding; `"not run"` where there is no compiler that could tell.
+    """
+    try:
+        steps = lower_saved_model(path, batch_size=batch_size)
+        # What a model serves with need not be fast here, it must only be possible.
+        options = CompilerOptions(timeout_seconds=timeout_seconds, effort=-1.0)
+        compiled = compile_steps(steps, target, options)
+    except PreflightUnavailableError as error:
+        return Finding("not run", str(error))
+    except ValueError as error:
+        return Finding("failed", str(error))
+    for step in compiled:
+        if step.problem is not None:
+            says_nothing = step.problem.stage in _OF_THIS_MACHINE
+            detail = f"for {target}: {step.name}: {step.problem}"
+            return Finding("not run" if says_nothing else "failed", detail)
+    needs = ", ".join(f"{step.name} {_share(step)}" for step in compiled)
+    return Finding("passed", f"for {target}, batches of {batch_size}: {needs}")
+
+
+def _share(step: CompiledStep) -> str:
+    need = step.need_bytes or 0
+    return f"takes {need / 2**20:.1f} MiB ({need / step.limit_bytes:.1%}) of a device's HBM"

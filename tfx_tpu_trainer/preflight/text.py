@@ -1,0 +1,214 @@
+"""A preflight's report for the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
+from tfx_tpu_trainer.preflight.sweep_report import Sweep
+from tfx_tpu_trainer.preflight.units import bytes_text, count_text, flop_text, seconds_text
+
+_SHOWN_ALLOCATIONS = 5
+_SHOWN_FINDINGS = 8
+_BAR = 40
+_PLAIN_WIDTH = 120
+
+FINDING_TITLES = {
+    "padding": "padding to 8 x 128 tiles",
+    "dynamic_shape": "shape that depends on data",
+    "wide_dtype": "64-bit numbers",
+    "host_op": "left on the host",
+    "gradient": "gradients",
+}
+"""Kind of a finding -> how it is called."""
+
+STAGE_TITLES = {
+    "lowering": "TensorFlow cannot turn it into a TPU program",
+    "compiler": "the TPU compiler refuses it",
+    "memory": "does not fit",
+    "crash": "the TPU compiler died",
+    "timeout": "the TPU compiler took too long",
+    "set-up": "there is no TPU compiler to ask",
+}
+"""Stage of a problem -> what became of the step."""
+
+
+def print_report(report: PreflightReport, console: Console | None = None) -> None:
+    """Prints a report.
+
+    Args:
+        report: The report.
+        console: Where to. Defaults to `None`: the standard output, 120 columns wide where that is
+            no terminal.
+    """
+    console = console or report_console()
+    console.print(render_text(report))
+
+
+def report_console() -> Console:
+    """Gives the standard output as a console."""
+    console = Console(highlight=False)
+    # In a file or a pipe a line is a line.
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def render_text(report: PreflightReport) -> RenderableType:
+    """Gives a report as something that rich prints.
+
+    Args:
+        report: The report.
+    """
+    replicas = f"{report.num_replicas} replica{'s' if report.num_replicas > 1 else ''}"
+    chip = report.tpu_slice.chip
+    head = Text.assemble(
+        (f"Preflight of {report.model} for {report.tpu}", "bold"),
+        f"  {replicas}, {chip.bf16_tflops:g} TFLOP/s and {chip.hbm_gb_per_s:g} GB/s a chip",
+    )
+    steps = [_step(step) for step in report.steps]
+    return Group(head, *steps, *_findings(report), Text(""), *_caveats(report))
+
+
+def render_sweep(found: Sweep) -> RenderableType:
+    """Gives a sweep as something that rich prints.
+
+    Args:
+        found: The sweep.
+    """
+    title = f"Batch sizes of {found.model}, step {', '.join(found.steps)}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("slice", "batch size", "outcome", "detail"):
+        justify: JustifyMethod = "right" if heading == "batch size" else "left"
+        table.add_column(heading, overflow="fold", justify=justify)
+    for entry in found.entries:
+        row = (entry.tpu, f"{entry.batch_size:,}", entry.outcome, entry.detail)
+        table.add_row(*map(Text, row))
+    lines = [
+        Text(f"{tpu}: {'none of the list fits' if size is None else f'{size:,} fits'}")
+        for tpu, size in found.largest.items()
+    ]
+    return Group(table, Text("Largest batch of the list that fits:", style="bold"), *lines)
+
+
+def _step(step: StepReport) -> RenderableType:
+    rows = "" if step.batch_size is None else f", {step.batch_size:,} rows"
+    title = Text.assemble(
+        ("✓ " if step.ok else "✗ ", "green" if step.ok else "red"),
+        (step.name, "bold"),
+        f"{rows}: ",
+        step.verdict if step.problem is None else STAGE_TITLES[step.problem.stage],
+    )
+    parts: list[RenderableType] = [Text(""), title]
+    if step.problem is not None:
+        parts.append(Padding(_problem(step), (0, 0, 0, 2)))
+    parts.append(Padding(_numbers(step), (0, 0, 0, 2)))
+    if step.largest:
+        parts.append(Padding(_allocations(step), (0, 0, 0, 2)))
+    return Group(*parts)
+
+
+def _problem(step: StepReport) -> RenderableType:
+    problem = step.problem
+    assert problem is not None
+    lines = [Text(problem.message, style="red")]
+    if problem.op_name:
+        lines.append(Text(f"op: {problem.op_name} ({problem.op_type or 'of unknown type'})"))
+    if problem.source:
+        lines.append(Text(f"at: {_from_here(problem.source)}"))
+    lines.append(Text(f"do: {problem.advice}"))
+    if problem.details:
+        lines.append(Text(problem.details, style="dim"))
+    return Group(*lines)
+
+
+def _numbers(step: StepReport) -> Table:
+    table = _grid()
+    if step.hbm_by_category and step.limit_bytes:
+        table.add_row("HBM", Text.assemble(*_bar(step)))
+        for name, size in step.hbm_by_category.items():
+            if size:
+                table.add_row("", f"{bytes_text(size)} {name}")
+    elif step.need_bytes and step.limit_bytes:
+        table.add_row("HBM", f"{bytes_text(step.need_bytes)} of {bytes_text(step.limit_bytes)}")
+    table.add_row(
+        "parameters",
+        f"{count_text(step.parameter_count)}; all variables are {bytes_text(step.variable_bytes)}",
+    )
+    bound = step.roofline
+    if bound is not None:
+        table.add_row(
+            "work",
+            f"{flop_text(step.flops)}, {bytes_text(step.bytes_accessed)} through HBM, "
+            f"{bytes_text(step.collective_bytes)} into sums over the replicas",
+        )
+        table.add_row(
+            "bounds",
+            f"step ≥ {seconds_text(bound.step_seconds)}, limited by {bound.limited_by} (compute "
+            f"{seconds_text(bound.compute_seconds)}, memory {seconds_text(bound.memory_seconds)}, "
+            f"collectives {seconds_text(bound.collective_seconds)})",
+        )
+        if bound.examples_per_second is not None:
+            where = "a device" if step.name.startswith("serve") else "the slice"
+            table.add_row("", f"≤ {count_text(bound.examples_per_second)} examples/s on {where}")
+    table.add_row(
+        "took",
+        f"{seconds_text(step.lowering_seconds)} to lower, "
+        f"{seconds_text(step.compiling_seconds)} to compile",
+    )
+    return table
+
+
+def _bar(step: StepReport) -> Iterator[str | tuple[str, str]]:
+    need, limit = step.need_bytes or 0, step.limit_bytes or 1
+    filled = min(_BAR, max(1, round(_BAR * need / limit)))
+    yield "█" * filled, "red" if need > limit else "cyan"
+    yield "░" * (_BAR - filled), "dim"
+    yield f" {bytes_text(need)} of {bytes_text(limit)} ({need / limit:.1%})"
+
+
+def _allocations(step: StepReport) -> Table:
+    table = Table(
+        title="largest in HBM", title_justify="left", box=None, pad_edge=False, title_style="dim"
+    )
+    for heading in ("bytes", "kind", "shape", "op"):
+        table.add_column(heading, overflow="fold", header_style="dim")
+    for each in step.largest[:_SHOWN_ALLOCATIONS]:
+        row = (bytes_text(each.bytes), each.category, each.shape.partition("{")[0], each.op_name)
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _findings(report: PreflightReport) -> Iterator[RenderableType]:
+    if report.findings:
+        yield Text("\nWorth a look", style="bold")
+    for finding, steps in list(report.findings.items())[:_SHOWN_FINDINGS]:
+        title = FINDING_TITLES.get(finding.kind, finding.kind)
+        heading = f"{title} ({', '.join(steps)}): "
+        yield Text.assemble(("! ", "yellow"), (heading, "bold"), finding.message)
+        if finding.source:
+            yield Text(f"  at: {_from_here(finding.source)}", style="dim")
+    if len(report.findings) > _SHOWN_FINDINGS:
+        more = len(report.findings) - _SHOWN_FINDINGS
+        yield Text(f"! {more} more (all are in --json and --html)")
+
+
+def _from_here(source: str) -> str:
+    """Shortens the path of a file below the folder that one works in."""
+    return source.removeprefix(os.getcwd() + os.sep)
+
+
+def _caveats(report: PreflightReport) -> Iterator[Text]:
+    for caveat in report.caveats:
+        yield Text(f"* {caveat}", style="dim")
+
+
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    return grid

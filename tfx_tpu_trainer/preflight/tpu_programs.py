@@ -1,0 +1,170 @@
+"""The TPU programs in an exported metagraph: found, and cut out of what the host does around them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.checking import tpu_support
+from tfx_tpu_trainer.preflight.function_graph import (
+    dtype_of,
+    nodes_of_function,
+    results_of_function,
+    static_shape,
+)
+
+v1 = tf.compat.v1
+
+_TPU_CALL = "TPUPartitionedCall"
+_CALLS = ("BatchFunction", "PartitionedCall", "StatefulPartitionedCall")
+_VARIABLE = "VarHandleOp"
+_OUTPUT_MARK = "_tpu_output_identity"
+
+
+@dataclasses.dataclass(frozen=True)
+class TpuProgram:
+    """A program that the host asks a TPU to run.
+
+    Attributes:
+        function: Name of its function.
+        nodes: What runs on the TPU, and the variables that it reads; no string is among it.
+        inputs: Name of a tensor that comes from the host -> its shape and dtype as far as known.
+        outputs: Names of the tensors that go to the host.
+    """
+
+    function: str
+    nodes: tuple[v1.NodeDef, ...]
+    inputs: Mapping[str, tf.TensorSpec]
+    outputs: tuple[str, ...]
+
+
+def find_programs(graph_def: v1.GraphDef, outputs: Sequence[str]) -> Iterator[TpuProgram]:
+    """Finds the programs that some outputs of a graph are computed with.
+
+    Args:
+        graph_def: The graph of a metagraph for TPU hosts.
+        outputs: Names of tensors.
+
+    Yields:
+        The programs, those behind a `BatchFunction` too.
+    """
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    nodes = {node.name: node for node in graph_def.node}
+    yield from _find(nodes, _needed(nodes, outputs), functions)
+
+
+def _find(
+    nodes: Mapping[str, v1.NodeDef], needed: Sequence[str], functions: Mapping[str, Any]
+) -> Iterator[TpuProgram]:
+    for name in needed:
+        node = nodes[name]
+        if node.op != _TPU_CALL and node.op not in _CALLS:
+            continue
+        function = functions[node.attr["f"].func.name]
+        body = {each.name: each for each in nodes_of_function(function)}
+        _hand_in_variables(function, node, nodes, body)
+        if node.op == _TPU_CALL:
+            yield _cut(function, body)
+        else:
+            yield from _find(body, _needed(body, results_of_function(function)), functions)
+
+
+def _hand_in_variables(
+    function: Any,
+    call: v1.NodeDef,
+    nodes: Mapping[str, v1.NodeDef],
+    body: dict[str, v1.NodeDef],
+) -> None:
+    """Puts variables in the place of the arguments that a call hands them in by."""
+    for argument, source in zip(function.signature.input_arg, call.input):
+        given = nodes[_op_of(source)]
+        if given.op == _VARIABLE:
+            variable = v1.NodeDef()
+            variable.CopyFrom(given)
+            body[argument.name] = variable
+
+
+def _cut(function: Any, body: Mapping[str, v1.NodeDef]) -> TpuProgram:
+    """Takes out what runs on the TPU, and notes the tensors that cross the border."""
+    kept = {name for name, node in body.items() if _runs_on_tpu(node)}
+    variables = {name: node for name, node in body.items() if node.op == _VARIABLE}
+    # A variable keeps its own name, which is what messages should say, unless an op has it.
+    called = {
+        name: node.name if node.name not in kept else name for name, node in variables.items()
+    }
+    nodes: dict[str, v1.NodeDef] = {}
+    inputs: dict[str, tf.TensorSpec] = {}
+    for name in (each for each in body if each in kept):
+        node = v1.NodeDef()
+        node.CopyFrom(body[name])
+        del node.input[:]
+        for source in body[name].input:
+            origin = _op_of(source)
+            if source.startswith("^"):
+                if origin in kept:
+                    node.input.append(source)
+            elif origin in variables:
+                variable = nodes.setdefault(called[origin], v1.NodeDef())
+                variable.CopyFrom(variables[origin])
+                variable.name = called[origin]
+                node.input.append(called[origin])
+            else:
+                producer, tensor = _through_border(source, body)
+                if producer.name in kept:
+                    node.input.append(tensor)
+                elif producer.op == "Const":
+                    constant = nodes.setdefault(producer.name, v1.NodeDef())
+                    constant.CopyFrom(producer)
+                    del constant.input[:]
+                    node.input.append(producer.name)
+                else:
+                    index = _index_of(tensor)
+                    inputs[f"{producer.name}:{index}"] = tf.TensorSpec(
+                        static_shape(producer, index), dtype_of(producer, index)
+                    )
+                    node.input.append(tensor)
+        nodes[name] = node
+    outputs = {
+        f"{_op_of(source)}:{_index_of(source)}": None
+        for name, node in body.items()
+        if name not in kept
+        for source in node.input
+        if not source.startswith("^") and _op_of(source) in kept
+    }
+    return TpuProgram(function.signature.name, tuple(nodes.values()), inputs, tuple(outputs))
+
+
+def _runs_on_tpu(node: v1.NodeDef) -> bool:
+    marked = tpu_support.ON_TPU_MARK in node.attr and node.op not in tpu_support.SCAFFOLDING
+    return marked and not tpu_support.is_outside(node) and _OUTPUT_MARK not in node.attr
+
+
+def _through_border(source: str, body: Mapping[str, v1.NodeDef]) -> tuple[v1.NodeDef, str]:
+    """Follows a tensor through the op that only brings it in."""
+    node = body[_op_of(source)]
+    while node.op == "TPUReplicatedInput":
+        source = node.input[0]
+        node = body[_op_of(source)]
+    return node, source
+
+
+def _needed(nodes: Mapping[str, v1.NodeDef], outputs: Sequence[str]) -> list[str]:
+    pending = [_op_of(output) for output in outputs]
+    needed: dict[str, None] = {}
+    while pending:
+        name = pending.pop()
+        if name not in needed:
+            needed[name] = None
+            pending += [_op_of(source) for source in nodes[name].input]
+    return list(needed)
+
+
+def _op_of(tensor: str) -> str:
+    return tensor.removeprefix("^").split(":")[0]
+
+
+def _index_of(tensor: str) -> int:
+    return int(tensor.partition(":")[2] or 0)
