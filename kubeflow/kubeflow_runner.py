@@ -1,84 +1,82 @@
-"""Compiles a pipeline for Kubeflow Pipelines: the declaration that also runs locally.
+r"""Compiles a pipeline for Kubeflow Pipelines: the declaration that also runs locally.
 
     python kubeflow/kubeflow_runner.py --pipeline taxi --root gs://bucket/taxi --data gs://bucket/taxi/data \
-        --image region-docker.pkg.dev/project/images/pipelines:1 --output taxi.json
+        --image region-docker.pkg.dev/project/images/pipelines:1 --output taxi.yaml
 
-Nothing is submitted and no network is used. The image must hold `tfx_tpu_trainer` and, on its PYTHONPATH, `pipelines`:
-user code is named by its import path.
+With --dry-run it prints the run that it would send, with --submit and --host it sends it. Without --submit no network
+is used. The image must hold `tfx_tpu_trainer` and, on its PYTHONPATH, `pipelines`: user code is named by its import
+path. docs/orchestration.md explains what `--set trainer.tpu=v5e:2x4` asks for.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
+import json
+from typing import Any
 
 import click
 
-from pipelines.config import ConfigError, load_config
-from pipelines.registry import find_pipeline
+from pipelines.cluster import ClusterPipeline
+from pipelines.cluster_options import (
+    check_pipeline_image,
+    cluster_options,
+    help_text,
+    load_pipeline,
+)
+from pipelines.config import ConfigError
+from tfx_tpu_trainer.orchestration import online_checks
+from tfx_tpu_trainer.orchestration.checks import check_bucket_paths
+from tfx_tpu_trainer.orchestration.compiled_pipeline import form_of
+from tfx_tpu_trainer.orchestration.kubeflow_run import KubeflowRun
+from tfx_tpu_trainer.orchestration.online_checks import Deadline
 
 
-@click.command(help=__doc__)
-@click.option("--pipeline", "name", required=True, help="Name of a folder in pipelines/.")
-@click.option("--root", required=True, help="Bucket or folder for everything that is written.")
-@click.option("--data", required=True, help="Bucket or folder of the input data.")
-@click.option("--image", required=True, help="Container image of the components.")
-@click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--set", "overrides", multiple=True, help="A setting, as key=value.")
-def main(
-    name: str, root: str, data: str, image: str, output: Path, overrides: tuple[str, ...]
-) -> None:
-    try:
-        compile_pipeline(
-            name, root=root, data=data, image=image, output=output, overrides=overrides
-        )
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
-    click.echo(f"{output}: compiled for Kubeflow Pipelines, image {image}")
-
-
-def compile_pipeline(
-    name: str,
-    *,
-    root: str,
-    data: str,
-    image: str,
-    output: Path,
-    overrides: tuple[str, ...] = (),
-) -> None:
-    """Writes the pipeline's specification, whole or not at all.
-
-    Args:
-        name: Name of a pipeline, as `pipelines.registry.find_pipeline` takes it.
-        root: Where everything is written.
-        data: Where the input data is.
-        image: Container image of the components.
-        output: The JSON file to write.
-        overrides: Settings as `key=value`.
-
-    Raises:
-        ConfigError: If there is no such pipeline, or a setting does not hold.
-    """
-    definition = find_pipeline(name)
-    config = load_config(
-        definition.config_class(),
-        definition.config_file,
-        values={"root": root, "data": data, "user_code": "import"},
-        overrides=overrides,
+@click.command(help=help_text(__doc__))
+@cluster_options
+@click.option("--host", envvar="KF_PIPELINES_ENDPOINT", help="Address of Kubeflow Pipelines' API.")
+@click.option("--token", envvar="KF_PIPELINES_TOKEN", help="Bearer token for the API.")
+@click.option("--namespace", help="Namespace, in a multi-user installation.")
+@click.option("--experiment", default="Default", show_default=True, help="Experiment of the run.")
+@click.option("--run-name", help="Name of the run; the pipeline's where absent.")
+@click.option("--service-account", help="Kubernetes service account of the pods.")
+def main(**values: Any) -> None:
+    pipeline = load_pipeline(**values)
+    output, submit, dry_run = values["output"], values["submit"], values["dry_run"]
+    if output:
+        form_of(output)
+    if submit or dry_run:
+        if not values["host"]:
+            raise ConfigError(
+                "host is not set: give --host or the environment variable KF_PIPELINES_ENDPOINT"
+            )
+        check_bucket_paths(pipeline.bucket_paths)
+        deadline = Deadline()
+        if submit:
+            _ask(pipeline, deadline, host=values["host"], token=values["token"])
+        check_pipeline_image(pipeline, deadline)
+    compiled = pipeline.compile("kubeflow")
+    if output:
+        compiled.write(output)
+        click.echo(f"{output}: compiled for Kubeflow Pipelines, image {pipeline.image}", err=True)
+    run = KubeflowRun(
+        host=values["host"],
+        namespace=values["namespace"],
+        experiment=values["experiment"],
+        name=values["run_name"],
+        service_account=values["service_account"],
+        token=values["token"],
     )
-    # Late, so that a wrong setting is told at once: TFX takes ten seconds to import.
-    from tfx import v1 as tfx
+    if dry_run:
+        click.echo(json.dumps(run.describe(compiled), indent=1, sort_keys=True))
+    if submit:
+        click.echo(f"run {run.submit(compiled)} started on {run.host}", err=True)
 
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
-        runner = tfx.orchestration.experimental.KubeflowV2DagRunner(
-            config=tfx.orchestration.experimental.KubeflowV2DagRunnerConfig(default_image=image),
-            output_dir=folder,
-            output_filename=output.name,
-        )
-        runner.run(definition.create_pipeline(config), write_out=True)
-        os.replace(os.path.join(folder, output.name), output)
+
+def _ask(pipeline: ClusterPipeline, deadline: Deadline, *, host: str, token: str | None) -> None:
+    online_checks.check_kubeflow_host(host, deadline, token=token)
+    paths = pipeline.bucket_paths
+    if any(path.startswith("gs://") for path in paths.values()):
+        credentials = online_checks.find_credentials(deadline)
+        online_checks.check_gcs_buckets(paths, credentials, deadline)
 
 
 if __name__ == "__main__":

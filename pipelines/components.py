@@ -5,6 +5,7 @@ Nothing in it belongs to a runner: the same components run locally, on Kubeflow 
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
 from pipelines.config import GateSettings, PipelineConfig
-from tfx_tpu_trainer.component import EvalMetricsGate, TpuTrainer
+from tfx_tpu_trainer.component import EvalMetricsGate, TpuTrainer, VertexTpuTrainer
 
 
 def preprocessing(config: PipelineConfig, module: str) -> dict[str, str]:
@@ -73,7 +74,10 @@ def train_gate_push(
         The components; the trainer is the first of them.
     """
     settings = config.trainer
-    trainer = TpuTrainer(
+    trainer_class: Any = TpuTrainer
+    if config.vertex is not None:
+        trainer_class = functools.partial(VertexTpuTrainer, vertex_job=config.vertex)
+    trainer = trainer_class(
         raw_examples=raw_examples,
         examples=examples,
         transform_graph=transform_graph,
@@ -86,6 +90,7 @@ def train_gate_push(
         eval_args=tfx.proto.EvalArgs(num_steps=settings.eval_steps or 0),
         train_batch_size=settings.train_batch_size,
         eval_batch_size=settings.eval_batch_size,
+        tpu=settings.tpu,
         use_tpu=settings.use_tpu,
         master=settings.master,
         num_shards=settings.num_shards,
@@ -93,7 +98,8 @@ def train_gate_push(
         save_checkpoints_steps=settings.save_checkpoints_steps,
         save_summary_steps=settings.save_summary_steps,
         tf_random_seed=settings.tf_random_seed,
-    )
+        checkpoint_root=config.checkpoint_root,
+    ).with_id("TpuTrainer")
     baseline = tfx.dsl.Resolver(
         strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
         model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),

@@ -16,13 +16,20 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 import yaml
-from pydantic import ConfigDict, Field, PositiveInt
+from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt
+
+from pipelines.beam_options import check_beam_arguments
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 
 ConfigT = TypeVar("ConfigT", bound="PipelineConfig")
 
 # What a YAML list becomes: strict models refuse a list where a tuple stands, and a frozen config
 # wants tuples.
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
+
+# A slice's name, or a mapping with all of a TpuSpec's attributes.
+Tpu = Annotated[TpuSpec, BeforeValidator(TpuSpec.read)]
 
 
 class ConfigError(ValueError):
@@ -47,9 +54,12 @@ class TrainerSettings(Settings):
         eval_steps: Evaluation batches; all of the eval split where it is null.
         train_batch_size: Rows in a global training batch.
         eval_batch_size: Rows in a global evaluation batch; `train_batch_size` where it is null.
-        use_tpu: Whether to train on TPU cores; `master` says where they are.
+        tpu: The TPU slice to train on, as `v5e:2x4` or as `{slice_name: v5e:2x4, spot: true}`. The
+            runners for clusters ask for it; where there is none, `master: emulated` emulates it.
+        use_tpu: Whether to train on TPU cores; `master` says where they are. Where it is null,
+            whether there is a `tpu`.
         master: Address of the TPU's master, or 'emulated' for emulated cores on this host.
-        num_shards: Number of replicas; the executor's default where it is null.
+        num_shards: Number of replicas; those of `tpu` or the executor's default where it is null.
         iterations_per_loop: Training steps in one session call on TPU.
         save_checkpoints_steps: Steps between two checkpoints; every 600 seconds where it is null. The
             last step is always saved.
@@ -64,7 +74,8 @@ class TrainerSettings(Settings):
     eval_steps: PositiveInt | None = None
     train_batch_size: PositiveInt = 64
     eval_batch_size: PositiveInt | None = None
-    use_tpu: bool = False
+    tpu: Tpu | None = None
+    use_tpu: bool | None = None
     master: str | None = None
     num_shards: PositiveInt | None = None
     iterations_per_loop: PositiveInt = 100
@@ -79,6 +90,15 @@ class TrainerSettings(Settings):
                 "exactly one of 'module' (an import path) and 'module_file' (a .py file) must be given, "
                 f"got module={self.module!r} and module_file={self.module_file!r}; set the other one to null"
             )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _batches_fit_the_tpu(self) -> TrainerSettings:
+        if self.tpu is not None:
+            self.tpu.check_num_shards(self.num_shards)
+            for name in ("train_batch_size", "eval_batch_size"):
+                if (rows := getattr(self, name)) is not None:
+                    self.tpu.check_batch_size(rows, name=name)
         return self
 
 
@@ -120,10 +140,12 @@ class PipelineConfig(Settings):
         user_code: 'file' packages the preprocessing module with TFX, so that an edit never meets a
             stale cache; 'import' names its import path, for runners whose image holds the code.
         enable_cache: Whether TFX may reuse results of earlier runs.
-        beam_args: Beam pipeline arguments.
+        beam_args: Beam pipeline arguments: where the Beam components run (docs/beam.md).
         serving_absent: Raw features that only exist in training data (what the label is made from);
             a prediction for a raw row is made without them.
         trainer: Settings of `TpuTrainer`.
+        vertex: The CustomJob of Vertex AI that trains on `trainer.tpu`, in place of the trainer's own
+            pod. `kubeflow/vertex_runner.py` fills it in.
         gate: What a model must reach to be pushed.
     """
 
@@ -137,12 +159,23 @@ class PipelineConfig(Settings):
     beam_args: Strings = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
     serving_absent: Strings = ()
     trainer: TrainerSettings
+    vertex: VertexJob | None = None
     gate: GateSettings = GateSettings()
+
+    @pydantic.model_validator(mode="after")
+    def _beam_arguments_are_whole(self) -> PipelineConfig:
+        check_beam_arguments(self.beam_args, code_is_imported=self.user_code == "import")
+        return self
 
     @property
     def pipeline_root(self) -> str:
         """Where TFX puts the artifacts."""
         return f"{self.root}/artifacts"
+
+    @property
+    def checkpoint_root(self) -> str:
+        """Where checkpoints are until their training has ended, so that a retry finds them."""
+        return f"{self.root}/checkpoints/{self.name}"
 
     @property
     def metadata_file(self) -> str:

@@ -68,6 +68,7 @@ def test_what_gke_is_told():
     }
     reserved = TpuSpec.parse("v6e:1x1", reservation="ours").node_selector()
     assert reserved["cloud.google.com/reservation-name"] == "ours"
+    assert reserved["cloud.google.com/reservation-affinity"] == "specific"
     with pytest.raises(ValueError, match=r"GKE has no nodes with v2:2x2.*Vertex.*cloud-tpu"):
         TpuSpec.parse("v2:2x2").node_selector()
 
@@ -120,6 +121,33 @@ def test_batches_and_replicas_must_fit():
         ValueError, match=r"num_cores_per_replica=16 .* 8 TPU devices .*\[1, 2, 4, 8\]"
     ):
         spec.num_replicas(16)
+
+
+def test_a_spec_is_read_in_every_form_that_it_is_written_in():
+    spec = TpuSpec.parse("v5e:2x4", spot=True)
+    assert spec.to_json() == '{"slice_name":"v5e:2x4","spot":true}'
+    for form in (spec, spec.to_json(), {"slice_name": "v5e:2x4", "spot": True}):
+        assert TpuSpec.read(form) == spec
+    assert TpuSpec.read("v5e:2x4") == TpuSpec.parse("v5e:2x4")
+    for form, says in (
+        ("{", "is no valid JSON"),
+        ({"spot": True}, "names no slice: give one as 'v5e:2x4'"),
+        (8, "TPU 8 names no slice"),
+        ("v9:1x1", "there is no generation 'v9'"),
+        ('{"slice_name": "v5e:2x4", "zones": 1}', "zones=1: Extra inputs"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            TpuSpec.read(form)
+
+
+def test_a_number_of_shards_must_be_the_slices():
+    spec = TpuSpec.parse("v5e:2x4")
+    for shards, cores in ((None, None), (8, None), (2, 4), (None, 8)):
+        spec.check_num_shards(shards, num_cores_per_replica=cores)
+    with pytest.raises(ValueError, match=r"num_shards=4 contradicts tpu='v5e:2x4', .* 8 replicas:"):
+        spec.check_num_shards(4)
+    with pytest.raises(ValueError, match=r"num_shards=8 .* has 2 replicas of 4 cores each: leave"):
+        spec.check_num_shards(8, num_cores_per_replica=4)
 
 
 def test_a_spec_does_not_change():

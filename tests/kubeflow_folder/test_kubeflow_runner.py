@@ -5,54 +5,350 @@ The folder of these tests is not called kubeflow: the name belongs to a package 
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from google.protobuf import json_format
+from kfp import components
+from kfp.kubernetes import kubernetes_executor_config_pb2
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from tests.kubeflow_folder.conftest import IMAGE, PLACES, Run
+
 ROOT = Path(__file__).parent.parent.parent
-IMAGE = "registry.example/pipelines:1"
+NODES = {"taxi": {"CsvExampleGen", "Evaluator"}, "digits": {"ImportExampleGen"}}
+COMMON = {"StatisticsGen", "SchemaGen", "Transform", "TpuTrainer", "EvalMetricsGate", "Pusher"}
 
 
-def _compile(output: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "kubeflow/kubeflow_runner.py", "--root", "gs://bucket/taxi"]
-    command += ["--data", "gs://bucket/data", "--image", IMAGE, "--output", str(output), *more]
-    return subprocess.run(
-        command,
+def _specs(output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pipeline spec and the platform spec of a file, as they are written."""
+    text = output.read_text(encoding="utf-8")
+    if output.suffix == ".json":
+        document = json.loads(text)
+        return document["pipelineSpec"], document.get("platformSpec", {})
+    documents = list(yaml.safe_load_all(text))
+    return documents[0], (documents[1] if len(documents) == 2 else {})
+
+
+def _constant(spec: dict[str, Any], node: str, parameter: str) -> Any:
+    value = spec["root"]["dag"]["tasks"][node]["inputs"]["parameters"][parameter]["runtimeValue"]
+    return value["constant"] if "constant" in value else value["constantValue"]["stringValue"]
+
+
+@pytest.fixture(scope="module")
+def compiled(kubeflow_runner, tmp_path_factory):
+    """Compiles a pipeline with a TPU, once for each form."""
+    folder, done = tmp_path_factory.mktemp("compiled"), {}
+
+    def get(pipeline: str, version: str, ending: str) -> Path:
+        output = folder / f"{pipeline}-{version}.{ending}"
+        if output not in done:
+            done[output] = kubeflow_runner(
+                *("--spec-version", version, "--output", str(output)),
+                *("--set", "trainer.tpu=v5e:2x4", "--set", "trainer.train_steps=7"),
+                *("--retries", "1", "--retries", "TpuTrainer=4", "--no-cache-for", "Pusher"),
+                pipeline=pipeline,
+            )
+            assert done[output].exit_code == 0, done[output].output
+        return output
+
+    return get
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("pipeline", ["taxi", "digits"])
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+@pytest.mark.parametrize("ending", ["yaml", "json"])
+def test_both_pipelines_compile_offline(compiled, pipeline, version, ending):
+    output = compiled(pipeline, version, ending)
+    document, platform_document = _specs(output)
+    spec = json_format.ParseDict(document, pipeline_spec_pb2.PipelineSpec())
+    assert spec.schema_version == f"{version}.0"
+    assert COMMON | NODES[pipeline] <= set(spec.components)
+    container = document["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
+    assert container["image"] == IMAGE
+    assert container["resources"] == {"accelerator": {"type": "google.com/tpu", "count": "8"}}
+    assert "tfx_tpu_trainer.component.trainer_executor.TpuTrainerExecutor" in container["args"]
+    assert _constant(document, "TpuTrainer", "module") == f"pipelines.{pipeline}.model"
+    assert int(json.loads(_constant(document, "TpuTrainer", "train_args"))["num_steps"]) == 7
+    assert json.loads(_constant(document, "TpuTrainer", "tpu")) == {"slice_name": "v5e:2x4"}
+
+    platform = json_format.ParseDict(platform_document, pipeline_spec_pb2.PlatformSpec())
+    executors = platform.platforms["kubernetes"].deployment_spec.executors
+    assert list(executors) == ["TpuTrainer_executor"]
+    config = json_format.ParseDict(
+        json_format.MessageToDict(executors["TpuTrainer_executor"]),
+        kubernetes_executor_config_pb2.KubernetesExecutorConfig(),
+    )
+    assert dict(config.node_selector.labels) == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x4",
+    }
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("pipeline", ["taxi", "digits"])
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+def test_the_kfp_sdk_loads_what_was_compiled(compiled, pipeline, version):
+    component = components.load_component_from_file(str(compiled(pipeline, version, "yaml")))
+    assert component.name == pipeline
+    assert "TpuTrainer" in component.pipeline_spec.components
+    executors = component.platform_spec.platforms["kubernetes"].deployment_spec.executors
+    assert list(executors) == ["TpuTrainer_executor"]
+    # Of the JSON form, which is Vertex AI's, the SDK reads the parts.
+    document, platform = _specs(compiled(pipeline, version, "json"))
+    text = yaml.safe_dump_all([document, platform])
+    assert components.load_component_from_text(text).name == pipeline
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+def test_retries_and_caching_are_in_the_tasks(compiled, version):
+    document, _ = _specs(compiled("taxi", version, "yaml"))
+    tasks = json_format.ParseDict(document, pipeline_spec_pb2.PipelineSpec()).root.dag.tasks
+    retries = {name: task.retry_policy.max_retry_count for name, task in tasks.items()}
+    assert retries.pop("TpuTrainer") == 4
+    assert {name for name, count in retries.items() if count == 0} == {
+        "latest_blessed_model-model-blessing-resolver",
+        "latest_blessed_model-model-resolver",
+    }
+    policy = tasks["Transform"].retry_policy
+    assert (policy.max_retry_count, policy.backoff_duration.seconds, policy.backoff_factor) == (
+        1,
+        60,
+        2,
+    )
+    assert tasks["Transform"].caching_options.enable_cache
+    assert not tasks["Pusher"].caching_options.enable_cache
+
+
+@pytest.mark.e2e
+def test_without_a_tpu_nothing_is_asked_of_a_node(kubeflow_runner, tmp_path):
+    output = tmp_path / "deep" / "taxi.yaml"
+    result = kubeflow_runner("--output", str(output), "--no-cache")
+    assert result.exit_code == 0, result.output
+    assert os.listdir(output.parent) == ["taxi.yaml"]
+    document, platform = _specs(output)
+    assert platform == {}
+    assert (
+        "resources"
+        not in document["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
+    )
+    tasks = document["root"]["dag"]["tasks"]
+    assert not any(task.get("cachingOptions", {}).get("enableCache") for task in tasks.values())
+
+
+@pytest.mark.e2e
+def test_a_tpu_image_of_its_own(kubeflow_runner, tmp_path):
+    output = tmp_path / "taxi.yaml"
+    tpu = "trainer.tpu={slice_name: v5p:4, spot: true, runtime_image: 'r.example/tpu:2'}"
+    assert kubeflow_runner("--output", str(output), "--set", tpu).exit_code == 0
+    document, platform = _specs(output)
+    images = {
+        name: executor["container"]["image"]
+        for name, executor in document["deploymentSpec"]["executors"].items()
+        if "container" in executor
+    }
+    assert images.pop("TpuTrainer_executor") == "r.example/tpu:2"
+    assert set(images.values()) == {IMAGE}
+    labels = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"][
+        "TpuTrainer_executor"
+    ]["nodeSelector"]["labels"]
+    assert labels["cloud.google.com/gke-spot"] == "true"
+    assert labels["cloud.google.com/gke-tpu-topology"] == "2x2x1"
+
+
+@pytest.mark.e2e
+def test_a_dry_run_prints_the_run_and_sends_nothing(kubeflow_runner, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    result = kubeflow_runner(
+        *("--dry-run", "--host", "http://127.0.0.1:9", "--experiment", "taxi", "--run-name", "a"),
+        *("--set", "trainer.tpu=v6e:4"),
+    )
+    assert result.exit_code == 0, result.output
+    assert "note: image 'registry.example/pipelines:1' was not looked into" in result.stderr
+    printed = json.loads(result.stdout)
+    assert (printed["host"], printed["experiment"]) == ("http://127.0.0.1:9", "taxi")
+    assert printed["run"]["display_name"] == "a"
+    assert printed["run"]["runtime_config"] == {"pipeline_root": "gs://bucket/taxi/artifacts"}
+    specs = printed["run"]["pipeline_spec"]
+    json_format.ParseDict(specs["pipeline_spec"], pipeline_spec_pb2.PipelineSpec())
+    json_format.ParseDict(specs["platform_spec"], pipeline_spec_pb2.PlatformSpec())
+
+
+class _KubeflowApi(http.server.BaseHTTPRequestHandler):
+    """The parts of Kubeflow Pipelines' API that a submission uses."""
+
+    received: list[dict[str, Any]]
+
+    def do_GET(self):
+        self._answer({"multi_user": False} if self.path.endswith("healthz") else {})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.received.append({"path": self.path, **body})
+        experiments = self.path.endswith("experiments")
+        self._answer({"experiment_id": "e1"} if experiments else {"run_id": "r1"})
+
+    def _answer(self, value: dict[str, Any]) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        del arguments
+
+
+@pytest.fixture
+def kubeflow_api(monkeypatch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    received: list[dict[str, Any]] = []
+    handler = type("Handler", (_KubeflowApi,), {"received": received})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", received
+        server.shutdown()
+
+
+@pytest.mark.e2e
+def test_a_submission_reaches_the_api(kubeflow_runner, kubeflow_api, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    host, received = kubeflow_api
+    places = ("--root", "s3://bucket/taxi", "--data", "s3://bucket/data")
+    result = kubeflow_runner("--submit", "--host", host, *places, "--set", "trainer.tpu=v5e:8")
+    assert result.exit_code == 0, result.output
+    assert f"run r1 started on {host}" in result.stderr
+    run = received[-1]
+    assert run["path"] == "/apis/v2beta1/runs" and run["experiment_id"] == "e1"
+    assert run["runtime_config"]["pipeline_root"] == "s3://bucket/taxi/artifacts"
+    specs = run["pipeline_spec"]
+    assert "TpuTrainer" in specs["pipeline_spec"]["components"]
+    executors = specs["platform_spec"]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert "TpuTrainer_executor" in executors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "nothing to do: give --output, --dry-run or --submit"),
+        (("--submit", "--dry-run"), "--submit and --dry-run exclude each other"),
+        (("--output", "taxi.txt"), "output 'taxi.txt' ends with neither .yaml nor .json"),
+        (("--dry-run",), "host is not set: give --host or the environment variable"),
+        (("--dry-run", "--host", "h", "--root", "runs/x"), "root='runs/x' is no path in a bucket"),
+        (("--dry-run", "--host", "h", "--image", "p"), "image='p' has no tag"),
+        (("--dry-run", "--host", "h", "--image", ""), "image is empty"),
+        (
+            ("--output", "t.json", "--retries", "x=y"),
+            "--retries 'x=y' is neither a number nor NODE",
+        ),
+        (
+            ("--output", "t.json", "--set", "trainer.tpu=v5e:3x3"),
+            "v5e has no slice '3x3'; nearest:",
+        ),
+        (
+            ("--output", "t.json", "--set", "trainer.tpu=v5e:8", "--set", "trainer.num_shards=4"),
+            "num_shards=4 contradicts tpu='v5e:8', which has 8 replicas",
+        ),
+        (
+            (
+                *("--output", "t.json", "--set", "trainer.tpu=v5e:8"),
+                *("--set", "trainer.train_batch_size=60"),
+            ),
+            "train_batch_size 60 must be divisible by the 8 replicas of v5e:2x4: 56 or 64 would be",
+        ),
+        (
+            (
+                *("--output", "t.json", "--set", "trainer.module=null"),
+                *("--set", "trainer.module_file=gs://bucket/model.py"),
+            ),
+            "trainer.module_file is 'gs://bucket/model.py': .* would need the network",
+        ),
+        (("--submit", "--host", "http://127.0.0.1:9"), "host='http://127.0.0.1:9': .*refused"),
+    ],
+)
+def test_what_cannot_run_is_one_line_and_writes_nothing(
+    kubeflow_runner: Run, monkeypatch, tmp_path, arguments, says
+):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    result = kubeflow_runner(*arguments)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert re.search(says, line)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--retries", "Trainer=2"), "node 'Trainer' is not in the pipeline or runs no container"),
+        (
+            ("--set", "trainer.tpu=v5e:4x4"),
+            "TpuTrainer: v5e:4x4 has 4 hosts, but a task of Kubeflow Pipelines is one pod",
+        ),
+        (("--set", "trainer.tpu=v2:2x2"), "GKE has no nodes with v2:2x2"),
+    ],
+)
+def test_what_the_compiled_pipeline_shows_to_be_wrong(kubeflow_runner, tmp_path, arguments, says):
+    result = kubeflow_runner("--output", str(tmp_path / "taxi.yaml"), *arguments)
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_host_that_never_answers_is_given_up(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "kubeflow/kubeflow_runner.py", *PLACES, "--pipeline", "taxi"]
+        started = time.monotonic()
+        result = subprocess.run(
+            [*command, "--output", str(tmp_path / "taxi.yaml"), "--submit", "--host", host],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        seconds = time.monotonic() - started
+    assert result.returncode == 1
+    assert f"host={host!r}: Kubeflow Pipelines cannot be reached" in result.stderr
+    assert not list(tmp_path.iterdir())
+    # Ten, and what a busy machine takes to start Python.
+    assert seconds < 20
+
+
+def test_a_mistake_is_told_before_tensorflow_is_imported():
+    command = [sys.executable, "-X", "importtime", "kubeflow/kubeflow_runner.py", *PLACES]
+    result = subprocess.run(
+        [*command, "--pipeline", "taxy", "--output", "t.json"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=60,
         check=False,
     )
-
-
-@pytest.mark.e2e
-def test_the_taxi_pipeline_compiles_offline(tmp_path):
-    output = tmp_path / "deep" / "taxi.json"
-    result = _compile(output, "--pipeline", "taxi", "--set", "trainer.train_steps=7")
-    assert result.returncode == 0, result.stderr
-    assert os.listdir(output.parent) == ["taxi.json"]
-    document = json.loads(output.read_text(encoding="utf-8"))["pipelineSpec"]
-    spec = json_format.ParseDict(document, pipeline_spec_pb2.PipelineSpec())
-    assert {"TpuTrainer", "EvalMetricsGate", "Pusher"} <= set(spec.components)
-    container = document["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
-    assert container["image"] == IMAGE
-    assert "tfx_tpu_trainer.component.trainer_executor.TpuTrainerExecutor" in container["args"]
-    parameters = spec.root.dag.tasks["TpuTrainer"].inputs.parameters
-    assert parameters["module"].runtime_value.constant_value.string_value == "pipelines.taxi.model"
-    steps = json.loads(parameters["train_args"].runtime_value.constant_value.string_value)
-    assert int(steps["num_steps"]) == 7
-
-
-def test_an_unknown_pipeline_is_one_line_and_writes_nothing(tmp_path):
-    result = _compile(tmp_path / "out" / "taxi.json", "--pipeline", "taxy")
-    assert result.returncode != 0
+    assert result.returncode == 1
     assert "there is no pipeline 'taxy'; did you mean 'taxi'?" in result.stderr
-    assert not (tmp_path / "out").exists()
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert not imported & {"tensorflow", "tfx"}

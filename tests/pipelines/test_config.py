@@ -53,6 +53,19 @@ def test_pipelines_are_found_by_folder() -> None:
         find_pipeline("taxy")
 
 
+def test_a_tpu_slice_is_a_name_or_all_that_is_known_of_it(config_file: Path) -> None:
+    config = load_config(Config, config_file, overrides=["trainer.tpu=v5e:8"])
+    assert config.trainer.tpu is not None and config.trainer.tpu.tpu_slice.topology == "2x4"
+    # The local runner hands a config to its child in this form.
+    assert Config.model_validate_json(config.model_dump_json()) == config
+    spot = "trainer.tpu={slice_name: v5e:2x4, spot: true}"
+    config = load_config(Config, config_file, overrides=[spot])
+    assert config.trainer.tpu is not None and config.trainer.tpu.spot
+    assert "nearest: v5e:2x4" in error_of(config_file, "trainer.tpu=v5e:2x5")
+    too_few = error_of(config_file, "trainer.tpu=v5e:8", "trainer.eval_batch_size=12")
+    assert "eval_batch_size 12 must be divisible by the 8 replicas of v5e:2x4" in too_few
+
+
 def test_overrides_reach_into_groups_and_are_read_as_yaml(config_file: Path) -> None:
     config = load_config(
         Config,

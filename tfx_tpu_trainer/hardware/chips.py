@@ -19,9 +19,12 @@ class Chip:
         devices: TPU devices that TensorFlow sees of a chip: 2 cores on v2 and v3, and one where the
             chip has one core or its two act as one (v4 and v5p).
         hbm_gib: Memory of a chip, GiB.
+        program_hbm_gib: What a program may use of it on one TPU device, GiB; the rest of the
+            device's is the system's. As the TPU compiler (libtpu 0.0.21) states it.
         bf16_tflops: Peak rate of a chip in bfloat16, 10^12 operations a second.
         hbm_gb_per_s: Bandwidth of its memory, 10^9 bytes a second.
-        ici_gb_per_s: Bandwidth of all its links to other chips, 10^9 bytes a second.
+        ici_gb_per_s: Bandwidth of all its links to other chips in one direction, 10^9 bytes a
+            second: half of what Google's pages call bidirectional.
         session_training: Whether its runtimes train in a `Session`. On newer ones that is reported
             to crash (TensorFlow issue 90807), and `TPUStrategy` is the way.
     """
@@ -29,16 +32,23 @@ class Chip:
     generation: str
     devices: int
     hbm_gib: int
+    program_hbm_gib: float
     bf16_tflops: float
     hbm_gb_per_s: float
     ici_gb_per_s: float
     session_training: bool
+
+    @property
+    def program_hbm_bytes(self) -> int:
+        """What a program may use of the memory of one TPU device, in bytes."""
+        return int(self.program_hbm_gib * 2**30)
 
 
 def _chip(
     generation: str,
     devices: int,
     hbm_gib: int,
+    program_hbm_gib: float,
     bf16_tflops: float,
     hbm_gb_per_s: float,
     ici_gb_per_s: float,
@@ -47,6 +57,7 @@ def _chip(
         generation=generation,
         devices=devices,
         hbm_gib=hbm_gib,
+        program_hbm_gib=program_hbm_gib,
         bf16_tflops=bf16_tflops,
         hbm_gb_per_s=hbm_gb_per_s,
         ici_gb_per_s=ici_gb_per_s,
@@ -57,12 +68,12 @@ def _chip(
 CHIPS: Mapping[str, Chip] = {
     chip.generation: chip
     for chip in (
-        _chip("v2", 2, 16, 46, 700, 248),
-        _chip("v3", 2, 32, 123, 900, 328),
-        _chip("v4", 1, 32, 275, 1228, 300),
-        _chip("v5e", 1, 16, 197, 819, 200),
-        _chip("v5p", 1, 95, 459, 2765, 600),
-        _chip("v6e", 1, 32, 918, 1640, 448),
+        _chip("v2", 2, 16, 7.48, 46, 700, 248),
+        _chip("v3", 2, 32, 15.48, 123, 900, 328),
+        _chip("v4", 1, 32, 30.75, 275, 1228, 300),
+        _chip("v5e", 1, 16, 15.75, 197, 819, 200),
+        _chip("v5p", 1, 95, 95.74, 459, 2765, 600),
+        _chip("v6e", 1, 32, 31.25, 918, 1640, 448),
     )
 }
 """Generation -> chip."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import pydantic
@@ -65,6 +67,40 @@ class TpuSpec(pydantic.BaseModel):
                 raise ValueError(message) from None
             where = ".".join(map(str, first["loc"]))
             raise ValueError(f"TpuSpec {where}={first['input']!r}: {message}.") from None
+
+    @classmethod
+    def read(cls, value: TpuSpec | Mapping[str, Any] | str) -> TpuSpec:
+        """Makes a spec of any of the forms in which people and files write one.
+
+        Args:
+            value: A spec, a slice's name such as `"v5e:2x4"`, or all attributes as a mapping or
+                as its JSON text.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: If something does not fit.
+        """
+        if isinstance(value, TpuSpec):
+            return value
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            try:
+                value = json.loads(value)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"TPU {value!r} is no valid JSON: {error}.") from None
+        if isinstance(value, str):
+            return cls.parse(value)
+        if isinstance(value, Mapping) and "slice_name" in value:
+            return cls.parse(**value)
+        raise ValueError(
+            f"TPU {value!r} names no slice: give one as 'v5e:2x4', or as "
+            "{'slice_name': 'v5e:2x4', 'spot': True}."
+        )
+
+    def to_json(self) -> str:
+        """Gives what is not at its default as a JSON text; `read` reads it."""
+        return json.dumps(self.model_dump(exclude_defaults=True), separators=(",", ":"))
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> TpuSpec:
@@ -132,6 +168,26 @@ class TpuSpec(pydantic.BaseModel):
                 f"{self.tpu_slice.name}: {' or '.join(map(str, nearest))} would be."
             )
 
+    def check_num_shards(
+        self, num_shards: int | None, *, num_cores_per_replica: int | None = None
+    ) -> None:
+        """Checks that a number of replicas, where one is given, is the slice's.
+
+        Args:
+            num_shards: The number.
+            num_cores_per_replica: See `num_replicas`.
+
+        Raises:
+            ValueError: If the slice has another number.
+        """
+        replicas = self.num_replicas(num_cores_per_replica)
+        if num_shards not in (None, replicas):
+            cores = f" of {num_cores_per_replica} cores each" if num_cores_per_replica else ""
+            raise ValueError(
+                f"num_shards={num_shards} contradicts tpu={self.slice_name!r}, which has "
+                f"{replicas} replicas{cores}: leave num_shards out."
+            )
+
     def tpu_config(self, num_cores_per_replica: int | None = None) -> dict[str, int | None]:
         """Gives what a `TPUConfig` must say of the slice, as its keyword arguments."""
         return {
@@ -159,6 +215,7 @@ class TpuSpec(pydantic.BaseModel):
             labels["cloud.google.com/gke-spot"] = "true"
         if self.reservation:
             labels["cloud.google.com/reservation-name"] = self.reservation
+            labels["cloud.google.com/reservation-affinity"] = "specific"
         if self.zone:
             labels["topology.kubernetes.io/zone"] = self.zone
         return labels

@@ -1,0 +1,345 @@
+r"""Writes the Kubernetes manifests that are no pipeline: a training on several hosts, and servers of a model.
+
+    python kubeflow/manifests.py multi-worker --name taxi --image IMAGE --workers 2 --ps 1 --evaluator \
+        python -m your.training | kubectl apply -f -
+    python kubeflow/manifests.py serving --name taxi --model gs://bucket/taxi/serving | kubectl apply -f -
+
+Nothing is sent anywhere: the manifests go to standard output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import jinja2
+
+from tfx_tpu_trainer.hardware import TpuSpec
+
+# The listing keeps its lines: that is what the character says to click.
+HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")
+FOLDER = Path(__file__).resolve().parent
+PORT = 2222
+CPU_SERVER_IMAGE = "tensorflow/serving:2.16.1"
+# A Service's name is at most 63 characters, and a task's has up to 15 more.
+NAME = re.compile(r"[a-z]([-a-z0-9]{0,46}[a-z0-9])?")
+
+
+class _Tpu:
+    """What a manifest says of the slice it wants; `tpu` is None on CPU hosts."""
+
+    tpu: TpuSpec | None
+
+    def node_selector(self) -> dict[str, str]:
+        return self.tpu.node_selector() if self.tpu else {}
+
+    def tpu_limits(self) -> dict[str, str]:
+        # As text, as the API gives them back: a tool that compares finds no difference.
+        limits = self.tpu.resource_limits() if self.tpu else {}
+        return {name: str(count) for name, count in limits.items()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """One task of a cluster.
+
+    Attributes:
+        kind: `chief`, `worker`, `ps` or `evaluator`; `host` where it is one of a TPU slice.
+        pod_name: Name of its pod.
+        environment: What tells it of its place: TF_CONFIG, or what the TPU's driver reads.
+    """
+
+    kind: str
+    pod_name: str
+    environment: Mapping[str, str]
+
+    @property
+    def has_tpu(self) -> bool:
+        """Whether it is a host of a TPU slice."""
+        return self.kind == "host"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingCluster(_Tpu):
+    """A training on several hosts, each a Job: a cluster under TF_CONFIG, or the hosts of a TPU slice.
+
+    Attributes:
+        name: Name of the cluster; the tasks' names begin with it.
+        namespace: Kubernetes namespace.
+        image: Container image.
+        command: Program and arguments, the same in each task.
+        workers: Workers beside the chief.
+        ps: Parameter servers, which workers need to have variables in common.
+        evaluator: Whether there is a task that evaluates checkpoints as they come.
+        tpu: A slice; its hosts are the tasks, and the first of them is the chief.
+        cpu: CPUs of each task.
+        memory: Memory of each task.
+        port: Port of each task.
+        retries: How often a task is tried again.
+    """
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    namespace: str = "default"
+    workers: int = 0
+    ps: int = 0
+    evaluator: bool = False
+    tpu: TpuSpec | None = None
+    cpu: str = "4"
+    memory: str = "16Gi"
+    port: int = PORT
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not self.command:
+            raise ValueError(
+                "no command is given; end the line with one, such as python -m your.training"
+            )
+        if self.tpu is not None and (self.workers or self.ps or self.evaluator):
+            raise ValueError(
+                f"tpu={self.tpu.slice_name!r}: the tasks are the hosts of the slice; leave workers, ps and "
+                "evaluator out"
+            )
+        if self.workers and not self.ps:
+            raise ValueError(
+                f"workers={self.workers} and no ps: each worker would train variables of its own; set ps to 1 or more"
+            )
+
+    def tasks(self) -> list[Task]:
+        """Gives all tasks, the chief first."""
+        if self.tpu is not None:
+            pods = [self._pod("host", index) for index in range(self.tpu.tpu_slice.hosts)]
+            names = ",".join(f"{pod}.{self.name}" for pod in pods)
+            return [
+                Task(
+                    kind="host",
+                    pod_name=pod,
+                    environment={"TPU_WORKER_ID": str(number), "TPU_WORKER_HOSTNAMES": names},
+                )
+                for number, pod in enumerate(pods)
+            ]
+        counts = {"chief": 1, "worker": self.workers, "ps": self.ps}
+        cluster = {
+            kind: [f"{self._pod(kind, index)}.{self.name}:{self.port}" for index in range(count)]
+            for kind, count in counts.items()
+            if count
+        }
+        # The others do not know of the evaluator, which reads nothing but checkpoints.
+        counts["evaluator"] = int(self.evaluator)
+        return [
+            Task(
+                kind=kind,
+                pod_name=self._pod(kind, index),
+                environment={
+                    "TF_CONFIG": json.dumps(
+                        {"cluster": cluster, "task": {"type": kind, "index": index}}
+                    )
+                },
+            )
+            for kind, count in counts.items()
+            for index in range(count)
+        ]
+
+    def limits(self, task: Task) -> dict[str, str]:
+        """Gives what the task's container may use at most."""
+        return {"memory": self.memory, **(self.tpu_limits() if task.has_tpu else {})}
+
+    def _pod(self, kind: str, index: int) -> str:
+        return f"{self.name}-{kind}-{index}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelServer(_Tpu):
+    """TensorFlow Serving for one model, on its own or under KServe.
+
+    Attributes:
+        name: Name of the server, and of the model in requests.
+        namespace: Kubernetes namespace.
+        model_path: Folder of the model's versions: what Pusher pushes into.
+        image: Container image of the server; `None` leaves it to KServe.
+        tpu: The slice of a TPU host; `None` serves on CPUs.
+        batching: Whether the server puts requests together. Not for a model that does so itself.
+        batch_sizes: Batch sizes on a TPU host, those that the model was warmed up with; empty for
+            the defaults.
+        replicas: Servers; with KServe the least of them.
+        cpu: CPUs of a server.
+        memory: Memory of a server.
+    """
+
+    name: str
+    model_path: str
+    namespace: str = "default"
+    image: str | None = None
+    tpu: TpuSpec | None = None
+    batching: bool = True
+    batch_sizes: tuple[int, ...] = ()
+    replicas: int = 1
+    cpu: str = "2"
+    memory: str = "4Gi"
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if self.tpu is not None and self.tpu.tpu_slice.hosts > 1:
+            raise ValueError(
+                f"tpu={self.tpu.slice_name!r} has {self.tpu.tpu_slice.hosts} hosts; a server runs on one: "
+                "use a slice of a single host, such as 'v5e:2x2'"
+            )
+        if self.batch_sizes and (self.tpu is None or not self.batching):
+            raise ValueError(
+                f"batch_sizes={list(self.batch_sizes)} are those to which a server on a TPU host pads: "
+                "leave them out"
+            )
+
+    @property
+    def status_path(self) -> str:
+        """Where the server tells whether the model is there."""
+        return f"/v1/models/{self.name}"
+
+    def arguments(self) -> list[str]:
+        """Gives the whole command line."""
+        return [
+            "--port=8500",
+            "--rest_api_port=8501",
+            f"--model_name={self.name}",
+            f"--model_base_path={self.model_path}",
+            *self.added_arguments(),
+        ]
+
+    def added_arguments(self) -> list[str]:
+        """Gives what KServe's runtime does not say by itself."""
+        batching = [
+            "--enable_batching=true",
+            "--batching_parameters_file=/config/batching_parameters.txt",
+        ]
+        return [
+            *(["--saved_model_tags=serve,tpu"] if self.tpu else []),
+            "--enable_model_warmup=true",
+            *(batching if self.batching else []),
+        ]
+
+    def batching_text(self) -> str:
+        """Gives the text of the batching parameters."""
+        # Late: it imports TensorFlow, which has much to say.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        from tfx_tpu_trainer.serving import server_config
+
+        if self.tpu:
+            return server_config.batching_for_tpu(self.batch_sizes).to_text()
+        return server_config.CPU_BATCHING.to_text()
+
+    def limits(self) -> dict[str, str]:
+        """Gives what the server's container may use at most."""
+        return {"memory": self.memory, **self.tpu_limits()}
+
+
+def render(template: str, **values: Any) -> str:
+    """Renders a template of this folder; a name that it does not get is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    return environment.get_template(template).render(**values)
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"name={name!r} is no name in Kubernetes: use up to 48 small letters, digits and '-', "
+            "beginning with a letter"
+        )
+
+
+def _with_errors(function: Any) -> Any:
+    """What does not fit is one line on the terminal."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **keywords: Any) -> None:
+        try:
+            function(*args, **keywords)
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
+
+    return wrapper
+
+
+@click.group(help=HELP)
+def main() -> None:
+    pass
+
+
+@main.command("multi-worker", context_settings={"allow_interspersed_args": False})
+@click.option("--name", required=True, help="Name of the cluster.")
+@click.option("--namespace", default="default", show_default=True)
+@click.option("--image", help="Container image; the slice's runtime_image where it has one.")
+@click.option("--workers", type=click.IntRange(0), default=0, help="Workers beside the chief.")
+@click.option("--ps", type=click.IntRange(0), default=0, help="Parameter servers.")
+@click.option("--evaluator", is_flag=True, help="Adds a task that evaluates.")
+@click.option(
+    "--tpu", help="A slice such as v5e:4x4, or a TpuSpec as JSON; its hosts are the tasks."
+)
+@click.option("--cpu", default="4", show_default=True, help="CPUs of a task.")
+@click.option("--memory", default="16Gi", show_default=True, help="Memory of a task.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@_with_errors
+def multi_worker(tpu: str | None, image: str | None, **options: Any) -> None:
+    """A training on several hosts, under TF_CONFIG or on a TPU slice, that runs COMMAND in each."""
+    spec = TpuSpec.read(tpu) if tpu else None
+    image = (spec.runtime_image if spec else None) or image
+    if not image:
+        raise ValueError("no image is given; name one with --image")
+    cluster = TrainingCluster(tpu=spec, image=image, **options)
+    click.echo(render("templates/multi_worker.yaml.j2", cluster=cluster), nl=False)
+
+
+@main.command("serving")
+@click.option("--name", required=True, help="Name of the server and of the model.")
+@click.option("--namespace", default="default", show_default=True)
+@click.option("--model", "model_path", required=True, help="Folder of the model's versions.")
+@click.option("--kserve", is_flag=True, help="An InferenceService instead of a Deployment.")
+@click.option("--image", help=f"Container image; {CPU_SERVER_IMAGE} on CPUs.")
+@click.option("--tpu", help="A slice of one host such as v5e:2x2, or a TpuSpec as JSON.")
+@click.option(
+    "--batching/--no-batching",
+    default=True,
+    help="Whether the server puts requests together; not for a model with a BatchConfig.",
+)
+@click.option(
+    "--batch-size",
+    "batch_sizes",
+    multiple=True,
+    type=click.IntRange(1),
+    help="On a TPU host, a size to pad to; repeatable.",
+)
+@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--cpu", default="2", show_default=True, help="CPUs of a server.")
+@click.option("--memory", default="4Gi", show_default=True, help="Memory of a server.")
+@_with_errors
+def serving(kserve: bool, tpu: str | None, image: str | None, **options: Any) -> None:
+    """TensorFlow Serving for a pushed model."""
+    spec = TpuSpec.read(tpu) if tpu else None
+    image = image or (spec.runtime_image if spec else None)
+    if not kserve and not image:
+        if spec:
+            raise ValueError(
+                "a server on a TPU host needs an image with TensorFlow Serving for TPUs, and there is none on "
+                "Docker Hub; name yours with --image"
+            )
+        image = CPU_SERVER_IMAGE
+    server = ModelServer(tpu=spec, image=image, **options)
+    name = "kserve" if kserve else "tf_serving"
+    click.echo(render(f"serving/{name}.yaml.j2", server=server), nl=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What a runner of Beam must be told, checked when the config is read.
+
+Beam itself says so when the first job starts, in a pod, or not at all: an option that it does not
+know it passes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+# Runner -> what it cannot do without, each with an example.
+_NEEDED: Mapping[str, Mapping[str, str]] = {
+    "direct": {},
+    "dataflow": {
+        "project": "our-models-17",
+        "region": "us-central1",
+        "temp_location": "gs://bucket/beam",
+    },
+    "portable": {"job_endpoint": "localhost:8099"},
+    "flink": {"flink_master": "flink-jobmanager:8081"},
+    "spark": {"spark_master_url": "spark://spark-master:7077"},
+}
+# Workers that are there already, with what they need.
+_ENVIRONMENTS_WITH_CODE = ("EXTERNAL", "LOOPBACK", "PROCESS")
+
+
+def check_beam_arguments(arguments: Sequence[str], *, code_is_imported: bool) -> None:
+    """Checks Beam arguments for what would fail late.
+
+    Args:
+        arguments: Such as `("--runner=DataflowRunner", "--project=our-models-17")`.
+        code_is_imported: Whether user code is named by its import path, so that workers must have it.
+
+    Raises:
+        ValueError: If a runner is not known, or an option is missing that it cannot do without.
+    """
+    options: dict[str, str] = {}
+    for argument in arguments:
+        name, separator, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or not name:
+            raise ValueError(f"the Beam argument {argument!r} is not of the form --name=value")
+        options[name] = value if separator else "true"
+    runner = options.get("runner", "DirectRunner")
+    kind = runner.lower().removesuffix("runner")
+    if kind not in _NEEDED:
+        names = ", ".join(f"{each.capitalize()}Runner" for each in _NEEDED)
+        raise ValueError(f"the Beam argument --runner={runner} names none of the runners: {names}")
+    for name, example in _NEEDED[kind].items():
+        if not options.get(name):
+            raise ValueError(
+                f"--runner={runner} needs --{name}: add one such as --{name}={example}"
+            )
+    bucket = options.get("temp_location", "gs://")
+    if kind == "dataflow" and not bucket.startswith("gs://"):
+        raise ValueError(
+            f"--temp_location={bucket} is out of the reach of Dataflow's workers: use gs://"
+        )
+    if kind != "direct" and code_is_imported and not _workers_have_code(options):
+        raise ValueError(
+            f"--runner={runner}: the workers would not have the pipeline's code: add --sdk_container_image "
+            "with the pipeline's image, or --setup_file=/app/setup.py, which is in that image"
+        )
+
+
+def _workers_have_code(options: Mapping[str, str]) -> bool:
+    return bool(
+        options.get("sdk_container_image")
+        or options.get("setup_file")
+        or options.get("environment_type", "").upper() in _ENVIRONMENTS_WITH_CODE
+    )

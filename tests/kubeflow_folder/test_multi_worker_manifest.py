@@ -1,0 +1,193 @@
+"""kubeflow/manifests.py multi-worker: tasks that know each other and their own place."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.kubeflow_folder.kubernetes_models import accepted
+from tests.kubeflow_folder.scripts import load
+from tfx_tpu_trainer.component.hosts import Role, read_host
+from tfx_tpu_trainer.estimator.task_environment import TaskEnvironment, read_task_environment
+
+manifests = load("manifests")
+
+COMMAND = ("python", "-m", "training", "--note", 'it\'s "this": {a}')
+
+
+def _render(*words: str, command: tuple[str, ...] = COMMAND) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(
+        manifests.main,
+        ["multi-worker", "--name", "taxi", "--image", "images/train:1", *words, *command],
+    )
+    assert result.exit_code == 0, result.output
+    return list(yaml.safe_load_all(result.output))
+
+
+def _error(*words: str, command: tuple[str, ...] = COMMAND) -> str:
+    result = CliRunner().invoke(manifests.main, ["multi-worker", *words, *command])
+    assert result.exit_code != 0
+    assert "Traceback" not in result.output
+    return result.output
+
+
+def _pods(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        job["metadata"]["name"]: job["spec"]["template"]["spec"]
+        for job in documents
+        if job["kind"] == "Job"
+    }
+
+
+def _environment(pod: dict[str, Any]) -> dict[str, str]:
+    (container,) = pod["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+def _read(pod: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> TaskEnvironment:
+    monkeypatch.setenv("TF_CONFIG", _environment(pod)["TF_CONFIG"])
+    return read_task_environment()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> list[dict[str, Any]]:
+    return _render("--workers", "2", "--ps", "1", "--evaluator", "--memory", "8Gi")
+
+
+def test_kubernetes_accepts_each_document(cluster) -> None:
+    assert [document["kind"] for document in cluster] == ["Service", *["Job"] * 5]
+    for document in cluster:
+        accepted(document)
+
+
+def test_each_task_reads_its_place_from_tf_config(cluster, monkeypatch) -> None:
+    places = {name: _read(pod, monkeypatch) for name, pod in _pods(cluster).items()}
+    assert {name: (place.task_type, place.task_id) for name, place in places.items()} == {
+        "taxi-chief-0": ("chief", 0),
+        "taxi-worker-0": ("worker", 0),
+        "taxi-worker-1": ("worker", 1),
+        "taxi-ps-0": ("ps", 0),
+        "taxi-evaluator-0": ("evaluator", 0),
+    }
+    assert [name for name, place in places.items() if place.is_chief] == ["taxi-chief-0"]
+    for name, place in places.items():
+        if place.task_type == "evaluator":
+            assert not place.cluster_spec.jobs
+            continue
+        assert (place.num_worker_replicas, place.num_ps_replicas) == (3, 1)
+        assert (
+            place.cluster_spec.task_address(place.task_type, place.task_id) == f"{name}.taxi:2222"
+        )
+
+
+def test_the_executor_knows_its_role(cluster, monkeypatch) -> None:
+    roles = []
+    for pod in _pods(cluster).values():
+        _read(pod, monkeypatch)
+        roles.append(read_host().role)
+    assert roles == [Role.CHIEF, Role.WORKER, Role.WORKER, Role.PS, Role.EVALUATOR]
+
+
+def test_the_addresses_are_names_of_the_service(cluster, monkeypatch) -> None:
+    service, *jobs = cluster
+    assert service["spec"]["clusterIP"] == "None"
+    pods = _pods(cluster)
+    known = {f"{pod['hostname']}.{pod['subdomain']}:2222" for pod in pods.values()}
+    addresses = _read(pods["taxi-chief-0"], monkeypatch).cluster_spec.as_dict().values()
+    assert {address for job in addresses for address in job} < known
+    for job in jobs:
+        labels = job["spec"]["template"]["metadata"]["labels"]
+        assert service["spec"]["selector"].items() <= labels.items()
+        assert job["spec"]["template"]["spec"]["subdomain"] == service["metadata"]["name"]
+
+
+def test_each_task_runs_the_command_as_it_was_given(cluster) -> None:
+    for pod in _pods(cluster).values():
+        (container,) = pod["containers"]
+        assert container["command"] == list(COMMAND)
+        assert container["resources"]["limits"] == {"memory": "8Gi"}
+        assert "nodeSelector" not in pod
+        assert list(_environment(pod)) == ["TF_CONFIG"]
+
+
+def test_a_chief_alone_runs_locally(monkeypatch) -> None:
+    (pod,) = _pods(_render()).values()
+    place = _read(pod, monkeypatch)
+    assert (place.is_chief, place.master, place.num_worker_replicas) == (True, "", 1)
+    assert read_host().is_alone
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerator", "topology", "chips", "hosts"),
+    [
+        ("v5e:4x4", "tpu-v5-lite-podslice", "4x4", "4", 4),
+        ("v5p:2x2x2", "tpu-v5p-slice", "2x2x2", "4", 2),
+        ("v6e:2x4", "tpu-v6e-slice", "2x4", "8", 1),
+    ],
+)
+def test_the_tasks_are_the_hosts_of_a_slice(
+    name, accelerator, topology, chips, hosts, monkeypatch
+) -> None:
+    documents = _render("--tpu", name)
+    for document in documents:
+        accepted(document)
+    pods = _pods(documents)
+    assert list(pods) == [f"taxi-host-{number}" for number in range(hosts)]
+    roles = []
+    for number, (pod_name, pod) in enumerate(pods.items()):
+        assert pod["nodeSelector"] == {
+            "cloud.google.com/gke-tpu-accelerator": accelerator,
+            "cloud.google.com/gke-tpu-topology": topology,
+        }
+        assert pod["containers"][0]["resources"]["limits"] == {
+            "memory": "16Gi",
+            "google.com/tpu": chips,
+        }
+        environment = _environment(pod)
+        assert environment["TPU_WORKER_HOSTNAMES"].split(",")[number] == f"{pod_name}.taxi"
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+        for key, value in environment.items():
+            monkeypatch.setenv(key, value)
+        roles.append(read_host().role)
+    assert roles == [Role.CHIEF, *[Role.TPU_HOST] * (hosts - 1)]
+
+
+def test_a_spec_as_json_brings_its_image_and_how_it_is_had() -> None:
+    spec = {"slice_name": "v5e:2x2", "spot": True, "runtime_image": "images/tpu:3"}
+    (pod,) = _pods(_render("--tpu", json.dumps(spec))).values()
+    assert pod["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
+    assert pod["containers"][0]["image"] == "images/tpu:3"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tpu", "v5e:4x4", "--workers", "1"), "leave workers, ps and evaluator out"),
+        (("--workers", "2"), "set ps to 1 or more"),
+        (("--tpu", "v5e:3x3"), "nearest"),
+        (("--tpu", "v2:2x2"), "GKE has no nodes with v2:2x2"),
+        (("--image", ""), "name one with --image"),
+        (("--name", "Taxi_1"), "name='Taxi_1' is no name in Kubernetes"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(words, message) -> None:
+    output = _error("--name", "taxi", "--image", "images/train:1", *words)
+    assert message in output
+    assert len(output.strip().splitlines()) == 1
+
+
+def test_no_command_is_an_error() -> None:
+    assert "no command is given" in _error("--name", "taxi", "--image", "i:1", command=())
+
+
+def test_names_leave_room_for_the_tasks() -> None:
+    longest = manifests.TrainingCluster(
+        name="a" * 48, image="i:1", command=("true",), workers=100, ps=1, evaluator=True
+    )
+    assert all(len(task.pod_name) <= 63 for task in longest.tasks())
+    assert socket.IPPORT_RESERVED < manifests.PORT

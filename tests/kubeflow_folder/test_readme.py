@@ -1,0 +1,84 @@
+"""kubeflow/README.md: its commands run as they stand, up to where a cluster begins."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.kubeflow_folder.scripts import FOLDER, load
+
+README = (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def _commands(script: str) -> list[list[str]]:
+    """The words of each command of a script, in the page's order, without what follows a pipe."""
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    words = [
+        shlex.split(line, comments=True) for line in lines if f" kubeflow/{script}.py " in line
+    ]
+    return [line[2 : line.index("|") if "|" in line else None] for line in words]
+
+
+def _invoke(script: str, words: list[str]) -> Any:
+    result = CliRunner().invoke(load(script).main, words)
+    assert result.exit_code == 0, (words, result.output)
+    return result
+
+
+@pytest.mark.parametrize("words", _commands("manifests"), ids=lambda words: " ".join(words[:3]))
+def test_manifests(words: list[str]) -> None:
+    documents = list(yaml.safe_load_all(_invoke("manifests", words).stdout))
+    assert len(documents) > 1
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("script", ["kubeflow_runner", "vertex_runner"])
+def test_runners(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = [words for words in _commands(script) if "--submit" not in words]
+    assert commands
+    for words in commands:
+        result = _invoke(script, words)
+        if "--output" in words:
+            assert Path(words[words.index("--output") + 1]).stat().st_size > 10_000
+        else:
+            assert '"pipelineSpec"' in result.stdout or '"pipelineInfo"' in result.stdout
+
+
+@pytest.mark.e2e
+def test_the_trainers_pod_runs_the_tpus_image(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (words,) = [words for words in _commands("kubeflow_runner") if "taxi-tpu.yaml" in words]
+    _invoke("kubeflow_runner", words)
+    pipeline, platform = yaml.safe_load_all(Path("taxi-tpu.yaml").read_text(encoding="utf-8"))
+    executors = pipeline["deploymentSpec"]["executors"]
+    images = {
+        name: executor["container"]["image"]
+        for name, executor in executors.items()
+        if "container" in executor
+    }
+    tpus = [name for name, image in images.items() if image.endswith("/pipelines-tpu:1")]
+    assert tpus == ["TpuTrainer_executor"]
+    on_nodes = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert list(on_nodes) == tpus
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (FOLDER / target).exists(), target
+    for name in re.findall(r"`([\w.]+\.py|Dockerfile[\w.]*)`", README):
+        assert (FOLDER / name).exists(), name
+
+
+def test_the_data_that_step_3_copies_is_there() -> None:
+    program, path = re.search(r"\$\(python -c '(.*?)'\)(\S+\.csv)", README).groups()
+    printed: list[str] = []
+    exec(program, {"print": printed.append})
+    assert Path(printed[0] + path).stat().st_size > 1_000_000

@@ -1,0 +1,168 @@
+"""kubeflow/manifests.py serving: TensorFlow Serving on CPU and TPU hosts, and KServe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tests.kubeflow_folder.kubernetes_models import accepted
+from tests.kubeflow_folder.scripts import load
+from tfx_tpu_trainer.serving.server_config import CPU_BATCHING, TPU_BATCHING
+
+manifests = load("manifests")
+
+MODEL = "gs://bucket/taxi/serving"
+ON_TPU = ("--tpu", "v5e:2x2", "--image", "images/tpu-serving:1")
+
+
+def _invoke(*words: str) -> Any:
+    command = ["serving", "--name", "taxi", "--model", MODEL, *words]
+    return CliRunner().invoke(manifests.main, command)
+
+
+def _render(*words: str) -> dict[str, dict[str, Any]]:
+    result = _invoke(*words)
+    assert result.exit_code == 0, result.output
+    return {document["kind"]: document for document in yaml.safe_load_all(result.output)}
+
+
+def _pod(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return documents["Deployment"]["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("words", [(), ON_TPU, ("--no-batching", "--replicas", "3")])
+def test_kubernetes_accepts_each_document(words) -> None:
+    documents = _render(*words)
+    assert list(documents) == ["ConfigMap", "Deployment", "Service"]
+    for document in documents.values():
+        accepted(document)
+
+
+def test_a_cpu_server_takes_the_cpus_metagraph() -> None:
+    documents = _render()
+    pod = _pod(documents)
+    (container,) = pod["containers"]
+    assert container["image"] == "tensorflow/serving:2.16.1"
+    assert container["args"] == [
+        "--port=8500",
+        "--rest_api_port=8501",
+        "--model_name=taxi",
+        f"--model_base_path={MODEL}",
+        "--enable_model_warmup=true",
+        "--enable_batching=true",
+        "--batching_parameters_file=/config/batching_parameters.txt",
+    ]
+    assert documents["ConfigMap"]["data"]["batching_parameters.txt"] == CPU_BATCHING.to_text()
+    assert "nodeSelector" not in pod
+    assert list(container["resources"]["limits"]) == ["memory"]
+
+
+def test_a_tpu_server_takes_the_tpus_metagraph_on_a_tpus_node() -> None:
+    documents = _render(*ON_TPU)
+    pod = _pod(documents)
+    (container,) = pod["containers"]
+    assert container["image"] == "images/tpu-serving:1"
+    assert "--saved_model_tags=serve,tpu" in container["args"]
+    assert container["resources"]["limits"]["google.com/tpu"] == "4"
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x2",
+    }
+    assert documents["ConfigMap"]["data"]["batching_parameters.txt"] == TPU_BATCHING.to_text()
+
+
+def test_the_batching_file_is_where_the_server_looks() -> None:
+    documents = _render()
+    pod = _pod(documents)
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (mount,) = container["volumeMounts"]
+    assert volume["name"] == mount["name"]
+    assert volume["configMap"]["name"] == documents["ConfigMap"]["metadata"]["name"]
+    (name,) = documents["ConfigMap"]["data"]
+    assert f"--batching_parameters_file={mount['mountPath']}/{name}" in container["args"]
+
+
+def test_the_service_finds_the_pods_and_their_ports() -> None:
+    documents = _render()
+    service, deployment = documents["Service"]["spec"], documents["Deployment"]["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    assert service["selector"].items() <= labels.items()
+    assert deployment["selector"]["matchLabels"].items() <= labels.items()
+    (container,) = _pod(documents)["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert {port["targetPort"]: port["port"] for port in service["ports"]} == ports
+    for probe in ("startupProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/v1/models/taxi", "port": "rest"}
+
+
+def test_batch_sizes_of_the_model_are_those_that_the_server_pads_to() -> None:
+    documents = _render(*ON_TPU, "--batch-size", "16", "--batch-size", "64")
+    text = documents["ConfigMap"]["data"]["batching_parameters.txt"]
+    assert "max_batch_size { value: 64 }" in text
+    assert text.endswith("allowed_batch_sizes: 16\nallowed_batch_sizes: 64\n")
+
+
+@pytest.mark.parametrize("kserve", [(), ("--kserve",)])
+def test_a_model_that_batches_itself_is_served_without(kserve) -> None:
+    documents = _render("--no-batching", *kserve)
+    (arguments,) = (
+        [documents["InferenceService"]["spec"]["predictor"]["model"]["args"]]
+        if kserve
+        else [container["args"] for container in _pod(documents)["containers"]]
+    )
+    assert not [word for word in arguments if "batching" in word]
+
+
+def test_kserve_on_a_tpu() -> None:
+    documents = _render("--kserve", "--tpu", "v6e:1x1")
+    accepted(documents["ConfigMap"])
+    service = documents["InferenceService"]
+    assert service["apiVersion"] == "serving.kserve.io/v1beta1"
+    predictor = service["spec"]["predictor"]
+    model = predictor["model"]
+    assert model["modelFormat"] == {"name": "tensorflow"}
+    assert model["storageUri"] == MODEL
+    assert "--saved_model_tags=serve,tpu" in model["args"]
+    assert model["resources"]["limits"]["google.com/tpu"] == "1"
+    assert predictor["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"] == "tpu-v6e-slice"
+    assert (
+        predictor["volumes"][0]["configMap"]["name"] == documents["ConfigMap"]["metadata"]["name"]
+    )
+    # What KServe's own runtime says already.
+    assert not [word for word in model["args"] if word.startswith(("--model_", "--port"))]
+    # The rest of a predictor is a pod and a container, which the client knows.
+    container = {key: model[key] for key in ("args", "resources", "volumeMounts")}
+    pod = {key: predictor[key] for key in ("nodeSelector", "volumes")}
+    accepted(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "spec": {"template": {"spec": {**pod, "containers": [{"name": "model", **container}]}}},
+        }
+    )
+
+
+def test_kserve_on_cpus_leaves_image_and_nodes_to_kserve() -> None:
+    predictor = _render("--kserve")["InferenceService"]["spec"]["predictor"]
+    assert "nodeSelector" not in predictor
+    assert "image" not in predictor["model"]
+    assert not [word for word in predictor["model"]["args"] if "tags" in word]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tpu", "v5e:4x4", "--image", "i:1"), "has 4 hosts; a server runs on one"),
+        (("--tpu", "v5e:2x2"), "name yours with --image"),
+        (("--batch-size", "8"), "leave them out"),
+        (("--name", "-x"), "name='-x' is no name in Kubernetes"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(words, message) -> None:
+    result = _invoke(*words)
+    assert result.exit_code != 0
+    assert message in result.output
+    assert len(result.output.strip().splitlines()) == 1

@@ -1,0 +1,151 @@
+"""kubeflow/vertex_runner.py, as a person calls it; what it makes is read by Vertex AI's own client."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import aiplatform
+from google.cloud.aiplatform_v1.types import CustomJob
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+from tests.kubeflow_folder.conftest import IMAGE, Run
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
+
+TPU = ("--set", "trainer.tpu=v5e:2x4")
+
+
+@pytest.fixture(scope="module")
+def compiled(vertex_runner, tmp_path_factory):
+    """Compiles a pipeline with a TPU, once for each form."""
+    folder, done = tmp_path_factory.mktemp("compiled"), {}
+
+    def get(pipeline: str, version: str, ending: str) -> Path:
+        output = folder / f"{pipeline}-{version}.{ending}"
+        if output not in done:
+            account = ("--service-account", "runs@our-models.iam.gserviceaccount.com")
+            done[output] = vertex_runner(
+                *("--spec-version", version, "--output", str(output), "--retries", "2"),
+                *(*TPU, *account),
+                pipeline=pipeline,
+            )
+            assert done[output].exit_code == 0, done[output].output
+        return output
+
+    return get
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("pipeline", ["taxi", "digits"])
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+@pytest.mark.parametrize("ending", ["json", "yaml"])
+def test_vertex_ais_client_takes_both_pipelines(compiled, pipeline, version, ending):
+    output = compiled(pipeline, version, ending)
+    job = aiplatform.PipelineJob(
+        display_name=pipeline,
+        template_path=str(output),
+        # A YAML file holds the pipeline alone, so it is told where to write.
+        pipeline_root=None if ending == "json" else "gs://bucket/taxi/artifacts",
+        project="our-models",
+        location="us-central1",
+        credentials=AnonymousCredentials(),
+    )
+    assert job.job_id.startswith(pipeline)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+def test_the_trainer_starts_a_custom_job(compiled, version):
+    document = json.loads(compiled("taxi", version, "json").read_text(encoding="utf-8"))
+    # Vertex AI has no nodes to select.
+    assert "platformSpec" not in document
+    assert document["runtimeConfig"] == {"gcsOutputDirectory": "gs://bucket/taxi/artifacts"}
+    spec = document["pipelineSpec"]
+    message = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
+    container = spec["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
+    assert "tfx_tpu_trainer.component.vertex_executor.VertexTpuTrainerExecutor" in container["args"]
+    assert "resources" not in container
+    outputs = message.components["TpuTrainer"].output_definitions.artifacts
+    assert set(outputs) == {"model", "model_run", "evaluation"}
+    task = message.root.dag.tasks["TpuTrainer"]
+    assert task.retry_policy.max_retry_count == 2
+
+    def constant(name: str) -> Any:
+        value = task.inputs.parameters[name].runtime_value
+        text = (
+            value.constant.string_value if version == "2.1" else value.constant_value.string_value
+        )
+        return json.loads(text)
+
+    job = VertexJob.model_validate(constant("vertex_job"))
+    assert (job.project, job.region, job.image) == ("our-models", "us-central1", IMAGE)
+    assert job.service_account == "runs@our-models.iam.gserviceaccount.com"
+    tpu = TpuSpec.read(constant("tpu"))
+    (pool,) = CustomJob(**custom_job(job, tpu, display_name="t")).job_spec.worker_pool_specs
+    assert pool.machine_spec.machine_type == "ct5lp-hightpu-8t"
+
+
+@pytest.mark.e2e
+def test_without_a_tpu_the_trainer_trains_in_its_own_task(vertex_runner, tmp_path):
+    output = tmp_path / "taxi.json"
+    result = vertex_runner("--output", str(output))
+    assert result.exit_code == 0, result.output
+    spec = json.loads(output.read_text(encoding="utf-8"))["pipelineSpec"]
+    container = spec["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
+    assert "tfx_tpu_trainer.component.trainer_executor.TpuTrainerExecutor" in container["args"]
+
+
+@pytest.mark.e2e
+def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
+    account = "runs@our-models.iam.gserviceaccount.com"
+    result = vertex_runner("--dry-run", "--job-id", "taxi-1", "--service-account", account, *TPU)
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert printed["parent"] == "projects/our-models/locations/us-central1"
+    assert printed["pipeline_job_id"] == "taxi-1"
+    pool = CustomJob(**printed["trainers_custom_job"]).job_spec.worker_pool_specs[0]
+    assert pool.machine_spec.tpu_topology == "2x4"
+    job = printed["pipeline_job"]
+    assert job["serviceAccount"] == account
+    json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
+    assert f"note: image {IMAGE!r} was not looked into (there is no docker here)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--project", "X"), "project='X' is no name of a Google Cloud project"),
+        (("--region", "us-central1-a"), "region='us-central1-a' is no name of a region"),
+        (("--root", "s3://a/b"), "root='s3://a/b' is no path in a bucket.*starts with gs://"),
+        (("--data", "data"), "data='data' is no path in a bucket"),
+        (("--image", "p"), "image='p' has no tag"),
+        (("--set", "trainer.tpu=v4:2x2x1"), "Vertex AI has no machines with v4:2x2x1"),
+        (
+            ("--set", "trainer.tpu={slice_name: v5e:2x4, zone: europe-west4-a}"),
+            "tpu.zone='europe-west4-a' is not in region='us-central1'",
+        ),
+        (
+            ("--set", "trainer.module=null", "--set", "trainer.module_file=model.py"),
+            "trainer.module_file is 'model.py'.*would need the network.*'gs://bucket/taxi'",
+        ),
+        (("--submit",), "no usable Google Cloud credentials: File .*none.json was not found"),
+    ],
+)
+def test_what_cannot_run_is_one_line_and_writes_nothing(
+    vertex_runner: Run, monkeypatch, tmp_path, arguments, says
+):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    result = vertex_runner("--output", str(tmp_path / "taxi.json"), *arguments)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert re.search(says, line)
+    assert not list(tmp_path.iterdir())

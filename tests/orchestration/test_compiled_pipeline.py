@@ -1,0 +1,111 @@
+"""What is put into a compiled pipeline, and the files that hold it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from google.protobuf import json_format
+from kfp.kubernetes import kubernetes_executor_config_pb2
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+from tests.orchestration.compiled import tiny, tiny_spec
+from tfx_tpu_trainer.hardware import TpuSpec, known_slices
+from tfx_tpu_trainer.orchestration.platform_document import place_on_tpus
+from tfx_tpu_trainer.orchestration.task_options import TaskOptions
+
+
+def _container(spec):
+    return spec["deploymentSpec"]["executors"]["exec-trainer"]["container"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [each for each in known_slices() if each.hosts == 1 and each.gke_accelerator],
+    ids=lambda each: each.name,
+)
+def test_every_slice_of_one_gke_host(found):
+    spec = tiny_spec()
+    platform = place_on_tpus(spec, {"trainer": TpuSpec.parse(found.name, hosts=1)})
+    message = json_format.ParseDict(platform, pipeline_spec_pb2.PlatformSpec())
+    config = message.platforms["kubernetes"].deployment_spec.executors["exec-trainer"]
+    selector = json_format.ParseDict(
+        json_format.MessageToDict(config), kubernetes_executor_config_pb2.KubernetesExecutorConfig()
+    ).node_selector
+    assert selector.labels["cloud.google.com/gke-tpu-topology"] == found.topology
+    assert selector.labels["cloud.google.com/gke-tpu-accelerator"] == found.gke_accelerator
+    # The author's own limit stays.
+    assert _container(spec)["resources"] == {
+        "cpuLimit": 4.0,
+        "accelerator": {"type": "google.com/tpu", "count": str(found.num_chips)},
+    }
+    json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
+
+
+def test_nothing_is_placed_without_a_slice():
+    spec = tiny_spec()
+    assert place_on_tpus(spec, {}) == {}
+    assert spec == tiny_spec()
+
+
+@pytest.mark.parametrize(
+    ("node", "tpu", "says"),
+    [
+        ("trainer", "v5e:4x4", r"v5e:4x4 has 4 hosts.*Use v5e:1x1 or v5e:2x2 or v5e:2x4 there"),
+        ("trainer", "v2:2x2", "GKE has no nodes with v2:2x2"),
+        ("latest", "v5e:2x4", "node 'latest' is not in the pipeline or runs no container: use one"),
+        ("Trainer", "v5e:2x4", "node 'Trainer' is not in the pipeline .* trainer"),
+    ],
+)
+def test_what_cannot_be_placed_is_refused(node, tpu, says):
+    with pytest.raises(ValueError, match=says):
+        place_on_tpus(tiny_spec(), {node: TpuSpec.parse(tpu)})
+
+
+def test_options_of_tasks():
+    spec = tiny_spec()
+    TaskOptions(retries=2, node_caching={"trainer": False}, backoff_seconds=5).apply(spec)
+    tasks = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec()).root.dag.tasks
+    policy = tasks["trainer"].retry_policy
+    assert policy.max_retry_count == 2
+    assert (policy.backoff_duration.seconds, policy.backoff_max_duration.seconds) == (5, 3600)
+    assert not tasks["trainer"].caching_options.enable_cache
+    # A resolver runs no container that could be tried again.
+    assert not tasks["latest"].HasField("retry_policy")
+    spec = tiny_spec()
+    TaskOptions().apply(spec)
+    assert spec == tiny_spec()
+    with pytest.raises(
+        ValueError, match="node 'latest' is not in the pipeline or runs no container"
+    ):
+        TaskOptions(node_retries={"latest": 1}).apply(spec)
+    with pytest.raises(ValueError, match="greater than or equal to 0"):
+        TaskOptions(retries=-1)
+
+
+def test_a_yaml_file_has_a_document_for_each_spec(tmp_path):
+    platform = {"platforms": {"kubernetes": {}}}
+    tiny(platform).write(tmp_path / "new" / "tiny.yaml")
+    text = (tmp_path / "new" / "tiny.yaml").read_text(encoding="utf-8")
+    assert list(yaml.safe_load_all(text)) == [tiny_spec(), platform]
+    tiny().write(tmp_path / "tiny.yml")
+    assert yaml.safe_load((tmp_path / "tiny.yml").read_text(encoding="utf-8")) == tiny_spec()
+
+
+def test_a_json_file_is_a_job(tmp_path):
+    platform = {"platforms": {"kubernetes": {}}}
+    tiny(platform).write(tmp_path / "tiny.json")
+    document = json.loads((tmp_path / "tiny.json").read_text(encoding="utf-8"))
+    assert document.pop("platformSpec") == platform
+    message = json_format.ParseDict(document, pipeline_spec_pb2.PipelineJob())
+    assert message.runtime_config.gcs_output_directory == "gs://bucket/tiny"
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    (tmp_path / "tiny.json").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        tiny().write(tmp_path / "tiny.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.json"]
+    with pytest.raises(ValueError, match=r"tiny.txt' ends with neither .yaml nor .json: rename it"):
+        tiny().write(tmp_path / "tiny.txt")

@@ -1,0 +1,43 @@
+"""What compile_pipeline refuses before TFX compiles anything."""
+
+from __future__ import annotations
+
+import pytest
+from tfx import v1 as tfx
+
+from tests.tfx_importers import importers
+from tfx_tpu_trainer.component import TpuTrainer
+from tfx_tpu_trainer.orchestration.compiling import compile_pipeline
+
+
+def _pipeline(root: str, **arguments) -> tfx.dsl.Pipeline:
+    nodes = importers()
+    trainer = TpuTrainer(
+        **{name: node.outputs["result"] for name, node in nodes.items()},
+        train_args=tfx.proto.TrainArgs(num_steps=10),
+        **arguments,
+    )
+    return tfx.dsl.Pipeline("p", root, components=[*nodes.values(), trainer])
+
+
+@pytest.mark.parametrize(
+    ("root", "module_file", "says"),
+    [
+        ("gs://bucket/p", "model.py", r"and TFX writes its wheel to 'gs://bucket/p'"),
+        ("/tmp/p", "gs://bucket/model.py", "and it is on a bucket"),
+    ],
+)
+def test_a_module_file_that_needs_the_network(root, module_file, says):
+    pipeline = _pipeline(root, module_file=module_file)
+    with pytest.raises(
+        ValueError, match=rf"TpuTrainer: module_file='{module_file}' .*{says}.*module="
+    ):
+        compile_pipeline(pipeline, image="r/p:1", backend="kubeflow")
+
+
+def test_a_task_of_vertex_ai_gets_no_slice():
+    pipeline = _pipeline("gs://bucket/p", module="tests.component.small_model", tpu="v5e:2x4")
+    with pytest.raises(ValueError, match=r"cannot run on v5e:2x4; use VertexTpuTrainer"):
+        compile_pipeline(pipeline, image="r/p:1", backend="vertex")
+    with pytest.raises(ValueError, match="image='r/p' has no tag"):
+        compile_pipeline(pipeline, image="r/p", backend="kubeflow")

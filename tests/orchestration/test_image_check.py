@@ -1,0 +1,90 @@
+"""Whether an image can run a pipeline. In Docker's place stands a program that starts this Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfx_tpu_trainer.orchestration import find_modules, image_check
+from tfx_tpu_trainer.orchestration.checks import JobError
+
+ROOT = Path(__file__).parents[2]
+WANTED = ("tfx_tpu_trainer.component.trainer_executor", "pipelines.taxi")
+
+
+@pytest.fixture
+def docker(tmp_path, monkeypatch):
+    """Puts a `docker` on the path that runs a shell script."""
+
+    def make(script: str) -> None:
+        program = tmp_path / "docker"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return make
+
+
+# What stands behind the image's name and "-" in the command are the modules.
+_PYTHON = f'while [ "$1" != r/p:1 ]; do shift; done; shift; exec "{sys.executable}" -S -E "$@"'
+
+
+def test_modules_are_found_by_their_files():
+    assert find_modules.is_there("tfx_tpu_trainer")
+    assert find_modules.is_there("tfx_tpu_trainer.orchestration.find_modules")
+    assert find_modules.is_there("tfx_tpu_trainer.orchestration")
+    assert not find_modules.is_there("tfx_tpu_trainer.no_such_module")
+    assert not find_modules.is_there("no_such_package.module")
+    assert find_modules.main(["os", "no_such_package"]) == "it lacks no_such_package"
+
+
+def test_an_image_that_holds_everything(docker):
+    docker(f'cd "{ROOT}"; {_PYTHON}')
+    assert image_check.check_image_holds("r/p:1", WANTED) is None
+
+
+def test_an_image_without_the_plugin_is_refused(docker, tmp_path):
+    docker(f'cd "{tmp_path}"; {_PYTHON}')
+    says = rf"image='r/p:1' cannot run this pipeline: it lacks {', '.join(WANTED)}; build it with"
+    with pytest.raises(JobError, match=says):
+        image_check.check_image_holds("r/p:1", WANTED)
+
+
+def test_an_image_without_python_is_refused(docker):
+    docker("echo 'exec: \"python\": executable file not found in $PATH' >&2; exit 127")
+    with pytest.raises(JobError, match="executable file not found"):
+        image_check.check_image_holds("r/p:1", WANTED)
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (
+            "echo 'docker: Cannot connect to the Docker daemon.' >&2; exit 1",
+            "Cannot connect to the",
+        ),
+        ("echo 'docker: No such image: r/p:1.' >&2; exit 125", "No such image"),
+        ("exec sleep 30", "docker took longer than 1 seconds"),
+    ],
+)
+def test_an_image_that_is_not_at_hand_is_said_to_be_unchecked(docker, script, reason):
+    docker(script)
+    note = image_check.check_image_holds("r/p:1", WANTED, seconds=1)
+    assert f"image 'r/p:1' was not looked into ({reason}" in note
+    assert "do it with: docker run --rm --interactive --pull=missing" in note
+
+
+def test_the_command_that_is_named_can_be_typed(docker, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    note = image_check.check_image_holds("r/p:1", WANTED)
+    assert "(there is no docker here)" in note
+    monkeypatch.undo()
+    docker(f'cd "{tmp_path}"; {_PYTHON}')
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = note.partition("do it with: ")[2]
+    run = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
+    assert run.returncode == 1 and run.stderr.startswith("it lacks tfx_tpu_trainer")

@@ -1,0 +1,49 @@
+"""A submission to Vertex AI, up to the call that would leave this machine."""
+
+from __future__ import annotations
+
+import pytest
+from google.api_core.exceptions import PermissionDenied
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.aiplatform_v1.services.pipeline_service import PipelineServiceClient
+
+from tests.orchestration.compiled import tiny
+from tfx_tpu_trainer.orchestration.checks import JobError
+from tfx_tpu_trainer.orchestration.vertex_run import VertexRun
+
+RUN = VertexRun(
+    project="our-models",
+    region="us-central1",
+    job_id="tiny-1",
+    service_account="runs@our-models.iam.gserviceaccount.com",
+)
+
+
+def test_a_submission_is_one_request(monkeypatch):
+    requests = []
+
+    def create(self, *, parent, pipeline_job, pipeline_job_id, timeout):
+        del self
+        requests.append((parent, pipeline_job, pipeline_job_id, timeout))
+        pipeline_job.name = f"{parent}/pipelineJobs/{pipeline_job_id}"
+        return pipeline_job
+
+    monkeypatch.setattr(PipelineServiceClient, "create_pipeline_job", create)
+    name = RUN.submit(tiny(), AnonymousCredentials())
+    ((parent, job, job_id, timeout),) = requests
+    assert name == "projects/our-models/locations/us-central1/pipelineJobs/tiny-1"
+    assert (parent, job_id) == ("projects/our-models/locations/us-central1", "tiny-1")
+    assert job.service_account == RUN.service_account
+    assert job.runtime_config.gcs_output_directory == "gs://bucket/tiny"
+    assert job.pipeline_spec["pipelineInfo"]["name"] == "tiny"
+    assert timeout == 60
+
+
+def test_a_refusal_names_project_and_region(monkeypatch):
+    def create(self, **request):
+        raise PermissionDenied("aiplatform.pipelineJobs.create")
+
+    monkeypatch.setattr(PipelineServiceClient, "create_pipeline_job", create)
+    says = "project='our-models', region='us-central1': Vertex AI did not take the job: 403"
+    with pytest.raises(JobError, match=says):
+        RUN.submit(tiny(), AnonymousCredentials())

@@ -1,0 +1,130 @@
+"""Beam arguments: what is missing is told when the config is read."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.beam_options import check_beam_arguments
+from pipelines.config import ConfigError, load_config
+from pipelines.registry import find_pipeline
+from tests.conftest import REPOSITORY
+
+DOCS = REPOSITORY / "docs" / "beam.md"
+
+
+def beam_listings() -> dict[str, list[str]]:
+    """The Beam arguments of the page, by runner."""
+    blocks = re.findall(r"```yaml\nbeam_args:\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    listed = [re.findall(r"^ +- (\S+)", block, re.MULTILINE) for block in blocks]
+    return {words[0].removeprefix("--runner="): words for words in listed}
+
+
+LISTINGS = beam_listings()
+
+
+def _load(arguments: list[str], **values: str) -> Any:
+    taxi = find_pipeline("taxi")
+    return load_config(
+        taxi.config_class(),
+        taxi.config_file,
+        values={"root": "gs://bucket/taxi", "data": "gs://bucket/data", **values},
+        overrides=[f"beam_args={json.dumps(arguments)}"],
+    )
+
+
+def test_the_page_has_a_listing_for_each_runner() -> None:
+    assert set(LISTINGS) == {"DataflowRunner", "FlinkRunner", "SparkRunner", "PortableRunner"}
+
+
+@pytest.mark.parametrize("runner", LISTINGS)
+def test_the_listings_are_whole(runner: str) -> None:
+    config = _load(LISTINGS[runner], user_code="import")
+    assert list(config.beam_args) == LISTINGS[runner]
+
+
+@pytest.mark.parametrize(
+    ("runner", "option", "message"),
+    [
+        ("DataflowRunner", "--project", "needs --project"),
+        ("DataflowRunner", "--region", "needs --region"),
+        ("DataflowRunner", "--temp_location", "needs --temp_location"),
+        (
+            "DataflowRunner",
+            "--sdk_container_image",
+            "the workers would not have the pipeline's code",
+        ),
+        ("PortableRunner", "--job_endpoint", "needs --job_endpoint"),
+        ("SparkRunner", "--environment_type", "the workers would not have the pipeline's code"),
+        ("FlinkRunner", "--flink_master", "needs --flink_master"),
+        ("FlinkRunner", "--setup_file", "the workers would not have the pipeline's code"),
+        ("SparkRunner", "--spark_master_url", "needs --spark_master_url"),
+    ],
+)
+def test_an_option_that_is_left_out_is_named(runner: str, option: str, message: str) -> None:
+    words = [word for word in LISTINGS[runner] if not word.startswith(option)]
+    assert len(words) < len(LISTINGS[runner])
+    with pytest.raises(ConfigError, match=message):
+        _load(words, user_code="import")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--runner=DataflwRunner"], "names none of the runners: DirectRunner, DataflowRunner"),
+        (["--runner", "DirectRunner"], "'DirectRunner' is not of the form --name=value"),
+        (
+            ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=/tmp/x"],
+            "out of the reach of Dataflow's workers",
+        ),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _load(arguments)
+
+
+def test_code_that_tfx_packages_needs_no_image() -> None:
+    arguments = ["--runner=PortableRunner", "--job_endpoint=localhost:1"]
+    check_beam_arguments(arguments, code_is_imported=False)
+    with pytest.raises(ValueError, match="sdk_container_image"):
+        check_beam_arguments(arguments, code_is_imported=True)
+
+
+def test_the_images_setup_file_packs_the_pipelines(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    (app / "pipelines" / "taxi" / "transform").mkdir(parents=True)
+    for path in sorted((REPOSITORY / "pipelines").glob("**/*")):
+        if path.suffix in (".py", ".yaml"):
+            target = app / path.relative_to(REPOSITORY)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    (app / "setup.py").write_bytes((REPOSITORY / "kubeflow" / "beam_setup.py").read_bytes())
+    # As Beam does where a job has --setup_file.
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path / "dist")],
+        cwd=app,
+        check=True,
+        capture_output=True,
+    )
+    (package,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(package) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert "pipelines/taxi/transform/preprocessing.py" in names
+    assert "pipelines/taxi/config.yaml" in names
+
+
+def test_the_setup_file_asks_for_the_images_versions() -> None:
+    text = (REPOSITORY / "kubeflow" / "beam_setup.py").read_text(encoding="utf-8")
+    lock = (REPOSITORY / "requirements" / "image.lock").read_text(encoding="utf-8")
+    wanted = re.findall(r'"([a-z-]+==[0-9.]+)"', text)
+    assert len(wanted) == 3
+    for requirement in wanted:
+        assert f"\n{requirement} " in lock

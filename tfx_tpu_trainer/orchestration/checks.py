@@ -1,0 +1,75 @@
+"""What can be known to go wrong before a job is sent, without a network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
+_TAGGED = re.compile(r"(?:[^\s/@]+/)*[^\s/:@]+:[\w][\w.-]{0,127}")
+_REGION = re.compile(r"[a-z]+(-[a-z]+)+\d+")
+_PROJECT = re.compile(r"([a-z][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|\d+")
+
+
+class JobError(ValueError):
+    """A job that cannot run as it was asked for; the message names the setting and the fix."""
+
+
+def check_image(image: str, *, setting: str = "image") -> None:
+    """Checks that a container image is named by a tag or a digest.
+
+    Args:
+        image: Name of the image.
+        setting: What the image is called, for the error.
+
+    Raises:
+        JobError: If it is not.
+    """
+    if not image:
+        raise JobError(
+            f"{setting} is empty; name the container image that holds tfx_tpu_trainer and your "
+            "pipeline's code, such as 'europe-docker.pkg.dev/project/images/pipelines:1'"
+        )
+    if not _DIGEST.fullmatch(image) and not _TAGGED.fullmatch(image):
+        raise JobError(
+            f"{setting}={image!r} has no tag, so nobody can tell later which image ran; add one, as "
+            f"in {image + ':1'!r}, or a digest (@sha256:...)"
+        )
+
+
+def check_bucket_paths(paths: Mapping[str, str], *, schemes: tuple[str, ...] = ()) -> None:
+    """Checks that paths are where every pod can read and write: in a bucket.
+
+    Args:
+        paths: Paths by the names of their settings.
+        schemes: Schemes that will do, such as `("gs",)`. Defaults to `()`: any.
+
+    Raises:
+        JobError: If one is not.
+    """
+    wanted = " or ".join(f"{scheme}://" for scheme in schemes) or "gs:// or s3://"
+    for setting, path in paths.items():
+        scheme, separator, rest = path.partition("://")
+        bucket = rest.partition("/")[0]
+        if not separator or not bucket or (schemes and scheme not in schemes):
+            raise JobError(
+                f"{setting}={path!r} is no path in a bucket: the pods of a job share no disk; give one "
+                f"that starts with {wanted} and a bucket's name"
+            )
+
+
+def check_project(project: str, region: str) -> None:
+    """Checks the forms of a Google Cloud project's and a region's name.
+
+    Raises:
+        JobError: If one has another form.
+    """
+    if not _PROJECT.fullmatch(project):
+        raise JobError(
+            f"project={project!r} is no name of a Google Cloud project; give its id, such as 'our-models-17'"
+        )
+    if not _REGION.fullmatch(region):
+        raise JobError(
+            f"region={region!r} is no name of a region; give one such as 'us-central1' (a zone like "
+            "'us-central1-a' is none)"
+        )

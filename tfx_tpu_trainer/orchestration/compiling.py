@@ -1,0 +1,99 @@
+"""Compiles a TFX pipeline for Kubeflow Pipelines or Vertex AI, without a network."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any, Literal
+
+from google.protobuf import json_format
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.orchestration.checks import JobError, check_image
+from tfx_tpu_trainer.orchestration.compiled_pipeline import CompiledPipeline
+from tfx_tpu_trainer.orchestration.platform_document import place_on_tpus
+from tfx_tpu_trainer.orchestration.task_options import TaskOptions
+
+Backend = Literal["kubeflow", "vertex"]
+
+
+def compile_pipeline(
+    pipeline: tfx.dsl.Pipeline,
+    *,
+    image: str,
+    backend: Backend,
+    spec_version: Literal["2.0", "2.1"] = "2.1",
+    options: TaskOptions | None = None,
+) -> CompiledPipeline:
+    """Compiles a pipeline.
+
+    Args:
+        pipeline: The pipeline; its TpuTrainers say which TPUs they need.
+        image: Container image of the components, with a tag or a digest.
+        backend: What it is for: `"kubeflow"` places trainers with a `tpu` on GKE's TPU nodes;
+            `"vertex"` refuses them, since there a `VertexTpuTrainer` asks for TPUs.
+        spec_version: Version of the pipeline specification.
+        options: Retries and caching. Defaults to `None`: as the pipeline was declared.
+
+    Returns:
+        The compiled pipeline.
+
+    Raises:
+        ValueError: If the image, a node or a slice does not fit, or a user module would have to
+            be read from or written to a bucket now.
+    """
+    if importlib.util.find_spec("kfp") is None:
+        raise JobError(
+            "kfp is not installed, which compiles pipelines: install 'tfx-tpu-trainer[kubeflow]'"
+        )
+    from kfp.pipeline_spec import pipeline_spec_pb2
+
+    check_image(image)
+    _check_modules(pipeline)
+    tpus = pod_tpus(pipeline)
+    if backend == "vertex" and tpus:
+        node, tpu = next(iter(tpus.items()))
+        raise ValueError(
+            f"{node}: a task of Vertex AI Pipelines cannot run on {tpu.tpu_slice.name}; use "
+            "VertexTpuTrainer, which starts a CustomJob on it, in place of TpuTrainer."
+        )
+    runner = tfx.orchestration.experimental.KubeflowV2DagRunner(
+        config=tfx.orchestration.experimental.KubeflowV2DagRunnerConfig(
+            default_image=image, use_pipeline_spec_2_1=spec_version == "2.1"
+        )
+    )
+    job = runner.run(pipeline, write_out=False)
+    platform_spec = place_on_tpus(job["pipelineSpec"], tpus)
+    (options or TaskOptions()).apply(job["pipelineSpec"])
+    # What was put in by hand above must still be what the schema allows.
+    json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
+    json_format.ParseDict(platform_spec, pipeline_spec_pb2.PlatformSpec())
+    return CompiledPipeline(job=job, platform_spec=platform_spec)
+
+
+def pod_tpus(pipeline: tfx.dsl.Pipeline) -> dict[str, TpuSpec]:
+    """Gives the TPU slices on whose nodes pods must run, by node id."""
+    found: dict[str, TpuSpec] = {}
+    for node in pipeline.components:
+        tpu = getattr(node, "pod_tpu", None)
+        if tpu is not None:
+            found[node.id] = tpu
+    return found
+
+
+def _check_modules(pipeline: tfx.dsl.Pipeline) -> None:
+    """Refuses module files that TFX would read from, or package into, a bucket: that needs the network."""
+    root = str(pipeline.pipeline_info.pipeline_root)
+    for node in pipeline.components:
+        properties: dict[str, Any] = getattr(node, "exec_properties", {})
+        module_file = properties.get("module_file")
+        if not isinstance(module_file, str) or not module_file:
+            continue
+        where = "it is on a bucket" if "://" in module_file else f"TFX writes its wheel to {root!r}"
+        if "://" in module_file + root:
+            raise ValueError(
+                f"{node.id}: module_file={module_file!r} would be packaged when the pipeline is "
+                f"compiled, and {where}: that needs the network. Put the module into the image and "
+                "name its import path instead (module='package.model'; for Transform "
+                "preprocessing_fn='package.preprocessing.preprocessing_fn')."
+            )

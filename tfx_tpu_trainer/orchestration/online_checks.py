@@ -1,0 +1,206 @@
+"""What can be known to go wrong before a job is sent, by asking: credentials, project, buckets, hosts.
+
+All questions together take at most `SECONDS`: they run in a thread that is left behind when the
+time is over, since the libraries that ask have waits of their own that nothing can shorten.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from tfx_tpu_trainer.orchestration.checks import JobError
+
+SECONDS = 6.0
+"""Time for all questions of one submission; with the start of the program it stays under 10."""
+
+STORAGE = "https://storage.googleapis.com"
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+
+Answer = TypeVar("Answer")
+
+
+class Deadline:
+    """The time that is left for a number of questions."""
+
+    def __init__(self, seconds: float = SECONDS):
+        self._seconds = seconds
+        self._ends = time.monotonic() + seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that are left, never quite none."""
+        return max(0.05, self._ends - time.monotonic())
+
+    def ask(self, question: Callable[[], Answer], *, late: str) -> Answer:
+        """Waits for an answer.
+
+        Args:
+            question: Gives the answer, or raises.
+            late: What to say if it takes too long.
+
+        Returns:
+            The answer.
+
+        Raises:
+            JobError: If the time is over.
+        """
+        answers: list[Answer] = []
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                answers.append(question())
+            except BaseException as error:  # it is raised again below
+                failures.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(self.seconds_left)
+        if failures:
+            raise failures[0]
+        if not answers:
+            raise JobError(f"{late} (no answer within {self._seconds:g} seconds)")
+        return answers[0]
+
+
+def find_credentials(deadline: Deadline) -> Any:
+    """Finds Google Cloud credentials and gets a token with them.
+
+    Returns:
+        Credentials of google-auth.
+
+    Raises:
+        JobError: If there are none, or they are not accepted.
+    """
+    fix = (
+        "log in with 'gcloud auth application-default login', or name a key file in the environment "
+        "variable GOOGLE_APPLICATION_CREDENTIALS"
+    )
+
+    def find() -> Any:
+        import google.auth
+        import google.auth.exceptions
+        import google.auth.transport.requests
+
+        # Outside of Google Cloud its metadata server is asked, three times, before there are none.
+        os.environ.setdefault("GCE_METADATA_TIMEOUT", "1")
+        try:
+            credentials, _ = google.auth.default(scopes=[_SCOPE])
+            credentials.refresh(google.auth.transport.requests.Request())
+        except (google.auth.exceptions.GoogleAuthError, OSError) as error:
+            raise JobError(f"no usable Google Cloud credentials: {_first(error)}; {fix}") from None
+        return credentials
+
+    return deadline.ask(find, late=f"no Google Cloud credentials were found; {fix}")
+
+
+def check_gcs_buckets(
+    paths: Mapping[str, str], credentials: Any, deadline: Deadline, *, endpoint: str = STORAGE
+) -> None:
+    """Checks that the buckets of paths exist and may be used.
+
+    Args:
+        paths: Paths by the names of their settings; those not in Cloud Storage are left out.
+        credentials: Credentials of google-auth.
+        deadline: Time that is left.
+        endpoint: Where Cloud Storage is. Defaults to Google's.
+
+    Raises:
+        JobError: If a bucket cannot be reached.
+    """
+    for setting, path in paths.items():
+        scheme, _, rest = path.partition("://")
+        if scheme == "gs":
+            bucket = rest.partition("/")[0]
+            _get(
+                f"{endpoint}/storage/v1/b/{bucket}?fields=name",
+                credentials,
+                deadline,
+                what=f"{setting}={path!r}: the bucket {bucket!r}",
+                fix="create it, or let your account read it, or name another",
+            )
+
+
+def check_vertex_project(
+    project: str, region: str, credentials: Any, deadline: Deadline, *, endpoint: str | None = None
+) -> None:
+    """Checks that a project may run pipelines in a region.
+
+    Args:
+        project: The project.
+        region: The region.
+        credentials: Credentials of google-auth.
+        deadline: Time that is left.
+        endpoint: Where Vertex AI is. Defaults to `None`: Google's for the region.
+
+    Raises:
+        JobError: If it may not, or cannot be reached.
+    """
+    endpoint = endpoint or f"https://{region}-aiplatform.googleapis.com"
+    _get(
+        f"{endpoint}/v1/projects/{project}/locations/{region}/pipelineJobs?pageSize=1",
+        credentials,
+        deadline,
+        what=f"project={project!r}, region={region!r}: Vertex AI",
+        fix="enable its API in that project, give your account the role roles/aiplatform.user, or "
+        "name another project or region",
+    )
+
+
+def check_kubeflow_host(host: str, deadline: Deadline, *, token: str | None = None) -> None:
+    """Checks that the API of Kubeflow Pipelines 2 answers.
+
+    Args:
+        host: Its address.
+        deadline: Time that is left.
+        token: A bearer token. Defaults to `None`.
+
+    Raises:
+        JobError: If it does not.
+    """
+    _get(
+        f"{host.rstrip('/')}/apis/v2beta1/healthz",
+        None,
+        deadline,
+        what=f"host={host!r}: Kubeflow Pipelines",
+        fix="name the address of its API, such as 'http://localhost:8080' after 'kubectl port-forward "
+        "-n kubeflow svc/ml-pipeline-ui 8080:80', and the token if it wants one",
+        token=token,
+    )
+
+
+def _get(
+    url: str,
+    credentials: Any,
+    deadline: Deadline,
+    *,
+    what: str,
+    fix: str,
+    token: str | None = None,
+) -> None:
+    import requests
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if credentials is not None:
+        credentials.apply(headers)
+    try:
+        reply = deadline.ask(
+            lambda: requests.get(url, headers=headers, timeout=deadline.seconds_left),
+            late=f"{what} cannot be reached; {fix}",
+        )
+    except requests.RequestException as error:
+        raise JobError(f"{what} cannot be reached ({_first(error)}); {fix}") from None
+    if reply.status_code >= 400:
+        raise JobError(f"{what} answers {reply.status_code} {reply.reason}; {fix}")
+
+
+def _first(error: BaseException) -> str:
+    """Gives the first line of an error, without the nesting of urllib3's."""
+    reasons: Iterable[Any] = [error, *error.args]
+    found = next((part.reason for part in reasons if getattr(part, "reason", None)), error)
+    text = str(found).strip() or type(error).__name__
+    return text.splitlines()[0].rpartition(">: ")[2].rstrip(".")

@@ -1,0 +1,95 @@
+"""What pods ask of their nodes: chips, an image, and the platform document of node selectors.
+
+Chips could be asked for with TFX's `with_platform_config` as well, but TFX's local runner refuses a
+component that has it, and the same pipeline shall run there; node selectors TFX does not write at all.
+
+Kubeflow Pipelines reads the platform document as the second one of a YAML file. Its shape is that of
+kfp-kubernetes' `KubernetesExecutorConfig`, one for each executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfx_tpu_trainer.hardware import TpuSpec, known_slices
+from tfx_tpu_trainer.orchestration.checks import check_image
+
+PLATFORM = "kubernetes"
+
+
+def place_on_tpus(pipeline_spec: dict[str, Any], tpus: Mapping[str, TpuSpec]) -> dict[str, Any]:
+    """Lets pods run on TPU nodes, with the chips of one host and an image of their own.
+
+    Args:
+        pipeline_spec: A `PipelineSpec` in JSON form; limits and images are put into it.
+        tpus: Slices by node id.
+
+    Returns:
+        The `PlatformSpec` in JSON form; empty without slices.
+
+    Raises:
+        ValueError: If there is no such node, GKE has no such slice, or it has several hosts.
+    """
+    executors: dict[str, Any] = {}
+    for node, tpu in tpus.items():
+        label = executor_label(pipeline_spec, node)
+        container = pipeline_spec["deploymentSpec"]["executors"][label]["container"]
+        _check_one_host(node, tpu)
+        executors[label] = {"nodeSelector": {"labels": tpu.node_selector()}}
+        ((kind, count),) = tpu.resource_limits().items()
+        # Beside limits of CPU and memory that the pipeline's author may have set.
+        limits = container.setdefault("resources", {})
+        limits["accelerator"] = {"type": kind, "count": str(count)}
+        if tpu.runtime_image:
+            check_image(tpu.runtime_image, setting="tpu.runtime_image")
+            container["image"] = tpu.runtime_image
+    if not executors:
+        return {}
+    return {"platforms": {PLATFORM: {"deploymentSpec": {"executors": executors}}}}
+
+
+def executor_label(pipeline_spec: Mapping[str, Any], node: str) -> str:
+    """Gives the key of a node's executor.
+
+    Args:
+        pipeline_spec: A `PipelineSpec` in JSON form.
+        node: The node's id.
+
+    Raises:
+        ValueError: If there is no such node, or it runs no container.
+    """
+    tasks = pipeline_spec["root"]["dag"]["tasks"]
+    containers = container_nodes(pipeline_spec)
+    if node not in containers:
+        raise ValueError(
+            f"node {node!r} is not in the pipeline or runs no container: use one of "
+            f"{', '.join(containers)}."
+        )
+    return pipeline_spec["components"][tasks[node]["componentRef"]["name"]]["executorLabel"]
+
+
+def container_nodes(pipeline_spec: Mapping[str, Any]) -> list[str]:
+    """Lists the nodes that run containers: all but importers and resolvers."""
+    executors = pipeline_spec["deploymentSpec"]["executors"]
+    components = pipeline_spec["components"]
+    return sorted(
+        node
+        for node, task in pipeline_spec["root"]["dag"]["tasks"].items()
+        if "container" in executors[components[task["componentRef"]["name"]]["executorLabel"]]
+    )
+
+
+def _check_one_host(node: str, tpu: TpuSpec) -> None:
+    found = tpu.tpu_slice
+    if found.hosts > 1:
+        single = [
+            each.name
+            for each in known_slices()
+            if each.chip == found.chip and each.hosts == 1 and each.gke_accelerator
+        ]
+        raise ValueError(
+            f"{node}: {found.name} has {found.hosts} hosts, but a task of Kubeflow Pipelines is one pod "
+            f"on one host. Use {' or '.join(single) or 'another generation'} there, or train on "
+            "Vertex AI with VertexTpuTrainer, which asks for the whole slice."
+        )
