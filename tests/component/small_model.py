@@ -36,7 +36,9 @@ def model_fn(features, labels, mode, params):
         return tpu.TPUEstimatorSpec(
             mode=mode, loss=loss, eval_metrics=(_metrics, [labels, probabilities])
         )
-    optimizer = tpu.CrossShardOptimizer(v1.train.AdagradOptimizer(params["learning_rate"]))
+    optimizer = v1.train.AdagradOptimizer(params["learning_rate"])
+    if params["use_tpu"]:
+        optimizer = tpu.CrossShardOptimizer(optimizer)
     train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
     return tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train_op)
 

@@ -110,6 +110,16 @@ def test_a_model_folder_that_cannot_be_written(tmp_path):
     _fails(execution, f"the output folder {blocked}/model can't be written to: .*; check")
 
 
+def test_a_checkpoint_root_that_cannot_be_written(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    execution = Execution.of_trainer(tmp_path, checkpoint_root=str(blocked / "checkpoints"))
+    message = (
+        rf"checkpoint folder \(setting checkpoint_root\) {blocked}/checkpoints/.* can't be written"
+    )
+    _fails(execution, message)
+
+
 def test_a_serving_receiver_that_fails(tmp_path):
     path = _module_file(
         tmp_path,
@@ -133,3 +143,23 @@ def test_a_base_model_without_a_saved_model(tmp_path):
     execution = Execution.of_trainer(tmp_path)
     execution.add_model(str(tmp_path / "nothing"))
     _fails(execution, "base_model has no SavedModel in .*nothing/Format-Serving; give the output")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"eval_every_steps": 5}, "eval_every_steps=5: the chief of a cluster .* 'evaluator' task"),
+        ({"eval_every_secs": 9}, "eval_every_secs=9: the chief of a cluster .* 'evaluator' task"),
+        ({"use_tpu": 1, "master": "emulated"}, "use_tpu=True: the parameter servers .*=False"),
+    ],
+)
+def test_what_a_cluster_cannot_do(tmp_path, monkeypatch, settings, message):
+    cluster = {"chief": ["localhost:1"], "ps": ["localhost:2"]}
+    task = {"type": "chief", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    execution = Execution.of_trainer(tmp_path, **settings)
+    with pytest.raises(ValueError, match=message):
+        execution.run()
+    # The other hosts are told.
+    status = json.loads((tmp_path / "model_run" / "chief_status.json").read_text())
+    assert status["state"] == "failed" and "ValueError: " in status["message"]

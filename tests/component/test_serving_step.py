@@ -67,6 +67,7 @@ def test_raw_examples_warm_the_model_up_and_check_it(tmp_path):
     report = read_serving_check(execution.model.uri)
     outcomes = {check.name: check.outcome for check in report.checks}
     assert report.passed and set(outcomes.values()) == {"passed"}, report.summary()
+    assert "serve, tpu: compiles" in outcomes
     (answers,) = [check.detail for check in report.checks if check.name == ANSWERS]
     # Both ways in, the same 32 rows.
     assert "predict_raw['probabilities']" in answers and "serving_default['logits']" in answers

@@ -15,7 +15,7 @@ def test_defaults_are_those_of_the_component():
     parameters = inspect.signature(TpuTrainer.__init__).parameters
     settings = TrainSettings.parse({})
     for name, value in settings:
-        expected = None if name == "params" else value
+        expected = None if name in ("params", "use_tpu") else value
         assert parameters[name].default == expected, name
 
 

@@ -16,6 +16,8 @@ from tests.component.execution import Execution
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.serving import describe_saved_model, load_serving
 
+pytestmark = pytest.mark.e2e
+
 v1 = tf.compat.v1
 STEPS = 30
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import pathlib
 
 import pytest
@@ -12,6 +13,7 @@ from tfx import v1 as tfx
 
 from tests import tfx_testdata
 from tests.component import small_model
+from tests.component.interrupted import model as interrupted_model
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.component import TpuTrainer, TpuTrainerExecutor
 from tfx_tpu_trainer.component.tfx_private import ExecutorClassSpec
@@ -117,6 +119,32 @@ def test_a_failure_ends_the_run_and_shows_in_mlmd(tmp_path):
         )
     assert runs.trainer_states() == ["FAILED"]
     assert glob.glob(str(tmp_path / "root" / "TpuTrainer" / "model" / "*" / "*")) == []
+
+
+def test_a_run_after_a_failure_goes_on_from_the_checkpoint(tmp_path, monkeypatch, caplog):
+    machine_is_gone = tmp_path / "machine_is_gone"
+    machine_is_gone.write_text("train")
+    monkeypatch.setenv(interrupted_model.FAILS, str(machine_is_gone))
+    runs = _Runs(tmp_path)
+    arguments = {
+        "module": interrupted_model.__name__,
+        "label_key": tfx_testdata.LABEL,
+        "train_args": tfx.proto.TrainArgs(num_steps=20),
+        "save_checkpoints_steps": 10,
+        "serving_check": "off",
+        "export_to_tpu": False,
+    }
+    with pytest.raises(ConnectionError):
+        runs.run(TpuTrainer, **arguments)
+    # TFX removes a failed execution's artifacts; the checkpoints are beside them.
+    assert glob.glob(str(tmp_path / "root" / "TpuTrainer" / "model_run" / "*")) == []
+    (folder,) = (tmp_path / "root" / "TpuTrainer" / "checkpoints").iterdir()
+    machine_is_gone.unlink()
+    with caplog.at_level(logging.INFO):
+        runs.run(TpuTrainer, **arguments)
+    assert f"Resuming from the checkpoint of step 10 in {folder}" in caplog.text
+    assert runs.trainer_states() == ["FAILED", "COMPLETE"]
+    assert not folder.exists()
 
 
 def test_the_executor_runs_in_the_stock_trainer(tmp_path):

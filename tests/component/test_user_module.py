@@ -11,7 +11,8 @@ import zipfile
 import pytest
 
 from tfx_tpu_trainer.component.module_source import ModuleSource, source_hash
-from tfx_tpu_trainer.component.user_module import check_module, opened
+from tfx_tpu_trainer.component.user_module import opened
+from tfx_tpu_trainer.inputs.user_module import check_module
 
 
 def _module(**names):

@@ -3,5 +3,13 @@
 from tfx_tpu_trainer.component.gate import EvalMetricsGate
 from tfx_tpu_trainer.component.trainer import TpuTrainer
 from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
+from tfx_tpu_trainer.component.vertex_executor import VertexTpuTrainerExecutor
+from tfx_tpu_trainer.component.vertex_trainer import VertexTpuTrainer
 
-__all__ = ["EvalMetricsGate", "TpuTrainer", "TpuTrainerExecutor"]
+__all__ = [
+    "EvalMetricsGate",
+    "TpuTrainer",
+    "TpuTrainerExecutor",
+    "VertexTpuTrainer",
+    "VertexTpuTrainerExecutor",
+]

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -69,6 +69,7 @@ class EvaluatedTraining:
         every_steps: Evaluate at every multiple of this step; `None` goes by time.
         every_secs: Evaluate after so many seconds of training.
         goal: What makes a checkpoint the best; `None` keeps none.
+        saving_listeners: Listeners told of every checkpoint.
     """
 
     estimator_at: Callable[[int], tpu.TPUEstimator]
@@ -79,6 +80,7 @@ class EvaluatedTraining:
     every_steps: int | None
     every_secs: int | None
     goal: Goal | None
+    saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
 
     def run(self) -> LearningCurve:
         """Trains and evaluates to the end, or until the goal's patience ends.
@@ -143,7 +145,10 @@ class EvaluatedTraining:
     def _train_on(self, step: int) -> None:
         hooks = [] if self.every_secs is None else [StopAfterSecondsHook(self.every_secs)]
         self.estimator_at(step).train(
-            self.train_input_fn, hooks=hooks, max_steps=self._target(step)
+            self.train_input_fn,
+            hooks=hooks,
+            max_steps=self._target(step),
+            saving_listeners=self.saving_listeners,
         )
 
     def _evaluate(self, curve: LearningCurve, folder: str) -> LearningCurve:

@@ -12,6 +12,7 @@ import tensorflow_transform as tft
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.component.names import suggest
+from tfx_tpu_trainer.component.settings import TrainSettings
 from tfx_tpu_trainer.component.tfx_private import artifact_utils
 from tfx_tpu_trainer.inputs.transformed import InputFn
 
@@ -134,11 +135,12 @@ def check_base_model(path: str | None) -> None:
         )
 
 
-def check_writable(*folders: str) -> None:
+def check_writable(*folders: str, called: str = "output folder") -> None:
     """Checks that results can be written, by writing.
 
     Args:
         *folders: Folders of output artifacts; made where they are missing.
+        called: What a message calls them.
 
     Raises:
         ValueError: One of them can't be written to.
@@ -152,9 +154,36 @@ def check_writable(*folders: str) -> None:
             tf.io.gfile.remove(probe)
         except tf.errors.OpError as error:
             raise ValueError(
-                f"the output folder {folder} can't be written to: {error.message}; check its "
+                f"the {called} {folder} can't be written to: {error.message}; check its "
                 "permissions and the free space"
             ) from None
+
+
+def check_in_cluster(settings: TrainSettings, *, in_cluster: bool) -> None:
+    """Checks that a training can be done by several processes that share its variables.
+
+    Args:
+        settings: The typed parameters.
+        in_cluster: Whether there are such processes.
+
+    Raises:
+        ValueError: It can't.
+    """
+    if not in_cluster:
+        return
+    if settings.evaluates_in_training:
+        given = f"eval_every_steps={settings.eval_every_steps}"
+        if settings.eval_every_secs:
+            given = f"eval_every_secs={settings.eval_every_secs}"
+        raise ValueError(
+            f"{given}: the chief of a cluster (TF_CONFIG) can't stop for evaluations while its "
+            "workers train on; leave it out, and give the cluster an 'evaluator' task"
+        )
+    if settings.use_tpu:
+        raise ValueError(
+            "use_tpu=True: the parameter servers of a cluster (TF_CONFIG) serve workers that train "
+            "on their hosts; unset TF_CONFIG and name the TPU with master=..., or set use_tpu=False"
+        )
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from tfx_tpu_trainer.component.serving_rows import ServingRows, serving_rows
 from tfx_tpu_trainer.component.serving_sample import NoSampleError, receiver_inputs, take_sample
 from tfx_tpu_trainer.component.train_request import TrainRequest
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.preflight import serving_check
 from tfx_tpu_trainer.serving import (
     MetaGraphDescription,
     RequestError,
@@ -74,7 +75,8 @@ class ServingStep:
             tpu=server_config.batching_for_tpu(batch_sizes) if settings.export_to_tpu else None,
         )
         if settings.serving_check != "off":
-            self._check(path, meta_graphs, rows, checkpoint_path)
+            sizes = settings.warmup_batch_sizes or batch_sizes
+            self._check(path, meta_graphs, rows, checkpoint_path, max(sizes, default=1))
 
     def _rows(self, count: int) -> ServingRows:
         transformed = tft.TFTransformOutput(self.request.transform_graph_path)
@@ -115,6 +117,7 @@ class ServingStep:
         meta_graphs: list[MetaGraphDescription],
         rows: ServingRows,
         checkpoint_path: str | None,
+        batch_size: int,
     ) -> None:
         settings = self.request.settings
         sample, why_not = self._sample(meta_graphs, rows, checkpoint_path)
@@ -124,6 +127,16 @@ class ServingStep:
             no_sample_because=why_not,
             whole_model_on_tpu=settings.export_saved_model_api_version == 1,
             timeout_seconds=settings.serving_check_timeout,
+            further_checks={
+                serving_check.CHECK: lambda: serving_check.check_compiles(
+                    path,
+                    batch_size=batch_size,
+                    target=settings.tpu.slice_name
+                    if settings.tpu
+                    else serving_check.DEFAULT_TARGET,
+                    timeout_seconds=settings.serving_check_timeout,
+                )
+            },
         )
         write_serving_check(self.request.model.uri, report)
         if report.passed:

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import pydantic
 
 from tfx_tpu_trainer.component.names import suggest
+from tfx_tpu_trainer.component.tpu_rules import tpu_rules
 from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs, slicing_specs_to_json
+from tfx_tpu_trainer.hardware import TpuSpec
 
 RESERVED_PARAMS = ("batch_size", "context", "use_tpu")
 """Keys of model_fn's params that the engine sets itself."""
@@ -20,12 +22,15 @@ _TEXTS = (
     "label_key",
     "master",
     "params",
+    "tpu",
+    "preflight",
     "serving_check",
     "serving_model_name",
     "warmup_batch_sizes",
     "slicing_specs",
     "best_metric",
     "best_metric_mode",
+    "checkpoint_root",
 )
 
 
@@ -64,6 +69,7 @@ Positive = Annotated[int, pydantic.Field(gt=0)]
 NotNegative = Annotated[int, pydantic.Field(ge=0)]
 Params = Annotated[dict[str, Any], pydantic.BeforeValidator(_from_json)]
 Specs = Annotated[tuple[dict[str, Any], ...], pydantic.BeforeValidator(_specs_from_json)]
+Tpu = Annotated[TpuSpec, pydantic.BeforeValidator(TpuSpec.read)]
 Sizes = Annotated[tuple[Positive, ...], pydantic.BeforeValidator(_sizes_from_json)]
 
 
@@ -78,9 +84,12 @@ class TrainSettings(pydantic.BaseModel):
         train_batch_size: Rows of a training step, over all cores.
         eval_batch_size: Rows of an evaluation batch; `None` takes `train_batch_size`.
         predict_batch_size: Rows of a prediction batch; `None` takes the evaluation's.
-        use_tpu: Train on TPU cores; `master` says where they are.
+        tpu: The TPU slice to train on, or `None`. It decides `use_tpu` and `num_shards`.
+        use_tpu: Train on TPU cores; `master` says where they are. Not given, it is whether there
+            is a `tpu`.
         master: Address of the TPU's master, or "emulated" for emulated cores on this host.
-        num_shards: Number of model replicas. `None` lets the engine decide.
+        num_shards: Number of model replicas. `None` takes those of `tpu`, or lets the engine
+            decide.
         num_cores_per_replica: Cores that one replica is spread over; `None` is one.
         iterations_per_loop: Training steps in one session call when `use_tpu` is set.
         save_checkpoints_steps: Steps between checkpoints; `None` saves every 600 seconds.
@@ -92,6 +101,9 @@ class TrainSettings(pydantic.BaseModel):
         export_to_tpu: Write the metagraph tagged `serve`, `tpu`.
         export_saved_model_api_version: 1 (the engine rewrites model_fn for the TPU) or 2
             (model_fn does so itself).
+        preflight: What becomes of a model that does not compile for `tpu` or does not fit it:
+            "error" ends the component before anything is trained, "warn" says so in the log, "off"
+            does not ask the TPU compiler.
         serving_check: What becomes of an exported model that fails its check: "error" fails the
             training, "warn" says so in the log, "off" checks nothing.
         serving_check_timeout: Seconds that the check may take to load and run one metagraph.
@@ -107,6 +119,9 @@ class TrainSettings(pydantic.BaseModel):
             last one.
         best_metric_mode: "max" if a higher value of it is better, "min" if a lower one is.
         early_stopping_patience: Evaluations without a better value after which training stops.
+        resume: Whether another attempt at the same training goes on from its last checkpoint.
+        checkpoint_root: Folder, the pipeline's own, of the checkpoints of trainings that have not
+            ended; `None` puts them beside the component's artifacts, where TFX tells the place.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -116,6 +131,7 @@ class TrainSettings(pydantic.BaseModel):
     train_batch_size: Positive = 64
     eval_batch_size: Positive | None = None
     predict_batch_size: Positive | None = None
+    tpu: Tpu | None = None
     use_tpu: Flag = False
     master: str | None = pydantic.Field(default=None, min_length=1)
     num_shards: Positive | None = None
@@ -129,6 +145,7 @@ class TrainSettings(pydantic.BaseModel):
     export_to_cpu: Flag = True
     export_to_tpu: Flag = True
     export_saved_model_api_version: typing.Literal[1, 2] = 1
+    preflight: typing.Literal["off", "warn", "error"] = "off"
     serving_check: typing.Literal["error", "warn", "off"] = "error"
     serving_check_timeout: Positive = 300
     serving_model_name: str = pydantic.Field(default="model", min_length=1)
@@ -140,6 +157,8 @@ class TrainSettings(pydantic.BaseModel):
     best_metric: str | None = pydantic.Field(default=None, min_length=1)
     best_metric_mode: typing.Literal["max", "min"] = "max"
     early_stopping_patience: Positive | None = None
+    resume: Flag = True
+    checkpoint_root: str | None = pydantic.Field(default=None, min_length=1)
 
     @classmethod
     def parse(
@@ -167,6 +186,7 @@ class TrainSettings(pydantic.BaseModel):
                     f"{where}unknown setting {name!r}; {suggest(name, cls.model_fields)}"
                 )
         known = {k: v for k, v in values.items() if v is not None and k not in deferred}
+        known.setdefault("use_tpu", "tpu" in known)
         try:
             settings = cls.model_validate(known)
         except pydantic.ValidationError as error:
@@ -174,14 +194,17 @@ class TrainSettings(pydantic.BaseModel):
         for names, problem in _rules(settings):
             if problem and not names & set(deferred):
                 raise ValueError(where + problem)
-        return settings
+        if settings.tpu is None or {"num_shards", "num_cores_per_replica"} & set(deferred):
+            return settings
+        replicas = settings.tpu.num_replicas(settings.num_cores_per_replica)
+        return settings.model_copy(update={"num_shards": replicas})
 
     @classmethod
     def execution_types(cls) -> dict[str, type]:
         """Gives the type of each setting as a TFX execution property.
 
         Returns:
-            `int` or `str` by name. Booleans are `int`; `params`, `slicing_specs` and
+            `int` or `str` by name. Booleans are `int`; `params`, `tpu`, `slicing_specs` and
             `warmup_batch_sizes` are `str` (JSON).
         """
         return {name: str if name in _TEXTS else int for name in cls.model_fields}
@@ -218,10 +241,12 @@ def execution_value(value: Any) -> int | str | None:
         value: A value of `TrainSettings`.
 
     Returns:
-        0 or 1 for a boolean, JSON for a mapping or a sequence, everything else as it is.
+        0 or 1 for a boolean, JSON for a mapping, a sequence or a TPU slice, everything else as it is.
     """
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, TpuSpec):
+        return value.to_json()
     if isinstance(value, Mapping):
         return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
     if isinstance(value, (list, tuple)):
@@ -267,6 +292,14 @@ def _rules(settings: TrainSettings) -> Iterable[tuple[set[str], str | None]]:
             else None
         ),
     )
+    yield (
+        {"preflight", "tpu"},
+        f"preflight={settings.preflight!r} compiles for a TPU slice, and none is given; give "
+        "tpu='v5e:2x4', for one, or leave preflight out"
+        if settings.preflight != "off" and settings.tpu is None
+        else None,
+    )
+    yield from tpu_rules(settings)
     for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
         yield {name, "use_tpu", "num_shards"}, _division_problem(settings, name)
 

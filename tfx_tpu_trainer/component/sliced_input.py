@@ -12,11 +12,11 @@ import tensorflow_transform as tft
 
 from tfx_tpu_trainer.component.slicing import Slicing
 from tfx_tpu_trainer.component.train_request import TrainRequest
-from tfx_tpu_trainer.component.user_module import UserModule
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.evaluation.slicing_specs import features_of, parse_slicing_specs
 from tfx_tpu_trainer.inputs import RawEvaluationInput
+from tfx_tpu_trainer.inputs.user_module import UserModule
 
 # As many as the engine takes where num_shards says nothing.
 _DEFAULT_CORES = 8

@@ -17,6 +17,9 @@ from tfx.components.trainer.executor import GenericExecutor
 # Packages a module_file as a wheel when the pipeline is made, and installs it where it runs.
 from tfx.components.util import udf_utils
 
+# Base class of VertexTpuTrainerExecutor; `tfx.v1` has only that of components that use Beam.
+from tfx.dsl.components.base.base_executor import BaseExecutor
+
 # Declares which class runs a component: every component of one's own needs it.
 # EvalMetricsGateExecutor needs the Beam one: the class that it must derive from refuses another.
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
@@ -25,6 +28,10 @@ from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClas
 # `channel.future()`. Such a value passes the checks that are made when the pipeline is declared.
 from tfx.dsl.placeholder.placeholder import Placeholder
 
+# Starts a CustomJob that runs an executor on given artifacts, and waits for its end: what TFX's own
+# Vertex Trainer does, whose executor can start no other trainer than the stock one.
+from tfx.extensions.google_cloud_ai_platform.runner import start_cloud_training
+
 # Names of the keys and messages that the stock Trainer uses; reading a single artifact of a list.
 from tfx.types import artifact_utils, standard_component_specs
 
@@ -32,10 +39,11 @@ from tfx.types import artifact_utils, standard_component_specs
 # neither have proto parameters nor an executor class of its own.
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-# Reads the proto and custom_config properties as TFX writes them.
-from tfx.utils import json_utils, proto_utils
+# Reads the proto and custom_config properties as TFX writes them; the import path of a class.
+from tfx.utils import json_utils, name_utils, proto_utils
 
 __all__ = [
+    "BaseExecutor",
     "BeamExecutorSpec",
     "ChannelParameter",
     "ComponentSpec",
@@ -46,7 +54,9 @@ __all__ = [
     "Placeholder",
     "artifact_utils",
     "json_utils",
+    "name_utils",
     "proto_utils",
     "standard_component_specs",
+    "start_cloud_training",
     "udf_utils",
 ]

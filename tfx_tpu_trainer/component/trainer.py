@@ -23,6 +23,7 @@ from tfx_tpu_trainer.component.tfx_private import (
 )
 from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
 from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs, slicing_specs_to_json
+from tfx_tpu_trainer.hardware import TpuSpec
 
 
 class TpuTrainerSpec(ComponentSpec):
@@ -36,6 +37,7 @@ class TpuTrainerSpec(ComponentSpec):
         "module_path": ExecutionParameter(type=str, optional=True),
         "module": ExecutionParameter(type=str, optional=True),
         "module_hash": ExecutionParameter(type=str, optional=True),
+        "node": ExecutionParameter(type=str, optional=True),
         **{
             name: ExecutionParameter(type=kind, optional=True)
             for name, kind in TrainSettings.execution_types().items()
@@ -82,7 +84,7 @@ class TpuTrainer(tfx.types.BaseComponent):
     ```
 
     Every `int` and `str` parameter may be a `RuntimeParameter`, except `module`, whose source is
-    hashed when the pipeline is made. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1,
+    hashed when the pipeline is made, and `tpu`. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1,
     `params`, `train_args`, `eval_args`, `slicing_specs` and `warmup_batch_sizes` one with a JSON text.
     """
 
@@ -107,7 +109,8 @@ class TpuTrainer(tfx.types.BaseComponent):
         train_batch_size: int | RuntimeParameter = 64,
         eval_batch_size: int | RuntimeParameter | None = None,
         predict_batch_size: int | RuntimeParameter | None = None,
-        use_tpu: bool | RuntimeParameter = False,
+        tpu: TpuSpec | str | None = None,
+        use_tpu: bool | RuntimeParameter | None = None,
         master: str | RuntimeParameter | None = None,
         num_shards: int | RuntimeParameter | None = None,
         num_cores_per_replica: int | RuntimeParameter | None = None,
@@ -120,6 +123,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         export_to_cpu: bool | RuntimeParameter = True,
         export_to_tpu: bool | RuntimeParameter = True,
         export_saved_model_api_version: int | RuntimeParameter = 1,
+        preflight: str | RuntimeParameter = "off",
         serving_check: str | RuntimeParameter = "error",
         serving_check_timeout: int | RuntimeParameter = 300,
         serving_model_name: str | RuntimeParameter = "model",
@@ -131,6 +135,8 @@ class TpuTrainer(tfx.types.BaseComponent):
         best_metric: str | RuntimeParameter | None = None,
         best_metric_mode: str | RuntimeParameter = "max",
         early_stopping_patience: int | RuntimeParameter | None = None,
+        resume: bool | RuntimeParameter = True,
+        checkpoint_root: str | RuntimeParameter | None = None,
     ):
         """Declares a training.
 
@@ -157,10 +163,14 @@ class TpuTrainer(tfx.types.BaseComponent):
             train_batch_size: Rows of a training step, over all cores.
             eval_batch_size: Rows of an evaluation batch; default: `train_batch_size`.
             predict_batch_size: Rows of a prediction batch; default: the evaluation's.
+            tpu: The TPU slice to train on, as a TpuSpec or by its name ("v5e:2x4"). It decides
+                `use_tpu` and `num_shards`, is checked against the batch sizes, and is what the
+                runners of `kubeflow/` ask a cluster for. Where there is no such TPU, its cores
+                are emulated with `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1.
             use_tpu: Train on TPU cores; `master`, or the environment variable
-                TFX_TPU_TRAINER_EMULATE=1, says where they are.
+                TFX_TPU_TRAINER_EMULATE=1, says where they are. Default: whether there is a `tpu`.
             master: Address of the TPU's master, or "emulated" for emulated cores on this host.
-            num_shards: Number of model replicas; default: the engine decides.
+            num_shards: Number of model replicas; default: those of `tpu`, or the engine decides.
             num_cores_per_replica: Cores that one replica is spread over; default: one.
             iterations_per_loop: Training steps in one session call with `use_tpu`.
             save_checkpoints_steps: Steps between checkpoints; default: every 600 seconds. The
@@ -172,6 +182,9 @@ class TpuTrainer(tfx.types.BaseComponent):
             export_to_cpu: Write the metagraph `serve`.
             export_to_tpu: Write the metagraph `serve`, `tpu`.
             export_saved_model_api_version: 1, or 2 for a model_fn that rewrites itself.
+            preflight: "error" ends the component before anything is trained where the model does
+                not compile for `tpu` or does not fit it, "warn" only says so in the log. Needs the
+                extra `preflight`.
             serving_check: "error" fails the training where the exported model fails its check,
                 "warn" only says so in the log, "off" checks nothing.
             serving_check_timeout: Seconds that the check may take for one metagraph.
@@ -191,6 +204,10 @@ class TpuTrainer(tfx.types.BaseComponent):
             best_metric_mode: "max" if a higher value is better, "min" if a lower one is.
             early_stopping_patience: Evaluations in a row without a better value after which
                 training stops; default: it goes to its end.
+            resume: Let another attempt at the same training go on from its last checkpoint.
+            checkpoint_root: Folder, the pipeline's own, where checkpoints are until the training
+                has ended; default: `checkpoints` beside the component's artifacts. Under Kubeflow
+                and Vertex it must be set, else a new attempt trains from the start.
 
         Raises:
             ValueError: A parameter doesn't fit; names the value and the fix.
@@ -205,12 +222,18 @@ class TpuTrainer(tfx.types.BaseComponent):
                 f"module={module!r} can't be a runtime parameter: its source is hashed when the "
                 "pipeline is made; give an import path"
             )
+        if isinstance(tpu, (RuntimeParameter, Placeholder)):
+            raise ValueError(
+                f"tpu={tpu!r} can't be a runtime parameter: a cluster is asked for the slice when "
+                "the pipeline is compiled; give its name, such as 'v5e:2x4'"
+            )
         settings = {
             "label_key": label_key,
             "params": {} if params is None else params,
             "train_batch_size": train_batch_size,
             "eval_batch_size": eval_batch_size,
             "predict_batch_size": predict_batch_size,
+            "tpu": tpu,
             "use_tpu": use_tpu,
             "master": master,
             "num_shards": num_shards,
@@ -224,6 +247,7 @@ class TpuTrainer(tfx.types.BaseComponent):
             "export_to_cpu": export_to_cpu,
             "export_to_tpu": export_to_tpu,
             "export_saved_model_api_version": export_saved_model_api_version,
+            "preflight": preflight,
             "serving_check": serving_check,
             "serving_check_timeout": serving_check_timeout,
             "serving_model_name": serving_model_name,
@@ -235,10 +259,17 @@ class TpuTrainer(tfx.types.BaseComponent):
             "best_metric": best_metric,
             "best_metric_mode": best_metric_mode,
             "early_stopping_patience": early_stopping_patience,
+            "resume": resume,
+            "checkpoint_root": checkpoint_root,
         }
-        _check(settings)
+        checked = _check(settings)
+        self._tpu = settings["tpu"] = checked.tpu
+        if not isinstance(use_tpu, (RuntimeParameter, Placeholder)):
+            settings["use_tpu"] = checked.use_tpu
+        if num_shards is None:
+            settings["num_shards"] = checked.num_shards
         _check_steps(train_args)
-        spec = TpuTrainerSpec(
+        spec = self.SPEC_CLASS(
             examples=examples,
             transform_graph=transform_graph,
             schema=schema,
@@ -263,6 +294,21 @@ class TpuTrainer(tfx.types.BaseComponent):
                 standard_component_specs.MODULE_PATH_KEY,
             )
 
+    @property
+    def exec_properties(self) -> dict[str, Any]:
+        """The parameters, with the name of this node: Kubeflow's entry point doesn't tell it."""
+        return {**super().exec_properties, "node": self.id}
+
+    @property
+    def tpu(self) -> TpuSpec | None:
+        """The TPU slice that it trains on."""
+        return self._tpu
+
+    @property
+    def pod_tpu(self) -> TpuSpec | None:
+        """The TPU slice on whose nodes its own pod must run."""
+        return self._tpu
+
 
 def _as_json_values(specs: Any) -> Any:
     """Gives slicing specs in the form that execution properties store."""
@@ -271,8 +317,8 @@ def _as_json_values(specs: Any) -> Any:
     return tuple(slicing_specs_to_json(parse_slicing_specs(specs)))
 
 
-def _check(settings: Mapping[str, Any]) -> None:
-    """Checks the settings as far as they are known when a pipeline is made."""
+def _check(settings: Mapping[str, Any]) -> TrainSettings:
+    """Checks the settings as far as they are known when a pipeline is made, and gives those."""
     known, deferred = {}, set()
     for name, value in settings.items():
         if isinstance(value, RuntimeParameter):
@@ -287,7 +333,7 @@ def _check(settings: Mapping[str, Any]) -> None:
         elif isinstance(value, Placeholder):
             deferred.add(name)
         known[name] = value
-    TrainSettings.parse(known, deferred=deferred, source="TpuTrainer")
+    return TrainSettings.parse(known, deferred=deferred, source="TpuTrainer")
 
 
 def _check_steps(train_args: Any) -> None:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.component import preconditions, user_module
+from tfx_tpu_trainer.component.chief_status import ChiefStatus, ChiefWatch
+from tfx_tpu_trainer.component.helper_hosts import help_chief
+from tfx_tpu_trainer.component.hosts import Host, read_host
+from tfx_tpu_trainer.component.preflight_step import check_before_training
+from tfx_tpu_trainer.component.resume import CheckpointFolder, checkpoint_root_of
 from tfx_tpu_trainer.component.tfx_private import GenericExecutor
-from tfx_tpu_trainer.component.train_request import TrainRequest, splits_from
+from tfx_tpu_trainer.component.train_request import Artifacts, TrainRequest, splits_from
 from tfx_tpu_trainer.component.training import Training
+from tfx_tpu_trainer.component.training_identity import TrainingIdentity
+from tfx_tpu_trainer.inputs.user_module import UserModule
+
+_logger = logging.getLogger(__name__)
+
+# A stock Trainer under an entry point that tells no name.
+_UNKNOWN_NODE = "Trainer"
 
 
 class TpuTrainerExecutor(GenericExecutor):
@@ -37,6 +51,8 @@ class TpuTrainerExecutor(GenericExecutor):
 
         Raises:
             ValueError: The parameters, the data or the module don't fit; nothing was trained.
+            PreflightError: The model does not compile for the TPU slice or does not fit it, and
+                `preflight` is "error"; nothing was trained.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         for mode in ("train", "eval"):
@@ -51,5 +67,61 @@ class TpuTrainerExecutor(GenericExecutor):
             fn_args=self._GetFnArgs(input_dict, output_dict, exec_properties),
             raw_examples=raw_examples,
         )
-        with user_module.opened(request.source) as module:
-            Training.prepare(request, module).run()
+        host = read_host()
+        model_run = request.model_run.uri
+        if not host.is_chief:
+            watch = ChiefWatch(model_run)
+            with user_module.opened(request.source) as module:
+                help_chief(self._prepare(request, module, host, input_dict, exec_properties), watch)
+            # TFX's entry points write down what an execution has made when Do returns, and what it
+            # has made is the chief's to tell.
+            raise SystemExit(0)
+        with contextlib.ExitStack() as stack:
+            status = None
+            if not host.is_alone:
+                preconditions.check_writable(model_run)
+                status = stack.enter_context(ChiefStatus(model_run).told())
+            module = stack.enter_context(user_module.opened(request.source))
+            training = self._prepare(request, module, host, input_dict, exec_properties)
+            check_before_training(training)
+            training.run(training_ended=status.finishing if status else lambda: None)
+
+    def _prepare(
+        self,
+        request: TrainRequest,
+        module: UserModule,
+        host: Host,
+        inputs: Artifacts,
+        exec_properties: Mapping[str, Any],
+    ) -> Training:
+        folder = None
+        if request.settings.resume:
+            folder = self._checkpoint_folder(request, inputs, exec_properties)
+        return Training.prepare(request, module, host=host, checkpoint_folder=folder)
+
+    def _checkpoint_folder(
+        self, request: TrainRequest, inputs: Artifacts, exec_properties: Mapping[str, Any]
+    ) -> CheckpointFolder | None:
+        context = self._context
+        pipeline_node = context and context.pipeline_node
+        pipeline_info = context and context.pipeline_info
+        node = exec_properties.get("node") or (pipeline_node and pipeline_node.node_info.id)
+        root = checkpoint_root_of(
+            request.settings.checkpoint_root,
+            model_run=request.model_run.uri,
+            node=node or _UNKNOWN_NODE,
+            orchestrated_by_tfx=pipeline_node is not None,
+        )
+        if root is None:
+            _logger.info(
+                "Another attempt at this training would begin anew: here only checkpoint_root says "
+                "where it would find these checkpoints."
+            )
+            return None
+        identity = TrainingIdentity.of(
+            request,
+            inputs,
+            pipeline=pipeline_info.id if pipeline_info else "",
+            node=node or _UNKNOWN_NODE,
+        )
+        return CheckpointFolder.below(root, identity)

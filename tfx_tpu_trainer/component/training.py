@@ -7,19 +7,27 @@ import dataclasses
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.component import preconditions
+from tfx_tpu_trainer.component.estimators import (
+    make_estimator,
+    model_params,
+    run_config,
+    seeded,
+)
 from tfx_tpu_trainer.component.evaluated_training import EvaluatedTraining
+from tfx_tpu_trainer.component.hosts import ONLY_HOST, Host, outside_of_cluster
+from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.settings import TrainSettings
 from tfx_tpu_trainer.component.sliced_input import SlicedInput
 from tfx_tpu_trainer.component.train_request import TrainRequest
-from tfx_tpu_trainer.component.user_module import UserModule
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.schedule.tasks import start_server
 from tfx_tpu_trainer.evaluation import (
     EvalMetrics,
     metric_properties,
@@ -27,12 +35,9 @@ from tfx_tpu_trainer.evaluation import (
     write_eval_metrics,
     write_model_evaluation,
 )
-from tfx_tpu_trainer.evaluation.learning_curve import Goal, write_learning_curve
-from tfx_tpu_trainer.inputs import (
-    TransformedInput,
-    TransformServing,
-    vocabulary_sizes,
-)
+from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve, write_learning_curve
+from tfx_tpu_trainer.inputs import TransformedInput, TransformServing
+from tfx_tpu_trainer.inputs.user_module import UserModule
 
 _logger = logging.getLogger(__name__)
 
@@ -43,17 +48,23 @@ class Training:
 
     Attributes:
         request: What was asked for.
-        estimator: The estimator; its folder is the ModelRun artifact's.
+        host: This process's part in it.
+        estimator: The estimator that evaluates and exports, in this process alone. Its folder is
+            `checkpoint_folder`, or else the ModelRun artifact's.
         train_input_fn: Input function for training.
         eval_input_fn: Input function for evaluation.
         serving_input_receiver_fn: Receiver for the export.
         host_estimator: The same estimator on the host, where it predicts what an exported model
             has to answer.
-        estimator_at: Gives the estimator that trains on from a step, in the same folder.
+        estimator_at: Gives the estimator that trains on from a step, in the same folder, with the
+            other hosts where there are some.
         sliced: The slices to measure and the input that they are found in, or `None`.
+        checkpoint_folder: Where checkpoints are until the training has ended, so that another
+            attempt finds them; `None` trains in the ModelRun artifact.
     """
 
     request: TrainRequest
+    host: Host
     estimator: tpu.TPUEstimator
     train_input_fn: Callable[..., tf.data.Dataset]
     eval_input_fn: Callable[..., tf.data.Dataset]
@@ -61,14 +72,25 @@ class Training:
     host_estimator: tpu.TPUEstimator
     estimator_at: Callable[[int], tpu.TPUEstimator]
     sliced: SlicedInput | None = None
+    checkpoint_folder: CheckpointFolder | None = None
 
     @classmethod
-    def prepare(cls, request: TrainRequest, module: UserModule) -> Training:
+    def prepare(
+        cls,
+        request: TrainRequest,
+        module: UserModule,
+        *,
+        host: Host = ONLY_HOST,
+        checkpoint_folder: CheckpointFolder | None = None,
+    ) -> Training:
         """Resolves defaults and checks what can be checked without training.
 
         Args:
             request: What is asked for.
             module: The user's module.
+            host: This process's part. Defaults to that of the only host.
+            checkpoint_folder: Where to keep checkpoints until the training has ended. Defaults to
+                `None`: the ModelRun artifact.
 
         Returns:
             The training.
@@ -77,50 +99,73 @@ class Training:
             ValueError: Something would go wrong later on; names the value and the fix.
         """
         settings, fn_args = request.settings, request.fn_args
+        preconditions.check_in_cluster(settings, in_cluster=host.in_cluster)
         default_input = module.input_fn is None
         preconditions.check_label(
             request.transform_graph_path,
             settings.label_key,
             wanted=default_input and module.takes_labels,
         )
-        if default_input:
-            _check_rows(request)
         preconditions.check_base_model(request.base_model)
-        preconditions.check_writable(request.model.uri, request.model_run.uri)
+        if host.is_chief:
+            if default_input:
+                _check_rows(request)
+            preconditions.check_writable(request.model.uri, request.model_run.uri)
+            if checkpoint_folder:
+                preconditions.check_writable(
+                    checkpoint_folder.path, called="checkpoint folder (setting checkpoint_root)"
+                )
         receiver_fn = module.serving_receiver_for(fn_args) or TransformServing(
             transform_graph_path=request.transform_graph_path, label_key=settings.label_key
         )
         preconditions.check_receiver(receiver_fn)
         eval_input_fn = module.input_fn_for("eval", fn_args) or _eval_input(request).eval_fn()
-        sliced = SlicedInput.find(
-            request,
-            module,
-            eval_input_fn,
-            params=model_params(request, module),
-            config=_run_config(settings, model_dir=request.model_run.uri),
-        )
+        model_dir = checkpoint_folder.path if checkpoint_folder else request.model_run.uri
+        with outside_of_cluster():
+            sliced = SlicedInput.find(
+                request,
+                module,
+                eval_input_fn,
+                params=model_params(request, module),
+                config=run_config(settings, model_dir=model_dir),
+            )
         if sliced is not None:
             model_fn = sliced.slicing.model_fn(module.model_fn)
             module = dataclasses.replace(module, model_fn=model_fn)
         of_cores = ("master", "num_shards", "num_cores_per_replica")
         on_host = settings.model_copy(update={"use_tpu": False, **dict.fromkeys(of_cores)})
+
+        def estimator_at(step: int) -> tpu.TPUEstimator:
+            alone = contextlib.nullcontext() if host.in_cluster else outside_of_cluster()
+            with alone:
+                return make_estimator(request, module, seeded(settings, step), model_dir)
+
+        with outside_of_cluster():
+            estimator = make_estimator(request, module, settings, model_dir)
+            host_estimator = make_estimator(request, module, on_host, model_dir)
         return cls(
             request=request,
-            estimator=_estimator(request, module, settings),
-            host_estimator=_estimator(request, module, on_host),
+            host=host,
+            estimator=estimator,
+            host_estimator=host_estimator,
             train_input_fn=module.input_fn_for("train", fn_args)
-            or _train_input(request).train_fn(),
+            or _train_input(request, host).train_fn(),
             eval_input_fn=eval_input_fn,
             serving_input_receiver_fn=receiver_fn,
-            estimator_at=lambda step: _estimator(request, module, _seeded(settings, step)),
+            estimator_at=estimator_at,
             sliced=sliced,
+            checkpoint_folder=checkpoint_folder,
         )
 
-    def run(self) -> EvalMetrics:
-        """Trains, evaluates the last or the best checkpoint, exports it and fills the artifacts.
+    def run(self, *, training_ended: Callable[[], None] = lambda: None) -> EvalMetrics:
+        """Does the part of the only host, or of the chief of several.
 
-        On a failure nothing stays behind in the folders of the model and of its evaluation;
-        checkpoints and events stay in model_run.
+        Trains, evaluates the last or the best checkpoint, exports it and fills the artifacts. On a
+        failure nothing stays behind in the folders of the model and of its evaluation; checkpoints
+        and events stay where they are.
+
+        Args:
+            training_ended: Called between training and evaluation. Defaults to nothing.
 
         Returns:
             The metrics.
@@ -129,7 +174,15 @@ class Training:
         written = [request.model.uri, *([request.evaluation.uri] if request.evaluation else [])]
         with _emptied_on_failure(*written):
             with preconditions.missing_label_explained(request.settings.label_key):
-                metrics = self._train_and_evaluate()
+                curve, checkpoint_path = self._train()
+                training_ended()
+                metrics = self._metrics_of(checkpoint_path, curve)
+            if self.checkpoint_folder:
+                self.checkpoint_folder.check_still_ours()
+                self.checkpoint_folder.publish(request.model_run.uri)
+                metrics, curve = self._in_model_run(metrics, curve)
+            if curve is not None:
+                write_learning_curve(request.model.uri, curve)
             self._export(metrics.checkpoint)
             write_eval_metrics(request.model.uri, metrics)
             properties = metric_properties(metrics)
@@ -139,14 +192,27 @@ class Training:
                     request.evaluation.uri, metrics, model_location=request.model.uri
                 )
                 set_properties(request.evaluation, properties)
+        if self.checkpoint_folder:
+            self.checkpoint_folder.remove()
         _logger.info("Model written to %s", request.serving_model_dir)
         return metrics
 
-    def _train_and_evaluate(self) -> EvalMetrics:
+    def _train(self) -> tuple[LearningCurve | None, str | None]:
+        """Trains; gives what evaluations on the way have found, and the checkpoint to export."""
         request, settings = self.request, self.request.settings
+        start, listeners = 0, []
+        if self.checkpoint_folder:
+            start = self.checkpoint_folder.take_up()
+            listeners.append(StillOursListener(self.checkpoint_folder))
         if not settings.evaluates_in_training:
-            self.estimator.train(self.train_input_fn, max_steps=request.train_steps)
-            return self._evaluate(None)
+            estimator = self.estimator_at(start)
+            # The others wait for it. It lives as long as this process trains.
+            server = start_server(estimator.config) if self.host.in_cluster else None
+            estimator.train(
+                self.train_input_fn, max_steps=request.train_steps, saving_listeners=listeners
+            )
+            del server
+            return None, self.estimator.latest_checkpoint()
         training = EvaluatedTraining(
             estimator_at=self.estimator_at,
             train_input_fn=self.train_input_fn,
@@ -156,14 +222,29 @@ class Training:
             every_steps=settings.eval_every_steps,
             every_secs=settings.eval_every_secs,
             goal=_goal(settings),
+            saving_listeners=listeners,
         )
         curve = training.run()
-        write_learning_curve(request.model.uri, curve)
-        checkpoint_path = training.chosen_checkpoint(curve)
+        return curve, training.chosen_checkpoint(curve)
+
+    def _metrics_of(self, checkpoint_path: str | None, curve: LearningCurve | None) -> EvalMetrics:
+        if curve is None:
+            return self._evaluate(checkpoint_path)
         if self.sliced is not None:
             return self._evaluate(checkpoint_path, name="exported")
         chosen = curve.best or curve.points[-1]
         return dataclasses.replace(chosen.metrics, checkpoint=checkpoint_path)
+
+    def _in_model_run(
+        self, metrics: EvalMetrics, curve: LearningCurve | None
+    ) -> tuple[EvalMetrics, LearningCurve | None]:
+        """Names the checkpoints by the place where they stay."""
+        assert self.checkpoint_folder is not None
+        before, after = self.checkpoint_folder.path, self.request.model_run.uri
+        if curve is not None:
+            curve = curve.with_checkpoints_moved(before, after)
+            write_learning_curve(after, curve)
+        return metrics.with_checkpoint_moved(before, after), curve
 
     def _evaluate(self, checkpoint_path: str | None, name: str | None = None) -> EvalMetrics:
         sliced = self.sliced
@@ -192,54 +273,6 @@ class Training:
         tf.io.gfile.rmtree(staging)
 
 
-def model_params(request: TrainRequest, module: UserModule) -> dict[str, Any]:
-    """Gathers the params that model_fn gets besides those of the engine.
-
-    Args:
-        request: What is asked for.
-        module: The user's module.
-
-    Returns:
-        `vocabulary_sizes` (name -> entries of Transform's vocabularies), then the module's own
-        params, the component's, and the HyperParameters artifact's: later ones win.
-    """
-    return {
-        "vocabulary_sizes": vocabulary_sizes(request.transform_graph_path),
-        **module.params_for(request.fn_args),
-        **request.settings.params,
-        **request.hyperparameters,
-    }
-
-
-def _estimator(
-    request: TrainRequest, module: UserModule, settings: TrainSettings
-) -> tpu.TPUEstimator:
-    return tpu.TPUEstimator(
-        model_fn=module.model_fn,
-        config=_run_config(settings, model_dir=request.model_run.uri),
-        params=model_params(request, module),
-        use_tpu=settings.use_tpu,
-        eval_on_tpu=settings.use_tpu,
-        train_batch_size=settings.train_batch_size,
-        eval_batch_size=settings.rows_per_eval_batch,
-        predict_batch_size=settings.rows_per_predict_batch,
-        export_to_cpu=settings.export_to_cpu,
-        export_to_tpu=settings.export_to_tpu,
-        export_saved_model_api_version=settings.export_saved_model_api_version,
-        warm_start_from=request.base_model,
-    )
-
-
-def _seeded(settings: TrainSettings, step: int) -> TrainSettings:
-    """Gives the settings of a training that goes on from a step.
-
-    Its input begins anew, and with the same seed it would give the same rows again.
-    """
-    if settings.tf_random_seed is None:
-        return settings
-    return settings.model_copy(update={"tf_random_seed": settings.tf_random_seed + step})
-
-
 def _goal(settings: TrainSettings) -> Goal | None:
     if settings.best_metric is None:
         return None
@@ -250,30 +283,11 @@ def _goal(settings: TrainSettings) -> Goal | None:
     )
 
 
-def _run_config(settings: TrainSettings, *, model_dir: str) -> tpu.RunConfig:
-    optional: Mapping[str, Any] = {
-        "master": settings.master,
-        "save_checkpoints_steps": settings.save_checkpoints_steps,
-        "tf_random_seed": settings.tf_random_seed,
-    }
-    return tpu.RunConfig(
-        model_dir=model_dir,
-        keep_checkpoint_max=settings.keep_checkpoint_max,
-        save_summary_steps=settings.save_summary_steps,
-        log_step_count_steps=settings.log_step_count_steps,
-        tpu_config=tpu.TPUConfig(
-            # On the host a session call is one step, and a larger number would only make
-            # TPUEstimator report its speed that much more often.
-            iterations_per_loop=settings.iterations_per_loop if settings.use_tpu else 1,
-            num_shards=settings.num_shards,
-            num_cores_per_replica=settings.num_cores_per_replica,
-        ),
-        **{name: value for name, value in optional.items() if value is not None},
-    )
-
-
-def _train_input(request: TrainRequest) -> TransformedInput:
-    return _input(request, request.fn_args.train_files)
+def _train_input(request: TrainRequest, host: Host = ONLY_HOST) -> TransformedInput:
+    files = request.fn_args.train_files
+    if host.readers > 1:
+        _logger.info("Reads part %d of %d of the training input.", host.reader + 1, host.readers)
+    return dataclasses.replace(_input(request, files), shard=(host.reader, host.readers))
 
 
 def _eval_input(request: TrainRequest) -> TransformedInput:
@@ -308,11 +322,16 @@ def _check_rows(request: TrainRequest) -> None:
 
 @contextlib.contextmanager
 def _emptied_on_failure(*folders: str) -> Iterator[None]:
-    """Removes what the block has put into folders, and the folders themselves, if it fails."""
+    """Removes what the block has put into folders if it fails.
+
+    The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it
+    reports that in place of the failure.
+    """
     try:
         yield
     except BaseException:
         for folder in folders:
             if tf.io.gfile.isdir(folder):
                 tf.io.gfile.rmtree(folder)
+                tf.io.gfile.makedirs(folder)
         raise

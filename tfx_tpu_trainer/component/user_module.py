@@ -1,100 +1,13 @@
-"""The user's module: loaded, and its functions checked before anything is trained."""
+"""The user's module of a component: found where TFX has put it."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import importlib
-import importlib.util
-import inspect
-import os
-import sys
-import types
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from tfx_tpu_trainer.component.module_source import ModuleSource
 from tfx_tpu_trainer.component.tfx_private import udf_utils
-from tfx_tpu_trainer.estimator.callables import argument_names
-
-_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
-_INPUT_FN_ARGUMENTS = ("params", "mode", "config", "fn_args")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class UserModule:
-    """What a user's module gives.
-
-    Attributes:
-        name: The module's name, for messages.
-        model_fn: The model function.
-        input_fn: Input function for training and evaluation, or `None` for the default.
-        serving_input_receiver_fn: Receiver of serving requests, or `None` for the default.
-        params: Values for model_fn's params, or a function of fn_args that gives them.
-    """
-
-    name: str
-    model_fn: Callable[..., Any]
-    input_fn: Callable[..., Any] | None = None
-    serving_input_receiver_fn: Callable[..., Any] | None = None
-    params: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None
-
-    @property
-    def takes_labels(self) -> bool:
-        """Whether model_fn has an argument for labels."""
-        return "labels" in argument_names(self.model_fn)
-
-    def params_for(self, fn_args: Any) -> dict[str, Any]:
-        """Gives the module's own values for model_fn's params.
-
-        Args:
-            fn_args: TFX's FnArgs, for a `params` that is a function.
-
-        Returns:
-            The values by name; empty where the module has no `params`.
-
-        Raises:
-            ValueError: The function doesn't return a mapping.
-        """
-        values = self.params(fn_args) if callable(self.params) else self.params
-        if values is None and self.params is None:
-            return {}
-        if not isinstance(values, Mapping):
-            raise ValueError(
-                f"params of module {self.name!r} gave {values!r}; it must give a dict, such as "
-                f"{{'learning_rate': 0.1}}"
-            )
-        return dict(values)
-
-    def input_fn_for(self, mode: str, fn_args: Any) -> Callable[..., Any] | None:
-        """Gives the module's input function in the form that an estimator takes.
-
-        Args:
-            mode: "train" or "eval".
-            fn_args: TFX's FnArgs, for an input function that asks for them.
-
-        Returns:
-            A function of `params` and, where the module's takes it, `config`; or `None`.
-        """
-        input_fn = self.input_fn
-        if input_fn is None:
-            return None
-        wanted = argument_names(input_fn)
-        fixed = {k: v for k, v in {"mode": mode, "fn_args": fn_args}.items() if k in wanted}
-        if "config" in wanted:
-            return lambda params, config: input_fn(params=params, config=config, **fixed)
-        return lambda params: input_fn(params=params, **fixed)
-
-    def serving_receiver_for(self, fn_args: Any) -> Callable[[], Any] | None:
-        """Gives the module's serving_input_receiver_fn as a function without arguments, or `None`.
-
-        Args:
-            fn_args: TFX's FnArgs, for a function that asks for them.
-        """
-        receiver = self.serving_input_receiver_fn
-        if receiver is None or not argument_names(receiver):
-            return receiver
-        return lambda: receiver(fn_args=fn_args)
+from tfx_tpu_trainer.inputs.user_module import UserModule, load_file, load_module
 
 
 @contextlib.contextmanager
@@ -114,113 +27,8 @@ def opened(source: ModuleSource) -> Iterator[UserModule]:
         name, wheels = udf_utils.decode_user_module_key(source.wheel)
         # Left open, so that an import inside model_fn still finds the wheel's other modules.
         with udf_utils.TempPipInstallContext(wheels):
-            yield check_module(_import(name))
+            yield load_module(name)
     elif source.file:
-        yield check_module(_import_file(source.file))
+        yield load_file(source.file)
     else:
-        yield check_module(_import(str(source)))
-
-
-def check_module(module: types.ModuleType) -> UserModule:
-    """Takes what a TpuTrainer needs out of a module.
-
-    Args:
-        module: A loaded module.
-
-    Returns:
-        Its functions, checked as far as their signatures tell.
-
-    Raises:
-        ValueError: It has no model_fn, or a function with arguments that nobody can give.
-    """
-    name = module.__name__
-    model_fn = getattr(module, "model_fn", None)
-    if model_fn is None:
-        functions = sorted(
-            key
-            for key, value in vars(module).items()
-            if inspect.isroutine(value) and not key.startswith("_")
-        )
-        raise ValueError(
-            f"module {name!r} has no model_fn; define model_fn(features, labels, mode, params) in "
-            f"it (its functions are: {', '.join(functions) or 'none'})"
-        )
-    _check_arguments(name, "model_fn", model_fn, _MODEL_FN_ARGUMENTS, ("features", "params"))
-    input_fn = getattr(module, "input_fn", None)
-    if input_fn is not None:
-        _check_arguments(name, "input_fn", input_fn, _INPUT_FN_ARGUMENTS, ("params",))
-    receiver = getattr(module, "serving_input_receiver_fn", None)
-    if receiver is not None:
-        _check_arguments(name, "serving_input_receiver_fn", receiver, ("fn_args",), ())
-    params = getattr(module, "params", None)
-    if not (params is None or callable(params) or isinstance(params, Mapping)):
-        raise ValueError(
-            f"params of module {name!r} is {params!r}; make it a dict or a function of fn_args"
-        )
-    return UserModule(
-        name=name,
-        model_fn=model_fn,
-        input_fn=input_fn,
-        serving_input_receiver_fn=receiver,
-        params=params,
-    )
-
-
-def _check_arguments(
-    module: str, name: str, function: Any, allowed: tuple[str, ...], required: tuple[str, ...]
-) -> None:
-    where = f"{name} of module {module!r}"
-    if not callable(function):
-        raise ValueError(f"{where} is {function!r}; make it a function")
-    taken = argument_names(function)
-    shown = f"it takes ({', '.join(taken)})"
-    for argument in taken:
-        if argument not in allowed:
-            raise ValueError(
-                f"{where} has an argument {argument!r} that nothing is passed for, {shown}; "
-                f"allowed are {', '.join(allowed)}"
-            )
-    for missing in required:
-        if missing not in taken:
-            raise ValueError(
-                f"{where} has no argument {missing!r}, {shown}; add it: {_USE_OF[missing]}"
-            )
-
-
-_USE_OF = {
-    "features": "the input's features come in it",
-    "params": "the batch size comes in params['batch_size']",
-}
-
-
-def _import(name: str) -> types.ModuleType:
-    try:
-        if name in sys.modules:
-            # As TFX does: an edit between two runs in one process (a notebook) must be seen.
-            return importlib.reload(sys.modules[name])
-        return importlib.import_module(name)
-    except Exception as error:
-        raise _unloadable(name, error) from error
-
-
-def _import_file(path: str) -> types.ModuleType:
-    if not path.endswith(".py") or not os.path.exists(path):
-        raise ValueError(
-            f"module_file={path!r} is no Python file here; give the path of a .py file"
-        )
-    name = os.path.splitext(os.path.basename(path))[0]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # so it is for every .py file
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise _unloadable(path, error) from error
-    return module
-
-
-def _unloadable(name: str, error: Exception) -> ValueError:
-    return ValueError(
-        f"the module {name!r} can't be loaded: {type(error).__name__}: {error}; "
-        f"check that it runs by itself (python -c 'import ...') where the trainer runs"
-    )
+        yield load_module(str(source))

@@ -1,0 +1,101 @@
+"""What the chief tells the others, and what they make of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tfx_tpu_trainer.component import chief_status
+from tfx_tpu_trainer.component.chief_status import (
+    STATUS_FILE,
+    ChiefFailedError,
+    ChiefStatus,
+    ChiefWatch,
+)
+
+
+def _watch(folder, **seconds):
+    return ChiefWatch(str(folder), **{"poll_secs": 0.01, **seconds})
+
+
+def _status(folder, **seconds):
+    return ChiefStatus(str(folder), **{"beat_secs": 0.02, **seconds})
+
+
+def test_from_the_start_to_the_end(tmp_path):
+    watch = _watch(tmp_path)
+    assert watch.state() is None and watch.is_training()
+    with _status(tmp_path).told() as status:
+        assert watch.state() == "training"
+        status.finishing()
+        assert watch.state() == "finishing" and not watch.is_training()
+        time.sleep(0.1)
+        assert watch.state() == "finishing"
+    watch.wait_for_end()
+    # One that starts late is not kept waiting.
+    _watch(tmp_path).wait_for_end()
+
+
+def test_a_failure_reaches_the_others_with_its_reason(tmp_path):
+    watch = _watch(tmp_path)
+    with pytest.raises(ArithmeticError), _status(tmp_path).told():
+        raise ArithmeticError("no luck")
+    with pytest.raises(ChiefFailedError, match="ArithmeticError: no luck"):
+        watch.wait_for_end()
+
+
+def test_the_failure_of_an_earlier_attempt_is_not_this_ones(tmp_path):
+    with pytest.raises(ArithmeticError), _status(tmp_path).told():
+        raise ArithmeticError
+    watch = _watch(tmp_path)
+    assert watch.state() is None
+    with _status(tmp_path).told():
+        assert watch.state() == "training"
+
+
+def test_a_silent_chief_is_given_up(tmp_path):
+    watch = _watch(tmp_path, silent_secs=0.3)
+    (tmp_path / STATUS_FILE).write_text('{"state": "training", "beat": 1}')
+    with pytest.raises(
+        ChiefFailedError, match=r"no sign of life for 0 seconds.*from its last check"
+    ):
+        watch.wait_for_end()
+
+
+def test_signs_of_life_keep_the_others_waiting(tmp_path):
+    watch = _watch(tmp_path, silent_secs=0.3)
+    with _status(tmp_path).told():
+        for _ in range(8):
+            time.sleep(0.1)
+            assert watch.state() == "training"
+
+
+def test_a_chief_that_never_starts_is_given_up(tmp_path):
+    watch = _watch(tmp_path, start_secs=0.1)
+    with pytest.raises(ChiefFailedError, match="was not seen to start"):
+        watch.wait_for_end()
+
+
+@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
+def test_a_host_that_hangs_ends_with_the_chief(tmp_path, state, code):
+    program = (
+        # By its path: its package takes ten seconds to import.
+        "import runpy, sys, time\n"
+        "ChiefWatch = runpy.run_path(sys.argv[1])['ChiefWatch']\n"
+        "watch = ChiefWatch(sys.argv[2], poll_secs=0.01)\n"
+        "print('ready', flush=True)\n"
+        "with watch.ending_this_process(grace_secs=0.1): time.sleep(100)\n"
+    )
+    command = [sys.executable, "-c", program, chief_status.__file__, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        (tmp_path / STATUS_FILE).write_text(f'{{"state": "{state}"}}')
+        assert process.wait(60) == code
+
+
+def test_a_host_that_is_done_goes_on(tmp_path):
+    with _watch(tmp_path).ending_this_process(grace_secs=0):
+        pass

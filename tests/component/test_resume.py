@@ -1,0 +1,294 @@
+"""A training that is interrupted and started again, as an orchestrator does it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import uuid
+
+import pytest
+import tensorflow as tf
+
+from tests.component.execution import Execution
+from tests.component.interrupted import model as interrupted_model
+from tfx_tpu_trainer.component import TpuTrainerExecutor
+from tfx_tpu_trainer.component.resume import (
+    RECORD_FILE,
+    CheckpointFolder,
+    StillOursListener,
+    checkpoint_root_of,
+)
+from tfx_tpu_trainer.component.train_request import TrainRequest
+from tfx_tpu_trainer.component.training_identity import TrainingIdentity
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.evaluation import read_eval_metrics
+from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
+
+v1 = tf.compat.v1
+MODULE = interrupted_model.__name__
+STEPS = 30
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """The file that makes trainings fail."""
+    path = tmp_path / "machine_is_gone"
+    path.write_text("train")
+    monkeypatch.setenv(interrupted_model.FAILS, str(path))
+    return path
+
+
+def _attempt(tmp_path, name, **properties):
+    """An execution with an own folder for its artifacts, as each attempt has."""
+    settings = {
+        "node": "TpuTrainer",
+        "module": MODULE,
+        "checkpoint_root": str(tmp_path / "checkpoints"),
+        "save_checkpoints_steps": 10,
+        "export_to_tpu": 0,
+        "tf_random_seed": 1,
+    }
+    return Execution.of_trainer(tmp_path / name, steps=STEPS, **{**settings, **properties})
+
+
+def _fail(execution):
+    with pytest.raises(ConnectionError, match="taken away"):
+        execution.run()
+
+
+def _folders(tmp_path):
+    return sorted((tmp_path / "checkpoints" / "TpuTrainer").iterdir())
+
+
+def _first_steps(execution):
+    """The steps at which sessions have begun: each saves a checkpoint then, which events tell of."""
+    folder = execution.outputs["model_run"][0].uri
+    starts = []
+    for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events*"))):
+        for event in v1.train.summary_iterator(path):
+            if event.session_log.status == event.session_log.CHECKPOINT:
+                starts.append(event.step)
+    return starts
+
+
+def test_a_second_attempt_goes_on_from_the_last_checkpoint(tmp_path, interrupted):
+    first, second = _attempt(tmp_path, "1"), _attempt(tmp_path, "2")
+    _fail(first)
+    (folder,) = _folders(tmp_path)
+    assert os.listdir(first.outputs["model_run"][0].uri) == []
+    assert first.files() == []
+    assert checkpoints.global_step_of(str(folder)) == 10
+    interrupted.unlink()
+    second.run()
+    assert _first_steps(second) == [0, 10, 10, 20, 30]
+    metrics = read_eval_metrics(second.model.uri)
+    assert metrics.global_step == STEPS
+    # The folder has gone, and what names a checkpoint names the one in the artifact.
+    assert _folders(tmp_path) == []
+    model_run = second.outputs["model_run"][0].uri
+    assert metrics.checkpoint == checkpoints.latest_checkpoint(model_run)
+    assert metrics.checkpoint == os.path.join(model_run, f"model.ckpt-{STEPS}")
+    assert RECORD_FILE not in os.listdir(model_run)
+
+
+def test_a_failure_after_the_training_is_not_trained_for_again(tmp_path, interrupted):
+    interrupted.write_text("infer")
+    _fail(_attempt(tmp_path, "1"))
+    interrupted.unlink()
+    second = _attempt(tmp_path, "2")
+    second.run()
+    assert _first_steps(second) == [0, 10, 20, 30]
+    assert _folders(tmp_path) == []
+
+
+def test_evaluations_on_the_way_are_kept(tmp_path, interrupted):
+    settings = {"eval_every_steps": 10, "best_metric": "accuracy"}
+    _fail(_attempt(tmp_path, "1", **settings))
+    interrupted.unlink()
+    second = _attempt(tmp_path, "2", **settings)
+    second.run()
+    model_run = second.outputs["model_run"][0].uri
+    for folder in (model_run, second.model.uri):
+        curve = read_learning_curve(folder)
+        assert [point.step for point in curve.points] == [10, 20, 30]
+        assert {os.path.dirname(point.metrics.checkpoint) for point in curve.points} == {model_run}
+    best = os.path.join(model_run, curve.best_checkpoint)
+    assert read_eval_metrics(second.model.uri).checkpoint == best
+    assert v1.train.checkpoint_exists(best)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"params": '{"learning_rate": 0.01}'},
+        {"train_batch_size": 32},
+        {"node": "Other"},
+        {"tf_random_seed": 2},
+    ],
+)
+def test_another_training_does_not_go_on_from_it(tmp_path, change):
+    assert _digest(_attempt(tmp_path, "1")) != _digest(_attempt(tmp_path, "2", **change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"save_checkpoints_steps": 5},
+        {"serving_check_timeout": 7},
+        {"checkpoint_root": "/elsewhere"},
+        {"keep_checkpoint_max": 1},
+    ],
+)
+def test_the_same_training_otherwise_run_does(tmp_path, change):
+    assert _digest(_attempt(tmp_path, "1")) == _digest(_attempt(tmp_path, "2", **change))
+
+
+def test_other_inputs_are_another_training(tmp_path):
+    one, other, changed = (_attempt(tmp_path, name) for name in "123")
+    for number, execution in enumerate((other, changed)):
+        (schema,) = execution.inputs["schema"]
+        schema.uri = str(shutil.copytree(schema.uri, tmp_path / f"schema{number}"))
+    digests = [_digest(one), _digest(other), _digest(changed)]
+    # An imported artifact may be written over in its place.
+    (schema_file,) = (tmp_path / "schema1").iterdir()
+    schema_file.write_text(schema_file.read_text() + "\n")
+    digests.append(_digest(changed))
+    assert len(set(digests)) == 4
+
+
+def test_without_resume_a_second_attempt_begins_anew(tmp_path, interrupted):
+    _fail(_attempt(tmp_path, "1", resume=0))
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, interrupted, caplog):
+    _fail(_attempt(tmp_path, "1"))
+    (folder,) = _folders(tmp_path)
+    (damaged,) = folder.glob("model.ckpt-10.data*")
+    damaged.write_bytes(damaged.read_bytes()[:-10])
+    interrupted.unlink()
+    second = _attempt(tmp_path, "2")
+    with caplog.at_level(logging.WARNING):
+        second.run()
+    assert f"{folder}/model.ckpt-10 is damaged" in caplog.text
+    assert _first_steps(second) == [0, 10, 0, 10, 20, 30]
+
+
+def _folder(tmp_path, **description):
+    identity = TrainingIdentity({"node": "n", **description})
+    return CheckpointFolder.below(str(tmp_path), identity)
+
+
+def _with_checkpoint(folder, step=3):
+    folder.take_up()
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.train.get_or_create_global_step()
+        session.run(v1.global_variables_initializer())
+        session.run(v1.assign(v1.train.get_global_step(), step))
+        v1.train.Saver().save(session, os.path.join(folder.path, "model.ckpt"), global_step=step)
+
+
+def test_a_lost_state_file_is_made_again(tmp_path):
+    _with_checkpoint(_folder(tmp_path))
+    (tmp_path / _folder(tmp_path).path / "checkpoint").write_text("model_checkpoint_pa")
+    assert _folder(tmp_path).take_up() == 3
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (
+            lambda path: [f.write_bytes(b"") for f in path.glob("*.data*")],
+            "none of its checkpoints can",
+        ),
+        (lambda path: (path / RECORD_FILE).write_text("{"), "it has no readable training.json"),
+        (
+            lambda path: (path / RECORD_FILE).write_text('{"claim": "a", "training": {}}'),
+            "its training.json tells of another training",
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_resumed_from_is_set_aside(tmp_path, caplog, harm, reason):
+    folder = _folder(tmp_path)
+    _with_checkpoint(folder)
+    harm(tmp_path / folder.path)
+    with caplog.at_level(logging.WARNING):
+        assert _folder(tmp_path).take_up() == 0
+    assert f"{folder.path} can't be resumed from: {reason}" in caplog.text
+    aside, new = sorted(os.listdir(tmp_path), key=len, reverse=True)
+    assert aside.startswith(f"{new}.aside-") and "model.ckpt-3.index" in os.listdir(
+        tmp_path / aside
+    )
+    assert os.listdir(tmp_path / new) == [RECORD_FILE]
+
+
+def test_in_an_object_store():
+    root = f"ram://{uuid.uuid4().hex}"
+    folder = _folder(root)
+    _with_checkpoint(folder)
+    tf.io.gfile.makedirs(f"{folder.path}/eval")
+    with tf.io.gfile.GFile(f"{folder.path}/eval/events", "w") as file:
+        file.write("events")
+    again = _folder(root)
+    assert again.take_up() == 3
+    again.publish(f"{root}/model_run")
+    published = tf.io.gfile.listdir(f"{root}/model_run")
+    assert {"checkpoint", "eval", "model.ckpt-3.index"} <= {n.rstrip("/") for n in published}
+    assert RECORD_FILE not in published
+    assert checkpoints.global_step_of(f"{root}/model_run") == 3
+    with tf.io.gfile.GFile(f"{folder.path}/{RECORD_FILE}", "w") as file:
+        file.write("{")
+    third = _folder(root)
+    assert third.take_up() == 0
+    (aside,) = [name for name in tf.io.gfile.listdir(root) if ".aside-" in name]
+    assert "model.ckpt-3.index" in tf.io.gfile.listdir(os.path.join(root, aside))
+    third.remove()
+    assert not tf.io.gfile.exists(f"{third.path}/{RECORD_FILE}")
+
+
+def test_an_attempt_ends_when_another_has_taken_the_folder(tmp_path):
+    first, second = _folder(tmp_path), _folder(tmp_path)
+    first.take_up()
+    StillOursListener(first).before_save(None, 1)
+    second.take_up()
+    with pytest.raises(RuntimeError, match=f"Another attempt.*{first.path}"):
+        StillOursListener(first).before_save(None, 2)
+    second.remove()
+    with pytest.raises(RuntimeError, match="Another attempt"):
+        first.check_still_ours()
+
+
+def test_the_record_says_what_the_folder_belongs_to(tmp_path):
+    execution = _attempt(tmp_path, "1")
+    identity = _identity(execution)
+    folder = CheckpointFolder.below(str(tmp_path), identity)
+    folder.take_up()
+    record = json.loads((tmp_path / identity.digest / RECORD_FILE).read_text())
+    assert record["training"]["inputs"]["examples"][0]["uri"] == execution.inputs["examples"][0].uri
+    assert record["training"]["settings"]["train_batch_size"] == 64
+
+
+def test_where_folders_are():
+    inside = {"model_run": "gs://b/root/Train/model_run/7", "node": "Train"}
+    assert checkpoint_root_of("gs://c", **inside, orchestrated_by_tfx=True) == "gs://c/Train"
+    assert (
+        checkpoint_root_of(None, **inside, orchestrated_by_tfx=True)
+        == "gs://b/root/Train/checkpoints"
+    )
+    assert checkpoint_root_of(None, **inside, orchestrated_by_tfx=False) is None
+
+
+def _identity(execution):
+    inputs, outputs, properties = execution.inputs, execution.outputs, execution.properties
+    request = TrainRequest.from_execution(
+        outputs=outputs,
+        exec_properties=properties,
+        fn_args=TpuTrainerExecutor()._GetFnArgs(inputs, outputs, properties),
+    )
+    return TrainingIdentity.of(request, inputs, pipeline="taxi", node=properties["node"])
+
+
+def _digest(execution):
+    return _identity(execution).digest

@@ -1,0 +1,217 @@
+"""What the chief tells the other hosts of a training: a small file that it keeps fresh."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+_logger = logging.getLogger(__name__)
+
+STATUS_FILE = "chief_status.json"
+"""Where it is, in the ModelRun artifact: the one folder that all hosts of an execution know."""
+
+TRAINING = "training"
+FINISHING = "finishing"
+SUCCEEDED = "succeeded"
+FAILED = "failed"
+
+_BEAT_SECONDS = 10.0
+_SILENT_SECONDS = 300.0
+_START_SECONDS = 7200.0
+_POLL_SECONDS = 1.0
+
+
+class ChiefFailedError(RuntimeError):
+    """The chief has failed, or no sign of it was seen for too long."""
+
+
+class ChiefStatus:
+    """The chief's side: says how far it is, and that it lives.
+
+    It goes through the file system because hosts have nothing else in common when they start late,
+    are restarted, or outlive the chief's own server.
+    """
+
+    def __init__(self, model_run: str, *, beat_secs: float = _BEAT_SECONDS) -> None:
+        """Prepares it; nothing is written before `told`.
+
+        Args:
+            model_run: Folder of the ModelRun artifact.
+            beat_secs: Seconds between signs of life.
+        """
+        self._path = os.path.join(model_run, STATUS_FILE)
+        self._beat_secs = beat_secs
+        self._attempt = uuid.uuid4().hex
+        self._beat = 0
+        self._state = TRAINING
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def told(self) -> Iterator[ChiefStatus]:
+        """Says `training` until the block ends, and then how it ended."""
+        ended = threading.Event()
+        self._write(TRAINING)
+        beats = threading.Thread(target=self._keep_fresh, args=(ended,), daemon=True)
+        beats.start()
+        try:
+            yield self
+        except BaseException as error:
+            _stop(beats, ended)
+            self._write(FAILED, f"{type(error).__name__}: {error}")
+            raise
+        _stop(beats, ended)
+        self._write(SUCCEEDED)
+
+    def finishing(self) -> None:
+        """Says that training has ended: from now on checkpoints may go."""
+        self._write(FINISHING)
+
+    def _keep_fresh(self, ended: threading.Event) -> None:
+        while not ended.wait(self._beat_secs):
+            try:
+                self._write(self._state)
+            except tf.errors.OpError as error:
+                _logger.warning("%s can't be written just now: %s", self._path, error.message)
+
+    def _write(self, state: str, message: str = "") -> None:
+        with self._lock:
+            self._state = state
+            self._beat += 1
+            status = {"state": state, "attempt": self._attempt, "beat": self._beat}
+            temporary = f"{self._path}.tmp"
+            with tf.io.gfile.GFile(temporary, "w") as file:
+                file.write(json.dumps({**status, "message": message}))
+            tf.io.gfile.rename(temporary, self._path, overwrite=True)
+
+
+def _stop(beats: threading.Thread, ended: threading.Event) -> None:
+    ended.set()
+    beats.join()
+
+
+class ChiefWatch:
+    """The other hosts' side: how far the chief is, and whether it lives."""
+
+    def __init__(
+        self,
+        model_run: str,
+        *,
+        silent_secs: float = _SILENT_SECONDS,
+        start_secs: float = _START_SECONDS,
+        poll_secs: float = _POLL_SECONDS,
+    ) -> None:
+        """Begins to watch.
+
+        Args:
+            model_run: Folder of the ModelRun artifact.
+            silent_secs: Seconds without a sign of life after which the chief counts as dead. By
+                this host's clock: that of the chief may be another.
+            start_secs: Seconds to wait for the first sign.
+            poll_secs: Seconds between looks.
+        """
+        self._path = os.path.join(model_run, STATUS_FILE)
+        self._silent_secs = silent_secs
+        self._start_secs = start_secs
+        self._poll_secs = poll_secs
+        # A failure told before this host has started was that of an earlier attempt.
+        self._old = self._read()
+        self._seen: dict[str, Any] | None = None
+        self._changed = time.monotonic()
+
+    def state(self) -> str | None:
+        """Looks.
+
+        Returns:
+            The chief's state; `None` before it has started.
+
+        Raises:
+            ChiefFailedError: It has failed, or is silent for too long.
+        """
+        status = self._read()
+        if status is not None and status == self._old and status["state"] != SUCCEEDED:
+            status = None
+        if status != self._seen and status is not None:
+            self._seen, self._changed = status, time.monotonic()
+        if self._seen is None:
+            self._check_patience(self._start_secs, "was not seen to start")
+            return None
+        state = self._seen["state"]
+        if state == FAILED:
+            raise ChiefFailedError(
+                f"The chief of this training has failed ({self._seen.get('message')}); its log says "
+                "more. This host ends with it."
+            )
+        if state != SUCCEEDED:
+            self._check_patience(self._silent_secs, "gives no sign of life")
+        return state
+
+    def is_training(self) -> bool:
+        """Tells whether the chief has not yet ended training."""
+        return self.state() in (None, TRAINING)
+
+    def wait_for_end(self) -> None:
+        """Waits until the chief has succeeded.
+
+        Raises:
+            ChiefFailedError: It has failed, or is silent for too long.
+        """
+        while self.state() != SUCCEEDED:
+            time.sleep(self._poll_secs)
+
+    @contextlib.contextmanager
+    def ending_this_process(self, grace_secs: float = 60) -> Iterator[None]:
+        """Ends the process, should the block still run some time after the chief has ended.
+
+        TensorFlow can't be interrupted while it waits for hosts that are gone.
+
+        Args:
+            grace_secs: The time.
+        """
+        ended = threading.Event()
+        guard = threading.Thread(target=self._guard, args=(ended, grace_secs), daemon=True)
+        guard.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            guard.join()
+
+    def _guard(self, ended: threading.Event, grace_secs: float) -> None:
+        try:
+            while self.is_training():
+                if ended.wait(self._poll_secs):
+                    return
+            code = 0
+        except ChiefFailedError as error:
+            _logger.error("%s", error)
+            code = 1
+        if not ended.wait(grace_secs):
+            _logger.warning("The chief has ended: this host, which still waits for others, ends.")
+            logging.shutdown()
+            os._exit(code)
+
+    def _check_patience(self, seconds: float, what: str) -> None:
+        waited = time.monotonic() - self._changed
+        if waited > seconds:
+            raise ChiefFailedError(
+                f"The chief of this training {what} for {waited:.0f} seconds ({self._path}). This "
+                "host ends; start the training again: it goes on from its last checkpoint."
+            )
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            with tf.io.gfile.GFile(self._path, "r") as file:
+                status = json.loads(file.read())
+        except (tf.errors.OpError, ValueError):
+            # Not there yet, being replaced in an object store, or a store that is away just now.
+            return None
+        return status if isinstance(status, dict) and "state" in status else None

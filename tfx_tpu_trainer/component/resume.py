@@ -1,0 +1,235 @@
+"""The folder that a training is made in: a second attempt finds the first one's checkpoints there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.component.training_identity import TrainingIdentity
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
+    checkpoint_paths,
+    newest_sound_checkpoint,
+)
+
+v1 = tf.compat.v1
+_logger = logging.getLogger(__name__)
+
+RECORD_FILE = "training.json"
+"""What a checkpoint folder belongs to, and who trains in it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointFolder:
+    """A folder for the checkpoints of one training, the same one for each attempt at it.
+
+    Nothing in it goes by the order of renames, so that it may be in an object store.
+
+    Attributes:
+        path: The folder. Its name is the identity's digest.
+        identity: What is trained.
+        claim: Names this attempt.
+    """
+
+    path: str
+    identity: TrainingIdentity
+    claim: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+    @classmethod
+    def below(cls, root: str, identity: TrainingIdentity) -> CheckpointFolder:
+        """Gives the folder of a training.
+
+        Args:
+            root: Where the folders of all trainings of a node are.
+            identity: What is trained.
+        """
+        return cls(path=os.path.join(root, identity.digest), identity=identity)
+
+    def take_up(self) -> int:
+        """Makes the folder ready for an attempt, and takes it from an earlier one.
+
+        A folder that can't be gone on from is set aside, with a warning, and the training begins
+        anew.
+
+        Returns:
+            The global step of the checkpoint to go on from; 0 where there is none.
+        """
+        self._set_aside_what_is_not_ours()
+        step = self._go_back_to_a_sound_checkpoint()
+        self._write_record()
+        if step:
+            _logger.info("Resuming from the checkpoint of step %d in %s", step, self.path)
+        else:
+            _logger.info("Checkpoints and events are in %s until the training has ended", self.path)
+        return step
+
+    def check_still_ours(self) -> None:
+        """Checks that no other attempt has taken the folder.
+
+        Raises:
+            RuntimeError: One has, or has ended and removed it.
+        """
+        record = self._read_record()
+        if record is None or record.get("claim") != self.claim:
+            raise RuntimeError(
+                f"Another attempt at this training has taken {self.path}, so this one ends: it "
+                "must not write over its checkpoints."
+            )
+
+    def publish(self, model_run: str) -> None:
+        """Copies checkpoints and events to a ModelRun artifact.
+
+        The folder stays as it is: a failure from here on is still resumed from it.
+
+        Args:
+            model_run: The artifact's folder.
+        """
+        names = [name for name in _files_below(self.path) if name != RECORD_FILE]
+        # It names files that must be there when somebody reads it.
+        for name in sorted(names, key=lambda name: name == "checkpoint"):
+            target = os.path.join(model_run, name)
+            tf.io.gfile.makedirs(os.path.dirname(target))
+            tf.io.gfile.copy(os.path.join(self.path, name), target, overwrite=True)
+
+    def remove(self) -> None:
+        """Removes the folder: its training has ended well."""
+        try:
+            tf.io.gfile.rmtree(self.path)
+        except tf.errors.NotFoundError:
+            return
+        except tf.errors.OpError as error:
+            _logger.warning(
+                "The checkpoint folder %s can't be removed (%s): remove it by hand, or the same "
+                "training will go on from its end.",
+                self.path,
+                error.message,
+            )
+
+    def _set_aside_what_is_not_ours(self) -> None:
+        if not tf.io.gfile.isdir(self.path) or not checkpoint_paths(self.path):
+            return
+        record = self._read_record()
+        if record is None:
+            self._set_aside(f"it has no readable {RECORD_FILE} that says what it belongs to")
+        elif record.get("training") != _as_json(self.identity.description):
+            self._set_aside(f"its {RECORD_FILE} tells of another training")
+
+    def _go_back_to_a_sound_checkpoint(self) -> int:
+        paths = checkpoint_paths(self.path) if tf.io.gfile.isdir(self.path) else []
+        if not paths:
+            return 0
+        sound = newest_sound_checkpoint(self.path)
+        if sound is None:
+            self._set_aside("none of its checkpoints can be read")
+            return 0
+        if sound != paths[-1]:
+            _logger.warning(
+                "The checkpoint %s is damaged or was not written to its end; training goes on "
+                "from %s",
+                paths[-1],
+                sound,
+            )
+        if checkpoints.latest_checkpoint(self.path) != sound:
+            names = [os.path.basename(path) for path in paths[: paths.index(sound) + 1]]
+            v1.train.update_checkpoint_state(self.path, names[-1], names)
+        return checkpoints.global_step_of(self.path)
+
+    def _set_aside(self, reason: str) -> None:
+        aside = f"{self.path}.aside-{uuid.uuid4().hex[:8]}"
+        _logger.warning(
+            "The checkpoint folder %s can't be resumed from: %s. It is now %s, and the training "
+            "begins anew; remove it when you don't need it.",
+            self.path,
+            reason,
+            aside,
+        )
+        _move(self.path, aside)
+
+    def _read_record(self) -> Mapping[str, Any] | None:
+        try:
+            with tf.io.gfile.GFile(os.path.join(self.path, RECORD_FILE), "r") as file:
+                record = json.loads(file.read())
+        except (tf.errors.NotFoundError, ValueError):
+            return None
+        return record if isinstance(record, dict) else None
+
+    def _write_record(self) -> None:
+        tf.io.gfile.makedirs(self.path)
+        record = {"claim": self.claim, "training": self.identity.description}
+        path = os.path.join(self.path, RECORD_FILE)
+        temporary = f"{path}.tmp-{self.claim[:8]}"
+        with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write(json.dumps(record, indent=2) + "\n")
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+class StillOursListener(v1.train.CheckpointSaverListener):
+    """Ends a training before it writes into a folder that another attempt has taken."""
+
+    def __init__(self, folder: CheckpointFolder) -> None:
+        """Watches a folder.
+
+        Args:
+            folder: The folder.
+        """
+        self._folder = folder
+
+    def before_save(self, session: v1.Session, global_step_value: int) -> None:
+        """Checks the folder."""
+        del session, global_step_value
+        try:
+            self._folder.check_still_ours()
+        except tf.errors.OpError as error:
+            _logger.warning("%s can't be read just now: %s", self._folder.path, error.message)
+
+
+def checkpoint_root_of(
+    setting: str | None, *, model_run: str, node: str, orchestrated_by_tfx: bool
+) -> str | None:
+    """Finds where the checkpoint folders of a node are.
+
+    Args:
+        setting: `checkpoint_root` of the component.
+        model_run: URI of the ModelRun artifact.
+        node: The component's name in its pipeline.
+        orchestrated_by_tfx: Whether TFX's own launcher has chosen the URI, which is then
+            `<pipeline root>/<node>/model_run/<execution>`.
+
+    Returns:
+        The root; `None` where nothing tells a place that a later attempt would find again.
+    """
+    if setting:
+        return os.path.join(setting, node)
+    if orchestrated_by_tfx:
+        return os.path.join(os.path.dirname(os.path.dirname(model_run.rstrip("/"))), "checkpoints")
+    return None
+
+
+def _files_below(folder: str) -> list[str]:
+    """Lists the files of a folder and of those in it, by their paths from it."""
+    return [
+        os.path.join(where, name)[len(folder) :].lstrip("/")
+        for where, _, names in tf.io.gfile.walk(folder)
+        for name in names
+    ]
+
+
+def _move(folder: str, target: str) -> None:
+    if "://" not in folder:
+        tf.io.gfile.rename(folder, target)
+        return
+    # Object stores have no folder to rename: one is there as long as it has files.
+    for name in _files_below(folder):
+        tf.io.gfile.makedirs(os.path.dirname(os.path.join(target, name)))
+        tf.io.gfile.rename(os.path.join(folder, name), os.path.join(target, name))
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))

@@ -1,0 +1,145 @@
+"""What makes two trainings the same one, so that the second may go on where the first has stopped."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer.component.module_source import ModuleSource, source_hash
+from tfx_tpu_trainer.component.train_request import TrainRequest
+
+_STAT_THREADS = 16
+
+_NOT_IN_A_CHECKPOINT = frozenset(
+    {
+        # Where and how a training runs, and what is seen of it.
+        "checkpoint_root",
+        "iterations_per_loop",
+        "keep_checkpoint_max",
+        "log_step_count_steps",
+        "master",
+        "preflight",
+        "resume",
+        "save_checkpoints_steps",
+        "save_summary_steps",
+        "tpu",
+        # What happens once it has ended.
+        "export_saved_model_api_version",
+        "export_to_cpu",
+        "export_to_tpu",
+        "max_slices",
+        "predict_batch_size",
+        "serving_check",
+        "serving_check_timeout",
+        "serving_model_name",
+        "slicing_specs",
+        "warmup_batch_sizes",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingIdentity:
+    """Pipeline, node, inputs, code and settings of a training.
+
+    Settings that leave no trace in a checkpoint are no part of it: a training whose serving check
+    has failed is not made again to change the check's timeout.
+
+    Attributes:
+        description: All of it, as JSON values.
+    """
+
+    description: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        request: TrainRequest,
+        inputs: Mapping[str, Sequence[tfx.dsl.Artifact]],
+        *,
+        pipeline: str,
+        node: str,
+    ) -> TrainingIdentity:
+        """Describes a training.
+
+        Args:
+            request: What is asked for.
+            inputs: The input artifacts by key. Their files are listed, with sizes and times, but
+                not read.
+            pipeline: The pipeline's name, or "" where it is not known.
+            node: The name of the component in it.
+
+        Returns:
+            The identity.
+        """
+        settings = request.settings.to_exec_properties()
+        return cls(
+            {
+                "pipeline": pipeline,
+                "node": node,
+                "inputs": {
+                    key: [_artifact(artifact) for artifact in inputs[key]] for key in sorted(inputs)
+                },
+                "code": _code(request.source),
+                "train_steps": request.train_steps,
+                "train_splits": list(request.train_splits),
+                "eval_steps": request.eval_steps,
+                "eval_splits": list(request.eval_splits),
+                "custom_config": repr(request.fn_args.custom_config),
+                "settings": {
+                    name: value
+                    for name, value in sorted(settings.items())
+                    if name not in _NOT_IN_A_CHECKPOINT
+                },
+            }
+        )
+
+    @property
+    def digest(self) -> str:
+        """A name for it, 16 hexadecimal digits."""
+        text = json.dumps(self.description, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _artifact(artifact: tfx.dsl.Artifact) -> dict[str, str]:
+    return {
+        "type": artifact.type_name,
+        "uri": artifact.uri,
+        "content": _content(artifact.uri),
+    }
+
+
+def _content(uri: str) -> str:
+    """Hashes the names, sizes and times of what stands below an artifact's URI.
+
+    TFX never writes twice to a URI of its own, but an imported artifact's files may be replaced.
+    """
+    paths = sorted(
+        os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(uri) for name in names
+    )
+    # Each is a request to an object store.
+    with concurrent.futures.ThreadPoolExecutor(_STAT_THREADS) as pool:
+        found = list(pool.map(tf.io.gfile.stat, paths))
+    digest = hashlib.sha256()
+    for path, stat in zip(paths, found, strict=True):
+        digest.update(f"{path.removeprefix(uri)}\0{stat.length}\0{stat.mtime_nsec}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def _code(source: ModuleSource) -> str:
+    if source.module:
+        return f"{source.module}@{source_hash(source.module)}"
+    if source.file:
+        with tf.io.gfile.GFile(source.file, "rb") as file:
+            return f"{os.path.basename(source.file)}@{hashlib.sha256(file.read()).hexdigest()}"
+    # The version of TFX's wheel is a hash of its files.
+    name, _, wheel = (source.wheel or "").partition("@")
+    return f"{name}@{os.path.basename(wheel)}"

@@ -1,0 +1,75 @@
+"""VertexTpuTrainerExecutor: starts a CustomJob of Vertex AI and waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer.component.tfx_private import (
+    BaseExecutor,
+    artifact_utils,
+    name_utils,
+    start_cloud_training,
+)
+from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
+from tfx_tpu_trainer.evaluation import metric_properties, read_eval_metrics, set_properties
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
+
+
+class VertexTpuTrainerExecutor(BaseExecutor):
+    """Runs a TpuTrainer's executor in a CustomJob; belongs to `VertexTpuTrainer`."""
+
+    def Do(
+        self,
+        input_dict: dict[str, list[tfx.dsl.Artifact]],
+        output_dict: dict[str, list[tfx.dsl.Artifact]],
+        exec_properties: Mapping[str, Any],
+    ) -> None:
+        """Runs one training.
+
+        Args:
+            input_dict: As TpuTrainer's.
+            output_dict: As TpuTrainer's.
+            exec_properties: As TpuTrainer's, and `vertex_job`.
+
+        Raises:
+            RuntimeError: The job failed or was cancelled, or left no metrics behind; names it.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        training = {key: value for key, value in exec_properties.items() if key != "vertex_job"}
+        job = VertexJob.model_validate_json(exec_properties["vertex_job"])
+        model = artifact_utils.get_single_instance(output_dict["model"])
+        described = custom_job(
+            job, TpuSpec.read(training["tpu"]), display_name=_display_name(model)
+        )
+        start_cloud_training(
+            input_dict,
+            output_dict,
+            training,
+            executor_class_path=name_utils.get_full_name(TpuTrainerExecutor),
+            # TFX takes the project out of the job's description again.
+            job_args={**described, "project": job.project},
+            job_id=None,
+            enable_vertex=True,
+            vertex_region=job.region,
+        )
+        # What the job's process wrote on its copies of the artifacts ended with it.
+        metrics = read_eval_metrics(model.uri)
+        if metrics is None:
+            raise RuntimeError(
+                f"the CustomJob {described['display_name']!r} has succeeded, but there is no "
+                f"eval_metrics.json in {model.uri}: its image must hold the tfx_tpu_trainer that "
+                "this pipeline was compiled with"
+            )
+        properties = metric_properties(metrics)
+        set_properties(model, properties)
+        for evaluation in output_dict.get("evaluation", []):
+            set_properties(evaluation, properties)
+
+
+def _display_name(model: tfx.dsl.Artifact) -> str:
+    """Names the job after the end of the model's folder, which names node and execution."""
+    return "tpu-trainer-" + "-".join(model.uri.rstrip("/").split("/")[-3:])[-100:]

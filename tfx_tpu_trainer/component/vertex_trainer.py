@@ -1,0 +1,66 @@
+"""VertexTpuTrainer: a TpuTrainer whose training is a CustomJob of Vertex AI."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tfx_tpu_trainer.component.tfx_private import ExecutionParameter, ExecutorClassSpec
+from tfx_tpu_trainer.component.trainer import TpuTrainer, TpuTrainerSpec
+from tfx_tpu_trainer.component.vertex_executor import VertexTpuTrainerExecutor
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
+
+
+class VertexTpuTrainerSpec(TpuTrainerSpec):
+    """Inputs, outputs and parameters of a VertexTpuTrainer."""
+
+    PARAMETERS: ClassVar = {
+        **TpuTrainerSpec.PARAMETERS,
+        "vertex_job": ExecutionParameter(type=str, optional=True),
+    }
+
+
+class VertexTpuTrainer(TpuTrainer):
+    """Trains as TpuTrainer does, in a Vertex AI CustomJob on a TPU slice.
+
+    Use it on Vertex AI Pipelines, whose own tasks get no TPU slices, or anywhere else where the
+    pod of the trainer should only start the job and wait for it. Inputs, parameters and outputs
+    (`model`, `model_run`, `evaluation`) are TpuTrainer's; the job runs TpuTrainer's executor on the
+    same artifacts, so their folders must be in a bucket that it can write.
+
+    ```python
+    trainer = VertexTpuTrainer(
+        examples=..., transform_graph=..., schema=..., module="pipelines.taxi.model",
+        train_args=tfx.proto.TrainArgs(num_steps=1000),
+        train_batch_size=256,
+        tpu="v5e:2x4",
+        vertex_job=VertexJob(project="our-models-17", region="us-central1", image="...:1"),
+    )
+    ```
+    """
+
+    SPEC_CLASS = VertexTpuTrainerSpec
+    EXECUTOR_SPEC = ExecutorClassSpec(VertexTpuTrainerExecutor)
+
+    def __init__(self, *, tpu: TpuSpec | str, vertex_job: VertexJob, **training: Any):
+        """Declares a training.
+
+        Args:
+            tpu: The TPU slice.
+            vertex_job: Where the job runs, and as whom.
+            **training: All other parameters of TpuTrainer.
+
+        Raises:
+            ValueError: A parameter doesn't fit, or Vertex AI has no such slice; names the value
+                and the fix.
+        """
+        super().__init__(tpu=tpu, **training)
+        # The job itself is made when the trainer runs; here it shows whether it can be.
+        custom_job(vertex_job, TpuSpec.read(tpu), display_name=self.id)
+        stored = vertex_job.model_dump_json(exclude_defaults=True)
+        self.spec.exec_properties["vertex_job"] = stored
+
+    @property
+    def pod_tpu(self) -> None:
+        """None: its own pod only waits for the job."""
+        return
