@@ -13,6 +13,8 @@ from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tfx_tpu_trainer.estimator import tpu
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 
 BATCH = 4

@@ -13,6 +13,8 @@ from tests.estimator.places import estimator, on_host_and_cores
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, export, tpu
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 
 ROWS, _ = linear_model.rows()

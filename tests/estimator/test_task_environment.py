@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ CLUSTER = {"chief": ["h0:1"], "worker": ["h1:1", "h2:1"], "ps": ["h3:1"]}
 LEGACY = {"master": ["h0:1"], "worker": ["h1:1"]}
 
 
-def _read(monkeypatch, tf_config: dict):
+def _read(monkeypatch, tf_config: Any):
     monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config))
     return read_task_environment()
 
@@ -65,7 +66,7 @@ def test_b68_the_evaluator_stands_outside_of_the_cluster(monkeypatch):
     [
         ({"task": _at("ps", 0)}, "task type must be WORKER; got 'ps'"),
         ({"task": _at("worker", 2)}, "task index must be 0; got 2"),
-        ({"cluster": CLUSTER, "task": {"index": 0}}, "task type must be set"),
+        ({"cluster": CLUSTER, "task": {"index": 0}}, "task type must be set; got {'index': 0}"),
         ({"cluster": CLUSTER, "task": {"type": "worker"}}, "task index must be set"),
         ({"cluster": CLUSTER, "task": _at("worker", -1)}, "non-negative number; got -1"),
         ({"cluster": CLUSTER, "task": _at("worker", 2)}, "2 is not a valid task_id"),
@@ -73,11 +74,17 @@ def test_b68_the_evaluator_stands_outside_of_the_cluster(monkeypatch):
         ({"cluster": {"ps": ["h:1"]}, "task": _at("ps", 0)}, 'must have one "chief" node'),
         (
             {"cluster": {"chief": ["h:1", "i:1"]}, "task": _at("chief", 0)},
-            'must have only one "chief" node',
+            r"must have only one \"chief\" node; it has \['h:1', 'i:1'\]",
         ),
         ({"cluster": {**CLUSTER, **LEGACY}, "task": _at("chief", 0)}, "use only one"),
         ({"cluster": LEGACY, "task": _at("evaluator", 0)}, "has no evaluator"),
         ({"model_dir": ""}, "model_dir in TF_CONFIG should be non-empty"),
+        ({"cluster": CLUSTER, "task": _at("worker", "two")}, "an integer; got 'two'"),
+        ({"task": _at("worker", None)}, "must be an integer; got None"),
+        ({"cluster": CLUSTER, "task": "worker"}, "must be like .*; got 'worker'"),
+        ({"cluster": {"chief": "h0:1"}}, "must map each job to a list.*'chief': 'h0:1'"),
+        ({"cluster": ["h0:1"]}, r"must map each job to a list.*\['h0:1'\]"),
+        ([CLUSTER], "must be a JSON object; got"),
     ],
 )
 def test_b63_b65_b66_b68_what_cannot_be_is_refused(monkeypatch, tf_config, says):

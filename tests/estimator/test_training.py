@@ -190,6 +190,16 @@ def test_b272_graphs_are_saved_with_checkpoints_or_not(tmp_path, save_graph_def)
     assert (tmp_path / "model.ckpt-1.meta").exists() is save_graph_def
 
 
+def test_b272_the_graph_that_is_written_is_the_models_alone(tmp_path):
+    _estimator(tmp_path).train(_input_fn(), steps=250)
+    # The steps between 101 and 201 ran in a loop, which was added to the graph after it was written.
+    graph = (tmp_path / "graph.pbtxt").read_text(encoding="utf-8")
+    assert "GradientDescent" in graph
+    assert "While" not in graph
+    assert "steps_ahead" not in graph
+    assert "steps_ahead" in (tmp_path / "model.ckpt-250.meta").read_bytes().decode("latin-1")
+
+
 def test_b272_b276_checkpoint_paths_are_relative_so_a_moved_folder_goes_on(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     _estimator(old).train(_input_fn(), steps=2)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
-from tfx_tpu_trainer.engine.placement.host import place_on_host
+from tfx_tpu_trainer.engine.placement.host import check_runs_in_cluster, place_on_host
 from tfx_tpu_trainer.engine.placement.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
@@ -93,6 +93,8 @@ class CallPlanner:
                 call, steps=steps, max_steps=max_steps, loops=self._strategy_loops()
             )
         template, hooks = self._trace(input_fn, ModeKeys.TRAIN)
+        if self._config.cluster_spec.jobs and self._config.master:
+            check_runs_in_cluster(template.graph)
         plan = plan_training_on_host(template, steps=steps, max_steps=max_steps)
         return plan, hooks
 

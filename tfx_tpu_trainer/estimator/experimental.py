@@ -1,5 +1,10 @@
-"""Mirrors `tf.estimator.experimental`, as far as it is there: hooks, and a name for exports."""
+"""Mirrors `tf.estimator.experimental`.
 
+LinearSDCA and the RNN estimators are names only: making one says what to use instead.
+"""
+
+from tfx_tpu_trainer.estimator.canned.logit_fns import call_logit_fn
+from tfx_tpu_trainer.estimator.canned.unsupported import LinearSDCA, RNNClassifier, RNNEstimator
 from tfx_tpu_trainer.estimator.export.receiver_fns import build_raw_supervised_input_receiver_fn
 from tfx_tpu_trainer.estimator.hooks import (
     InMemoryEvaluatorHook,
@@ -13,7 +18,11 @@ from tfx_tpu_trainer.estimator.hooks import (
 
 __all__ = [
     "InMemoryEvaluatorHook",
+    "LinearSDCA",
+    "RNNClassifier",
+    "RNNEstimator",
     "build_raw_supervised_input_receiver_fn",
+    "call_logit_fn",
     "make_early_stopping_hook",
     "make_stop_at_checkpoint_step_hook",
     "stop_if_higher_hook",

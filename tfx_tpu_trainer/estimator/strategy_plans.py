@@ -25,6 +25,7 @@ from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.on_cores import on_cores
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 
@@ -184,7 +185,7 @@ def _trace(call: StrategyCall, *, repeated: bool) -> tuple[ModelTemplate, Strate
     feed = StrategyFeed(call.strategy, call.call_input_fn, repeated=repeated)
     features, labels = feed.make_placeholders()
     labels = None if call.mode == ModeKeys.PREDICT else labels
-    with tf_private.replicas(call.strategy.num_replicas_in_sync):
+    with tf_private.replicas(call.strategy.num_replicas_in_sync), on_cores():
         spec = call.call_model_fn(features, labels)
     template = spec.as_template(mode=call.mode, features=features, labels=labels)
     scaffold = template.make_scaffold()

@@ -70,6 +70,8 @@ def read_task_environment() -> TaskEnvironment:
         tf_config = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"TF_CONFIG is not JSON ({error}): {text!r}") from error
+    if not isinstance(tf_config, dict):
+        raise ValueError(f"TF_CONFIG must be a JSON object; got {text!r}.")
     service = tf_config.get("service")
     if service is not None and not isinstance(service, dict):
         raise TypeError(
@@ -78,14 +80,41 @@ def read_task_environment() -> TaskEnvironment:
     model_dir = tf_config.get("model_dir")
     if model_dir == "":
         raise ValueError("model_dir in TF_CONFIG should be non-empty; leave it out instead.")
-    cluster = tf.train.ClusterSpec(tf_config.get("cluster") or {})
+    cluster = _cluster(tf_config)
     place = _place_in_cluster(cluster, tf_config) if cluster.jobs else _local_place(tf_config)
     return TaskEnvironment(service=service, model_dir=model_dir, **place)
 
 
-def _local_place(tf_config: Mapping[str, Any]) -> dict[str, Any]:
+def _cluster(tf_config: Mapping[str, Any]) -> tf.train.ClusterSpec:
+    jobs = tf_config.get("cluster") or {}
+    try:
+        return tf.train.ClusterSpec(jobs)
+    except TypeError as error:
+        raise ValueError(
+            'The "cluster" in TF_CONFIG must map each job to a list of "host:port"; got '
+            f"{jobs!r}: {error}"
+        ) from error
+
+
+def _task(tf_config: Mapping[str, Any]) -> Mapping[str, Any]:
     task = tf_config.get("task", {})
-    task_type, task_id = task.get("type", TaskType.WORKER), int(task.get("index", 0))
+    if not isinstance(task, dict):
+        raise ValueError(
+            f'The "task" in TF_CONFIG must be like {{"type": "worker", "index": 0}}; got {task!r}.'
+        )
+    return task
+
+
+def _task_id(index: Any) -> int:
+    try:
+        return int(index)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Task index must be an integer; got {index!r} in TF_CONFIG.") from error
+
+
+def _local_place(tf_config: Mapping[str, Any]) -> dict[str, Any]:
+    task = _task(tf_config)
+    task_type, task_id = task.get("type", TaskType.WORKER), _task_id(task.get("index", 0))
     if task_type != TaskType.WORKER:
         raise ValueError(
             'If "cluster" is not set in TF_CONFIG, task type must be WORKER; got '
@@ -114,7 +143,7 @@ def _place_in_cluster(
 ) -> dict[str, Any]:
     legacy = TaskType.MASTER in cluster.jobs
     chief_type = TaskType.MASTER if legacy else TaskType.CHIEF
-    task_type, task_id = _check_task(cluster, tf_config.get("task", {}), chief_type)
+    task_type, task_id = _check_task(cluster, _task(tf_config), chief_type)
     if legacy and task_type == TaskType.EVALUATOR:
         raise ValueError(
             'A "cluster" with a "master" in TF_CONFIG has no evaluator: the master evaluates. '
@@ -165,10 +194,14 @@ def _check_task(
         )
     task_type, index = task.get("type"), task.get("index")
     if not task_type:
-        raise ValueError('If "cluster" is set in TF_CONFIG, task type must be set.')
+        raise ValueError(
+            f'If "cluster" is set in TF_CONFIG, task type must be set; got {dict(task)}.'
+        )
     if index is None:
-        raise ValueError('If "cluster" is set in TF_CONFIG, task index must be set.')
-    task_id = int(index)
+        raise ValueError(
+            f'If "cluster" is set in TF_CONFIG, task index must be set; got {dict(task)}.'
+        )
+    task_id = _task_id(index)
     if task_id < 0:
         raise ValueError(f"Task index must be non-negative number; got {task_id} in TF_CONFIG.")
     if task_type == TaskType.EVALUATOR:

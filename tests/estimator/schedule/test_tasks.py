@@ -198,6 +198,14 @@ class Cluster:
             assert time.monotonic() < ends, {n: self.log(n)[-2000:] for n in self.processes}
             time.sleep(0.2)
 
+    def wait_for_a_newer_checkpoint(self) -> None:
+        newest = self._newest_step()
+        self.wait_until(lambda: self._newest_step() > newest)
+
+    def _newest_step(self) -> int:
+        written = self.model_dir.glob("model.ckpt-*.index")
+        return max((int(path.stem.rpartition("-")[2]) for path in written), default=-1)
+
 
 @pytest.mark.e2e
 def test_b411_a_cluster_trains_evaluates_and_exports_once(tmp_path):
@@ -212,10 +220,11 @@ def test_b411_a_cluster_trains_evaluates_and_exports_once(tmp_path):
         ]:
             cluster.start(kind, index)
         index_of = lambda step: cluster.model_dir / f"model.ckpt-{step}.index"  # noqa: E731
-        cluster.wait_until(lambda: any(cluster.model_dir.glob("model.ckpt-*.index")))
+        cluster.wait_for_a_newer_checkpoint()
         # Who is killed and comes back stops nobody else.
         cluster.kill("evaluator0")
         cluster.kill("worker1")
+        cluster.wait_for_a_newer_checkpoint()
         cluster.start("evaluator")
         cluster.start("worker", 1)
         for name in ("chief0", "worker0", "evaluator0"):

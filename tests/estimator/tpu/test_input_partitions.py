@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
 
-IMAGE, LABEL = tf.zeros([4, 6, 3]), tf.zeros([4])
+IMAGE, LABEL = tf.TensorSpec([4, 6, 3]), tf.TensorSpec([4])
 
 
 def _check(dims, *, features=IMAGE, labels=LABEL, cores=4):

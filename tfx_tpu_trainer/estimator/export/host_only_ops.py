@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
-import os
-from typing import Any
-
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking import tpu_support
+from tfx_tpu_trainer.engine.checking.source_lines import source_line
 
 _SHOWN = 5
-
-# Frames of these are TensorFlow's or ours: the user's line is the last one that is not.
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "keras", "tf_keras"))
 
 
 def check_runs_on_tpu(graph: tf.Graph) -> None:
@@ -35,7 +28,8 @@ def check_runs_on_tpu(graph: tf.Graph) -> None:
     for node, caller in tpu_support.nodes_on_tpu(definition.node, functions):
         reason = tpu_support.why_not_on_tpu(node)
         if reason:
-            where = _source_line(graph.get_operation_by_name(caller.name))
+            line = source_line(graph.get_operation_by_name(caller.name))
+            where = line or "its source line is not known"
             part_of = "" if caller is node else f" in {caller.op} {caller.name!r}"
             refused.append(f"{node.op} {node.name!r}{part_of}, which {reason} ({where})")
     if not refused:
@@ -47,17 +41,3 @@ def check_runs_on_tpu(graph: tf.Graph) -> None:
         "through tf.compat.v1.tpu.outside_compilation(function, *tensors), which keeps it on the "
         "host; or export with export_to_tpu=False."
     )
-
-
-def _source_line(op: tf.Operation) -> str:
-    frames = [frame for frame in op.traceback or () if _is_users(frame)]
-    if not frames:
-        return "its source line is not known"
-    filename, number = frames[-1].filename, frames[-1].lineno
-    code = linecache.getline(filename, number).strip()
-    return f"{filename}:{number}: {code}" if code else f"{filename}:{number}"
-
-
-def _is_users(frame: Any) -> bool:
-    name = os.path.abspath(frame.filename)
-    return not name.startswith(_PACKAGE + os.sep) and not any(part in name for part in _LIBRARIES)

@@ -15,6 +15,8 @@ v1 = tf.compat.v1
 _LOSS = "loss"
 _PREDICTIONS = "predictions"
 _METRICS = "metrics"
+_VALUE = "value"
+_UPDATE = "update_op"
 
 
 class _SupervisedOutput(ExportOutput):
@@ -24,6 +26,12 @@ class _SupervisedOutput(ExportOutput):
     `metrics/<name>/update_op`. A name that begins like its group already is left as it is, and a
     lone tensor has the name of the group.
     """
+
+    LOSS_NAME: ClassVar[str] = _LOSS
+    PREDICTIONS_NAME: ClassVar[str] = _PREDICTIONS
+    METRICS_NAME: ClassVar[str] = _METRICS
+    METRIC_VALUE_SUFFIX: ClassVar[str] = _VALUE
+    METRIC_UPDATE_SUFFIX: ClassVar[str] = _UPDATE
 
     method_name: ClassVar[str]
 
@@ -109,8 +117,8 @@ def _named_metrics(metrics: Any) -> dict[str, tf.Tensor]:
             raise ValueError(f"{name} output value must be a Tensor; got {value!r}.")
         if not (isinstance(update, tf.Operation) or tf.is_tensor(update)):
             raise ValueError(f"{name} update_op must be a Tensor or Operation; got {update!r}.")
-        named[f"{name}/value"] = value
-        named[f"{name}/update_op"] = _as_tensor(update)
+        named[f"{name}/{_VALUE}"] = value
+        named[f"{name}/{_UPDATE}"] = _as_tensor(update)
     return named
 
 

@@ -1,7 +1,7 @@
 """The API of `tf.compat.v1.estimator.tpu`, name for name, and the helpers of an export.
 
 The helpers are those of `tensorflow_estimator.python.estimator.tpu.tpu_estimator`, which programs
-import although the original does not list them.
+import although the original does not list them; `from_estimator` is ours.
 """
 
 import tensorflow as _tf
@@ -15,6 +15,7 @@ from tfx_tpu_trainer.estimator.export.tpu_inference import (
 from tfx_tpu_trainer.estimator.tpu import experimental
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
 from tfx_tpu_trainer.estimator.tpu.estimator_export import export_estimator_savedmodel
+from tfx_tpu_trainer.estimator.tpu.from_estimator import from_estimator
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_config import InputPipelineConfig, TPUConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator import (
@@ -38,6 +39,7 @@ __all__ = [
     "call_computation",
     "experimental",
     "export_estimator_savedmodel",
+    "from_estimator",
     "inference_on_tpu",
     "model_fn_inference_on_tpu",
 ]

@@ -27,7 +27,16 @@ def session_master(master: str) -> str:
 
     The environment variable wins over a TPU's address in the program, which may not even answer.
     """
-    return "" if _emulates() or master == EMULATED_MASTER else master
+    return "" if emulates(master) else master
+
+
+def emulates(master: str) -> bool:
+    """Whether a program with this master has emulated cores.
+
+    Args:
+        master: Address of the session's master, as the configuration has it.
+    """
+    return _emulates() or master == EMULATED_MASTER
 
 
 def choose_place(

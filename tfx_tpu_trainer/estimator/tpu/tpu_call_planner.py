@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.checking.emulated_ops import warn_of_ops_for_hosts
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem, find_tpu_system
@@ -229,7 +230,7 @@ class TPUCallPlanner(CallPlanner):
         mode = ModeKeys.TRAIN
         place = self._place(mode)
         if place in _ON_CORES:
-            run, trace = self._trace_on_cores(input_fn, mode, place)
+            run, trace = self._trace_to_run(input_fn, mode, place)
             plan = core_plans.plan_training(
                 run, trace, loops=self._loops(), steps=steps, max_steps=max_steps
             )
@@ -259,7 +260,7 @@ class TPUCallPlanner(CallPlanner):
         place = self._place(ModeKeys.EVAL)
         if place not in _ON_CORES:
             return super().plan_evaluation(input_fn, steps=steps)
-        run, trace = self._trace_on_cores(input_fn, ModeKeys.EVAL, place)
+        run, trace = self._trace_to_run(input_fn, ModeKeys.EVAL, place)
         plan = core_plans.plan_evaluation(run, trace, steps=steps)
         return plan, _session_hooks(run, trace)
 
@@ -270,9 +271,29 @@ class TPUCallPlanner(CallPlanner):
         place = self._place(ModeKeys.PREDICT)
         if place not in _ON_CORES:
             return super().plan_prediction(input_fn, predict_keys)
-        run, trace = self._trace_on_cores(input_fn, ModeKeys.PREDICT, place)
+        run, trace = self._trace_to_run(input_fn, ModeKeys.PREDICT, place)
         plan = core_plans.plan_prediction(run, trace, predict_keys)
         return plan, _session_hooks(run, trace)
+
+    def trace_for_cores(self, input_fn: Callable[..., Any], mode: str) -> tuple[CoreRun, CoreTrace]:
+        """Traces a call in the default graph as it runs on cores, without a TPU and unplanned.
+
+        Args:
+            input_fn: As the estimator takes it.
+            mode: One of `ModeKeys`.
+
+        Returns:
+            How the call would run, and the model traced on one replica's inputs.
+        """
+        return self._trace_on_cores(input_fn, mode, RunPlace.EMULATED)
+
+    def _trace_to_run(
+        self, input_fn: Callable[..., Any], mode: str, place: RunPlace
+    ) -> tuple[CoreRun, CoreTrace]:
+        run, trace = self._trace_on_cores(input_fn, mode, place)
+        if place is RunPlace.EMULATED:
+            warn_of_ops_for_hosts(trace.template)
+        return run, trace
 
     def _trace_on_cores(
         self, input_fn: Callable[..., Any], mode: str, place: RunPlace

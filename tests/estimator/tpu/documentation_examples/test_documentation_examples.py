@@ -19,7 +19,11 @@ from tfx_tpu_trainer.estimator import export, tpu
 BATCH = 16
 PLACES = pytest.mark.parametrize(
     ("use_tpu", "cores"),
-    [(False, None), (True, 4), pytest.param(True, 8, marks=pytest.mark.matrix)],
+    [
+        (False, None),
+        pytest.param(True, 4, marks=pytest.mark.matrix),
+        pytest.param(True, 8, marks=pytest.mark.matrix),
+    ],
     ids=["host", "4 cores", "8 cores"],
 )
 

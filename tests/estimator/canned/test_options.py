@@ -1,0 +1,153 @@
+"""Options of canned estimators that need no recording: what they do follows from their words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator.canned.canned_runs import input_fn_of
+from tfx_tpu_trainer import estimator as ours
+
+v1 = tf.compat.v1
+fc = tf.feature_column
+
+
+def values_of(estimator: Any) -> dict[str, np.ndarray]:
+    """Every variable of the latest checkpoint."""
+    return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}
+
+
+def pair() -> list[Any]:
+    """One column of two numbers."""
+    return [fc.numeric_column("pair", 2)]
+
+
+def trained(estimator: Any, label: str = "target", steps: int = 3) -> dict[str, np.ndarray]:
+    """The variables after some steps on the table."""
+    estimator.train(input_fn_of(label, epochs=None, names=["pair"]), steps=steps)
+    return values_of(estimator)
+
+
+def test_a_public_head_on_v1_logits_trains_as_on_v2_logits(tmp_path):
+    # Gradient descent has no slots, and a linear model begins with zeros.
+    of_v2 = ours.LinearEstimator(
+        ours.RegressionHead(), pair(), str(tmp_path / "v2"), tf.keras.optimizers.legacy.SGD(0.1)
+    )
+    of_v1 = ours.v1.LinearEstimator(
+        ours.RegressionHead(),
+        pair(),
+        str(tmp_path / "v1"),
+        lambda: v1.train.GradientDescentOptimizer(0.1),
+    )
+    expected, found = trained(of_v2), trained(of_v1)
+    name = "linear/linear_model/pair/weights"
+    assert np.abs(found[name]).max() > 0.01
+    np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+
+
+def test_an_optimizer_instance_trains_again_and_stays_as_it_was(tmp_path):
+    optimizer = tf.keras.optimizers.legacy.Adam(0.05)
+    estimator = ours.LinearRegressor(pair(), str(tmp_path / "twice"), optimizer=optimizer)
+    trained(estimator)
+    twice = trained(estimator)
+    assert not optimizer.weights
+    other = ours.LinearRegressor(pair(), str(tmp_path / "once"), optimizer=lambda: optimizer)
+    once = trained(other, steps=6)
+    assert twice["global_step"] == once["global_step"] == 6
+    # The second training begins at the table's first row again.
+    assert sorted(twice) == sorted(once)
+
+
+def test_v1_training_goes_on_from_a_checkpoint_with_slots_of_parts(tmp_path):
+    estimator = ours.v1.DNNRegressor([3], pair(), str(tmp_path))
+    before = trained(estimator)
+    after = trained(estimator)
+    assert after["global_step"] == 6
+    # Its name is what TensorFlow makes of the slot of a part; sums of squares only grow.
+    name = "dnn/hiddenlayer_0/kernel/t_0/Adagrad"
+    assert (after[name] >= before[name]).all()
+    assert (after[name] > before[name]).any()
+
+
+def test_warm_start_takes_what_another_estimator_learned(tmp_path):
+    first = ours.DNNRegressor([3], pair(), str(tmp_path / "first"))
+    learned = trained(first)
+    second = ours.DNNClassifier(
+        [3],
+        pair(),
+        str(tmp_path / "second"),
+        warm_start_from=ours.WarmStartSettings(
+            first.model_dir, vars_to_warm_start="dnn/hiddenlayer_0/.*"
+        ),
+        optimizer=tf.keras.optimizers.legacy.SGD(0.0),
+    )
+    name = "dnn/hiddenlayer_0/kernel"
+    np.testing.assert_array_equal(trained(second, "binary")[name], learned[name])
+
+
+@pytest.mark.parametrize("api", [ours, ours.v1], ids=["v2", "v1"])
+def test_dropout_is_for_training_only(api, tmp_path):
+    estimator = api.DNNRegressor([64], pair(), str(tmp_path), dropout=0.9, activation_fn="tanh")
+    trained(estimator, steps=1)
+    input_fn = input_fn_of("target", epochs=1, names=["pair"])
+    first, second = ([row["predictions"] for row in estimator.predict(input_fn)] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_partitioner_cuts_variables_and_checkpoints_do_not_show_it(tmp_path):
+    town = fc.categorical_column_with_identity("town", 10)
+
+    def input_fn():
+        rows = ({"town": [[1], [7]]}, [1.0, 2.0])
+        return tf.data.Dataset.from_tensors(rows).repeat()
+
+    def estimator(partitioner: Any) -> Any:
+        return ours.v1.LinearRegressor([town], str(tmp_path), partitioner=partitioner)
+
+    parts = []
+
+    class Count(v1.train.SessionRunHook):
+        """Sees how many parts there are."""
+
+        def begin(self):
+            scope = "linear/linear_model/town/weights"
+            parts.append(len(v1.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES, scope)))
+
+    estimator(v1.fixed_size_partitioner(2)).train(input_fn, steps=2, hooks=[Count()])
+    whole = estimator(None)
+    cut = whole.get_variable_value("linear/linear_model/town/weights")
+    assert parts == [2]
+    assert cut.shape == (10, 1)
+    assert (np.flatnonzero(cut) == [1, 7]).all()
+    metrics = whole.evaluate(input_fn, steps=1)
+    np.testing.assert_allclose(metrics["label/mean"], 1.5)
+
+
+def test_logit_functions_serve_a_model_fn_of_ones_own(tmp_path):
+    experimental = ours.v1.experimental
+    wide = experimental.linear_logit_fn_builder(2, pair())
+    deep = experimental.dnn_logit_fn_builder(2, [3], pair(), tf.nn.relu, None, None, True)
+
+    def model_fn(features, labels, mode, config):
+        logits = [
+            experimental.call_logit_fn(each, features, mode, None, config) for each in (wide, deep)
+        ]
+        return ours.RegressionHead(2).create_estimator_spec(
+            features, mode, tf.add_n(logits), labels, "SGD", v1.trainable_variables()
+        )
+
+    found = trained(ours.Estimator(model_fn, str(tmp_path)), "targets")
+    assert {
+        "linear_model/pair/weights",
+        "linear_model/bias_weights",
+        "hiddenlayer_0/kernel",
+        "hiddenlayer_0/batchnorm_0/moving_mean",
+        "logits/bias",
+    } <= set(found)
+    with pytest.raises(ValueError, match=r"units must be an int.*'2'"):
+        experimental.dnn_logit_fn_builder("2", [3], pair(), None, None, None, False)
+    with pytest.raises(ValueError, match=r"should return a Tensor or a dictionary.*returned: 7"):
+        experimental.call_logit_fn(lambda features: 7, {}, "train", None, None)

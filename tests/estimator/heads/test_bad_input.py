@@ -1,0 +1,274 @@
+"""What heads refuse: the original's conditions, with messages that name the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import heads
+from tfx_tpu_trainer.estimator.heads import v1 as v1_heads
+
+v1 = tf.compat.v1
+
+LOGITS = np.zeros([2, 1], np.float32)
+THREE_LOGITS = np.zeros([2, 3], np.float32)
+
+
+class Unfinished(heads.Head):
+    name = "unfinished"
+    logits_dimension = 1
+    loss_reduction = "sum"
+
+    def loss(self, labels, logits, features=None, mode=None, regularization_losses=None):
+        return tf.reduce_sum(logits - labels)
+
+    def predictions(self, logits, keys=None):
+        return {"logits": logits}
+
+    def metrics(self, regularization_losses=None):
+        return {}
+
+    def update_metrics(
+        self, eval_metrics, features, logits, labels, mode=None, regularization_losses=None
+    ):
+        return eval_metrics
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: heads.BinaryClassHead(label_vocabulary="ab"), ValueError, "list or a tuple.*str"),
+        (lambda: heads.BinaryClassHead(label_vocabulary=["a", "a"]), ValueError, r"\['a'\] more"),
+        (lambda: heads.BinaryClassHead(thresholds=[0.5, 1.5]), ValueError, r"not in \(0, 1\): 1.5"),
+        (
+            lambda: heads.BinaryClassHead(loss_reduction="none"),
+            ValueError,
+            "loss_reduction: 'none'",
+        ),
+        (lambda: heads.BinaryClassHead(weight_column=3), TypeError, "string or NumericColumn.*int"),
+        (lambda: heads.BinaryClassHead(loss_fn=lambda labels: 0), ValueError, "argument: logits"),
+        (
+            lambda: heads.BinaryClassHead(loss_fn=lambda labels, logits, extra: 0),
+            ValueError,
+            r"unexpected args: \['extra'\]",
+        ),
+        (lambda: heads.MultiClassHead(None), ValueError, "n_classes cannot be None"),
+        (lambda: heads.MultiClassHead(2), ValueError, "n_classes must be > 2: 2"),
+        (
+            lambda: heads.MultiClassHead(3, label_vocabulary=["a", "b"]),
+            ValueError,
+            r"len\(label_vocabulary\)=2, n_classes=3",
+        ),
+        (lambda: heads.MultiLabelHead(1), ValueError, "n_classes must be > 1"),
+        (
+            lambda: heads.MultiLabelHead(3, classes_for_class_based_metrics=[0, 3]),
+            ValueError,
+            r"range \[0, 2\]. Given: 3",
+        ),
+        (
+            lambda: heads.MultiLabelHead(3, classes_for_class_based_metrics=["a"]),
+            ValueError,
+            r"label_vocabulary must be provided .*\['a'\]",
+        ),
+        (
+            lambda: heads.MultiLabelHead(
+                2, label_vocabulary=["a", "b"], classes_for_class_based_metrics=["c"]
+            ),
+            ValueError,
+            r"\['c'\] are not in label_vocabulary",
+        ),
+        (lambda: heads.RegressionHead(0), ValueError, "Invalid label_dimension 0"),
+        (lambda: heads.MultiHead([]), ValueError, r"Must specify heads. Given: \[\]"),
+        (lambda: heads.MultiHead([heads.RegressionHead()]), ValueError, "must have name specified"),
+        (
+            lambda: heads.MultiHead([heads.RegressionHead(name="a")] * 2),
+            ValueError,
+            r"names of their own. Given: \['a', 'a'\]",
+        ),
+        (
+            lambda: heads.MultiHead([heads.RegressionHead(name="a")], head_weights=[1.0, 2.0]),
+            ValueError,
+            "same size",
+        ),
+        (lambda: v1_heads.RegressionHead(loss_reduction="none"), ValueError, "reduction: 'none'"),
+        (lambda: heads.Head(), TypeError, "abstract"),
+    ],
+)
+def test_a_heads_constructor_refuses(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: heads.BinaryClassHead().loss([[0], [2]], LOGITS), "greatest label: 2.0"),
+        (lambda: heads.BinaryClassHead().loss(None, LOGITS), "labels Tensor. Given: None"),
+        (lambda: heads.BinaryClassHead().loss([["a"], ["b"]], LOGITS), "label_vocabulary"),
+        (
+            lambda: heads.BinaryClassHead(label_vocabulary=["a", "b"]).loss([["a"], ["c"]], LOGITS),
+            r"labels that it lacks: \[b'c'\]",
+        ),
+        (
+            lambda: heads.BinaryClassHead(label_vocabulary=["a", "b"]).loss([[0], [1]], LOGITS),
+            "should be string .* Instead got int32",
+        ),
+        (
+            lambda: heads.BinaryClassHead().loss(tf.sparse.from_dense([[1], [1]]), LOGITS),
+            "SparseTensor labels are not supported",
+        ),
+        (
+            lambda: heads.BinaryClassHead().loss([[1, 0], [0, 1]], LOGITS),
+            r"Expected labels dimension=1.  Received 2",
+        ),
+        (
+            lambda: heads.BinaryClassHead().loss([[1], [0], [1]], LOGITS),
+            r"logits_shape: \(2, 1\), labels_shape: \(3, 1\)",
+        ),
+        (
+            lambda: heads.BinaryClassHead().loss([[1], [0]], THREE_LOGITS),
+            r"logits_dimension=1\], got \(2, 3\)",
+        ),
+        (lambda: heads.BinaryClassHead().loss([1], [0.0]), r"logits_dimension=1\], got \(1,\)"),
+        (
+            lambda: heads.BinaryClassHead("weight").loss([[1], [0]], LOGITS, {"x": [1.0]}),
+            r"Feature weight is not in features dictionary.*\['x'\]",
+        ),
+        (
+            lambda: heads.BinaryClassHead("weight").loss(
+                [[1], [0]], LOGITS, {"weight": [1.0, 2.0, 3.0]}
+            ),
+            r"the feature 'weight'. logits_shape: \(2, 1\), weights_shape: \(3, 1\)",
+        ),
+        (
+            lambda: heads.BinaryClassHead("weight").loss(
+                [[1], [0]], LOGITS, {"weight": ["a", "b"]}
+            ),
+            "castable to float. Given dtype: string of the feature 'weight'",
+        ),
+        (
+            lambda: heads.BinaryClassHead("weight").loss(
+                [[1], [0]], LOGITS, {"weight": tf.sparse.from_dense([[1.0], [2.0]])}
+            ),
+            "feature 'weight' is sparse",
+        ),
+        (
+            lambda: heads.BinaryClassHead(
+                loss_fn=lambda labels, logits: tf.reduce_mean(logits)
+            ).loss([[1], [0]], LOGITS),
+            r"shape \[D0, D1, ... DN, 1\]. logits_shape: \(2, 1\), loss_shape: \(\)",
+        ),
+        (
+            lambda: heads.BinaryClassHead().predictions(LOGITS, ["logits", "top_k"]),
+            "PredictionKeys, given: 'top_k'",
+        ),
+        (
+            lambda: heads.MultiClassHead(3).loss([[0.0], [1.0]], THREE_LOGITS),
+            "should be integer. Instead got float32",
+        ),
+        (lambda: heads.MultiClassHead(3).loss([[3], [-1]], THREE_LOGITS), "least label: -1"),
+        (
+            lambda: heads.MultiLabelHead(3).loss(np.full([2, 3], 2), THREE_LOGITS),
+            "greatest label: 2",
+        ),
+        (
+            lambda: heads.MultiLabelHead(3).loss(tf.sparse.from_dense([[3], [1]]), THREE_LOGITS),
+            r"values in \[0, 3\).*greatest label: 3",
+        ),
+        (
+            lambda: heads.MultiLabelHead(3).loss(
+                tf.sparse.from_dense([["a"], ["b"]]), THREE_LOGITS
+            ),
+            "Instead got string: give the head a label_vocabulary",
+        ),
+        (
+            lambda: heads.LogisticRegressionHead().loss([[0.5], [1.5]], LOGITS),
+            r"range \[0, 1\].*greatest label: 1.5",
+        ),
+        (
+            lambda: heads.RegressionHead(2, "weight").loss(
+                np.zeros([2, 2]), np.zeros([2, 2]), {"weight": np.ones([2, 3])}
+            ),
+            r"logits_dimension\]; they are the feature 'weight'",
+        ),
+    ],
+)
+def test_a_heads_loss_refuses(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "message"),
+    [
+        (lambda: heads.MultiClassHead(3), [[0], [3]], r"\[greatest label: \] \[3\]"),
+        (
+            lambda: heads.MultiClassHead(3, label_vocabulary=["a", "b", "c"]),
+            [["a"], ["d"]],
+            r"\[labels that it lacks: \] \[d\]",
+        ),
+        (lambda: heads.MultiClassHead(3), [[0], [1], [2]], r"\[labels_shape: \] \[3 1\]"),
+    ],
+)
+def test_labels_that_are_known_when_they_come_are_refused_by_the_session(
+    head: Callable[[], heads.Head], labels: Any, message: str
+) -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        logits = v1.placeholder(tf.float32, [None, 3])
+        given = v1.placeholder(tf.convert_to_tensor(labels).dtype, [None, 1])
+        loss = head().loss(given, logits)
+        session.run(v1.tables_initializer())
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            session.run(loss, {logits: THREE_LOGITS, given: labels})
+
+
+def test_logits_of_an_unknown_shape_are_checked_by_the_session() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        logits = v1.placeholder(tf.float32)
+        predictions = heads.MultiClassHead(3).predictions(logits, ["probabilities"])
+        shown = session.run(predictions, {logits: THREE_LOGITS})
+        np.testing.assert_allclose(shown["probabilities"], np.full([2, 3], 1 / 3))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"logits_dimension=3"):
+            session.run(predictions, {logits: LOGITS})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"logits": {"a": LOGITS}}, r"logits has missing values for head\(s\): \['b'\]"),
+        ({"logits": np.zeros([2, 3])}, r"should equal 2 but is 3"),
+        ({"labels": [[1], [0]]}, "labels must be a dict"),
+        ({"labels": {"b": [[1], [0]]}}, r"labels has missing values for head\(s\): \['a'\]"),
+    ],
+)
+def test_a_multi_head_refuses(given: dict[str, Any], message: str) -> None:
+    head = heads.MultiHead([heads.RegressionHead(name="a"), heads.BinaryClassHead(name="b")])
+    labels = {"a": [[1.0], [0.0]], "b": [[1], [0]]}
+    with pytest.raises(ValueError, match=message):
+        head.loss(**{"logits": np.zeros([2, 2], np.float32), "labels": labels, **given})
+
+
+def test_heads_of_a_multi_head_must_reduce_alike() -> None:
+    alike = [heads.RegressionHead(name="a"), heads.RegressionHead(name="b", loss_reduction="sum")]
+    with pytest.raises(ValueError, match="'sum_over_batch_size', 'sum'"):
+        _ = heads.MultiHead(alike).loss_reduction
+
+
+def test_a_head_of_ones_own_must_say_how_it_makes_a_spec() -> None:
+    with pytest.raises(NotImplementedError, match="Unfinished must implement"):
+        Unfinished().create_estimator_spec({}, "train", LOGITS, LOGITS)
+
+
+@pytest.mark.parametrize(
+    "head", [heads.RegressionHead(), heads.MultiHead([heads.RegressionHead(name="a")])]
+)
+def test_an_unknown_mode_is_refused(head: heads.Head) -> None:
+    labels = LOGITS if head.name is None else {"a": LOGITS}
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="mode='fit' unrecognized"):
+        head.create_estimator_spec({}, "fit", tf.zeros([2, 1]), labels)

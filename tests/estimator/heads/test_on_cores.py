@@ -1,0 +1,135 @@
+"""Heads in a TPUEstimator: emulated cores give one host's numbers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.estimator import heads, tpu
+from tfx_tpu_trainer.estimator.heads import train_op
+from tfx_tpu_trainer.estimator.heads import v1 as v1_heads
+
+v1 = tf.compat.v1
+
+ROWS = 40
+BATCH = 8
+
+HEADS: dict[str, tuple[Callable[[], heads.Head], Callable[[], Any]]] = {
+    "binary": (
+        lambda: heads.BinaryClassHead("weight", thresholds=[0.4]),
+        lambda: tf_keras.optimizers.legacy.Adam(0.1),
+    ),
+    "binary_summed": (
+        lambda: heads.BinaryClassHead(loss_reduction="sum"),
+        lambda: tf_keras.optimizers.legacy.Adagrad(0.1),
+    ),
+    "v1_binary_summed": (
+        lambda: v1_heads.BinaryClassHead(),
+        lambda: v1.train.AdagradOptimizer(0.1),
+    ),
+    "multi": (
+        lambda: heads.MultiHead(
+            [heads.BinaryClassHead(name="a"), heads.RegressionHead(name="b")],
+        ),
+        lambda: v1.train.AdamOptimizer(0.1),
+    ),
+}
+
+
+def input_fn_for(multi: bool) -> Callable[..., tf.data.Dataset]:
+    def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
+        generator = np.random.default_rng(3)
+        x = generator.normal(size=[ROWS, 3]).astype(np.float32)
+        features = {"x": x, "weight": generator.uniform(0.5, 2.0, [ROWS]).astype(np.float32)}
+        clicks = (x.sum(axis=1, keepdims=True) > 0).astype(np.int32)
+        labels = {"a": clicks, "b": x[:, :1]} if multi else clicks
+        dataset = tf.data.Dataset.from_tensor_slices((features, labels)).repeat(2)
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    return input_fn
+
+
+def model_fn_for(name: str, use_tpu: bool) -> Callable[..., Any]:
+    make_head, make_optimizer = HEADS[name]
+    head = make_head()
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        del params
+        size = head.logits_dimension
+        w = v1.get_variable("w", [3, size], initializer=v1.constant_initializer(0.25))
+        with train_op.on_cores() if use_tpu else contextlib.nullcontext():
+            return head.create_tpu_estimator_spec(
+                features,
+                mode,
+                features["x"] @ w,
+                labels,
+                make_optimizer() if mode == "train" else None,
+                [w],
+                regularization_losses=[0.01 * tf.reduce_sum(w * w)] if name == "binary" else None,
+            )
+
+    return model_fn
+
+
+def run(folder: Any, name: str, use_tpu: bool) -> tuple[np.ndarray, dict[str, Any], list[Any]]:
+    input_fn = input_fn_for(name == "multi")
+    estimator = cores.make(folder, model_fn_for(name, use_tpu), use_tpu=use_tpu, cores=4)
+    estimator.train(input_fn, steps=4)
+    predicted = list(estimator.predict(input_fn))
+    return estimator.get_variable_value("w"), estimator.evaluate(input_fn), predicted
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "binary",
+        "v1_binary_summed",
+        pytest.param("binary_summed", marks=pytest.mark.sweep),
+        pytest.param("multi", marks=pytest.mark.sweep),
+    ],
+)
+def test_a_head_on_emulated_cores_gives_one_hosts_numbers(name: str, tmp_path: Any) -> None:
+    (w, metrics, rows), (host_w, host_metrics, host_rows) = (
+        run(tmp_path / str(use_tpu), name, use_tpu) for use_tpu in (True, False)
+    )
+    np.testing.assert_allclose(w, host_w, rtol=1e-4)
+    if "summed" in name:
+        # On cores the loss is the mean of theirs.
+        del metrics["loss"], host_metrics["loss"]
+    assert metrics == pytest.approx(host_metrics, rel=1e-4)
+    assert len(rows) == len(host_rows) == 2 * ROWS
+    numbers = [key for key, value in rows[0].items() if value.dtype.kind == "f"]
+    for key in numbers:
+        np.testing.assert_allclose(rows[-1][key], host_rows[-1][key], rtol=1e-4)
+
+
+def test_an_optimizer_that_no_core_shares_is_refused(tmp_path: Any) -> None:
+    estimator = cores.make(tmp_path, model_fn_for("binary", use_tpu=False))
+    with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):
+        estimator.train(input_fn_for(False), steps=1)
+
+
+def test_the_spec_has_only_the_features_that_metrics_need() -> None:
+    with tf.Graph().as_default():
+        features = {"x": tf.zeros([2, 3]), "weight": tf.ones([2])}
+        labels, logits = tf.zeros([2, 1]), tf.zeros([2, 1])
+        for head, sent in (
+            (heads.BinaryClassHead(), None),
+            (heads.BinaryClassHead("weight"), ["weight"]),
+            (heads.BinaryClassHead(loss_fn=_loss_of_features), ["weight", "x"]),
+        ):
+            spec = head.create_tpu_estimator_spec(features, "eval", logits, labels)
+            assert isinstance(spec, tpu.TPUEstimatorSpec)
+            tensors = spec.eval_metrics[1]
+            assert (sorted(tensors["features"]) if "features" in tensors else None) == sent
+
+
+def _loss_of_features(labels: tf.Tensor, logits: tf.Tensor, features: Any) -> tf.Tensor:
+    return labels - logits + features["x"][:, :1]

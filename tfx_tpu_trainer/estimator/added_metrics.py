@@ -1,0 +1,83 @@
+"""More metrics for an Estimator that is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tfx_tpu_trainer.estimator.callables import argument_names
+from tfx_tpu_trainer.estimator.estimator import Estimator
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
+
+_ARGUMENTS: Final = ("features", "labels", "predictions", "config")
+
+
+def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) -> Estimator:
+    """Gives an Estimator that measures more; mirrors `tf.estimator.add_metrics`.
+
+    Example:
+    ```python
+    def metric_fn(labels, predictions):
+        error = tf.keras.metrics.MeanAbsoluteError()
+        error.update_state(labels, predictions["predictions"])
+        return {"mae": error}
+
+    estimator = add_metrics(LinearRegressor([age]), metric_fn)
+    ```
+
+    Args:
+        estimator: An Estimator, canned or not.
+        metric_fn: Takes any of `features`, `labels`, `predictions` and `config` by name; returns
+            what `EstimatorSpec.eval_metric_ops` takes. A name that is there already is replaced.
+
+    Returns:
+        A new Estimator with the same model folder.
+
+    Raises:
+        ValueError: If metric_fn takes another argument.
+    """
+    taken = argument_names(metric_fn)
+    unknown = sorted(set(taken) - set(_ARGUMENTS))
+    if unknown:
+        raise ValueError(
+            f"metric_fn ({metric_fn!r}) has following not expected args: {unknown}. It may take "
+            f"{', '.join(_ARGUMENTS)}."
+        )
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        spec = estimator.model_fn(features, labels, mode, config)
+        if mode != ModeKeys.EVAL:
+            return spec
+        available = {
+            "features": features,
+            "labels": labels,
+            "predictions": spec.predictions,
+            "config": config,
+        }
+        given = {name: available[name] for name in taken}
+        if isinstance(spec, TPUEstimatorSpec):
+            return spec._replace(eval_metrics=_on_cores(spec.eval_metrics, metric_fn, given))
+        return spec._replace(eval_metric_ops={**(spec.eval_metric_ops or {}), **metric_fn(**given)})
+
+    return Estimator(
+        model_fn,
+        model_dir=estimator.model_dir,
+        config=estimator.config,
+        warm_start_from=estimator._warm_start_settings,
+    )
+
+
+def _on_cores(
+    eval_metrics: Any, metric_fn: Callable[..., dict[str, Any]], given: Mapping[str, Any]
+) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
+    """Metrics of a `TPUEstimatorSpec` and more, all made once the cores' tensors are gathered."""
+    own_fn, own_tensors = eval_metrics or (dict, {})
+    constants = {name: given[name] for name in given if name == "config"}
+    tensors = {name: given[name] for name in given if name != "config"}
+
+    def both(own: Any, added: dict[str, Any]) -> dict[str, Any]:
+        measured = own_fn(**own) if isinstance(own, Mapping) else own_fn(*own)
+        return {**measured, **metric_fn(**added, **constants)}
+
+    return both, {"own": own_tensors, "added": tensors}

@@ -1,0 +1,226 @@
+"""The wide and deep model: a linear and a deep one, each with its optimizer, summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.canned import columns as checks
+from tfx_tpu_trainer.estimator.canned import dnn_model, linear_model
+from tfx_tpu_trainer.estimator.canned.dnn_model import HiddenLayers
+from tfx_tpu_trainer.estimator.canned.partitions import hidden_partitioner, input_partitioner
+from tfx_tpu_trainer.estimator.canned.train_ops import (
+    Trained,
+    linear_rate,
+    train_op_fn_of,
+    trainable_variables,
+    v1_train_op_fn_of,
+)
+from tfx_tpu_trainer.estimator.heads.optimizers import optimizer_instance, v1_optimizer_instance
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+
+v1 = tf.compat.v1
+
+_DNN_RATE: Final = 0.001
+_LINEAR_RATE_LIMIT: Final = 0.005
+
+
+class Linear(NamedTuple):
+    """The linear half.
+
+    Attributes:
+        columns: Feature columns, checked.
+        optimizer: A name, an instance or a function.
+        sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`.
+    """
+
+    columns: Sequence[Any]
+    optimizer: Any
+    sparse_combiner: str
+
+
+class Deep(NamedTuple):
+    """The deep half.
+
+    Attributes:
+        columns: Dense feature columns, checked.
+        optimizer: A name, an instance or a function.
+        hidden: The hidden layers.
+    """
+
+    columns: Sequence[Any]
+    optimizer: Any
+    hidden: HiddenLayers
+
+
+def halves(
+    *,
+    linear_columns: Any,
+    linear_optimizer: Any,
+    linear_sparse_combiner: str,
+    dnn_columns: Any,
+    dnn_optimizer: Any,
+    hidden: HiddenLayers,
+    allow_v1: bool,
+) -> tuple[Linear | None, Deep | None]:
+    """Checks what the combined estimators are given and sorts it.
+
+    Args:
+        linear_columns: Columns of the linear half, or nothing.
+        linear_optimizer: Its optimizer.
+        linear_sparse_combiner: Its sparse combiner.
+        dnn_columns: Columns of the deep half, or nothing.
+        dnn_optimizer: Its optimizer.
+        hidden: Its hidden layers.
+        allow_v1: Whether columns of `tf.compat.v1.feature_column` will do.
+
+    Returns:
+        The linear half and the deep one; one of them may be `None`.
+
+    Raises:
+        ValueError: If both would be, or the deep one has no hidden units.
+    """
+    if not linear_columns and not dnn_columns:
+        raise ValueError(
+            "Either linear_feature_columns or dnn_feature_columns must be defined; given: "
+            f"{linear_columns!r} and {dnn_columns!r}."
+        )
+    linear = deep = None
+    if linear_columns:
+        columns = checks.check_linear_columns(linear_columns, allow_v1=allow_v1)
+        linear = Linear(columns, linear_optimizer, linear_sparse_combiner)
+    if dnn_columns:
+        if not hidden.units:
+            raise ValueError(
+                "dnn_hidden_units must be defined when dnn_feature_columns is specified; given: "
+                f"{hidden.units!r}. Give the width of each hidden layer, such as [64, 32]."
+            )
+        columns = checks.check_dense_columns(dnn_columns, allow_v1=allow_v1)
+        deep = Deep(columns, dnn_optimizer, hidden)
+    return linear, deep
+
+
+def combined_model_fn(*, head: Any, linear: Linear | None, deep: Deep | None) -> Callable[..., Any]:
+    """Gives the model_fn of the combined estimators of `tf.estimator`.
+
+    Args:
+        head: A `Head`.
+        linear: The linear half, or `None`.
+        deep: The deep half, or `None`.
+    """
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        del config
+        checks.check_features(features)
+        units = head.logits_dimension
+        logits: list[tf.Tensor] = []
+        updates: list[tf.Operation] = []
+        trained: list[Trained] = []
+        if deep:
+            optimizer = _keras_optimizer(deep.optimizer, _DNN_RATE, mode)
+            of_dnn = dnn_model.dnn_logits(
+                features, mode, columns=deep.columns, hidden=deep.hidden, units=units
+            )
+            logits.append(of_dnn.logits)
+            updates += of_dnn.updates
+            trained.append(Trained(optimizer, of_dnn.variables))
+        if linear:
+            optimizer = _keras_optimizer(linear.optimizer, _linear_rate(linear), mode)
+            with v1.variable_scope("linear", use_resource=True, auxiliary_name_scope=False):
+                of_linear = linear_model.linear_logits(
+                    features,
+                    columns=linear.columns,
+                    units=units,
+                    sparse_combiner=linear.sparse_combiner,
+                )
+            linear_model.summarize_weights(of_linear, units)
+            dnn_model.summarize_layer(of_linear.logits, "linear")
+            logits.append(of_linear.logits)
+            trained.append(Trained(optimizer, of_linear.variables))
+        return head.create_estimator_spec(
+            features=features,
+            mode=mode,
+            labels=labels,
+            logits=tf.add_n(logits),
+            train_op_fn=train_op_fn_of(head, trained, updates),
+        )
+
+    return model_fn
+
+
+def v1_combined_model_fn(
+    *, head: Any, linear: Linear | None, deep: Deep | None, partitioner: Any
+) -> Callable[..., Any]:
+    """Gives the model_fn of the combined estimators of `tf.compat.v1.estimator`.
+
+    Args:
+        head: A `Head`.
+        linear: The linear half, or `None`.
+        deep: The deep half, or `None`.
+        partitioner: Partitioner of the input layer and the linear model, or `None`.
+    """
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        checks.check_features(features)
+        units = head.logits_dimension
+        of_inputs = input_partitioner(config, partitioner)
+        logits: list[tf.Tensor] = []
+        trained: list[Trained] = []
+        if deep:
+            optimizer = _v1_optimizer(deep.optimizer, _DNN_RATE)
+            with v1.variable_scope("dnn", partitioner=hidden_partitioner(config)) as scope:
+                logits.append(
+                    dnn_model.v1_dnn_logits(
+                        features,
+                        mode,
+                        columns=deep.columns,
+                        hidden=deep.hidden,
+                        units=units,
+                        partitioner=of_inputs,
+                    )
+                )
+                trained.append(Trained(optimizer, trainable_variables(scope)))
+        if linear:
+            optimizer = _v1_optimizer(linear.optimizer, _linear_rate(linear))
+            with v1.variable_scope("linear", partitioner=of_inputs) as scope:
+                of_linear = linear_model.linear_logits(
+                    features,
+                    columns=linear.columns,
+                    units=units,
+                    sparse_combiner=linear.sparse_combiner,
+                )
+                linear_model.summarize_weights(of_linear, units)
+                dnn_model.summarize_layer(of_linear.logits, scope.name)
+                logits.append(of_linear.logits)
+                trained.append(Trained(optimizer, trainable_variables(scope)))
+
+        return head.create_estimator_spec(
+            features=features,
+            mode=mode,
+            labels=labels,
+            logits=tf.add_n(logits),
+            train_op_fn=v1_train_op_fn_of(head, trained),
+        )
+
+    return model_fn
+
+
+def _keras_optimizer(given: Any, rate: float, mode: str) -> Any:
+    return optimizer_instance(given, rate) if mode == ModeKeys.TRAIN else None
+
+
+def _v1_optimizer(given: Any, rate: float) -> v1.train.Optimizer:
+    optimizer = v1_optimizer_instance(given, rate)
+    if isinstance(optimizer, v1.train.SyncReplicasOptimizer):
+        raise ValueError(
+            "SyncReplicasOptimizer does not support multi optimizers case. Therefore, it is not "
+            f"supported in DNNLinearCombined model; given: {optimizer!r}. If you want to use this "
+            "optimizer, please use either DNN or Linear model."
+        )
+    return optimizer
+
+
+def _linear_rate(linear: Linear) -> float:
+    return linear_rate(_LINEAR_RATE_LIMIT, len(linear.columns))

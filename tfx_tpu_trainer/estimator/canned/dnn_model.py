@@ -1,0 +1,218 @@
+"""The deep model: an input layer of feature columns, hidden layers, logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.canned import columns as checks
+from tfx_tpu_trainer.estimator.canned import dnn_layers
+from tfx_tpu_trainer.estimator.canned.partitions import hidden_partitioner, input_partitioner
+from tfx_tpu_trainer.estimator.canned.train_ops import (
+    Trained,
+    train_op_fn_of,
+    trainable_variables,
+    v1_train_op_fn_of,
+)
+from tfx_tpu_trainer.estimator.heads.optimizers import optimizer_instance, v1_optimizer_instance
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.on_cores import is_on_cores
+
+v1 = tf.compat.v1
+
+_V1_RATE: Final = 0.05
+
+
+class HiddenLayers(NamedTuple):
+    """What stands between a deep model's input layer and its logits.
+
+    Attributes:
+        units: Width of each layer.
+        activation_fn: A function, a name that Keras knows, or `None`.
+        dropout: Share of the values that training drops, or `None`.
+        batch_norm: Whether each layer's output is normalized.
+    """
+
+    units: Sequence[int]
+    activation_fn: Any = tf.nn.relu
+    dropout: float | None = None
+    batch_norm: bool = False
+
+
+class DnnLogits(NamedTuple):
+    """What a deep model gives.
+
+    Attributes:
+        logits: Float tensor [batch, units].
+        variables: Its trainable variables.
+        updates: Ops that update moving averages; none but in training.
+    """
+
+    logits: tf.Tensor
+    variables: list[tf.Variable]
+    updates: list[tf.Operation]
+
+
+def dnn_logits(
+    features: Any, mode: str, *, columns: Sequence[Any], hidden: HiddenLayers, units: int
+) -> DnnLogits:
+    """Makes the deep model of `tf.estimator`, in a scope `dnn`.
+
+    Args:
+        features: Feature name -> tensor.
+        mode: One of `ModeKeys`.
+        columns: Dense feature columns.
+        hidden: The hidden layers.
+        units: Length of a row of logits.
+
+    Raises:
+        ValueError: If `units` is no int.
+    """
+    with v1.variable_scope("dnn", use_resource=True) as scope:
+        with v1.variable_scope("input_from_feature_columns"):
+            net = v1.feature_column.input_layer(features, columns)
+        logits, updates = _layers(net, mode, hidden, units, tag_prefix="")
+        return DnnLogits(logits, trainable_variables(scope), updates)
+
+
+def v1_dnn_logits(
+    features: Any,
+    mode: str,
+    *,
+    columns: Sequence[Any],
+    hidden: HiddenLayers,
+    units: int,
+    partitioner: Any,
+) -> tf.Tensor:
+    """Makes the deep model of `tf.compat.v1.estimator` in the current variable scope.
+
+    Updates of moving averages go to the collection `UPDATE_OPS`. `partitioner` is that of the input
+    layer; the other arguments are those of `dnn_logits`.
+    """
+    with v1.variable_scope("input_from_feature_columns", partitioner=partitioner):
+        net = v1.feature_column.input_layer(features, columns)
+    prefix = v1.get_variable_scope().name
+    logits, updates = _layers(net, mode, hidden, units, tag_prefix=f"{prefix}/" if prefix else "")
+    for update in updates:
+        v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, update)
+    return logits
+
+
+def _layers(
+    net: tf.Tensor,
+    mode: str,
+    hidden: HiddenLayers,
+    units: int,
+    *,
+    tag_prefix: str,
+) -> tuple[tf.Tensor, list[tf.Operation]]:
+    """The layers above the input layer, in the current variable scope.
+
+    The two versions of the estimators differ in the tags of their summaries only: those of V1 have
+    the scope twice.
+    """
+    if isinstance(units, bool) or not isinstance(units, int):
+        raise ValueError(f"units must be an int.  Given type: {type(units)}, value: {units!r}")
+    training = mode == ModeKeys.TRAIN
+    activation = dnn_layers.activation(hidden.activation_fn)
+    all_updates: list[tf.Operation] = []
+    for number, width in enumerate(hidden.units):
+        name = f"hiddenlayer_{number}"
+        with v1.variable_scope(name, auxiliary_name_scope=False):
+            net = activation(dnn_layers.dense(net, width))
+        if hidden.dropout is not None and training:
+            net = tf.nn.dropout(net, rate=hidden.dropout)
+        if hidden.batch_norm:
+            with v1.variable_scope(f"{name}/batchnorm_{number}", auxiliary_name_scope=False):
+                net, updates = dnn_layers.batch_normalization(net, training=training)
+                all_updates += updates
+        summarize_layer(net, f"{tag_prefix}{name}")
+    with v1.variable_scope("logits", auxiliary_name_scope=False):
+        logits = dnn_layers.dense(net, units)
+    summarize_layer(logits, f"{tag_prefix}logits")
+    return logits, all_updates
+
+
+def summarize_layer(value: tf.Tensor, tag: str) -> None:
+    """Summarizes a layer's output: its histogram, and how much of it is zero; not on cores."""
+    if is_on_cores():
+        return
+    v1.summary.scalar(f"{tag}/fraction_of_zero_values", tf.math.zero_fraction(value))
+    v1.summary.histogram(f"{tag}/activation", value)
+
+
+def dnn_model_fn(
+    *, head: Any, columns: Sequence[Any], hidden: HiddenLayers, optimizer: Any
+) -> Callable[..., Any]:
+    """Gives the model_fn of the deep estimators of `tf.estimator`.
+
+    Args:
+        head: A `Head`.
+        columns: Dense feature columns, checked.
+        hidden: The hidden layers.
+        optimizer: What `optimizer_instance` takes.
+    """
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        del config
+        checks.check_features(features)
+        made = dnn_logits(
+            features, mode, columns=columns, hidden=hidden, units=head.logits_dimension
+        )
+        train_op_fn = None
+        if mode == ModeKeys.TRAIN:
+            trained = Trained(optimizer_instance(optimizer), made.variables)
+            train_op_fn = train_op_fn_of(head, [trained], made.updates)
+        return head.create_estimator_spec(
+            features=features,
+            mode=mode,
+            labels=labels,
+            logits=made.logits,
+            train_op_fn=train_op_fn,
+        )
+
+    return model_fn
+
+
+def v1_dnn_model_fn(
+    *,
+    head: Any,
+    columns: Sequence[Any],
+    hidden: HiddenLayers,
+    optimizer: Any,
+    partitioner: Any,
+) -> Callable[..., Any]:
+    """Gives the model_fn of the deep estimators of `tf.compat.v1.estimator`.
+
+    Args:
+        head: A `Head`.
+        columns: Dense feature columns, checked.
+        hidden: The hidden layers.
+        optimizer: What `v1_optimizer_instance` takes.
+        partitioner: Partitioner of the input layer, or `None`.
+    """
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        instance = v1_optimizer_instance(optimizer, _V1_RATE)
+        checks.check_features(features)
+        with v1.variable_scope("dnn", partitioner=hidden_partitioner(config)) as scope:
+            logits = v1_dnn_logits(
+                features,
+                mode,
+                columns=columns,
+                hidden=hidden,
+                units=head.logits_dimension,
+                partitioner=input_partitioner(config, partitioner),
+            )
+            trained = Trained(instance, trainable_variables(scope))
+            return head.create_estimator_spec(
+                features=features,
+                mode=mode,
+                labels=labels,
+                logits=logits,
+                train_op_fn=v1_train_op_fn_of(head, [trained]),
+            )
+
+    return model_fn

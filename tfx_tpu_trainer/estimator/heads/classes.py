@@ -1,0 +1,101 @@
+"""Predictions of classes: their ids, their names, and all there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.export.outputs import ClassificationOutput
+
+v1 = tf.compat.v1
+
+
+def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, ...]:
+    """Gives the predictions to make.
+
+    Args:
+        keys: The wanted ones; `None` or none for all.
+        valid: Those that the head can make.
+
+    Raises:
+        ValueError: If one is not valid.
+    """
+    keys = tuple(keys or ())
+    for key in keys:
+        if key not in valid:
+            raise ValueError(
+                f"Prediction key must be in PredictionKeys, given: {key!r}. Valid prediction keys "
+                f"include {list(valid)}."
+            )
+    return keys or tuple(valid)
+
+
+def best_class_ids(logits: tf.Tensor) -> tf.Tensor:
+    """Gives the class of the greatest logit, int64 [D0, ... DN, 1]."""
+    return tf.expand_dims(tf.argmax(logits, axis=-1, name="class_ids"), axis=-1)
+
+
+def class_names(class_ids: tf.Tensor, vocabulary: Sequence[str] | None) -> tf.Tensor:
+    """Gives the names of classes; without a vocabulary, their ids as strings."""
+    if vocabulary:
+        return tf.gather(tf.constant(vocabulary), class_ids)
+    return tf.strings.as_string(class_ids, name="str_classes")
+
+
+def all_class_ids(logits: tf.Tensor, n_classes: int) -> tf.Tensor:
+    """Gives the ids of all classes for every row, int32 [batch, n_classes]."""
+    return tf.tile(tf.expand_dims(tf.range(n_classes), 0), [tf.shape(logits)[0], 1])
+
+
+def all_classes(logits: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
+    """Gives the names of all classes for every row, string [batch, n_classes]."""
+    names = vocabulary or [str(class_id) for class_id in range(n_classes)]
+    return tf.tile(tf.constant([list(names)]), [tf.shape(logits)[0], 1])
+
+
+def classification_output(
+    scores: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
+) -> ClassificationOutput:
+    """Gives what a classify signature answers: a score for each class.
+
+    Args:
+        scores: [batch, n_classes].
+        n_classes: Number of classes.
+        vocabulary: Their names, or `None`.
+    """
+    return ClassificationOutput(scores=scores, classes=all_classes(scores, n_classes, vocabulary))
+
+
+def check_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
+    """Gives thresholds as a tuple.
+
+    Raises:
+        ValueError: If one is not greater than 0 and less than 1.
+    """
+    checked = tuple(thresholds or ())
+    for threshold in checked:
+        if not 0.0 < threshold < 1.0:
+            raise ValueError(
+                f"thresholds must be in (0, 1) range; not in (0, 1): {threshold} of {checked}."
+            )
+    return checked
+
+
+def check_n_classes(n_classes: Any, *, least: int, instead: str) -> int:
+    """Gives a number of classes back if a head can do with it.
+
+    Args:
+        n_classes: The number.
+        least: The least that will do.
+        instead: What to use where there are fewer.
+
+    Raises:
+        ValueError: If it is none, or less.
+    """
+    if n_classes is None:
+        raise ValueError("n_classes cannot be None: give the number of classes.")
+    if int(n_classes) < least:
+        raise ValueError(f"n_classes must be > {least - 1}: {n_classes}. {instead}")
+    return int(n_classes)

@@ -1,0 +1,230 @@
+"""The base of all heads."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator.heads import train_op
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
+
+v1 = tf.compat.v1
+
+
+class Head(abc.ABC):
+    """The top of a model: what it says of logits; mirrors `tf.estimator.Head`.
+
+    A head turns logits into predictions, a loss, metrics and signatures, so that a model_fn only
+    makes the logits. One head object serves any number of calls of model_fn. Heads work eagerly
+    too, where `loss` and `metrics` are wanted in a loop of one's own.
+
+    Example:
+    ```python
+    def model_fn(features, labels, mode):
+        head = RegressionHead()
+        logits = features["x"] @ tf.compat.v1.get_variable("w", [4, head.logits_dimension])
+        return head.create_estimator_spec(
+            features=features, mode=mode, logits=logits, labels=labels,
+            optimizer="Adam", trainable_variables=tf.compat.v1.trainable_variables(),
+        )
+    ```
+
+    A class of one's own gives the abstract methods, and `create_estimator_spec` or
+    `_create_tpu_estimator_spec`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str | None:
+        """Name of the head; metrics and summaries have it at their end."""
+
+    @property
+    @abc.abstractmethod
+    def logits_dimension(self) -> int:
+        """The last axis of the logits that the head takes."""
+
+    @property
+    @abc.abstractmethod
+    def loss_reduction(self) -> str:
+        """How the losses of the rows become one: a constant of `tf.losses.Reduction`."""
+
+    @abc.abstractmethod
+    def loss(
+        self,
+        labels: Any,
+        logits: Any,
+        features: Mapping[str, Any] | None = None,
+        mode: str | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """Gives the loss that training makes small.
+
+        Args:
+            labels: The labels, as the head wants them.
+            logits: [D0, ... DN, logits_dimension].
+            features: Where the weights of the rows are. Defaults to `None`.
+            mode: One of `ModeKeys`; the heads here do not look at it. Defaults to `None`.
+            regularization_losses: Scalars to add. Defaults to `None`.
+
+        Returns:
+            A scalar.
+        """
+
+    @abc.abstractmethod
+    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, tf.Tensor]:
+        """Gives predictions.
+
+        Args:
+            logits: [D0, ... DN, logits_dimension].
+            keys: The wanted ones. Defaults to `None`, all that the head can make.
+
+        Returns:
+            Prediction key -> tensor.
+        """
+
+    @abc.abstractmethod
+    def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
+        """Makes metrics that have seen nothing yet.
+
+        Args:
+            regularization_losses: Given where they are to be measured too. Defaults to `None`.
+
+        Returns:
+            Metric name -> Keras 2 metric.
+        """
+
+    @abc.abstractmethod
+    def update_metrics(
+        self,
+        eval_metrics: dict[str, Any],
+        features: Mapping[str, Any] | None,
+        logits: Any,
+        labels: Any,
+        mode: str | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """Updates metrics with a batch.
+
+        Args:
+            eval_metrics: What `metrics` gave.
+            features: Where the weights of the rows are.
+            logits: [D0, ... DN, logits_dimension].
+            labels: The labels, as the head wants them.
+            mode: One of `ModeKeys`; the heads here do not look at it. Defaults to `None`.
+            regularization_losses: As given to `metrics`. Defaults to `None`.
+
+        Returns:
+            The updated metrics.
+        """
+
+    def create_estimator_spec(
+        self,
+        features: Any,
+        mode: str,
+        logits: Any,
+        labels: Any = None,
+        optimizer: Any = None,
+        trainable_variables: Sequence[tf.Variable] | None = None,
+        train_op_fn: Callable[[tf.Tensor], Any] | None = None,
+        update_ops: Sequence[Any] | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> EstimatorSpec | TPUEstimatorSpec:
+        """Gives what a model_fn returns to an Estimator.
+
+        Args:
+            features: The features.
+            mode: One of `ModeKeys`.
+            logits: [D0, ... DN, logits_dimension].
+            labels: The labels; needed in modes `"train"` and `"eval"`. Defaults to `None`.
+            optimizer: A Keras optimizer, a `tf.compat.v1.train.Optimizer`, one of the names
+                'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', or a function without arguments
+                that gives an optimizer. Defaults to `None`.
+            trainable_variables: What a Keras optimizer trains. Defaults to `None`, which a v1
+                optimizer takes as all trainable variables of the graph.
+            train_op_fn: Takes the loss and gives the train op; for training, either this or
+                `optimizer` must be given. Defaults to `None`.
+            update_ops: Ops that are run with every step, such as those of batch normalization.
+                Defaults to `None`.
+            regularization_losses: Scalars to add to the loss. Defaults to `None`.
+
+        Returns:
+            The spec; inside of `on_cores()` a `TPUEstimatorSpec`.
+
+        Raises:
+            ValueError: If what the mode needs is missing, or does not fit the head.
+        """
+        spec = self._create_tpu_estimator_spec(
+            features=features,
+            mode=mode,
+            logits=logits,
+            labels=labels,
+            optimizer=optimizer,
+            trainable_variables=trainable_variables,
+            train_op_fn=train_op_fn,
+            update_ops=update_ops,
+            regularization_losses=regularization_losses,
+        )
+        # Summaries of the v1 API can't be read from cores.
+        if mode == ModeKeys.TRAIN and not train_op.is_on_cores():
+            written = self._summaries(spec.loss, features, logits, labels, regularization_losses)
+            with v1.name_scope(""):
+                for name, value in written.items():
+                    v1.summary.scalar(name, value)
+        return spec if train_op.is_on_cores() else spec.as_estimator_spec()
+
+    def create_tpu_estimator_spec(self, *args: Any, **kwargs: Any) -> TPUEstimatorSpec:
+        """Gives what a model_fn returns to a TPUEstimator.
+
+        Takes what `create_estimator_spec` does. Metrics are given as a function and its tensors,
+        so that they measure what all cores computed, and no summaries are made. An `optimizer`
+        for cores is a `CrossShardOptimizer`, or any optimizer inside of `on_cores()`.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: As `create_estimator_spec`.
+        """
+        return self._create_tpu_estimator_spec(*args, **kwargs)
+
+    def _create_tpu_estimator_spec(
+        self,
+        features: Any,
+        mode: str,
+        logits: Any,
+        labels: Any = None,
+        optimizer: Any = None,
+        trainable_variables: Sequence[tf.Variable] | None = None,
+        train_op_fn: Callable[[tf.Tensor], Any] | None = None,
+        update_ops: Sequence[Any] | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> TPUEstimatorSpec:
+        """Gives the spec of either kind of estimator; heads of one's own may override it."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `create_estimator_spec()` or "
+            "`_create_tpu_estimator_spec()`."
+        )
+
+    def _summaries(
+        self,
+        loss: tf.Tensor,
+        features: Any,
+        logits: Any,
+        labels: Any,
+        regularization_losses: Sequence[tf.Tensor] | None,
+    ) -> dict[str, tf.Tensor]:
+        """Gives what a step of training on one host writes: summary's name -> scalar."""
+        del loss, features, logits, labels, regularization_losses
+        return {}
+
+    def _features_of_metrics(self, features: Any) -> Any:
+        """Gives the features that `update_metrics` needs: from TPU cores, each one costs time."""
+        return features
+
+    def _summary_key(self, key: str) -> str:
+        return f"{key}/{self.name}" if self.name else key

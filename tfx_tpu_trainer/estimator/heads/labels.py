@@ -1,0 +1,202 @@
+"""Labels as a head's loss wants them: class ids, 0 to 1, or one column for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.heads import shapes
+
+v1 = tf.compat.v1
+
+
+def check_vocabulary(vocabulary: Any, n_classes: int | None = None) -> tuple[str, ...] | None:
+    """Gives a label vocabulary as a tuple.
+
+    Args:
+        vocabulary: A list or tuple of the labels' strings, in the order of their ids; or `None`.
+        n_classes: How many there must be. Defaults to `None`, any number.
+
+    Raises:
+        ValueError: If it is of another type, not as long, or names a label twice.
+    """
+    if vocabulary is None:
+        return None
+    if not isinstance(vocabulary, (list, tuple)):
+        raise ValueError(
+            f"label_vocabulary should be a list or a tuple. Given type: {type(vocabulary)}."
+        )
+    if n_classes is not None and len(vocabulary) != n_classes:
+        raise ValueError(
+            f'"label_vocabulary" does not have "n_classes" items. '
+            f"len(label_vocabulary)={len(vocabulary)}, n_classes={n_classes}, "
+            f"label_vocabulary={vocabulary!r}."
+        )
+    twice = sorted({label for label in vocabulary if vocabulary.count(label) > 1})
+    if twice:
+        raise ValueError(f"label_vocabulary has {twice} more than once: {vocabulary!r}.")
+    return tuple(vocabulary)
+
+
+def check_given(labels: Any) -> None:
+    """Checks that there are labels.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    if labels is None:
+        raise ValueError(
+            "You must provide a labels Tensor. Given: None. Check that your data contains the "
+            "label, and that input_fn returns (features, labels)."
+        )
+
+
+def dense_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
+    """Gives labels of the shape that goes with the logits.
+
+    Args:
+        labels: [D0, ... DN, dimension]; where `dimension` is 1, [D0, ... DN] will do.
+        logits: [D0, ... DN, logits dimension].
+        dimension: The last axis that the labels need.
+
+    Returns:
+        The labels, [D0, ... DN, dimension].
+
+    Raises:
+        ValueError: If there are none, if they are sparse, or of a shape known not to match.
+    """
+    check_given(labels)
+    if isinstance(labels, (tf.SparseTensor, v1.SparseTensorValue)):
+        raise ValueError(
+            "SparseTensor labels are not supported. labels must be a Tensor of shape "
+            f"[D0, D1, ..., DN, {dimension}], e.g. [batch_size, {dimension}]; got {labels}. "
+            "Check the label in your data, and make it dense in input_fn with tf.sparse.to_dense."
+        )
+    with v1.name_scope(None, "labels"):
+        labels = shapes.with_last_axis(tf.convert_to_tensor(labels), logits)
+        rank = labels.shape.rank
+        if rank and labels.shape[-1] not in (None, dimension):
+            raise ValueError(
+                f"Mismatched label shape. Expected labels dimension={dimension}.  Received "
+                f"{labels.shape[-1]}, of labels of shape {labels.shape}. Check the head's number "
+                "of classes and the shape of your labels: class ids have one column, however many "
+                "classes there are."
+            )
+        return shapes.matching_logits(
+            labels,
+            logits,
+            dimensions=(dimension,),
+            message=f"labels shape must be [D0, D1, ... DN, {dimension}].",
+            what="labels",
+        )
+
+
+def class_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
+    """Looks labels up.
+
+    Args:
+        labels: Strings, of any shape.
+        vocabulary: The labels in the order of their ids.
+
+    Returns:
+        Their ids, int64, of the same shape.
+
+    Raises:
+        ValueError: If they are no strings, or one is not there (in a graph, the session raises
+            InvalidArgumentError then).
+    """
+    if labels.dtype != tf.string:
+        raise ValueError(
+            "Labels dtype should be string if there is a vocabulary. Instead got "
+            f"{labels.dtype.name}. Leave label_vocabulary out where labels are numbers."
+        )
+    ids = list(range(len(vocabulary)))
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(
+            tf.constant(vocabulary), tf.constant(ids, dtype=tf.int64)
+        ),
+        default_value=-1,
+        name="class_id_lookup",
+    )
+    found = table.lookup(labels)
+    known = tf.greater_equal(found, 0)
+    return shapes.required(
+        found,
+        tf.reduce_all(known),
+        "Labels must be of label_vocabulary.",
+        {
+            "labels that it lacks": tf.boolean_mask(labels, tf.logical_not(known)),
+            "label_vocabulary": tf.constant(vocabulary),
+        },
+    )
+
+
+def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> tf.Tensor:
+    """Gives labels back, once they are seen to be from 0 to `n_classes - 1`.
+
+    Args:
+        labels: Numbers, of any shape.
+        n_classes: One more than the greatest.
+        message: What to say if one is not; the least and the greatest label are added. Defaults
+            to the range.
+
+    Raises:
+        ValueError: If one is not (in a graph, the session raises InvalidArgumentError then).
+    """
+    with v1.name_scope(None, "check_label_range"):
+        least, greatest = tf.reduce_min(labels), tf.reduce_max(labels)
+        low = tf.greater_equal(least, tf.cast(0, labels.dtype))
+        high = tf.less_equal(greatest, tf.cast(n_classes - 1, labels.dtype))
+        return shapes.required(
+            labels,
+            tf.logical_and(low, high),
+            message or f"Labels must be >= 0 and <= n_classes - 1 = {n_classes - 1}.",
+            {"least label": least, "greatest label": greatest},
+        )
+
+
+def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
+    """Gives the labels of rows that may have any number of them, one column for each class.
+
+    Args:
+        labels: A dense tensor of zeros and ones, [D0, ... DN, n_classes]; or a SparseTensor of
+            [D0, ... DN, any] that holds class ids or, with a vocabulary, strings.
+        n_classes: Number of classes.
+        vocabulary: The labels' strings in the order of their ids, or `None`.
+
+    Returns:
+        Zeros and ones, [D0, ... DN, n_classes].
+
+    Raises:
+        ValueError: If there are none, or they are of another dtype or range.
+    """
+    check_given(labels)
+    if not isinstance(labels, tf.SparseTensor):
+        labels = tf.convert_to_tensor(labels)
+        if labels.dtype == tf.string:
+            raise ValueError(
+                "labels must be an integer indicator Tensor with values in [0, 1]; got dense "
+                f"strings, {labels}. Give a SparseTensor of strings, and a label_vocabulary."
+            )
+        return in_range(
+            labels, 2, "labels must be an integer indicator Tensor with values in [0, 1]."
+        )
+    if labels.dtype == tf.string:
+        if vocabulary is None:
+            raise ValueError(
+                f"Labels dtype should be integer. Instead got {labels.dtype.name}: give the head a "
+                "label_vocabulary."
+            )
+        ids = class_ids(labels.values, vocabulary)
+    elif labels.dtype.is_integer:
+        ids = in_range(
+            labels.values,
+            n_classes,
+            f"labels must be an integer SparseTensor with values in [0, {n_classes}).",
+        )
+    else:
+        raise ValueError(f"Labels dtype should be integer. Instead got {labels.dtype.name}.")
+    of_classes = tf.SparseTensor(labels.indices, ids, labels.dense_shape)
+    return tf.cast(tf.sparse.to_indicator(of_classes, n_classes), tf.int64)

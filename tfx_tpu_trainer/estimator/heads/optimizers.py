@@ -1,0 +1,230 @@
+"""Optimizers given as instances, names or functions, each as one that works in a graph."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+# Name -> class, of tf_keras.optimizers.legacy and of tf.compat.v1.train.
+_KERAS_CLASSES: Final = {
+    "Adagrad": "Adagrad",
+    "Adam": "Adam",
+    "Ftrl": "Ftrl",
+    "RMSProp": "RMSprop",
+    "SGD": "SGD",
+}
+_V1_CLASSES: Final = {
+    "Adagrad": v1.train.AdagradOptimizer,
+    "Adam": v1.train.AdamOptimizer,
+    "Ftrl": v1.train.FtrlOptimizer,
+    "RMSProp": v1.train.RMSPropOptimizer,
+    "SGD": v1.train.GradientDescentOptimizer,
+}
+
+# What today's Keras optimizers can do and those that work in a graph cannot.
+_ONLY_EAGER: Final = ("weight_decay", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+_NO_PART_OF_THE_MATHS: Final = (
+    *_ONLY_EAGER,
+    "ema_momentum",
+    "ema_overwrite_frequency",
+    "jit_compile",
+    "is_legacy_optimizer",
+)
+
+
+def optimizer_instance(optimizer: Any, learning_rate: Any = None) -> Any:
+    """Gives an optimizer for the heads of `tf.estimator`.
+
+    Args:
+        optimizer: A Keras 2 or Keras 3 optimizer, a `tf.compat.v1.train.Optimizer`, one of the
+            names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', or a function without arguments
+            that gives an optimizer.
+        learning_rate: Of a name's optimizer. Defaults to `None`, Keras's own default.
+
+    Returns:
+        A `tf.compat.v1.train.Optimizer` or a `tf_keras.optimizers.legacy.Optimizer`. The
+        caller's object is never changed: each model that is built has an optimizer of its own.
+
+    Raises:
+        ValueError: If it is none of these, or can't work in a graph.
+    """
+    from tf_keras.optimizers import legacy
+
+    if isinstance(optimizer, str):
+        _check_name(optimizer)
+        given = {} if learning_rate is None else {"learning_rate": learning_rate}
+        return getattr(legacy, _KERAS_CLASSES[optimizer])(**given)
+    if isinstance(optimizer, v1.train.Optimizer):
+        return optimizer
+    if isinstance(optimizer, legacy.Optimizer):
+        return _of_this_graph(optimizer)
+    if _is_todays_keras(optimizer):
+        return _as_legacy(optimizer)
+    if callable(optimizer) and not isinstance(optimizer, type):
+        made = optimizer()
+        if not callable(made) and not isinstance(made, str):
+            return optimizer_instance(made)
+        optimizer = made
+    raise ValueError(
+        f"The given object is not a tf.keras.optimizers.Optimizer instance. Given: {optimizer!r}, "
+        f"a {type(optimizer)}. Give an optimizer, a function without arguments that makes one, or "
+        f"one of the names {sorted(_KERAS_CLASSES)}."
+    )
+
+
+def v1_optimizer_instance(optimizer: Any, learning_rate: Any = None) -> v1.train.Optimizer:
+    """Gives an optimizer for the estimators of `tf.compat.v1.estimator`.
+
+    Args:
+        optimizer: A `tf.compat.v1.train.Optimizer`, one of the names of `optimizer_instance`, or
+            a function without arguments that gives an optimizer.
+        learning_rate: Of a name's optimizer; needed with a name. Defaults to `None`.
+
+    Returns:
+        The optimizer.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    if isinstance(optimizer, str):
+        _check_name(optimizer)
+        if not learning_rate:
+            raise ValueError(
+                f"learning_rate must be specified when opt is string: {optimizer!r} was given "
+                f"with {learning_rate!r}."
+            )
+        return _V1_CLASSES[optimizer](learning_rate=learning_rate)
+    if not isinstance(optimizer, v1.train.Optimizer) and callable(optimizer):
+        optimizer = optimizer()
+    if not isinstance(optimizer, v1.train.Optimizer):
+        raise ValueError(
+            f"The given object is not an Optimizer instance. Given: {optimizer!r}. Estimators of "
+            "tf.compat.v1.estimator take tf.compat.v1.train optimizers; those of tf.estimator take "
+            "Keras optimizers as well."
+        )
+    return optimizer
+
+
+class KerasOptimizer(v1.train.Optimizer):
+    """A legacy Keras optimizer in the shape of a v1 one, so that others can be wrapped around it.
+
+    It counts steps itself, in its `iterations`: `global_step` of `apply_gradients` is left alone.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        """Wraps an optimizer.
+
+        Args:
+            optimizer: A `tf_keras.optimizers.legacy.Optimizer`.
+        """
+        super().__init__(use_locking=False, name=type(optimizer).__name__)
+        self._optimizer = optimizer
+
+    def compute_gradients(
+        self, loss: tf.Tensor, var_list: Sequence[tf.Variable] | None = None, **kwargs: Any
+    ) -> list[tuple[Any, tf.Variable]]:
+        """Gives pairs of gradient and variable."""
+        del kwargs
+        variables = v1.trainable_variables() if var_list is None else list(var_list)
+        return list(zip(self._optimizer.get_gradients(loss, variables), variables))
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, tf.Variable]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation:
+        """Gives the op that changes the variables."""
+        del global_step
+        return self._optimizer.apply_gradients(list(grads_and_vars), name=name)
+
+
+def _check_name(name: str) -> None:
+    if name not in _KERAS_CLASSES:
+        raise ValueError(
+            f"Unsupported optimizer name: {name}. Supported names are: "
+            f"{tuple(sorted(_KERAS_CLASSES))}."
+        )
+
+
+def _of_this_graph(optimizer: Any) -> Any:
+    """Gives an optimizer without variables, or one whose variables are of the default graph."""
+    variables = optimizer.weights
+    if not variables:
+        fresh = copy.copy(optimizer)
+        # What building fills in, such as the dictionary of slots, must not be shared.
+        for name, value in vars(optimizer).items():
+            if type(value) in (dict, list):
+                vars(fresh)[name] = copy.copy(value)
+        return fresh
+    graph = v1.get_default_graph()
+    if all(getattr(variable, "graph", None) is graph for variable in variables):
+        return optimizer
+    raise ValueError(
+        f"The optimizer {type(optimizer).__name__} has variables already, made outside of this "
+        "call of model_fn. Give a function that makes it: optimizer=lambda: ..."
+    )
+
+
+def _is_todays_keras(optimizer: Any) -> bool:
+    """Tells whether it is an optimizer of Keras 3, or one of Keras 2.11 and later."""
+    for name in ("keras", "tf_keras"):
+        optimizers = getattr(sys.modules.get(name), "optimizers", None)
+        if optimizers is not None and isinstance(optimizer, optimizers.Optimizer):
+            return True
+    return False
+
+
+def _as_legacy(optimizer: Any) -> Any:
+    """Makes the legacy optimizer with the same settings: only those can be used in a graph.
+
+    Raises:
+        ValueError: If there is none, or a setting is not known to it.
+    """
+    from tf_keras.optimizers import legacy
+
+    name = type(optimizer).__name__
+    cls = getattr(legacy, name, None)
+    if cls is None:
+        raise ValueError(
+            f"Keras optimizer {name} can't be used in a graph, and tf_keras.optimizers.legacy has "
+            "none of this name. Use one that it has, or a tf.compat.v1.train.Optimizer."
+        )
+    settings = _settings(optimizer)
+    refused = {key: settings[key] for key in _ONLY_EAGER if settings.get(key)}
+    if refused:
+        raise ValueError(
+            f"Keras optimizer {name} can't be used in a graph with {refused}: its legacy form "
+            f"tf_keras.optimizers.legacy.{name} does not know these settings. Leave them out."
+        )
+    known = {
+        key: value
+        for key, value in settings.items()
+        if key not in _NO_PART_OF_THE_MATHS and value is not None
+    }
+    rate = known.get("learning_rate")
+    if isinstance(rate, dict):
+        known["learning_rate"] = {key: rate[key] for key in ("class_name", "config")}
+    return cls.from_config(known)
+
+
+def _settings(optimizer: Any) -> dict[str, Any]:
+    # The learning rate is an eager variable, which can only be read outside of the graph that is
+    # the default one here; a thread of its own has none.
+    with concurrent.futures.ThreadPoolExecutor(1) as outside:
+        try:
+            return outside.submit(optimizer.get_config).result()
+        except Exception as error:
+            name = type(optimizer).__name__
+            raise ValueError(
+                f"Keras optimizer {name} was made inside of a graph, where only legacy optimizers "
+                "work. Please set your optimizer as an instance of "
+                f"`tf.keras.optimizers.legacy.{name}`, or make it outside of model_fn."
+            ) from error

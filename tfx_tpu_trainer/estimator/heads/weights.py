@@ -1,0 +1,102 @@
+"""The weight of each row, from a feature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.heads import shapes
+
+v1 = tf.compat.v1
+
+
+class WeightColumn:
+    """The feature that holds the weights of the rows, as a head's `weight_column` says."""
+
+    def __init__(self, column: Any) -> None:
+        """Checks the column.
+
+        Args:
+            column: Name of a feature, or a `tf.feature_column.numeric_column`.
+
+        Raises:
+            TypeError: If it is neither.
+        """
+        if isinstance(column, str):
+            self._key, self._normalizer_fn = column, None
+        elif hasattr(column, "key") and hasattr(column, "normalizer_fn"):
+            self._key, self._normalizer_fn = column.key, column.normalizer_fn
+        else:
+            raise TypeError(
+                "Weight column must be either a string or NumericColumn. Given type: "
+                f"{type(column)}, {column!r}."
+            )
+
+    @property
+    def key(self) -> str:
+        """Name of the feature."""
+        return self._key
+
+    def read(
+        self, features: Mapping[str, Any] | None, logits: tf.Tensor, *, per_logit: bool
+    ) -> tf.Tensor:
+        """Gives the weights.
+
+        Args:
+            features: The features.
+            logits: [D0, ... DN, logits dimension].
+            per_logit: Whether every logit may have a weight of its own.
+
+        Returns:
+            float32 [D0, ... DN, 1], or of the shape of the logits.
+
+        Raises:
+            ValueError: If the feature is not there, holds no numbers, or is of a shape that does
+                not go with the logits.
+        """
+        feature = self._feature(features)
+        with v1.name_scope(None, "weights"):
+            weights = tf.cast(feature, tf.float32)
+            # A column adds an axis to a lone number of each row.
+            if weights.shape.rank == 1:
+                weights = tf.expand_dims(weights, -1)
+            weights = shapes.with_last_axis(weights, logits)
+            allowed = [1]
+            shape = "[D0, D1, ... DN] or [D0, D1, ... DN, 1]"
+            if per_logit:
+                allowed.append(logits.shape[-1])
+                shape = (
+                    "[D0, D1, ... DN], [D0, D1, ... DN, 1] or [D0, D1, ... DN, logits_dimension]"
+                )
+            return shapes.matching_logits(
+                weights,
+                logits,
+                dimensions=allowed,
+                message=f"weights shape must be {shape}; they are the feature {self.key!r}.",
+                what="weights",
+            )
+
+    def _feature(self, features: Mapping[str, Any] | None) -> tf.Tensor:
+        if not isinstance(features, Mapping) or self.key not in features:
+            known = sorted(map(str, features)) if isinstance(features, Mapping) else features
+            raise ValueError(
+                f"Feature {self.key} is not in features dictionary: it is the head's weight_column, "
+                f"and the features are {known}."
+            )
+        feature = features[self.key]
+        if isinstance(feature, (tf.SparseTensor, v1.SparseTensorValue)):
+            raise ValueError(
+                f"The weights must be a dense Tensor, but the feature {self.key!r} is sparse: "
+                f"{feature}. Make it dense in input_fn with tf.sparse.to_dense."
+            )
+        feature = tf.convert_to_tensor(feature)
+        if self._normalizer_fn is not None:
+            feature = self._normalizer_fn(feature)
+        if not (feature.dtype.is_floating or feature.dtype.is_integer):
+            raise ValueError(
+                f"Weight column should be castable to float. Given dtype: {feature.dtype.name} of "
+                f"the feature {self.key!r}."
+            )
+        return feature

@@ -1,0 +1,30 @@
+"""Whether what is being traced will run once on each of several cores or replicas."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
+_on_cores: contextvars.ContextVar[bool] = contextvars.ContextVar("on_cores", default=False)
+
+
+@contextlib.contextmanager
+def on_cores() -> Iterator[None]:
+    """Makes heads inside give what TPU cores, or replicas of a strategy, can run together.
+
+    A model_fn that was written for one host trains on cores when it is called in here: heads and
+    canned estimators wrap every optimizer in a `CrossShardOptimizer`, v1 and Keras ones alike, so
+    that gradients are put together as the rows' losses were, summed or averaged. Metrics become
+    functions of what all cores computed, and summaries are left out.
+    """
+    token = _on_cores.set(True)
+    try:
+        yield
+    finally:
+        _on_cores.reset(token)
+
+
+def is_on_cores() -> bool:
+    """Tells whether this is inside of `on_cores()`."""
+    return _on_cores.get()

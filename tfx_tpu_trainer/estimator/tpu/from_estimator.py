@@ -1,0 +1,160 @@
+"""An Estimator that is there already, canned or not, on TPU cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.estimator import Estimator
+from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.on_cores import on_cores
+from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.summed_gradients import (
+    Combination,
+    check_combination,
+    summed_gradients,
+)
+from tfx_tpu_trainer.estimator.tpu.tpu_estimator import TPUEstimator
+from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+# What a TPUEstimator puts into params itself.
+_RESERVED: Final = ("batch_size", "context", "use_tpu")
+_SHARED_SETTINGS: Final = (
+    "tf_random_seed",
+    "save_summary_steps",
+    "save_checkpoints_steps",
+    "save_checkpoints_secs",
+    "session_config",
+    "keep_checkpoint_max",
+    "keep_checkpoint_every_n_hours",
+    "log_step_count_steps",
+)
+
+
+def from_estimator(
+    estimator: Estimator,
+    config: RunConfig | None = None,
+    *,
+    gradients: Combination = "mean",
+    **options: Any,
+) -> TPUEstimator:
+    """Gives a TPUEstimator with the model of another estimator; ours, the original has none.
+
+    On cores the optimizers of its model_fn put their gradients together: those of canned estimators
+    and heads as the rows' losses were, others as `gradients` says. Metrics of heads measure what
+    all cores computed. Summaries are left out, because they can't be read from cores.
+
+    Example:
+    ```python
+    canned = DNNClassifier([64, 32], [tf.feature_column.numeric_column("x", 4)])
+    config = RunConfig(master="emulated", tpu_config=TPUConfig(num_shards=4))
+    estimator = from_estimator(canned, config, train_batch_size=64, eval_batch_size=64)
+    estimator.train(lambda params: dataset.batch(params["batch_size"]), max_steps=1000)
+    ```
+
+    Args:
+        estimator: Any `Estimator`. Its model folder, params and warm start are kept; `batch_size`,
+            `context` and `use_tpu` in its params are for its model_fn only.
+        config: Configuration of the runs. Defaults to `None`: that of the estimator.
+        gradients: What a model_fn of one's own that uses no head makes of the cores' gradients:
+            `"mean"`, the default, for a loss that is a mean over rows, or `"sum"`.
+        **options: `use_tpu`, batch sizes, and whatever else `TPUEstimator` takes.
+
+    Returns:
+        The TPUEstimator.
+
+    Raises:
+        ValueError: If an argument does not hold. Its methods raise it on cores for features that
+            are strings, and for metrics that no head makes.
+        TypeError: If `estimator` is no Estimator, or is one for TPUs already.
+    """
+    if not isinstance(estimator, Estimator) or isinstance(estimator, TPUEstimator):
+        raise TypeError(
+            "estimator should be an Estimator of tfx_tpu_trainer.estimator, and no TPUEstimator; "
+            f"got {estimator!r}."
+        )
+    check_combination(gradients)
+
+    def model_fn(
+        features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: RunConfig
+    ) -> Any:
+        if not params["use_tpu"]:
+            return estimator.model_fn(features, labels, mode, config)
+        _refuse_strings({"features": features, "labels": labels})
+        context = params.get("context")
+        replicas = context.num_replicas if context is not None else 1
+        with on_cores(), summed_gradients(replicas=replicas, gradients=gradients):
+            spec = estimator.model_fn(features, labels, mode, config)
+        _leave_out_summaries()
+        return _as_tpu_spec(spec, mode)
+
+    given = {
+        "model_dir": estimator.model_dir,
+        "params": {key: each for key, each in estimator.params.items() if key not in _RESERVED},
+        "warm_start_from": estimator._warm_start_settings,
+    }
+    return TPUEstimator(model_fn, config=config or _config_of(estimator), **{**given, **options})
+
+
+def _config_of(estimator: Estimator) -> RunConfig:
+    settings = {name: getattr(estimator.config, name) for name in _SHARED_SETTINGS}
+    if settings["save_checkpoints_steps"] is not None:
+        # One of the two is given, and the other's default would be a second one.
+        del settings["save_checkpoints_secs"]
+    return RunConfig(model_dir=estimator.model_dir, **settings)
+
+
+def _refuse_strings(inputs: Mapping[str, Any]) -> None:
+    strings = sorted(
+        "".join([part, *(f"[{key!r}]" for key in path)])
+        for part, given in inputs.items()
+        for path, tensor in _with_paths(given)
+        if getattr(tensor, "dtype", None) == tf.string
+    )
+    if strings:
+        raise ValueError(
+            f"{', '.join(strings)}: strings can't be computed with on TPU cores. Look them up in "
+            "input_fn (tf.keras.layers.StringLookup, tf.lookup, or a vocabulary of Transform) and "
+            "use tf.feature_column.categorical_column_with_identity; labels become ids there too, "
+            "without label_vocabulary."
+        )
+
+
+def _with_paths(given: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:
+    if isinstance(given, Mapping):
+        return [leaf for key in given for leaf in _with_paths(given[key], (*path, key))]
+    return [(path, given)]
+
+
+def _leave_out_summaries() -> None:
+    graph = v1.get_default_graph()
+    if graph.get_collection(v1.GraphKeys.SUMMARIES):
+        _logger.info("Summaries of model_fn are left out on TPU cores.")
+        graph.clear_collection(v1.GraphKeys.SUMMARIES)
+
+
+def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstimatorSpec:
+    if isinstance(spec, TPUEstimatorSpec):
+        return spec
+    if mode == ModeKeys.EVAL and spec.eval_metric_ops:
+        raise ValueError(
+            f"The metrics {sorted(spec.eval_metric_ops)} are made inside of model_fn, where each "
+            "core would measure its own rows. Let a head make them (Head.create_estimator_spec, "
+            "add_metrics), or evaluate on the host: from_estimator(..., eval_on_tpu=False)."
+        )
+    return TPUEstimatorSpec(
+        mode,
+        predictions=spec.predictions,
+        loss=spec.loss,
+        train_op=spec.train_op,
+        export_outputs=spec.export_outputs,
+        training_hooks=(*spec.training_hooks, *spec.training_chief_hooks),
+        evaluation_hooks=spec.evaluation_hooks,
+        prediction_hooks=spec.prediction_hooks,
+    )

@@ -1,0 +1,135 @@
+"""The API of `tf.compat.v1.estimator`, name for name.
+
+What is not told apart there is what `tfx_tpu_trainer.estimator` has. The canned estimators differ:
+they take optimizers of `tf.compat.v1.train` and partitioners, sum the rows' losses by default, and
+their checkpoints hold other names of optimizer slots.
+"""
+
+from tfx_tpu_trainer.estimator import export, inputs, tpu
+from tfx_tpu_trainer.estimator.added_metrics import add_metrics
+from tfx_tpu_trainer.estimator.canned.parsing import (
+    v1_classifier_parse_example_spec as classifier_parse_example_spec,
+)
+from tfx_tpu_trainer.estimator.canned.parsing import (
+    v1_regressor_parse_example_spec as regressor_parse_example_spec,
+)
+from tfx_tpu_trainer.estimator.canned.v1_baseline import (
+    BaselineClassifier,
+    BaselineEstimator,
+    BaselineRegressor,
+)
+from tfx_tpu_trainer.estimator.canned.v1_combined import (
+    DNNLinearCombinedClassifier,
+    DNNLinearCombinedEstimator,
+    DNNLinearCombinedRegressor,
+)
+from tfx_tpu_trainer.estimator.canned.v1_dnn import DNNClassifier, DNNEstimator, DNNRegressor
+from tfx_tpu_trainer.estimator.canned.v1_linear import (
+    LinearClassifier,
+    LinearEstimator,
+    LinearRegressor,
+)
+from tfx_tpu_trainer.estimator.estimator import Estimator
+from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator.heads import (
+    BinaryClassHead,
+    Head,
+    LogisticRegressionHead,
+    MultiClassHead,
+    MultiHead,
+    MultiLabelHead,
+    PoissonRegressionHead,
+    RegressionHead,
+)
+from tfx_tpu_trainer.estimator.hook_names import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    FeedFnHook,
+    FinalOpsHook,
+    GlobalStepWaiterHook,
+    LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    ProfilerHook,
+    SecondOrStepTimer,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StepCounterHook,
+    StopAtStepHook,
+    SummarySaverHook,
+)
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.run_config import RunConfig
+from tfx_tpu_trainer.estimator.schedule import (
+    BestExporter,
+    EvalSpec,
+    Exporter,
+    FinalExporter,
+    LatestExporter,
+    TrainSpec,
+    train_and_evaluate,
+)
+from tfx_tpu_trainer.estimator.v1 import experimental
+from tfx_tpu_trainer.estimator.warm_start import VocabInfo, WarmStartSettings
+
+__all__ = [
+    "BaselineClassifier",
+    "BaselineEstimator",
+    "BaselineRegressor",
+    "BestExporter",
+    "BinaryClassHead",
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "DNNClassifier",
+    "DNNEstimator",
+    "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator",
+    "DNNLinearCombinedRegressor",
+    "DNNRegressor",
+    "Estimator",
+    "EstimatorSpec",
+    "EvalSpec",
+    "Exporter",
+    "FeedFnHook",
+    "FinalExporter",
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
+    "Head",
+    "LatestExporter",
+    "LinearClassifier",
+    "LinearEstimator",
+    "LinearRegressor",
+    "LoggingTensorHook",
+    "LogisticRegressionHead",
+    "ModeKeys",
+    "MultiClassHead",
+    "MultiHead",
+    "MultiLabelHead",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "PoissonRegressionHead",
+    "ProfilerHook",
+    "RegressionHead",
+    "RunConfig",
+    "SecondOrStepTimer",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
+    "TrainSpec",
+    "VocabInfo",
+    "WarmStartSettings",
+    "add_metrics",
+    "classifier_parse_example_spec",
+    "experimental",
+    "export",
+    "inputs",
+    "regressor_parse_example_spec",
+    "tpu",
+    "train_and_evaluate",
+]
