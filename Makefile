@@ -1,13 +1,17 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-unit test-all lint format lock clean
+.PHONY: help setup demo preflight bench test test-unit test-all lint format lock clean
 
 PYTHON := .make/venv/bin/python
 # Extra arguments: make demo ARGS="--set trainer.train_steps=200", make test-unit ARGS="-k gate".
 ARGS ?=
 # The pipeline of make demo: a folder of pipelines/.
 PIPELINE ?= taxi
-PYTEST := $(PYTHON) -m pytest
+# The slice of make preflight.
+TPU ?= v5e:2x4
+# A process for each core shares the tests, up to 4 of 3 GB each; tests/conftest.py says which tests go together.
+# ARGS=-n0 runs them in one, as a debugger needs it.
+PYTEST := $(PYTHON) -m pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 # tf.compat.v1.layers and feature columns need Keras 2, and that choice is made before TensorFlow is imported.
 export TF_USE_LEGACY_KERAS := 1
@@ -27,6 +31,13 @@ setup: ## Make .make/venv with everything that the other targets need
 
 demo: setup ## Run the Chicago-taxi pipeline: train, evaluate, bless and push a model (PIPELINE=digits: the other one)
 	@$(PYTHON) -m pipelines.local_runner --pipeline $(PIPELINE) $(ARGS)
+
+# What the pipeline's config.yaml says of the model, and what its Transform puts out.
+TAXI := --module pipelines.taxi.model --feature_spec pipelines/taxi/feature_spec.json --params \
+	'{"embedding_size": 8, "hidden_units": [64, 32], "learning_rate": 0.001, "decay_steps": 1000}'
+
+preflight: setup ## Compile the taxi model for a TPU slice with Google's compiler, without a TPU (TPU=v5p:2x2x1: another)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m tfx_tpu_trainer.cli.main preflight $(TAXI) --tpu $(TPU) --batch_size 1024 $(ARGS)
 
 bench: setup ## Measure training, evaluation and prediction beside the original and Keras (ARGS=--quick: a short run)
 	@$(PYTHON) -m benchmarks.run $(ARGS)
@@ -51,15 +62,19 @@ format: setup ## Reformat the code and fix what ruff can fix
 	@$(PYTHON) -m ruff check --fix .
 
 # Keeps the versions that are locked already; make lock ARGS=--upgrade takes the newest that the constraints allow.
-# The platform is named so that the result does not depend on the machine.
+# The platform is named so that the result does not depend on the machine; 2.31 is the least glibc that libtpu runs on.
 LOCK := .make/venv/bin/uv pip compile --quiet --generate-hashes --python-version 3.10 \
-	--python-platform x86_64-manylinux_2_28 --no-emit-index-url --no-emit-find-links \
+	--python-platform x86_64-manylinux_2_31 --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock"
 
 lock: setup ## Resolve setup.py under requirements/constraints.in into requirements/*.lock
-	@$(LOCK) $(ARGS) setup.py --extra demo --extra kubeflow --extra dev \
+	@$(LOCK) $(ARGS) setup.py --extra demo --extra kubeflow --extra preflight --extra dev \
 		--constraints requirements/constraints.in --output-file requirements/dev.lock
 	@$(LOCK) setup.py --constraints requirements/dev.lock --output-file requirements/runtime.lock
+	@$(LOCK) setup.py --extra demo --extra kubeflow --constraints requirements/dev.lock \
+		--output-file requirements/image.lock
+	@$(LOCK) $(ARGS) setup.py requirements/tpu.in --extra demo --extra kubeflow --constraints requirements/dev.lock \
+		--overrides requirements/tpu-overrides.in --output-file requirements/tpu-image.lock
 	@$(LOCK) requirements/bootstrap.in --constraints requirements/dev.lock --output-file requirements/bootstrap.lock
 	@$(LOCK) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
 

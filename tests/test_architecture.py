@@ -18,7 +18,8 @@ PACKAGES = ("tfx_tpu_trainer", "pipelines")
 PRIVATE_NAME_MODULE = re.compile(r"(tf|tfx|tfma)_private(_\w+)?\.py")
 
 # Folders and hosts that exist on one machine or for one installer. A test of paths may use /tmp and relative ones.
-PATH_OF_A_MACHINE = re.compile(r"(?<![\w.>}\])/])/(root|home|Users|work|opt)/\w")
+# Beam's container images all have their entry point in /opt/apache/beam.
+PATH_OF_A_MACHINE = re.compile(r"(?<![\w.>}\])/])/(root|home|Users|work|opt(?!/apache/beam))/\w")
 REGISTRY_HOST = re.compile(r"(pypi|pythonhosted|npmjs|debian)\.(org|com|net)\b")
 
 

@@ -31,9 +31,9 @@ def test_the_listings_train_bless_and_push(tmp_path, monkeypatch):
     Path("model.py").write_text(model, encoding="utf-8")
     nodes = importers()
     inputs = {name: node.outputs["result"] for name, node in nodes.items()}
-    # A line through two features, after 1,000 steps of unseeded batches, may be below chance.
+    # Better than chance. The listing names a seed: from other first weights, 1,000 steps lead to 0.35 to 0.66.
     threshold = tfma.MetricThreshold(
-        value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.1})
+        value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.5})
     )
     # What the listing expects to be there: the upstream components, thresholds and a destination.
     names = {

@@ -93,6 +93,7 @@ def _check(base: Path) -> tuple[int, int]:
     return len(versions), len(unfinished)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("moment", [0.15, 0.5, 0.9])
 def test_every_version_is_complete(checkpoint, tmp_path, moment):
     _kill_while_exporting(tmp_path / "versions", checkpoint, moment)

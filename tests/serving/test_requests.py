@@ -93,6 +93,8 @@ def test_rows_that_do_not_fit_are_named(inputs, message):
         (_row(n=[tf.int64.min]), True),
         (_row(other=[""]), False),
     ],
+    # A serialized row has no order, and each worker must give a test the same name.
+    ids=["plain values", "empty string", "NaN", "least int64", "an empty string elsewhere"],
 )
 def test_values_that_stand_for_missing_ones_are_noticed(row, expected):
     signature = _signature(

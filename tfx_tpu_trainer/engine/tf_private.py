@@ -7,13 +7,14 @@
 | `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
 | `tpu_function.tpu_shard_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
 | `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow asks the same when it finalizes a scaffold | leave such savers to the Scaffold; read object-based checkpoints by their keys only |
+| `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that neither the first step nor the graph that is written to the model's folder has to do with it | build the loop before the session |
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -89,6 +90,23 @@ def set_steps_per_run(hook: v1.train.CheckpointSaverHook, steps: int) -> None:
         steps: Steps of a session call, at most.
     """
     hook._set_steps_per_run(steps)
+
+
+@contextlib.contextmanager
+def growing(graph: tf.Graph) -> Iterator[None]:
+    """Lets ops be added to a graph that a session has finalized.
+
+    The session takes them in with its next call. None of its calls may run meanwhile.
+
+    Args:
+        graph: The graph; it is the default one inside, and finalized again after.
+    """
+    graph._unsafe_unfinalize()
+    try:
+        with graph.as_default():
+            yield
+    finally:
+        graph.finalize()
 
 
 def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:

@@ -99,6 +99,17 @@ class EvalMetrics:
             return self.overall
         return next((one.metrics for one in self.slices if one.key == key), None)
 
+    def with_checkpoint_moved(self, before: str, after: str) -> EvalMetrics:
+        """Names the checkpoint by the folder that it has been moved to.
+
+        Args:
+            before: the folder it was in, or one above.
+            after: where that folder's files are now.
+        """
+        if self.checkpoint is None or not self.checkpoint.startswith(before + "/"):
+            return self
+        return dataclasses.replace(self, checkpoint=after + self.checkpoint[len(before) :])
+
     @classmethod
     def from_result(cls, result: EvalResult) -> EvalMetrics:
         """The metrics of an evaluation by the engine, as the artifacts record them.

@@ -121,6 +121,19 @@ class LearningCurve:
         forgotten: dict[str, Any] = {} if same else {"best": None, "best_checkpoint": None}
         return dataclasses.replace(self, goal=goal, **forgotten)
 
+    def with_checkpoints_moved(self, before: str, after: str) -> LearningCurve:
+        """Names the points' checkpoints by another folder; see `EvalMetrics.with_checkpoint_moved`."""
+
+        def moved(point: Point) -> Point:
+            metrics = point.metrics.with_checkpoint_moved(before, after)
+            return dataclasses.replace(point, metrics=metrics)
+
+        return dataclasses.replace(
+            self,
+            points=tuple(moved(point) for point in self.points),
+            best=self.best and moved(self.best),
+        )
+
     def would_be_best(self, metrics: EvalMetrics) -> bool:
         """Tells whether metrics are better than the best so far."""
         if self.goal is None:

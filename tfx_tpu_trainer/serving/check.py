@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -30,6 +30,7 @@ def check_saved_model(
     whole_model_on_tpu: bool = True,
     relative_tolerance: float = RELATIVE_TOLERANCE,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    further_checks: Mapping[str, Callable[[], Finding]] | None = None,
 ) -> ServingCheck:
     """Checks what can be checked of a SavedModel without a server and without a TPU.
 
@@ -47,6 +48,9 @@ def check_saved_model(
         relative_tolerance: How far an answer may be from the prediction, as a part of the largest
             absolute value of that output over all rows.
         timeout_seconds: Seconds for each of the processes.
+        further_checks: Name -> check of the `serve`, `tpu` metagraph that takes more than this
+            package knows, such as a compiler. Not called where there is no such metagraph.
+            Defaults to none.
 
     Returns:
         The report. It raises nothing for a broken model: that is what the report says.
@@ -75,6 +79,7 @@ def check_saved_model(
                     place_ops(on_tpu), whole_model=whole_model_on_tpu
                 ),
             ),
+            *(further_checks or {}).items(),
         ]
     # Most of the time goes into starting processes.
     with concurrent.futures.ThreadPoolExecutor() as pool:

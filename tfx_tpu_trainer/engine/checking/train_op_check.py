@@ -42,7 +42,8 @@ def check_train_op(template: ModelTemplate) -> None:
         f"train_op {name!r} changes no variable but the global step, though there are "
         f"{len(v1.trainable_variables())} trainable ones. The optimizer{_optimizer_name()} "
         "updates nothing in a graph, as Keras optimizers do: use one of tf.compat.v1.train, "
-        "tf.compat.v1.train.AdamOptimizer for instance, and return what its minimize() gives."
+        "tf.compat.v1.train.AdamOptimizer for instance, and return what its minimize() gives; "
+        "or one of tf.keras.optimizers.legacy, and what its apply_gradients() gives."
     )
     if template.hooks or template.chief_hooks:
         _logger.warning("%s The model's hooks are expected to do it.", message)

@@ -20,7 +20,7 @@ def open_checkpoint(path: str) -> Any:
         path: Path of the checkpoint.
 
     Returns:
-        What `tf.train.load_checkpoint` gives.
+        A reader, as `tf.train.load_checkpoint` gives it.
 
     Raises:
         tf.errors.NotFoundError: If there is none at the path.
@@ -33,7 +33,7 @@ def open_checkpoint(path: str) -> Any:
             None, None, f"There is no checkpoint {path} ({path}.index); its folder has {there}."
         )
     try:
-        return tf.train.load_checkpoint(path)
+        return v1.train.NewCheckpointReader(path)
     except tf.errors.OpError as error:
         raise _damaged(path, error.message) from error
 
@@ -68,7 +68,7 @@ def find_damage(path: str) -> str | None:
         What is wrong with it; `None` where every value can be read.
     """
     try:
-        reader = tf.train.load_checkpoint(path)
+        reader = v1.train.NewCheckpointReader(path)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
     except Exception as error:  # IndexError, RuntimeError, OpError: it depends on the damage
@@ -84,6 +84,17 @@ def last_sound_checkpoint_before(path: str) -> str | None:
         if other != path and earlier and find_damage(other) is None:
             return other
     return None
+
+
+def newest_sound_checkpoint(folder: str) -> str | None:
+    """Gives the latest checkpoint of a folder that can be read; `None` if there is none."""
+    found = sorted(_steps_and_paths(folder), reverse=True)
+    return next((path for _, path in found if find_damage(path) is None), None)
+
+
+def checkpoint_paths(folder: str) -> list[str]:
+    """Gives the paths of a folder's checkpoints, sound or not, by their steps."""
+    return [path for _, path in _steps_and_paths(folder)]
 
 
 def _damaged(path: str, damage: str) -> tf.errors.DataLossError:

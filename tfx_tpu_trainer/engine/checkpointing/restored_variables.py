@@ -8,8 +8,9 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-# A variable that was made in parts is saved whole, under its name without the part.
-_PART = re.compile(r"/part_\d+$")
+# A variable that was made in parts is saved whole, under its name without the part; a slot of a part
+# under a name that only TensorFlow knows.
+_OF_A_PART = re.compile(r"/part_\d+(/|$)")
 
 
 def restored_by_default() -> dict[str, tf.TensorSpec]:
@@ -21,10 +22,11 @@ def restored_by_default() -> dict[str, tf.TensorSpec]:
     """
     specs = {}
     for variable in v1.global_variables():
-        name = variable.op.name
-        whole = _PART.sub("", name)
-        shape = variable.shape if name == whole else tf.TensorShape(None)
-        specs[whole] = tf.TensorSpec(shape, variable.dtype.base_dtype)
+        name, shape = variable.op.name, variable.shape
+        if _OF_A_PART.search(name):
+            whole = variable.to_proto().save_slice_info_def.full_name
+            name, shape = (whole, tf.TensorShape(None)) if whole else (name, shape)
+        specs[name] = tf.TensorSpec(shape, variable.dtype.base_dtype)
     return specs
 
 

@@ -91,9 +91,12 @@ class GraphCopier:
         ]
         graph_def = work.finish()
         graph_def.versions.CopyFrom(self._versions)
-        graph_def.library.CopyFrom(self._library)
-        graph_def.library.function.extend(self.joint_functions.made)
         destination = v1.get_default_graph()
+        if destination is not self._graph:
+            # A graph that has the functions must not get them again: what it had would be freed,
+            # and with it what TensorFlow's runtime knows by their names.
+            graph_def.library.CopyFrom(self._library)
+        graph_def.library.function.extend(self.joint_functions.made)
         input_map = {
             key: tf_private.capture(destination, tensor) for key, tensor in work.input_map.items()
         }

@@ -49,6 +49,27 @@ def place_on_host(
     return template, [HostCallHook(template.host_call())]
 
 
+def check_runs_in_cluster(graph: tf.Graph) -> None:
+    """Checks that a graph placed on the host can be sent to another process's session.
+
+    Sums that are passed by are still nodes of it, and a distributed session wants a kernel for each
+    node.
+
+    Args:
+        graph: The graph.
+
+    Raises:
+        ValueError: It has a sum over cores.
+    """
+    for op in graph.get_operations():
+        if op.type == SUM:
+            raise ValueError(
+                f"{op.name!r} is a sum over TPU cores (CrossReplicaSum), which no other process of a "
+                "TF_CONFIG cluster can be given: wrap the optimizer in CrossShardOptimizer only "
+                "where params['use_tpu'] is true."
+            )
+
+
 def _bypass_cross_replica_sums(graph: tf.Graph) -> None:
     for op in graph.get_operations():
         if op.type == SUM:

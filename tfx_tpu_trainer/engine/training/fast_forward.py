@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking.nan_hook import NanLossError
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
-from tfx_tpu_trainer.engine.loops.loop_hook import LoopLengthFromTime
+from tfx_tpu_trainer.engine.loops.loop_hook import TunedLoopLength
 from tfx_tpu_trainer.engine.loops.pace import Pace
 from tfx_tpu_trainer.engine.placement.host_loop import HostLoop
 from tfx_tpu_trainer.engine.training.loop_choice import LoopChoice
@@ -37,7 +38,7 @@ class FastForwardHook(v1.train.SessionRunHook):
 
     def __init__(
         self,
-        loop: HostLoop | LoopChoice,
+        make_loop: Callable[[], HostLoop | LoopChoice],
         train_op: Any,
         *,
         reporters: Sequence[Reporter],
@@ -46,10 +47,12 @@ class FastForwardHook(v1.train.SessionRunHook):
         last_step_of: Callable[[int], int | None],
         model_dir: str,
     ) -> None:
-        """Takes the loop.
+        """Takes what makes the loop.
 
         Args:
-            loop: The loop.
+            make_loop: Adds the loop to the default graph. It is called before the first steps
+                that no hook need see: the graph that is written to the model's folder is the
+                model's alone, and the first step does not wait for the loop.
             train_op: What makes one step in the calls that hooks see.
             reporters: Hooks that need to know loss and step only, at the ends of loops.
             save_steps: Steps between checkpoints, or `None`.
@@ -57,7 +60,8 @@ class FastForwardHook(v1.train.SessionRunHook):
             last_step_of: Gives the last step of a session that starts at a step, or `None`.
             model_dir: Folder of the checkpoints, named when the loss becomes NaN.
         """
-        self._loop = loop
+        self._make_loop = make_loop
+        self._loop: HostLoop | LoopChoice | None = None
         with tf.control_dependencies([train_op]):
             self.step_after = v1.train.get_global_step().read_value()
         self._reporters = reporters
@@ -65,7 +69,7 @@ class FastForwardHook(v1.train.SessionRunHook):
         self._report_steps = report_steps
         self._last_step_of = last_step_of
         self._model_dir = model_dir
-        self._length = LoopLengthFromTime(_LONGEST_SECONDS)
+        self._length = TunedLoopLength(_LONGEST_SECONDS)
 
     @property
     def step(self) -> int:
@@ -80,7 +84,8 @@ class FastForwardHook(v1.train.SessionRunHook):
         """Finds the step that the session starts at."""
         del coord
         self._step = int(session.run(self._global_step))
-        self._loop.prepare(session)
+        if self._loop is not None:
+            self._loop.prepare(session)
         self._pace = Pace(
             self._step, self._save_steps, self._report_steps, self._last_step_of(self._step)
         )
@@ -107,14 +112,24 @@ class FastForwardHook(v1.train.SessionRunHook):
             NanLossError: If the loss became NaN.
         """
         ahead = self._pace.steps_ahead(self._step)
+        if ahead == 0:
+            return
+        loop = self._prepared_loop(step_context.session)
         longest = self._length()
         last = self._step + (longest if ahead is None else min(ahead, longest))
         while self._step < last:
-            self._run(step_context.session, min(last, self._next_report()) - self._step)
+            self._run(loop, step_context.session, min(last, self._next_report()) - self._step)
 
-    def _run(self, session: v1.Session, steps: int) -> None:
+    def _prepared_loop(self, session: v1.Session) -> HostLoop | LoopChoice:
+        if self._loop is None:
+            with tf_private.growing(session.graph):
+                self._loop = self._make_loop()
+            self._loop.prepare(session)
+        return self._loop
+
+    def _run(self, loop: HostLoop | LoopChoice, session: v1.Session, steps: int) -> None:
         started = time.monotonic()
-        loss, step = self._loop.run(session, steps)
+        loss, step = loop.run(session, steps)
         self._length.report(seconds=time.monotonic() - started, steps=step - self._step)
         self._step = step
         if np.isnan(loss):

@@ -207,8 +207,9 @@ def _fast_forward(
         settings.log_step_count_steps,
         *(getattr(hook, "every_n_steps", None) for hook in hooks if not needs_no_call(hook)),
     ]
+    make_plain = plan.make_loop
     return FastForwardHook(
-        choose_loop(plan.make_loop(), plan.template, jit_compile=settings.jit_compile),
+        lambda: choose_loop(make_plain(), plan.template, jit_compile=settings.jit_compile),
         plan.train_op,
         reporters=tuple(hook for hook in hooks if needs_no_call(hook)),
         save_steps=settings.save_checkpoints_steps or None,
