@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -23,7 +23,7 @@ from typing import IO
 import click
 from rich.console import Console
 
-from pipelines import run_child
+from pipelines import metadata, run_child
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.metadata import NodeStatus, State, UnreadableError
 from pipelines.progress import Display, RunMonitor, make_display
@@ -146,7 +146,7 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
             start_new_session=True,
             pass_fds=[lock.fileno()],
         )
-        with _stopping(child):
+        with _stopping(child, killed=lambda: _record_kill(config, monitor.run)):
             statuses = _watch(child, monitor, folder, display)
     report = RunReport.read(folder / run_child.REPORT)
     if report is None:
@@ -265,8 +265,16 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
 
 
 @contextlib.contextmanager
-def _stopping(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ends the child when this process is told to end: politely first, so that TFX records it and cleans up."""
+def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> Iterator[None]:
+    """Ends the child when this process is told to end: politely first, so that TFX records it and cleans up.
+
+    Args:
+        child: Leader of its process group.
+        killed: Called where it had to be killed, and so could record nothing.
+
+    Yields:
+        Nothing.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -283,9 +291,22 @@ def _stopping(child: subprocess.Popen[bytes]) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+            killed()
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _record_kill(config: PipelineConfig, run: str | None) -> None:
+    if run is None:
+        return
+    reason = f"stopped by SIGKILL: it did not end within {STOP_SECONDS} s of SIGTERM"
+    try:
+        metadata.fail_unfinished(
+            metadata.open_store(config.metadata_file, read_only=False), run, reason
+        )
+    except metadata.UnreadableError as error:
+        click.echo(f"ML Metadata still shows the run as running: {error}", err=True)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
 import traceback
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -21,6 +19,7 @@ from pipelines import metadata
 from pipelines.config import PipelineConfig
 from pipelines.registry import find_pipeline
 from pipelines.report import Failure, RunReport, collect, failed_nodes
+from pipelines.stop import Stop
 
 PLAN = "plan.json"
 REPORT = "report.json"
@@ -28,8 +27,7 @@ REPORT = "report.json"
 MESSAGE_LIMIT = 600
 
 
-class RunStoppedError(Exception):
-    """The run was asked to stop; an Exception, so that TFX cleans up as after any other failure."""
+_stop = Stop()
 
 
 @click.command()
@@ -38,8 +36,7 @@ class RunStoppedError(Exception):
 @click.option("--run-folder", required=True, type=click.Path(exists=True, path_type=Path))
 def main(name: str, config_json: Path, run_folder: Path) -> None:
     """Runs one pipeline to its end and reports."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    _stop.listen()
     definition = find_pipeline(name)
     config = definition.config_class().model_validate_json(config_json.read_text(encoding="utf-8"))
     report = run_pipeline(definition, config, run_folder)
@@ -76,8 +73,9 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
         (run_folder / PLAN).write_text(json.dumps(plan), encoding="utf-8")
         tfx.orchestration.LocalDagRunner().run(pipeline)
     except Exception as error:
+        _stop.ended()
         traceback.print_exc()
-        message = data_problem(config) or one_line(error)
+        message = _stop.reason or data_problem(config) or one_line(error)
         run = metadata.newest_run(store, known=known)
         node = metadata.fail_unfinished(store, run, message) if run else None
         return RunReport(failure=Failure(node, message))
@@ -91,6 +89,7 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
     try:
         return collect(store, run, serving_absent=config.serving_absent)
     except Exception as error:
+        _stop.ended()
         traceback.print_exc()
         return RunReport(
             failure=Failure(
@@ -135,11 +134,6 @@ def one_line(error: BaseException) -> str:
     if len(message) > MESSAGE_LIMIT:
         message = f"{message[:MESSAGE_LIMIT]} ... (the log has all of it)"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    del frame
-    raise RunStoppedError(f"stopped by {signal.Signals(number).name}")
 
 
 if __name__ == "__main__":

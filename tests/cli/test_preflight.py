@@ -71,6 +71,7 @@ def test_a_report_as_text_json_and_page(files, tmp_path):
     out = {"json": str(tmp_path / "report.json"), "html": str(tmp_path / "report.html")}
     ended = _preflight({**files, **out, "steps": "train,predict"})
     assert ended.exit_code == 0, ended.output
+    assert str(tmp_path) not in sys.path and "small_model" not in sys.modules
     assert "Preflight of small_model for v5e:2x4  8 replicas" in ended.stdout
     assert "✓ train, 64 rows: compiles and fits" in ended.stdout
     assert "✓ predict, 64 rows: compiles and fits" in ended.stdout

@@ -50,29 +50,61 @@ def test_an_import_path_is_loaded_again_after_an_edit(tmp_path, monkeypatch):
         assert module.model_fn(None, None) == 1000
 
 
-def test_a_wheel_keeps_its_helpers_importable_while_open(tmp_path):
-    _write(tmp_path, "wheel_helper.py", "VALUE = 7\n")
+def _wheel(folder, **modules):
+    """Builds a wheel of modules, as TFX does of a module_file and what is beside it."""
+    folder.mkdir()
+    for name, text in modules.items():
+        _write(folder, f"{name}.py", text)
     _write(
-        tmp_path,
-        "wheel_model.py",
-        "def model_fn(features, params):\n    import wheel_helper\n    return wheel_helper.VALUE\n",
-    )
-    _write(
-        tmp_path,
+        folder,
         "setup.py",
         "import setuptools\n"
-        "setuptools.setup(name='m', version='1', py_modules=['wheel_model', 'wheel_helper'])\n",
+        f"setuptools.setup(name='m', version='1', py_modules={sorted(modules)!r})\n",
     )
     subprocess.run(
         [sys.executable, "setup.py", "-q", "bdist_wheel"],
-        cwd=tmp_path,
+        cwd=folder,
         check=True,
         capture_output=True,
     )
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    assert "wheel_helper.py" in zipfile.ZipFile(wheel).namelist()
-    with opened(ModuleSource(wheel=f"wheel_model@{wheel}")) as module:
+    (wheel,) = (folder / "dist").glob("*.whl")
+    assert set(zipfile.ZipFile(wheel).namelist()) >= {f"{name}.py" for name in modules}
+    return wheel
+
+
+_MODEL_WITH_HELPER = """
+def model_fn(features, params):
+    import helper
+    return helper.VALUE
+"""
+
+
+def test_wheels_with_modules_of_the_same_names_get_their_own(tmp_path, monkeypatch):
+    first = _wheel(
+        tmp_path / "1", model=_MODEL_WITH_HELPER + "\nparams = {'a': 1}\n", helper="VALUE = 7\n"
+    )
+    second = _wheel(tmp_path / "2", model=_MODEL_WITH_HELPER, helper="VALUE = 8\n")
+    # A folder that is before TFX's on the path, and a module of the name that is imported already.
+    monkeypatch.syspath_prepend(str(tmp_path / "1"))
+    monkeypatch.setitem(sys.modules, "model", types.ModuleType("model"))
+    path, other = list(sys.path), sys.modules["model"]
+    with opened(ModuleSource(wheel=f"model@{second}")) as module:
+        # Imported inside model_fn, while the wheel is open.
+        assert module.model_fn(None, None) == 8
+        assert module.params_for(None) == {}
+    with opened(ModuleSource(wheel=f"model@{first}")) as module:
         assert module.model_fn(None, None) == 7
+        assert module.params_for(None) == {"a": 1}
+    assert sys.path == path
+    assert sys.modules["model"] is other
+    assert "helper" not in sys.modules
+
+
+def test_a_module_file_imports_what_is_beside_it(tmp_path):
+    _write(tmp_path, "beside_helper.py", "VALUE = 9\n")
+    path = _write(tmp_path, "m.py", _MODEL_WITH_HELPER.replace("helper", "beside_helper"))
+    with opened(ModuleSource(file=str(path))) as module:
+        assert module.model_fn(None, None) == 9
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import click
 
 from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.inputs.import_folder import imported_from
 from tfx_tpu_trainer.inputs.user_module import UserModule, load_file, load_module
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
@@ -53,7 +53,12 @@ def run(options: Mapping[str, Any]) -> bool:
     """
     steps = _steps(options)
     _check(options, steps)
-    with _errors_in_one_line(options["module_file"] or options["module"]):
+    file = options["module_file"]
+    with _errors_in_one_line(file or options["module"]), contextlib.ExitStack() as folders:
+        # As TFX does it: what a model imports is beside it, or below the folder that one works in.
+        for folder in (os.getcwd(), os.path.dirname(os.path.abspath(file)) if file else None):
+            if folder:
+                folders.enter_context(imported_from(folder))
         # Before TensorFlow is asked for anything: without a compiler nothing is of use.
         compiler = libtpu_version(options["libtpu_path"])
         model = _model(options, steps)
@@ -116,11 +121,7 @@ def _model(options: Mapping[str, Any], steps: Sequence[str]) -> PreflightModel |
 
 
 def _load(options: Mapping[str, Any]) -> UserModule:
-    # As TFX does it: what a model imports is beside it, or below the folder that one works in.
     file = options["module_file"]
-    for folder in (os.path.dirname(os.path.abspath(file)) if file else None, os.getcwd()):
-        if folder and folder not in sys.path:
-            sys.path.insert(0, folder)
     return load_file(file) if file else load_module(options["module"])
 
 

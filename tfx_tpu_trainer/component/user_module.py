@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from tfx_tpu_trainer.component.module_source import ModuleSource
 from tfx_tpu_trainer.component.tfx_private import udf_utils
+from tfx_tpu_trainer.inputs.import_folder import imported_from
 from tfx_tpu_trainer.inputs.user_module import UserModule, load_file, load_module
 
 
@@ -25,10 +27,15 @@ def opened(source: ModuleSource) -> Iterator[UserModule]:
     """
     if source.wheel:
         name, wheels = udf_utils.decode_user_module_key(source.wheel)
-        # Left open, so that an import inside model_fn still finds the wheel's other modules.
-        with udf_utils.TempPipInstallContext(wheels):
+        # Left open, so that an import inside model_fn still finds the wheel's other modules. TFX puts their folder last
+        # on the path, where any other module of the name would win.
+        with (
+            udf_utils.TempPipInstallContext(wheels) as context,
+            imported_from(context.temp_directory),
+        ):
             yield load_module(name)
     elif source.file:
-        yield load_file(source.file)
+        with imported_from(os.path.dirname(os.path.abspath(source.file))):
+            yield load_file(source.file)
     else:
         yield load_module(str(source))

@@ -1,0 +1,41 @@
+"""How a run ends that is asked to stop."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+REMIND_SECONDS = 2.0
+
+
+class RunStoppedError(Exception):
+    """The run was asked to stop; an Exception, so that TFX cleans up as after any other failure."""
+
+
+class Stop:
+    """Ends a run that is asked to stop.
+
+    The exception comes up wherever the run is just then. Code that catches all exceptions may swallow it, or make
+    another one of it, as an import of a component does; so it is raised again until the run has ended, and the reason
+    is kept.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def listen(self) -> None:
+        """Takes the signals that ask a process to stop."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, self._interrupt)
+
+    def ended(self) -> None:
+        """Says that the run has ended: what follows is not interrupted any more."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, signal.SIG_IGN)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self.reason = self.reason or f"stopped by {signal.Signals(number).name}"
+        signal.setitimer(signal.ITIMER_REAL, REMIND_SECONDS)
+        raise RunStoppedError(self.reason)
