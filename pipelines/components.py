@@ -97,6 +97,7 @@ def train_gate_push(
         iterations_per_loop=settings.iterations_per_loop,
         save_checkpoints_steps=settings.save_checkpoints_steps,
         save_summary_steps=settings.save_summary_steps,
+        preflight=settings.preflight,
         tf_random_seed=settings.tf_random_seed,
         checkpoint_root=config.checkpoint_root,
     ).with_id("TpuTrainer")

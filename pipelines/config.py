@@ -64,6 +64,8 @@ class TrainerSettings(Settings):
         save_checkpoints_steps: Steps between two checkpoints; every 600 seconds where it is null. The
             last step is always saved.
         save_summary_steps: Steps between two summaries for TensorBoard.
+        preflight: Whether the TPU compiler compiles the model's steps for `tpu` before training: 'off', 'warn' or
+            'error' (docs/preflight.md).
         tf_random_seed: Seed of the variables' initial values and of every unseeded op in the model.
     """
 
@@ -81,6 +83,7 @@ class TrainerSettings(Settings):
     iterations_per_loop: PositiveInt = 100
     save_checkpoints_steps: PositiveInt | None = None
     save_summary_steps: PositiveInt = 100
+    preflight: Literal["off", "warn", "error"] = "off"
     tf_random_seed: int | None = None
 
     @pydantic.model_validator(mode="after")
