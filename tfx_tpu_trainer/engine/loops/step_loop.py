@@ -74,7 +74,10 @@ def repeat_step(
         number: tf.Tensor, loss: tf.Tensor, count: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         del loss
-        return number + 1, step(number), count
+        loss_of_step = step(number)
+        # What comes out of a queue has lost its shapes in a copy of the graph; a loss is a scalar.
+        loss_of_step.set_shape(())
+        return number + 1, loss_of_step, count
 
     def all_steps(count: tf.Tensor) -> tf.Tensor:
         start = (tf.constant(0), tf.zeros((), loss_dtype), count)

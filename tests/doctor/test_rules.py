@@ -1,0 +1,180 @@
+"""The doctor's tables, held against the installed TensorFlow and against our own API."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import types
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer import estimator
+from tfx_tpu_trainer.compat.estimator_api import estimator_modules
+from tfx_tpu_trainer.compat.original_package import original_modules
+from tfx_tpu_trainer.doctor.findings import Verdict
+from tfx_tpu_trainer.doctor.rules import (
+    MODULES,
+    RULES,
+    canonical,
+    estimators,
+    look_up,
+    original_package,
+)
+from tfx_tpu_trainer.doctor.rules.moved_names import (
+    CHANGED,
+    ONLY_IN_V1,
+    ONLY_IN_V2,
+    is_only_in_v1,
+    is_only_in_v2,
+)
+
+V1 = "tensorflow.compat.v1."
+
+
+def _has(root: object, path: str) -> bool:
+    try:
+        functools.reduce(getattr, path.split("."), root)
+    except AttributeError:
+        return False
+    return True
+
+
+def _exists(name: str) -> bool:
+    """Whether a name in full is there: in TensorFlow, or in this package by its own name."""
+    if name.startswith(f"{V1}estimator."):
+        return _has(estimator.v1, name.removeprefix(f"{V1}estimator."))
+    parameters = f"{V1}tpu.experimental."
+    if name.startswith(parameters) and name.endswith("Parameters"):
+        # Put back by compat.
+        return _has(estimator.tpu.experimental, name.removeprefix(parameters))
+    if name.startswith("tensorflow."):
+        return _has(tf, name.removeprefix("tensorflow."))
+    module, _, attribute = name.rpartition(".")
+    return hasattr(importlib.import_module(module), attribute)
+
+
+def test_names_of_v1_only_are_in_compat_v1_and_not_in_tensorflow_2():
+    assert not sorted(name for name in ONLY_IN_V1 if not _has(tf.compat.v1, name))
+    assert not sorted(name for name in ONLY_IN_V1 if _has(tf, name))
+
+
+def test_names_of_v2_only_are_in_tensorflow_2_and_not_in_compat_v1():
+    assert not sorted(name for name in ONLY_IN_V2 if not _has(tf, name))
+    assert not sorted(name for name in ONLY_IN_V2 if _has(tf.compat.v1, name))
+
+
+def test_changed_names_are_in_both_and_are_not_the_same():
+    for name in sorted(CHANGED):
+        both = [functools.reduce(getattr, name.split("."), root) for root in (tf, tf.compat.v1)]
+        assert both[0] is not both[1], name
+
+
+@pytest.mark.parametrize(
+    ("path", "v1", "v2"),
+    [
+        ("placeholder", True, False),
+        ("gfile.GFile", True, False),
+        ("train.AdamOptimizer", True, False),
+        ("losses.BinaryCrossentropy", False, True),
+        ("losses.Reduction", False, False),
+        ("optimizers.Adam", False, True),
+        ("summary.scalar", False, False),
+        ("data.Dataset", False, False),
+    ],
+)
+def test_whose_name_it_is(path, v1, v2):
+    assert (is_only_in_v1(path), is_only_in_v2(path)) == (v1, v2)
+
+
+def test_what_takes_a_name_s_place_exists():
+    targets = {
+        name: advice.becomes
+        for name, advice in RULES.items()
+        if advice.becomes is not None and "." in advice.becomes
+    }
+    assert len(targets) > 100
+    assert not {name: target for name, target in targets.items() if not _exists(target)}
+    assert not [module for module in MODULES.values() if not _exists(f"{module}.__name__")]
+
+
+def test_each_rule_says_what_to_do():
+    for name, advice in RULES.items():
+        assert advice.says, name
+        if advice.verdict is Verdict.EDIT:
+            assert advice.edit or advice.becomes, name
+
+
+def test_the_estimators_names_are_those_that_compat_puts_back():
+    put_back = {
+        version: {name for name in vars(estimator_modules(version)[""]) if not name.startswith("_")}
+        for version in ("v1", "v2")
+    }
+    assert put_back["v1"] | put_back["v2"] == set(estimators.NAMES)
+    names = {name for name in vars(estimator_modules("v1")["tpu"]) if not name.startswith("_")}
+    assert names == set(estimators.TPU_NAMES)
+
+
+def test_the_original_s_private_names_are_those_that_compat_answers():
+    apis = {version: estimator_modules(version) for version in ("v1", "v2")}
+    answered = original_modules(apis)
+    root = "tensorflow_estimator.python.estimator."
+    names = {
+        module.removeprefix(root): {
+            name
+            for name, value in vars(there).items()
+            if not name.startswith("_") and not isinstance(value, types.ModuleType)
+        }
+        for module, there in answered.items()
+        if module.startswith(root) and not module.startswith(f"{root}api")
+    }
+    told = {module: set(names.split()) for module, names in original_package.MODULES.items()}
+    assert told == {module: found for module, found in names.items() if found}
+    for old in original_package.ROOTS:
+        assert any(module.startswith(f"{old}.") for module in answered), old
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("tensorflow_estimator.python.estimator.estimator.Estimator", Verdict.WORKS),
+        ("tensorflow_estimator.python.estimator.estimator", Verdict.WORKS),
+        ("tensorflow.python.estimator.export", Verdict.WORKS),
+        ("tensorflow.python.tpu.tpu_config.TPUConfig", Verdict.WORKS),
+        ("tensorflow.python.estimator.canned.head", Verdict.EDIT),
+        ("tensorflow_estimator.python.estimator.estimator._Scaffold", Verdict.EDIT),
+        ("tensorflow.python.tpu.topology", None),
+    ],
+)
+def test_private_paths(name, verdict):
+    found = look_up(name)
+    assert (found and found[1].verdict) == verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        (
+            "tensorflow.contrib.tpu.python.tpu.tpu_config.TPUConfig",
+            "tensorflow.contrib.tpu.TPUConfig",
+        ),
+        ("tensorflow.contrib.tpu.python.tpu.tpu_estimator", "tensorflow.contrib.tpu"),
+        ("tensorflow.compat.v1.contrib.slim.conv2d", "tensorflow.contrib.slim.conv2d"),
+        ("tensorflow.train.batch", "tensorflow.compat.v1.train.batch"),
+        ("tensorflow.train.latest_checkpoint", "tensorflow.train.latest_checkpoint"),
+    ],
+)
+def test_names_have_one_spelling(name, rule):
+    assert canonical(name) == rule
+
+
+def test_an_unknown_name_of_an_estimator_is_an_edit():
+    found = look_up("tensorflow.estimator.FooEstimator")
+    assert found is not None
+    assert found[1].verdict is Verdict.EDIT
+    assert "has no FooEstimator" in found[1].says
+
+
+def test_a_name_that_is_no_one_s_business_has_no_rule():
+    assert look_up("tensorflow.reduce_mean") is None
+    assert look_up("numpy.contrib") is None

@@ -1,0 +1,26 @@
+"""`tfx-tpu-trainer doctor FILE_OR_FOLDER`: what a program of tf.estimator's times needs today."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("path")
+@click.option("--fix", is_flag=True, help="Makes the mechanical edits, in the files.")
+@click.option(
+    "--diff", is_flag=True, help="Shows the mechanical edits; without --fix nothing is changed."
+)
+@click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
+def doctor(path: str, fix: bool, diff: bool, as_json: bool) -> None:
+    """Lists what Estimator code uses, what works as it is and what needs which edit.
+
+    PATH is a .py file or a folder of them. Programs are read, never run, and neither TensorFlow nor
+    TFX is imported.
+
+    The exit code is 0 where nothing needs an edit, 1 where something does, 2 where a file can't be
+    read.
+    """
+    from tfx_tpu_trainer.cli.doctor_run import run
+
+    raise SystemExit(run(path, fix=fix, diff=diff, as_json=as_json))

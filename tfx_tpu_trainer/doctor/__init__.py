@@ -1,0 +1,31 @@
+"""What a program of `tf.estimator`'s times needs today, told without running it.
+
+`examine` reads one file, `repair` makes the mechanical edits, `python_files` lists what a path
+holds. Nothing here imports TensorFlow or TFX.
+"""
+
+from tfx_tpu_trainer.doctor.examine import examine
+from tfx_tpu_trainer.doctor.findings import Finding, Verdict
+from tfx_tpu_trainer.doctor.program import NotPythonError
+from tfx_tpu_trainer.doctor.repair import Repaired, repair
+from tfx_tpu_trainer.doctor.source_files import (
+    Source,
+    UnreadableError,
+    python_files,
+    read_source,
+    write_source,
+)
+
+__all__ = [
+    "Finding",
+    "NotPythonError",
+    "Repaired",
+    "Source",
+    "UnreadableError",
+    "Verdict",
+    "examine",
+    "python_files",
+    "read_source",
+    "repair",
+    "write_source",
+]

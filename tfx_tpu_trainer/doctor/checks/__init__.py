@@ -1,0 +1,43 @@
+"""What is looked for beyond names: arguments, functions that are called with others, ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tfx_tpu_trainer.doctor.checks.context import Context
+from tfx_tpu_trainer.doctor.checks.exports import check_exports
+from tfx_tpu_trainer.doctor.checks.input_fns import check_input_fns
+from tfx_tpu_trainer.doctor.checks.legacy_modules import check_legacy_modules
+from tfx_tpu_trainer.doctor.checks.model_fns import check_model_fns
+from tfx_tpu_trainer.doctor.checks.python2 import check_python2
+from tfx_tpu_trainer.doctor.checks.resolvers import check_resolvers
+from tfx_tpu_trainer.doctor.checks.schedules import check_schedules
+from tfx_tpu_trainer.doctor.checks.sessions import check_sessions
+from tfx_tpu_trainer.doctor.checks.tpu_estimators import check_tpu_estimators
+from tfx_tpu_trainer.doctor.findings import Finding
+
+_CHECKS: Final = (
+    check_exports,
+    check_input_fns,
+    check_legacy_modules,
+    check_model_fns,
+    check_python2,
+    check_resolvers,
+    check_schedules,
+    check_sessions,
+    check_tpu_estimators,
+)
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """Makes all checks of a program.
+
+    Args:
+        context: The program.
+
+    Yields:
+        Findings, in no order.
+    """
+    for each in _CHECKS:
+        yield from each(context)

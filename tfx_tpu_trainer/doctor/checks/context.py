@@ -1,0 +1,196 @@
+"""What functions and calls of a program are for: model functions, input functions, estimators."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Final
+
+import libcst as cst
+
+from tfx_tpu_trainer.doctor.findings import Finding, Verdict
+from tfx_tpu_trainer.doctor.parts import Call, Function, Place
+from tfx_tpu_trainer.doctor.program import Program
+from tfx_tpu_trainer.doctor.rules import canonical
+from tfx_tpu_trainer.doctor.spelling import Spelling
+from tfx_tpu_trainer.doctor.text_edits import TextEdit
+
+_INPUT_FN: Final = re.compile(r"(^|_)input_fn$")
+_NOT_INPUT_FN: Final = re.compile(r"serving|receiver|export")
+_ESTIMATOR_API: Final = re.compile(
+    r"tensorflow(\.contrib|\.compat\.v[12])?\.(estimator|tpu)\b|tfx_tpu_trainer\.estimator\b|tensorflow_estimator\b"
+    r"|tensorflow\.python\.(estimator|tpu)\b"
+)
+
+
+class Context:
+    """A program and what its parts are for.
+
+    Attributes:
+        program: The program.
+        spelling: How it writes names.
+    """
+
+    def __init__(self, program: Program, spelling: Spelling) -> None:
+        """Keeps both.
+
+        Args:
+            program: The program.
+            spelling: How it writes names.
+        """
+        self.program = program
+        self.spelling = spelling
+
+    def api_calls(self, name: str) -> list[Call]:
+        """Gives the calls of a class or function of tf.estimator, by its last name."""
+        return [each for each in self.program.calls if self.api_name(each) == name]
+
+    def api_name(self, call: Call) -> str:
+        """Gives the last name of what is called, if it is tf.estimator's; else ""."""
+        name = canonical(call.name)
+        return name.rpartition(".")[2] if _ESTIMATOR_API.match(name) else ""
+
+    @functools.cached_property
+    def tpu_estimators(self) -> list[Call]:
+        """The calls that make a TPUEstimator."""
+        return self.api_calls("TPUEstimator")
+
+    @functools.cached_property
+    def on_cores(self) -> list[Call]:
+        """Those that may run on cores: all but the ones that say use_tpu=False."""
+        return [each for each in self.tpu_estimators if not is_false(each.argument("use_tpu", 4))]
+
+    @functools.cached_property
+    def has_tpu_models(self) -> bool:
+        """Whether something in the program may run on cores."""
+        return bool(self.on_cores) or (
+            bool(self.api_calls("TPUEstimatorSpec")) and not self.tpu_estimators
+        )
+
+    @functools.cached_property
+    def tpu_model_fns(self) -> list[Function]:
+        """The functions that make a TPUEstimatorSpec, or are given to a TPUEstimator."""
+        found = [each.function for each in self.api_calls("TPUEstimatorSpec")]
+        for call in self.on_cores:
+            given = call.argument("model_fn", 0)
+            if isinstance(given, cst.Name):
+                found.append(self.program.function_named(given.value))
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    @functools.cached_property
+    def input_fns(self) -> list[Function]:
+        """The input functions: those called so, and those given as one."""
+        given = {
+            each.value
+            for call in self.program.calls
+            for each in (self.given_input_fn(call),)
+            if isinstance(each, cst.Name)
+        }
+        return [
+            each
+            for each in self.program.functions
+            if (each.name in given or self._is_called_input_fn(each)) and not self._makes_one(each)
+        ]
+
+    def given_input_fn(self, call: Call) -> cst.BaseExpression | None:
+        """Gives the input function of a call that takes one."""
+        if self.api_name(call) in ("TrainSpec", "EvalSpec"):
+            return call.argument("input_fn", 0)
+        if call.attribute in ("train", "evaluate", "predict"):
+            return call.argument("input_fn") or (
+                first
+                if isinstance(first := call.argument("input_fn", 0), cst.Name)
+                and _INPUT_FN.search(first.value)
+                else None
+            )
+        return None
+
+    def finding(
+        self,
+        place: Place,
+        verdict: Verdict,
+        *,
+        theme: str,
+        name: str,
+        says: str,
+        edit: str | None = None,
+        edits: tuple[TextEdit, ...] = (),
+    ) -> Finding:
+        """Makes a finding.
+
+        Args:
+            place: Where it stands.
+            verdict: What it asks for.
+            theme: What it belongs to.
+            name: What was found.
+            says: What it is and why.
+            edit: What to write. Defaults to `None`.
+            edits: The same, where it is mechanical. Defaults to none.
+        """
+        return Finding(
+            line=place.line,
+            column=place.column,
+            theme=theme,
+            name=name,
+            verdict=verdict,
+            says=says,
+            edit=edit,
+            fixable=bool(edits),
+            edits=edits,
+        )
+
+    def calls_in(self, function: Function) -> list[Call]:
+        """Gives the calls in a function, and in those that are defined in it."""
+        return [
+            each
+            for each in self.program.calls
+            if each.function is not None and each.function.is_within(function)
+        ]
+
+    def _is_called_input_fn(self, function: Function) -> bool:
+        return bool(_INPUT_FN.search(function.name)) and not _NOT_INPUT_FN.search(function.name)
+
+    def _makes_one(self, function: Function) -> bool:
+        """Whether a function's result is another function that is defined in it."""
+        inner = {each.name for each in self.program.functions if each.outer is function}
+        return any(
+            isinstance(value, cst.Lambda) or (isinstance(value, cst.Name) and value.value in inner)
+            for value in _returned(function.node)
+        )
+
+
+def is_false(node: cst.BaseExpression | None) -> bool:
+    """Whether an argument is written as False."""
+    return isinstance(node, cst.Name) and node.value == "False"
+
+
+def is_none(node: cst.BaseExpression | None) -> bool:
+    """Whether an argument is written as None."""
+    return isinstance(node, cst.Name) and node.value == "None"
+
+
+def text_of(node: cst.BaseExpression | None) -> str | None:
+    """Gives the value of a string that is written out; `None` for everything else."""
+    if isinstance(node, cst.SimpleString):
+        value = node.evaluated_value
+        return value if isinstance(value, str) else None
+    return None
+
+
+def _returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """Gives what a function's own return statements give."""
+    visitor = _Returns(function)
+    function.visit(visitor)
+    return visitor.values
+
+
+class _Returns(cst.CSTVisitor):
+    def __init__(self, function: cst.FunctionDef) -> None:
+        super().__init__()
+        self._function = function
+        self.values: list[cst.BaseExpression] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.Return) and node.value is not None:
+            self.values.append(node.value)
+        return node is self._function or not isinstance(node, cst.FunctionDef | cst.Lambda)

@@ -1,0 +1,59 @@
+"""TPUClusterResolver and RunConfig: where the TPU is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tfx_tpu_trainer.doctor.checks.context import Context
+from tfx_tpu_trainer.doctor.findings import Finding, Verdict
+
+_THEME: Final = "clusters"
+
+
+def check_resolvers(context: Context) -> Iterator[Finding]:
+    """Looks at the calls that make and ask resolvers.
+
+    Args:
+        context: The program.
+
+    Yields:
+        Findings.
+    """
+    resolvers = [each for each in context.program.calls if each.attribute == "TPUClusterResolver"]
+    for call in resolvers:
+        yield context.finding(
+            call.place,
+            Verdict.NOTE,
+            theme=_THEME,
+            name="TPUClusterResolver",
+            says=(
+                "With a TPU's name it asks the cloud, and fails at once where there is none. "
+                "`python -m tfx_tpu_trainer.compat` with TFX_TPU_TRAINER_EMULATE=1 answers it with emulated cores; "
+                'TPUClusterResolver("local") works everywhere.'
+            ),
+        )
+        for argument in call.node.args:
+            if argument.keyword is not None and argument.keyword.value == "tpu_names":
+                yield context.finding(
+                    context.program.place(argument.keyword),
+                    Verdict.EDIT,
+                    theme=_THEME,
+                    name="tpu_names",
+                    says="The argument became tpu, which takes one name.",
+                    edit="tpu=name",
+                )
+    if not resolvers:
+        return
+    for call in context.program.calls:
+        if call.attribute == "get_master":
+            place = context.program.place(call.node.func.attr)  # type: ignore[attr-defined]
+            yield context.finding(
+                call.place,
+                Verdict.EDIT,
+                theme=_THEME,
+                name=".get_master()",
+                says="A resolver's get_master() became master().",
+                edit=".master()",
+                edits=(place.replaced_by("master"),),
+            )

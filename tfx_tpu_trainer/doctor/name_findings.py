@@ -1,0 +1,384 @@
+"""Findings on names: what the program imports and uses, against the rules' tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import libcst as cst
+
+from tfx_tpu_trainer.doctor.call_rewrites import rewrite_call
+from tfx_tpu_trainer.doctor.findings import Finding, Verdict
+from tfx_tpu_trainer.doctor.import_edits import REMOVED, MovedTo, import_edits
+from tfx_tpu_trainer.doctor.parts import Binding, Call, Place, Use
+from tfx_tpu_trainer.doctor.program import Program
+from tfx_tpu_trainer.doctor.rules import CONTRIB, MODULES, canonical, is_module, look_up
+from tfx_tpu_trainer.doctor.rules.advice import Advice
+from tfx_tpu_trainer.doctor.rules.moved_names import CHANGED, is_only_in_v1
+from tfx_tpu_trainer.doctor.spelling import TENSORFLOW, V1, Spelling
+from tfx_tpu_trainer.doctor.text_edits import TextEdit
+
+_SHOWN: Final = 6
+_LEAVE_OUT: Final = "leave it out: nothing uses it any more"
+_LAST_USE: Final = "it goes with the last use of it, see below"
+
+
+def shown(name: str) -> str:
+    """Gives a name as programs write it, with `tf` for tensorflow."""
+    first, _, rest = name.partition(".")
+    return f"tf.{rest}" if first == TENSORFLOW and rest else name
+
+
+class NameFindings:
+    """The findings on the names of one program."""
+
+    def __init__(self, program: Program, spelling: Spelling) -> None:
+        """Keeps the program.
+
+        Args:
+            program: The program.
+            spelling: How it writes names.
+        """
+        self._program = program
+        self._spelling = spelling
+        self._calls = {(call.name_place.start, call.name_place.end): call for call in program.calls}
+        self._found: list[Finding] = []
+        self._moved: dict[Binding, MovedTo] = {}
+        # Findings that wait for the edits of their import statement.
+        self._on_imports: list[tuple[Binding, Finding]] = []
+
+    def all(self) -> list[Finding]:
+        """Gives the findings, in no order."""
+        self._switch_to_v1()
+        for binding in self._program.bindings:
+            if _is_of_api(binding):
+                self._look_at_uses(binding)
+            elif binding.assigned:
+                self._look_at_assignment(binding)
+            else:
+                self._look_at_import(binding)
+        self._edit_imports()
+        return self._found
+
+    def _switch_to_v1(self) -> None:
+        """Names of TF 1 only: by their import where the program is all TF 1, else one by one."""
+        old = self._spelling.old_names
+        switched = self._spelling.switched()
+        for binding in switched:
+            self._moved[binding] = MovedTo(V1, "")
+            self._found.append(
+                Finding(
+                    line=binding.statement_place.line,
+                    column=binding.statement_place.column,
+                    theme="names",
+                    name=self._program.written(binding.statement),
+                    verdict=Verdict.EDIT,
+                    says=_why_switched(old),
+                    edit=f"import {V1} as {binding.local}",
+                    fixable=True,
+                    edits=(binding.place.replaced_by(f"{V1} as {binding.local}"),),
+                )
+            )
+        if self._spelling.is_tf1:
+            return
+        for use in old:
+            if use.binding.assigned or not use.writes(use.name):
+                continue
+            if use.name.startswith(CONTRIB) or use.binding.name != TENSORFLOW:
+                continue
+            written = _old_part(use)
+            self._replaced(
+                use,
+                written,
+                written,
+                Advice(
+                    "names",
+                    Verdict.EDIT,
+                    "TensorFlow 2 has this name in tf.compat.v1 only.",
+                    becomes=f"{V1}.{written[len(TENSORFLOW) + 1 :]}",
+                ),
+            )
+
+    def _look_at_uses(self, binding: Binding) -> None:
+        """Looks at `tf.contrib.tpu.TPUEstimator`, where the import itself is fine."""
+        assigned = {each.end for each in self._assigned_values()}
+        for use in binding.uses:
+            if use.place.end not in assigned or not canonical(use.name).startswith(CONTRIB):
+                self._look_at_use(use)
+
+    def _assigned_values(self) -> Iterator[Place]:
+        """Gives where the values of `layers = tf.contrib.layers` stand: told with the assignment."""
+        for binding in self._program.bindings:
+            if isinstance(binding.statement, cst.Assign) and binding.uses:
+                yield self._program.place(binding.statement.value)
+
+    def _look_at_use(self, use: Use) -> bool:
+        """Reports what the rules say of a use; whether nothing of it is left to be edited by hand."""
+        name = canonical(use.name)
+        found = look_up(name)
+        if found is None:
+            return not name.startswith(CONTRIB)
+        key, advice = found
+        written = _prefix_in(use.name, name, key)
+        if not use.writes(written):
+            return True
+        if advice.verdict is Verdict.EDIT and self._is_switched(use):
+            # The edit of the import may be all it needs.
+            in_v1 = look_up(f"{V1}{use.name.removeprefix(TENSORFLOW)}")
+            advice = in_v1[1] if in_v1 and in_v1[1].verdict is Verdict.WORKS else advice
+        if advice.verdict is not Verdict.EDIT:
+            self._works(use, advice)
+            return True
+        return self._replaced(use, written, key, advice)
+
+    def _is_switched(self, use: Use) -> bool:
+        return use.binding in self._moved and not use.name.startswith(CONTRIB)
+
+    def _replaced(self, use: Use, written: str, key: str, advice: Advice) -> bool:
+        """Reports a use that is to be edited.
+
+        Args:
+            use: The use.
+            written: The part of its name, as the program has it, that is to be replaced.
+            key: The same as the rules spell it.
+            advice: What the rules say of it.
+
+        Returns:
+            Whether the edit is mechanical.
+        """
+        place = use.prefix(written)
+        rewritten = self._rewritten(use, written, key, advice)
+        text, edits = rewritten if rewritten is not None else (advice.edit, ())
+        self._found.append(
+            Finding(
+                line=place.line,
+                column=place.column,
+                theme=advice.theme,
+                name=shown(use.name),
+                verdict=advice.verdict,
+                says=advice.says,
+                edit=text,
+                fixable=bool(edits),
+                edits=edits,
+            )
+        )
+        return bool(edits)
+
+    def _rewritten(
+        self, use: Use, written: str, key: str, advice: Advice
+    ) -> tuple[str, tuple[TextEdit, ...]] | None:
+        if advice.becomes is None:
+            return None
+        if advice.calls_only:
+            call = self._call(use)
+            if call is None or written != use.name:
+                return None
+            return rewrite_call(self._program, call, key, advice.becomes, self._spelling)
+        text, added = self._spelling.spell(advice.becomes)
+        rest = use.name[len(written) :]
+        return text + rest, (use.prefix(written).replaced_by(text), *added)
+
+    def _call(self, use: Use) -> Call | None:
+        return self._calls.get((use.place.start, use.place.end))
+
+    def _works(self, use: Use, advice: Advice) -> None:
+        self._found.append(
+            Finding(
+                line=use.place.line,
+                column=use.place.column,
+                theme=advice.theme,
+                name=shown(_to_class(use.name)),
+                verdict=advice.verdict,
+                says=advice.says,
+                edit=advice.edit,
+            )
+        )
+
+    def _look_at_import(self, binding: Binding) -> None:
+        """Looks at an import of something that the rules know, as a whole."""
+        name = canonical(binding.name)
+        if binding.name == TENSORFLOW and binding.imported.startswith(CONTRIB):
+            self._report_import(
+                binding,
+                Advice(
+                    "contrib",
+                    Verdict.EDIT,
+                    "TensorFlow 2 has no tf.contrib.",
+                    "import tensorflow as tf",
+                ),
+            )
+            return
+        if self._is_old_name(binding):
+            becomes = f"{V1}.{binding.name[len(TENSORFLOW) + 1 :]}"
+            self._move(
+                binding,
+                becomes,
+                Advice("names", Verdict.EDIT, "TensorFlow 2 has this name in tf.compat.v1 only."),
+            )
+            return
+        found = look_up(name)
+        if found is None:
+            # A package some of whose names the rules know, such as TFMA.
+            for use in binding.uses:
+                self._look_at_use(use)
+            return
+        key, advice = found
+        if advice.verdict is not Verdict.EDIT:
+            for use in binding.uses:
+                self._look_at_use_of_import(use)
+        elif name in MODULES:
+            self._move_module(binding, MODULES[name], advice)
+        elif is_module(name) or advice.calls_only:
+            self._drop_module(binding, advice)
+        elif advice.becomes is not None and key == name:
+            self._move(binding, advice.becomes, advice)
+        else:
+            self._report_import(binding, advice)
+
+    def _look_at_assignment(self, binding: Binding) -> None:
+        """Looks at what is used by way of `layers = tf.contrib.layers`."""
+        fixed = [self._look_at_use_of_import(use) for use in binding.uses]
+        if not fixed or not canonical(binding.name).startswith(CONTRIB):
+            return
+        found = look_up(canonical(binding.name))
+        advice = found[1] if found is not None else Advice("contrib", Verdict.EDIT, "")
+        if all(fixed):
+            self._remove(binding, advice)
+        else:
+            self._report_import(binding, dataclasses.replace(advice, edit=_LAST_USE))
+
+    def _is_old_name(self, binding: Binding) -> bool:
+        if not binding.name.startswith(f"{TENSORFLOW}."):
+            return False
+        path = binding.name[len(TENSORFLOW) + 1 :]
+        return is_only_in_v1(path) or (self._spelling.is_tf1 and path in CHANGED)
+
+    def _move_module(self, binding: Binding, new: str, advice: Advice) -> None:
+        """An import of tf.contrib.tpu: of today's module, and what that has not is looked at alone."""
+        for use in binding.uses:
+            found = look_up(canonical(use.name))
+            becomes = found[1].becomes if found and not found[1].calls_only else None
+            if becomes != new + canonical(use.name)[len(canonical(binding.name)) :]:
+                self._look_at_use_of_import(use)
+        self._move(binding, new, advice)
+
+    def _drop_module(self, binding: Binding, advice: Advice) -> None:
+        fixed = [self._look_at_use_of_import(use) for use in binding.uses]
+        if all(fixed):
+            self._remove(binding, advice)
+        else:
+            self._report_import(binding, dataclasses.replace(advice, edit=_LAST_USE))
+
+    def _look_at_use_of_import(self, use: Use) -> bool:
+        """Looks at a use where the import, or assignment, is what has to go."""
+        name = canonical(use.name)
+        found = look_up(name)
+        if found is None:
+            return False
+        key, advice = found
+        if advice.verdict is not Verdict.EDIT:
+            self._works(use, advice)
+            return True
+        written = _prefix_in(use.name, name, key)
+        return self._replaced(use, written if use.writes(written) else use.name, key, advice)
+
+    def _move(self, binding: Binding, becomes: str, advice: Advice) -> None:
+        module, _, name = becomes.rpartition(".")
+        self._moved[binding] = MovedTo(module, name)
+        alias = "" if name == binding.local else f" as {binding.local}"
+        self._report_import(
+            binding, dataclasses.replace(advice, edit=f"from {module} import {name}{alias}")
+        )
+
+    def _remove(self, binding: Binding, advice: Advice) -> None:
+        self._moved[binding] = REMOVED
+        self._report_import(binding, dataclasses.replace(advice, edit=_LEAVE_OUT))
+
+    def _report_import(self, binding: Binding, advice: Advice) -> None:
+        verdict, says = advice.verdict, advice.says
+        if binding.guarded:
+            verdict = Verdict.NOTE
+            says += " The import is guarded: what its `except` does, runs."
+            self._moved.pop(binding, None)
+        place = binding.place
+        finding = Finding(
+            line=place.line,
+            column=place.column,
+            theme=advice.theme,
+            name=shown(binding.imported),
+            verdict=verdict,
+            says=says,
+            edit=advice.edit,
+        )
+        self._on_imports.append((binding, finding))
+
+    def _edit_imports(self) -> None:
+        """Makes the edits of each statement once all of its names are looked at."""
+        edits: dict[int, tuple[TextEdit, ...]] = {}
+        for binding, finding in self._on_imports:
+            statement = binding.statement
+            if id(statement) not in edits:
+                bound = [each for each in self._program.bindings if each.statement is statement]
+                moves = any(each in self._moved for each in bound)
+                edits[id(statement)] = (
+                    import_edits(self._program, bound, self._moved) if moves else ()
+                )
+            made = edits[id(statement)] if binding in self._moved else ()
+            self._found.append(dataclasses.replace(finding, fixable=bool(made), edits=made))
+
+
+def _is_of_api(binding: Binding) -> bool:
+    """Whether what an import binds stays, so that its uses are looked at one by one."""
+    return not binding.assigned and (
+        binding.name in (TENSORFLOW, V1, "tensorflow.compat.v2", "tensorflow.compat")
+        and not binding.imported.startswith(CONTRIB)
+    )
+
+
+def _prefix_in(written: str, name: str, key: str) -> str:
+    """Gives the part of a name as it is written that a rule's key speaks of.
+
+    Args:
+        written: The name in full, as the program has it.
+        name: The same as the rules spell it.
+        key: A prefix of `name`.
+    """
+    surplus = name.count(".") - key.count(".")
+    parts = written.split(".")
+    return ".".join(parts[: len(parts) - surplus])
+
+
+def _why_switched(old: Sequence[Use]) -> str:
+    lines: dict[str, int] = {}
+    for use in sorted(old, key=_line):
+        lines.setdefault(shown(_old_part(use)), _line(use))
+    names = [f"{name} (line {line})" for name, line in lines.items()]
+    which = "it uses tf.contrib."
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        verb = "is" if len(names) == 1 else "are"
+        which = f"{', '.join(names[:_SHOWN])}{more} {verb} in tf.compat.v1 only."
+    return (
+        f"A program for TensorFlow 1: {which} With that import, names that TensorFlow 2 gave another meaning keep "
+        "theirs too."
+    )
+
+
+def _old_part(use: Use) -> str:
+    """Gives the shortest part of a name that only TF 1 has: what follows hangs on it."""
+    parts = use.name.split(".")
+    prefixes = (parts[1:length] for length in range(2, len(parts) + 1))
+    old = next((each for each in prefixes if is_only_in_v1(".".join(each))), parts[1:])
+    return ".".join([TENSORFLOW, *old])
+
+
+def _to_class(name: str) -> str:
+    """Gives a name without what hangs on its class: `ModeKeys` for `ModeKeys.TRAIN`."""
+    parts = name.split(".")
+    classes = (number for number, part in enumerate(parts) if part[:1].isupper())
+    return ".".join(parts[: next(classes, len(parts)) + 1])
+
+
+def _line(use: Use) -> int:
+    return use.place.line

@@ -1,0 +1,36 @@
+"""Keras models turned into estimators."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tfx_tpu_trainer.doctor.findings import Verdict
+from tfx_tpu_trainer.doctor.rules.advice import Advice
+
+_THEME: Final = "keras"
+_MODEL_TO_ESTIMATOR: Final = Advice(
+    _THEME,
+    Verdict.WORKS,
+    "tfx_tpu_trainer.compat puts it back; it gives an Estimator on the host, as the original's did. For TPU cores: "
+    "tfx_tpu_trainer.estimator.keras_to_estimator(model, ...), a TPUEstimator with its batch sizes.",
+)
+_OPTIMIZER: Final = Advice(
+    _THEME,
+    Verdict.EDIT,
+    "It made an optimizer of tf.compat.v1.train one of Keras.",
+    "tf.keras.optimizers.legacy.Adam(...), or whichever of Keras 2 it is",
+)
+
+RULES: Final[dict[str, Advice]] = {
+    f"tensorflow{version}.keras.estimator{name}": _MODEL_TO_ESTIMATOR
+    for version in ("", ".compat.v1", ".compat.v2", ".python")
+    for name in ("", ".model_to_estimator")
+} | {
+    "tensorflow.keras.optimizers.TFOptimizer": _OPTIMIZER,
+    "tensorflow.python.keras": Advice(
+        _THEME,
+        Verdict.EDIT,
+        "TensorFlow's private copy of Keras, frozen since 2.6: its layers and models are not those of tf.keras.",
+        "tf.keras, with TF_USE_LEGACY_KERAS=1 for Keras 2",
+    ),
+}

@@ -1,0 +1,115 @@
+"""The Python files of a path, read and written."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import tempfile
+import tokenize
+from pathlib import Path
+from typing import Final
+
+_SKIPPED: Final = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
+
+
+class UnreadableError(ValueError):
+    """A path or file that can't be examined; its text says why and what to do."""
+
+
+def python_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Lists what is to be examined.
+
+    Args:
+        path: A file, whatever its name ends in, or a folder. Of a folder all `.py` files below it
+            are taken, but those in hidden folders, environments and build folders.
+
+    Returns:
+        The files, sorted.
+
+    Raises:
+        UnreadableError: If the path does not exist, or a folder has no `.py` file.
+    """
+    root = Path(path)
+    if root.is_file():
+        return [root]
+    if not root.is_dir():
+        raise UnreadableError(
+            f"{root}: no such file or folder. Give a .py file, or a folder of them."
+        )
+    found = []
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if not _is_skipped(Path(folder) / name))
+        found += [Path(folder) / name for name in files if name.endswith(".py")]
+    if not found:
+        raise UnreadableError(f"{root}: no .py file in this folder. Give one that holds a program.")
+    return sorted(found)
+
+
+def _is_skipped(folder: Path) -> bool:
+    hidden = folder.name.startswith(".")
+    return hidden or folder.name in _SKIPPED or (folder / "pyvenv.cfg").exists()
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file's text.
+
+    Attributes:
+        path: The file.
+        text: What is in it, with its own line ends.
+        encoding: How it is written; a byte order mark counts as one.
+    """
+
+    path: Path
+    text: str
+    encoding: str
+
+
+def read_source(path: Path) -> Source:
+    """Reads a file as Python would.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its text.
+
+    Raises:
+        UnreadableError: If it can't be read, or is no text in the encoding that it claims.
+    """
+    try:
+        content = path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        return Source(path, content.decode(encoding), encoding)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}. Is it yours to read?") from None
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise UnreadableError(f"{path}: {error}. Is it a Python file?") from None
+
+
+def write_source(source: Source) -> None:
+    """Replaces a file as a whole: a reader sees the old text or the new one, never half.
+
+    Args:
+        source: The new text. A link stays one, and permissions stay as they are.
+
+    Raises:
+        UnreadableError: If it can't be written.
+    """
+    target = Path(os.path.realpath(source.path))
+    written = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as file:
+            written = file.name
+            file.write(source.text.encode(source.encoding))
+        os.chmod(written, target.stat().st_mode & 0o7777)
+        os.replace(written, target)
+    except OSError as error:
+        if written is not None and os.path.exists(written):
+            os.unlink(written)
+        raise UnreadableError(
+            f"{source.path}: {error.strerror}; nothing was changed in it."
+        ) from None
