@@ -5,7 +5,7 @@
 | `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only | refuse listeners beside such a hook |
 | `CheckpointSaverHook._set_steps_per_run` | a loop makes many steps in a session call, and the hook must see that a step within it is due | save at the next loop's end |
 | `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
-| `tpu_function.tpu_shard_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
+| `tpu_function.tpu_shard_context`, `get_tpu_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
 | `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow asks the same when it finalizes a scaffold | leave such savers to the Scaffold; read object-based checkpoints by their keys only |
 | `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that neither the first step nor the graph that is written to the model's folder has to do with it | build the loop before the session |
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
@@ -80,6 +80,11 @@ def replicas(number: int) -> contextlib.AbstractContextManager[None]:
         number: Copies of the model.
     """
     return tpu_function.tpu_shard_context(number)
+
+
+def number_of_replicas() -> int:
+    """Tells how many replicas `replicas` has told this thread of; 1 outside of it."""
+    return tpu_function.get_tpu_context().number_of_shards or 1
 
 
 def set_steps_per_run(hook: v1.train.CheckpointSaverHook, steps: int) -> None:

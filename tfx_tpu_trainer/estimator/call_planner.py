@@ -122,7 +122,10 @@ class CallPlanner:
         return PredictionPlan(template, predictions), hooks
 
     def _strategy(self, mode: str) -> tf.distribute.Strategy | None:
-        return strategy_plans.strategy_of(self._config, mode)
+        strategy = strategy_plans.strategy_of(self._config, mode)
+        if strategy is not None and mode == ModeKeys.TRAIN:
+            strategy_plans.check_cluster(self._config, strategy)
+        return strategy
 
     def _strategy_call(
         self, input_fn: Callable[..., Any], mode: str, strategy: tf.distribute.Strategy
@@ -162,7 +165,11 @@ class CallPlanner:
 
     def _call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> InputTensors:
         returned = user_calls.call_input_fn(
-            input_fn, mode=mode, params=self._params, config=self._config
+            input_fn,
+            mode=mode,
+            params=self._params,
+            config=self._config,
+            input_context=strategy_plans.input_context_of(self._config, mode),
         )
         return as_input_tensors(returned)
 

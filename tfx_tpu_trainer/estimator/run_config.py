@@ -11,6 +11,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.sessions import opening
+from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.callables import argument_names
 from tfx_tpu_trainer.estimator.task_environment import TaskType, read_task_environment
 
@@ -28,6 +29,8 @@ class _NotGiven:
 
 
 _NOT_GIVEN: Any = _NotGiven()
+
+_STRATEGIES = ("train_distribute", "eval_distribute", "experimental_distribute")
 
 
 class RunConfig:
@@ -74,7 +77,7 @@ class RunConfig:
             keep_checkpoint_every_n_hours: Hours after which a checkpoint is kept for good.
                 Defaults to 10000.
             log_step_count_steps: Steps between log lines. Defaults to 100.
-            train_distribute: Strategy of training. Defaults to `None`.
+            train_distribute: Strategy of training; see `docs/strategies.md`. Defaults to `None`.
             device_fn: Gives an op's device. Defaults to `None`.
             protocol: Protocol of the servers, `"grpc"` or `"grpc+verbs"`. Defaults to `None`.
             eval_distribute: Strategy of evaluation. Defaults to `None`.
@@ -93,7 +96,8 @@ class RunConfig:
 
         Raises:
             ValueError: If a value is out of its range, or both kinds of checkpoint interval
-                are given, or TF_CONFIG describes what can't be.
+                are given, or a strategy can't run a model_fn, or TF_CONFIG describes what can't
+                be.
         """
         if save_checkpoints_steps is _NOT_GIVEN and save_checkpoints_secs is _NOT_GIVEN:
             save_checkpoints_steps, save_checkpoints_secs = None, _DEFAULT_CHECKPOINT_SECS
@@ -105,7 +109,8 @@ class RunConfig:
             raise ValueError(
                 f"{_SAVE_ERROR} Got {save_checkpoints_steps} and {save_checkpoints_secs}."
             )
-        environment = read_task_environment()
+        strategy = getattr(experimental_distribute, "train_distribute", None) or train_distribute
+        environment = read_task_environment(needs_chief=strategy_kinds.is_none(strategy))
         self._values: dict[str, Any] = {
             "model_dir": _one_model_dir(model_dir, environment.model_dir),
             "tf_random_seed": tf_random_seed,
@@ -130,14 +135,16 @@ class RunConfig:
         self._cluster_spec = environment.cluster_spec
         self._task_type = environment.task_type
         self._task_id = environment.task_id
-        self._master = environment.master
+        in_this_process = strategy_kinds.leads_steps(strategy)
+        self._master = "" if in_this_process else environment.master
         self._evaluation_master = environment.evaluation_master
         self._is_chief = environment.is_chief
         self._num_ps_replicas = environment.num_ps_replicas
         self._num_worker_replicas = environment.num_worker_replicas
         self._global_id_in_cluster = environment.global_id_in_cluster
         self._service = environment.service
-        self._configure_sessions_of_a_cluster()
+        if not in_this_process:
+            self._configure_sessions_of_a_cluster()
 
     def _configure_sessions_of_a_cluster(self) -> None:
         """Keeps a task of a cluster from waiting for tasks that it does not talk to."""
@@ -153,6 +160,15 @@ class RunConfig:
             session_config = opening.default_session_config()
             session_config.device_filters.extend(filters)
             self._values["session_config"] = session_config
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RunConfig:
+        """Gives a deep copy with the same strategies: they hold devices, servers and threads."""
+        for name in _STRATEGIES:
+            memo[id(self._values[name])] = self._values[name]
+        copied = copy.copy(self)
+        memo[id(self)] = copied
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        return copied
 
     def replace(self, **kwargs: Any) -> RunConfig:
         """Gives a changed deep copy.
@@ -389,3 +405,6 @@ def _check_values(values: Mapping[str, Any]) -> None:
         lambda protocol: protocol in ("grpc", "grpc+verbs"),
         "should be grpc or grpc+verbs",
     )
+    for name in ("train_distribute", "eval_distribute"):
+        strategy_kinds.check_strategy(name, values[name])
+    strategy_kinds.check_both(values["experimental_distribute"])

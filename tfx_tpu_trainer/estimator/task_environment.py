@@ -55,8 +55,12 @@ class TaskEnvironment:
     model_dir: str | None
 
 
-def read_task_environment() -> TaskEnvironment:
+def read_task_environment(*, needs_chief: bool = True) -> TaskEnvironment:
     """Reads TF_CONFIG.
+
+    Args:
+        needs_chief: Whether a cluster must have a chief; else, where it has none, the first
+            worker is. Defaults to `True`.
 
     Returns:
         This process's place; a local run where TF_CONFIG is not set.
@@ -81,7 +85,11 @@ def read_task_environment() -> TaskEnvironment:
     if model_dir == "":
         raise ValueError("model_dir in TF_CONFIG should be non-empty; leave it out instead.")
     cluster = _cluster(tf_config)
-    place = _place_in_cluster(cluster, tf_config) if cluster.jobs else _local_place(tf_config)
+    place = (
+        _place_in_cluster(cluster, tf_config, needs_chief=needs_chief)
+        if cluster.jobs
+        else _local_place(tf_config)
+    )
     return TaskEnvironment(service=service, model_dir=model_dir, **place)
 
 
@@ -139,10 +147,12 @@ def _local_place(tf_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _place_in_cluster(
-    cluster: tf.train.ClusterSpec, tf_config: Mapping[str, Any]
+    cluster: tf.train.ClusterSpec, tf_config: Mapping[str, Any], *, needs_chief: bool
 ) -> dict[str, Any]:
     legacy = TaskType.MASTER in cluster.jobs
     chief_type = TaskType.MASTER if legacy else TaskType.CHIEF
+    if not needs_chief and chief_type not in cluster.jobs:
+        chief_type = TaskType.WORKER
     task_type, task_id = _check_task(cluster, _task(tf_config), chief_type)
     if legacy and task_type == TaskType.EVALUATOR:
         raise ValueError(
@@ -168,9 +178,9 @@ def _place_in_cluster(
         "task_id": task_id,
         "master": tf_config.get("session_master", _session_master(cluster, task_type, task_id)),
         "evaluation_master": _LOCAL_MASTER,
-        "is_chief": task_type == chief_type,
+        "is_chief": task_type == chief_type and task_id == 0,
         "num_ps_replicas": len(jobs.get(TaskType.PS, [])),
-        "num_worker_replicas": len(jobs.get(TaskType.WORKER, [])) + len(jobs[chief_type]),
+        "num_worker_replicas": sum(len(jobs.get(job, [])) for job in {TaskType.WORKER, chief_type}),
         "global_id_in_cluster": _global_id(cluster, task_type, task_id, chief_type),
     }
 
@@ -187,7 +197,7 @@ def _check_task(
         raise ValueError(
             'If "master" is set in TF_CONFIG\'s "cluster", "chief" must not be: use only one.'
         )
-    if cluster.num_tasks(chief_type) > 1:
+    if chief_type != TaskType.WORKER and cluster.num_tasks(chief_type) > 1:
         raise ValueError(
             f'The "cluster" in TF_CONFIG must have only one "{chief_type}" node; it has '
             f"{cluster.job_tasks(chief_type)}."

@@ -157,10 +157,29 @@ def test_replicas_that_do_not_divide_the_batch_are_refused(tmp_path):
         estimator.train(cores.train_input_fn, steps=2)
 
 
-def test_gradients_that_are_not_combined_are_refused(tmp_path):
-    # The model wraps its optimizer where params say that it runs on TPU cores.
+def test_gradients_that_are_not_combined_are_refused_of_a_model_for_cores(tmp_path):
+    def model_fn(features, labels, mode, params):
+        return linear_model.model_fn_for(tpu, "sgd")(features, labels, mode, {})
+
     with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):
-        _make(tmp_path, use_tpu=False).train(cores.train_input_fn, steps=2)
+        _make(tmp_path, model_fn=model_fn).train(cores.train_input_fn, steps=2)
+
+
+def test_without_cores_the_strategy_combines_gradients(tmp_path):
+    # The model wraps its optimizer where params say that it runs on TPU cores.
+    estimator = _make(tmp_path, use_tpu=False)
+    estimator.train(cores.train_input_fn, steps=2)
+    cores.assert_descended(estimator, 2)
+
+
+def test_what_was_trained_before_the_input_ended_is_saved(tmp_path):
+    def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
+        return cores.train_input_fn(params).take(3 * REPLICAS)
+
+    estimator = _make(tmp_path, loop=5)
+    estimator.train(input_fn, steps=5)
+    assert estimator.get_variable_value("global_step") == 3
+    cores.assert_descended(estimator, 3)
 
 
 def test_training_ends_with_its_input(tmp_path, caplog):

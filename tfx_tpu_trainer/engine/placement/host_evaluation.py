@@ -44,12 +44,15 @@ class StopAfterBatchesHook(v1.train.SessionRunHook):
             run_context.request_stop()
 
 
-def plan_evaluation_on_host(template: ModelTemplate, *, steps: int | None) -> EvaluationPlan:
+def plan_evaluation_on_host(
+    template: ModelTemplate, *, steps: int | None, batches: tf.Tensor | None = None
+) -> EvaluationPlan:
     """Plans an evaluation on this host, a batch in each session call.
 
     Args:
         template: A template of mode `"eval"`, placed on the host.
-        steps: Batches to evaluate; `None` goes to the end of the input.
+        steps: Session calls to make; `None` goes to the end of the input.
+        batches: Number of batches in a call, whose mean the loss is. Defaults to `None`, one.
 
     Returns:
         The plan. Its `loss` is the mean of the batch losses, as in the original.
@@ -61,7 +64,9 @@ def plan_evaluation_on_host(template: ModelTemplate, *, steps: int | None) -> Ev
     if template.eval_metrics is not None:
         built.update(check_metrics(template.eval_metrics()))
     check_metrics(built)
-    values, updates = metric_ops.split({**built, LOSS: v1.metrics.mean(template.loss)})
+    values, updates = metric_ops.split(
+        {**built, LOSS: v1.metrics.mean(template.loss, weights=batches)}
+    )
     values[GLOBAL_STEP] = v1.train.get_global_step().read_value()
     sums = EvaluationSums()
     counted = sums.add(loss=template.loss, rows=count_rows((template.features, template.labels)))

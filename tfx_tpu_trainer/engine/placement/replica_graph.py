@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying.graph_copy import makes_handle
+from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
 v1 = tf.compat.v1
 
@@ -70,6 +71,7 @@ class ReplicaGraph:
         self._staged = staged
         graph_def = graph.as_graph_def()
         self._versions, self._library = graph_def.versions, graph_def.library
+        self._changes = VariableChanges(graph_def.library)
         if staged:
             _check_functions_have_no_sum(graph_def)
         order = {op.name: index for index, op in enumerate(graph.get_operations())}
@@ -85,6 +87,7 @@ class ReplicaGraph:
         *,
         sum_over_replicas: SumOverReplicas | None = None,
         replica: int = 0,
+        unchanged: Collection[str] = (),
         name: str = "replica",
     ) -> list[Any]:
         """Copies the nodes into the graph under construction.
@@ -94,14 +97,20 @@ class ReplicaGraph:
             sum_over_replicas: Sums tensors over the replicas; needed for a staged graph with
                 sums.
             replica: Number of the replica: seeded random ops differ between replicas.
+            unchanged: Names of handles whose variables another replica changes for all: what
+                changes them is left out of this copy. Defaults to none.
             name: Name scope of the copies.
 
         Returns:
             What was fetched: a tensor for a tensor, an operation for an operation.
+
+        Raises:
+            ValueError: If the value of an op that would be left out is needed.
         """
         known: dict[str, Any] = dict(replaced)
         for number, stage in enumerate(self._stages):
-            known.update(self._copy_stage(stage, known, replica, f"{name}/stage{number}"))
+            scope = f"{name}/stage{number}"
+            known.update(self._copy_stage(stage, known, replica, unchanged, scope))
             if stage.sums and sum_over_replicas is not None:
                 totals = sum_over_replicas([known[op.inputs[0].name] for op in stage.sums])
                 for op, total in zip(stage.sums, totals):
@@ -178,8 +187,29 @@ class ReplicaGraph:
             if stage < reader_stage and not self._ends_stage(op):
                 stages[stage].results[node.name] = node
 
+    def _is_left_out(self, op: tf.Operation, unchanged: Collection[str]) -> bool:
+        """Tells whether an op changes one of some variables."""
+        if not any(tensor.name in unchanged for tensor in op.inputs):
+            return False
+        if not self._changes.made_by(op.node_def):
+            return False
+        readers = {reader.name for tensor in op.outputs for reader in tensor.consumers()}
+        if readers & set(self._ops):
+            raise ValueError(
+                f"{op.name} ({op.type}) changes a variable and gives a value, which "
+                f"{sorted(readers & set(self._ops))} read. Under a strategy that has one copy of "
+                "each variable, only the first replica changes it: assign outside of conditions, "
+                "loops and functions, or use a MirroredStrategy."
+            )
+        return True
+
     def _copy_stage(
-        self, stage: _Stage, known: Mapping[str, Any], replica: int, name: str
+        self,
+        stage: _Stage,
+        known: Mapping[str, Any],
+        replica: int,
+        unchanged: Collection[str],
+        name: str,
     ) -> dict[str, Any]:
         if not stage.ops:
             return {}
@@ -207,14 +237,17 @@ class ReplicaGraph:
 
         graph_def = v1.GraphDef(library=self._library, versions=self._versions)
         for op in stage.ops:
-            node = graph_def.node.add()
-            node.CopyFrom(op.node_def)
-            node.device = ""
-            node.attr.pop("_class", None)
-            if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-                node.attr["seed2"].i += replica * _SEED_STRIDE
-            del node.input[:]
-            node.input.extend(name_of_input(tensor) for tensor in op.inputs)
+            if self._is_left_out(op, unchanged):
+                node = graph_def.node.add(name=op.name, op="NoOp")
+            else:
+                node = graph_def.node.add()
+                node.CopyFrom(op.node_def)
+                node.device = ""
+                node.attr.pop("_class", None)
+                if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+                    node.attr["seed2"].i += replica * _SEED_STRIDE
+                del node.input[:]
+                node.input.extend(name_of_input(tensor) for tensor in op.inputs)
             waits_for = (c for c in op.control_inputs if c.name in self._ops)
             node.input.extend(name_of_control(control) for control in waits_for)
         copies = tf.graph_util.import_graph_def(

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating import metric_ops
-from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed
+from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed, spans_processes
 from tfx_tpu_trainer.engine.placement.strategy_session import (
     StrategySessionCreator,
     VariableAccess,
@@ -40,11 +40,37 @@ class StrategyPlacement:
         hooks: The hooks that the session needs for it.
         session_creator: Makes the session's creator; called as
             `tf.compat.v1.train.ChiefSessionCreator` is, with keyword arguments.
+        batches: Number of batches in a step of evaluation; `None` in other modes.
     """
 
     template: ModelTemplate
     hooks: tuple[v1.train.SessionRunHook, ...]
     session_creator: Callable[..., v1.train.SessionCreator]
+    batches: tf.Tensor | None = None
+
+
+class AgreedStopHook(v1.train.SessionRunHook):
+    """Stops the processes of a strategy together, when a hook of one of them asks to stop.
+
+    Must be the last of the hooks. A process that stopped alone would leave the others waiting for
+    its part of a sum.
+    """
+
+    def __init__(self, steps: TrainingSteps) -> None:
+        """Takes the steps.
+
+        Args:
+            steps: What the processes run.
+        """
+        self._steps = steps
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Asks the others."""
+        del run_values
+        if self._steps.any_process(run_context.stop_requested):
+            run_context.request_stop()
 
 
 def place_training_under_strategy(
@@ -73,10 +99,17 @@ def place_training_under_strategy(
 
     Raises:
         ValueError: If the model can't run under a strategy: it sums over replicas in the body of
-            a loop or over some replicas only, or has tables.
+            a loop or over some replicas only, or has tables, or a host_call where replicas are in
+            other processes.
     """
     _drop_summaries()
     host_call = _host_call_of(template)
+    in_several = spans_processes(feed.strategy)
+    if in_several and host_call is not None:
+        raise ValueError(
+            f"host_call can't see the replicas of other processes, and {_named(feed.strategy)} "
+            "has some there. Leave host_call out, or train in one process."
+        )
     steps = TrainingSteps(
         template,
         feed,
@@ -85,7 +118,10 @@ def place_training_under_strategy(
         host_call_every_n_steps=host_call_every_n_steps,
     )
     (loss,) = steps.outputs
-    placed = dataclasses.replace(template, loss=loss, train_op=loss, host_call=None)
+    hooks_of_model = (*template.hooks, AgreedStopHook(steps)) if in_several else template.hooks
+    placed = dataclasses.replace(
+        template, loss=loss, train_op=loss, host_call=None, hooks=hooks_of_model
+    )
     # The steps run the host call themselves, once for each; the hook sees to its writers.
     hooks = () if host_call is None else (HostCallHook([]),)
     return StrategyPlacement(placed, hooks, _session_creator(steps))
@@ -145,7 +181,7 @@ def place_evaluation_under_strategy(
         host_call=None,
     )
     hooks = () if host_call is None else (HostCallHook(host_call()),)
-    return StrategyPlacement(placed, hooks, _session_creator(steps))
+    return StrategyPlacement(placed, hooks, _session_creator(steps), steps.batches)
 
 
 def place_prediction_under_strategy(
@@ -183,6 +219,10 @@ def place_prediction_under_strategy(
     )
     hooks = () if host_call is None else (HostCallHook(with_tensors(host_call, outputs)()),)
     return StrategyPlacement(placed, hooks, _session_creator(steps))
+
+
+def _named(strategy: tf.distribute.Strategy) -> str:
+    return f"{type(strategy).__name__} ({strategy.num_replicas_in_sync} replicas)"
 
 
 def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:

@@ -9,11 +9,17 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import tf_private_strategy
 from tfx_tpu_trainer.engine.feeding.input_pipeline import split_features_and_labels
 
 v1 = tf.compat.v1
 
 _T = TypeVar("_T")
+
+
+def spans_processes(strategy: tf.distribute.Strategy) -> bool:
+    """Tells whether a strategy has replicas in other processes, which run the same steps."""
+    return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
 
 class EagerThread:
@@ -47,6 +53,15 @@ class StrategyFeed:
     """Feeds the replicas of a strategy: each gets whole batches of the dataset, in turn.
 
     So a batch of the dataset is one replica's, and a step takes as many as there are replicas.
+
+    Attributes:
+        strategy: The strategy.
+        eager: The thread that runs it.
+        placeholders: What stands for one replica's batch in the traced graph, and, last of all,
+            `replica_id`.
+        replica_id: What stands for the number of the replica.
+        ends_unevenly: Whether some replicas may have a batch of training when others have none.
+            TensorFlow gives those one of zeros.
     """
 
     def __init__(
@@ -72,6 +87,7 @@ class StrategyFeed:
         self.strategy = strategy
         self.eager = EagerThread()
         self._element_spec: Any = None
+        self.ends_unevenly = spans_processes(strategy)
 
         def noted(context: tf.distribute.InputContext) -> tf.data.Dataset:
             dataset = dataset_fn(context)
@@ -83,15 +99,22 @@ class StrategyFeed:
             self._element_spec = dataset.element_spec
             return dataset
 
+        def marked(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            dataset = noted(context)
+            endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
+            self.ends_unevenly |= not endless and not _is_static(dataset.element_spec)
+            return tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(1).repeat()))
+
         def make() -> Any:
             if repeated:
-                return strategy.distribute_datasets_from_function(noted)
+                return strategy.distribute_datasets_from_function(marked)
             return noted(
                 tf.distribute.InputContext(num_replicas_in_sync=strategy.num_replicas_in_sync)
             )
 
         self._dataset = self.eager.run(make)
         self.placeholders: tuple[tf.Tensor, ...] = ()
+        self.replica_id: tf.Tensor
 
     def make_placeholders(self) -> tuple[Any, Any]:
         """Makes one replica's features and labels, placeholders of the default graph.
@@ -100,19 +123,39 @@ class StrategyFeed:
             The features, and the labels or `None`.
         """
         specs = tf.nest.flatten(self._element_spec, expand_composites=True)
-        self.placeholders = tuple(v1.placeholder(spec.dtype, spec.shape) for spec in specs)
+        batch = tuple(v1.placeholder(spec.dtype, spec.shape) for spec in specs)
+        self.replica_id = v1.placeholder(tf.int32, (), name="replica_id")
+        self.placeholders = (*batch, self.replica_id)
         return split_features_and_labels(
-            tf.nest.pack_sequence_as(self._element_spec, self.placeholders, expand_composites=True)
+            tf.nest.pack_sequence_as(self._element_spec, batch, expand_composites=True)
         )
 
-    def replaced(self, element: Any) -> dict[str, tf.Tensor]:
-        """Names an element's tensors by the placeholders that they stand for."""
-        tensors = tf.nest.flatten(element, expand_composites=True)
-        return {p.name: tensor for p, tensor in zip(self.placeholders, tensors)}
+    def replaced(self, element: Any, replica_id: Any) -> dict[str, tf.Tensor]:
+        """Names a replica's tensors by the placeholders that they stand for."""
+        tensors = [*tf.nest.flatten(element, expand_composites=True), replica_id]
+        return {
+            p.name: tf.convert_to_tensor(tensor)
+            for p, tensor in zip(self.placeholders, tensors, strict=True)
+        }
 
     def iterator(self) -> Any:
         """Starts the dataset; to be called in the eager thread."""
         return iter(self._dataset)
+
+    def next_step(self, iterator: Any) -> tuple[Any, tf.Tensor | None]:
+        """Draws the batches of a step of training; to be called in a function of the strategy.
+
+        Args:
+            iterator: What `iterator` gave.
+
+        Returns:
+            The replicas' batches, and whether every replica has one; `None` where an error tells.
+        """
+        element, here = next(iterator)
+        if not self.ends_unevenly:
+            return element, None
+        having = self.strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)
+        return element, tf.equal(having, self.strategy.num_replicas_in_sync)
 
     def groups(self) -> Generator[list[list[tf.Tensor]], None, None]:
         """Draws the dataset to its end, in the eager thread.
@@ -139,13 +182,20 @@ class StrategyFeed:
 
     def distribute(self, group: list[list[tf.Tensor]]) -> list[Any]:
         """Gives each replica one batch of a group; to be called in the eager thread."""
-        return [
-            self.strategy.experimental_distribute_values_from_function(
-                lambda context, parts=parts: parts[context.replica_id_in_sync_group]
+
+        def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
+            return tf_private_strategy.distribute_values(
+                self.strategy, lambda context: parts[context.replica_id_in_sync_group]
             )
-            for parts in zip(*group)
-        ]
+
+        return [distributed(parts) for parts in zip(*group)]
 
     def host_values(self, batch: list[tf.Tensor]) -> dict[tf.Tensor, np.ndarray]:
-        """Gives a batch as what a session is fed."""
-        return {p: tensor.numpy() for p, tensor in zip(self.placeholders, batch)}
+        """Gives a batch as what a session is fed; this host stands for the first replica."""
+        values = [*(tensor.numpy() for tensor in batch), np.int32(0)]
+        return dict(zip(self.placeholders, values, strict=True))
+
+
+def _is_static(element_spec: Any) -> bool:
+    specs = tf.nest.flatten(element_spec, expand_composites=True)
+    return all(spec.shape.is_fully_defined() for spec in specs)

@@ -89,6 +89,8 @@ class StrategySession(v1.Session):
         """Hands the variables, which must be initialized, over to the strategy."""
         self._steps.start(super().run(self._access.reads))
         self._started = True
+        # Where other processes have replicas, the values that the chief started with are everyone's.
+        self._mark_stale()
 
     def close(self) -> None:
         """Closes the session, and frees what the strategy holds."""
@@ -119,8 +121,9 @@ class StrategySession(v1.Session):
                 "train without the strategy (use_tpu=False, or emulated TPU cores)."
             )
         if needs.makes_step:
+            # Before the steps: those made before the input ends have changed the variables, too.
+            self._mark_stale()
             feed_dict = {**self._steps.run(self), **feed_dict}
-            self._stale = {handle.name for handle in self._steps.handles}
         self._bring(needs.handles)
         return super().run(fetches, feed_dict, options, run_metadata)
 
@@ -132,6 +135,9 @@ class StrategySession(v1.Session):
     def read_here(self, handles: Sequence[str]) -> dict[str, np.ndarray]:
         """Gives the values that variables have in this session, by name of the handle."""
         return super().run({name: self._access.reads[name] for name in handles})
+
+    def _mark_stale(self) -> None:
+        self._stale = {handle.name for handle in self._steps.handles}
 
     def _bring(self, handles: Sequence[str]) -> None:
         wanted = [name for name in handles if name in self._stale]

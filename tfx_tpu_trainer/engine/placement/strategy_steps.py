@@ -52,32 +52,36 @@ class _ReplicaSteps:
     def _free(self) -> None:
         del self._variables
 
-    def _run_replicas(self, element: Any) -> list[tuple[tf.Tensor, ...]]:
+    def _run_replicas(self, element: Any) -> list[Any]:
         """Runs the replicas' graphs; gives, for each fetched tensor, the replicas' values."""
-        results = self._strategy.run(_one_replica(self._replica_step), args=(element,))
-        here = [self._strategy.experimental_local_results(result) for result in results]
-        replicas = self._strategy.num_replicas_in_sync
-        if any(len(values) != replicas for values in here):
-            raise ValueError(
-                f"{type(self._strategy).__name__} has {replicas} replicas, but this process sees "
-                f"the results of {len(here[0])} only: strategies over several processes are not "
-                "supported. Use a TPUStrategy or a MirroredStrategy."
-            )
-        return here
+        return self._strategy.run(_one_replica(self._replica_step), args=(element,))
+
+    def _local(self, values: Any) -> tuple[tf.Tensor, ...]:
+        """Gives the values of this process's replicas."""
+        return self._strategy.experimental_local_results(values)
 
     def _replica_step(self, element: Any) -> list[tf.Tensor]:
         context = tf.distribute.get_replica_context()
 
         def sum_over_replicas(addends: list[tf.Tensor]) -> list[tf.Tensor]:
-            return tf.nest.flatten(context.all_reduce(tf.distribute.ReduceOp.SUM, addends))
+            # In one call for each type: strategies sum integers on the host and won't mix.
+            totals: dict[int, tf.Tensor] = {}
+            for dtype in dict.fromkeys(addend.dtype for addend in addends):
+                places = [place for place, each in enumerate(addends) if each.dtype == dtype]
+                of_type = [addends[place] for place in places]
+                summed = context.all_reduce(tf.distribute.ReduceOp.SUM, of_type)
+                totals.update(zip(places, tf.nest.flatten(summed), strict=True))
+            return [totals[place] for place in range(len(addends))]
 
         # TPUStrategy traces the replicas once for all: their number is no constant there, and
         # the random numbers of a core differ anyway.
-        number = tf.get_static_value(context.replica_id_in_sync_group)
+        replica_id = context.replica_id_in_sync_group
+        number = int(tf.get_static_value(replica_id) or 0)
         copies = self._replica.copy(
-            {**self._feed.replaced(element), **self._variables.local_handles()},
+            {**self._feed.replaced(element, replica_id), **self._variables.local_handles()},
             sum_over_replicas=sum_over_replicas,
-            replica=int(number or 0),
+            replica=number,
+            unchanged=self._variables.unchanged_by(number),
         )
         effects = [copy for copy in copies if isinstance(copy, tf.Operation)]
         with tf.control_dependencies(effects):
@@ -110,50 +114,87 @@ class TrainingSteps(_ReplicaSteps):
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
         """Makes the steps of one session call and their host calls; gives the last loss."""
         count = 1 if self._iterations is None else int(session.run(self._iterations))
-        loss, host_tensors = self._feed.eager.run(self._make_steps, count)
+        made, loss, host_tensors = self._feed.eager.run(self._make_steps, count)
         if self._host_call is not None:
-            for number in range(0, count, self._host_call_every_n_steps):
+            for number in range(0, made, self._host_call_every_n_steps):
                 values = [tensor[number] for tensor in host_tensors]
                 session.run_here(*self._host_call.fed(values))
+        if made < count:
+            raise tf.errors.OutOfRangeError(None, None, "End of the input.")
         return {self.outputs[0]: loss}
+
+    def any_process(self, flag: bool) -> bool:
+        """Tells whether a flag is set in any process; to be asked by all of them at once."""
+        return self._feed.eager.run(self._ask_all, flag)
 
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         super()._start(values)
         self._iterator = self._feed.iterator()
         self._loop = tf.function(self._steps_in_graph, autograph=False)
+        self._sum_of_flags = tf.function(self._sum_in_graph, autograph=False)
 
     def _free(self) -> None:
         super()._free()
-        del self._iterator, self._loop
+        del self._iterator, self._loop, self._sum_of_flags
 
-    def _make_steps(self, count: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        loss, host_tensors = self._loop(self._iterator, tf.constant(count))
-        return loss.numpy(), [tensor.numpy() for tensor in host_tensors]
+    def _ask_all(self, flag: bool) -> bool:
+        return bool(self._sum_of_flags(tf.constant(int(flag))).numpy())
 
-    def _steps_in_graph(self, iterator: Any, count: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _sum_in_graph(self, flag: tf.Tensor) -> tf.Tensor:
+        flags = self._strategy.run(_one_replica(tf.identity), args=(flag,))
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
+
+    def _make_steps(self, count: int) -> tuple[int, np.ndarray, list[np.ndarray]]:
+        made, loss, host_tensors = self._loop(self._iterator, tf.constant(count))
+        return int(made.numpy()), loss.numpy(), [tensor.numpy() for tensor in host_tensors]
+
+    def _steps_in_graph(
+        self, iterator: Any, count: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         # TensorArrays grow with the loop; without a host call there are none.
         arrays = [tf.TensorArray(dtype, size=count) for dtype in self._host_dtypes]
 
-        def one_step(number: tf.Tensor, loss: tf.Tensor, arrays: list[Any]) -> tuple[Any, ...]:
-            del loss
-            losses, *host_tensors = self._run_replicas(next(iterator))
-            written = [
-                array.write(number, tf.concat(parts, axis=0))
-                for array, parts in zip(arrays, host_tensors)
-            ]
-            return number + 1, tf.add_n(losses) / len(losses), written
+        def one_step(
+            going: tf.Tensor, made: tf.Tensor, loss: tf.Tensor, arrays: list[Any]
+        ) -> tuple[Any, ...]:
+            element, is_complete = self._feed.next_step(iterator)
 
-        _, loss, arrays = tf.while_loop(
-            lambda number, loss, arrays: number < count,
+            def make() -> tuple[Any, ...]:
+                losses, *host_tensors = self._run_replicas(element)
+                written = [
+                    array.write(made, tf.concat(self._local(parts), axis=0))
+                    for array, parts in zip(arrays, host_tensors)
+                ]
+                mean = self._strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
+                return going, made + 1, mean, written
+
+            if is_complete is None:
+                return make()
+            return tf.cond(is_complete, make, lambda: (tf.constant(False), made, loss, arrays))
+
+        _, made, loss, arrays = tf.while_loop(
+            lambda going, made, loss, arrays: going & (made < count),
             one_step,
-            (tf.constant(0), tf.zeros((), self.outputs[0].dtype), arrays),
+            (tf.constant(True), tf.constant(0), tf.zeros((), self.outputs[0].dtype), arrays),
             parallel_iterations=1,
         )
-        return loss, [array.stack() for array in arrays]
+        return made, loss, [self._stacked(array, made) for array in arrays]
+
+    def _stacked(self, array: tf.TensorArray, made: tf.Tensor) -> tf.Tensor:
+        if not self._feed.ends_unevenly:
+            return array.stack()
+        # Of no steps there is no shape that they could have.
+        return tf.cond(
+            made > 0, lambda: array.gather(tf.range(made)), lambda: tf.zeros([0], array.dtype)
+        )
 
 
 class BatchSteps(_ReplicaSteps):
-    """Makes one step of evaluation or prediction for each session call."""
+    """Makes one step of evaluation or prediction for each session call.
+
+    Attributes:
+        batches: Stands for the number of batches that a step took; the last of `outputs`.
+    """
 
     def __init__(
         self,
@@ -166,6 +207,7 @@ class BatchSteps(_ReplicaSteps):
         graph: tf.Graph,
     ) -> None:
         tensors = [*averaged, *summed, *gathered]
+        self.batches = v1.placeholder(tf.int64, (), name="batches_of_step")
         updates = [effect.op if isinstance(effect, tf.Tensor) else effect for effect in effects]
         super().__init__(graph, feed, [*tensors, *updates])
         for tensor in gathered:
@@ -185,8 +227,9 @@ class BatchSteps(_ReplicaSteps):
             alone=True,
         )
         self._tensor_count = len(tensors)
-        self.outputs = tuple(
-            v1.placeholder(tensor.dtype, _any_batch(tensor.shape)) for tensor in tensors
+        self.outputs = (
+            *(v1.placeholder(tensor.dtype, _any_batch(tensor.shape)) for tensor in tensors),
+            self.batches,
         )
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
@@ -198,10 +241,11 @@ class BatchSteps(_ReplicaSteps):
             parts = self._feed.eager.run(self._on_replicas, group)
         else:
             parts = self._on_this_host(session, group[0])
-        return {
+        values = {
             output: combine(values)
             for output, combine, values in zip(self.outputs, self._combine, parts)
         }
+        return {**values, self.batches: np.int64(len(group))}
 
     def value(self, handle: str) -> np.ndarray:
         """Gives a variable's value, with what this host has counted."""
@@ -211,13 +255,16 @@ class BatchSteps(_ReplicaSteps):
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         super()._start(values)
         self._groups = self._feed.groups()
-        self._function = tf.function(self._run_replicas, autograph=False)
+        self._function = tf.function(self._run_all, autograph=False)
         self._counted_here: dict[str, np.ndarray] = {}
 
     def _free(self) -> None:
         super()._free()
         self._groups.close()
         del self._groups, self._function
+
+    def _run_all(self, element: Any) -> list[tuple[tf.Tensor, ...]]:
+        return [self._local(values) for values in self._run_replicas(element)]
 
     def _on_replicas(self, group: list[list[tf.Tensor]]) -> list[list[np.ndarray]]:
         results = self._function(self._feed.distribute(group))

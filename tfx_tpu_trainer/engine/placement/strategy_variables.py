@@ -17,6 +17,10 @@ class StrategyVariables:
     equal. What only sees a replica's own rows, such as the moving averages of a batch norm, is
     the first replica's when it is read, as on TPU cores. Local variables, those of metrics, are
     the exception: they count what each replica saw and are added up when they are read.
+
+    A strategy that has a single copy of each variable (`CentralStorageStrategy`) is another
+    matter: all replicas read it, and the first one changes it for all, by the sums over replicas;
+    local variables count what all replicas saw by themselves.
     """
 
     def __init__(
@@ -39,15 +43,26 @@ class StrategyVariables:
         self._first_values = dict(values)
         self._summed = summed
         self._variables = {handle.name: self._make(handle) for handle in handles}
+        several = strategy.num_replicas_in_sync > 1
+        self._is_shared = several and not any(
+            isinstance(variable, tf.distribute.DistributedValues)
+            for variable in self._variables.values()
+        )
 
     def local_handles(self) -> dict[str, tf.Tensor]:
         """Gives name of a handle -> the handle of the replica that asks."""
         return {name: variable.handle for name, variable in self._variables.items()}
 
+    def unchanged_by(self, replica: int) -> frozenset[str]:
+        """Gives the names of the handles whose variables a replica leaves to the first one."""
+        if not self._is_shared or replica == 0:
+            return frozenset()
+        return frozenset(self._variables) - self._summed
+
     def value(self, name: str) -> np.ndarray:
         """Gives the value of a variable; to be called in eager mode."""
         value = self._variables[name].read_value().numpy()
-        if name not in self._summed:
+        if self._is_shared or name not in self._summed:
             return value
         # Every replica counts from the first value, and that counts once.
         surplus = self._strategy.num_replicas_in_sync - 1

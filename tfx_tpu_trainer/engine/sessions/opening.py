@@ -101,14 +101,15 @@ def open_training_session(
         hooks: Hooks of every process.
         chief_hooks: Hooks of the chief, which run before the others.
         summary_steps: Steps between summaries; `None` or 0 for none.
-        session_creator: Makes the chief's session creator. Defaults to `ChiefSessionCreator`.
+        session_creator: Makes the chief's session creator. Defaults to `ChiefSessionCreator`; any
+            other makes that of each process, as their sessions are their own.
 
     Returns:
         A session to be used as a context manager. The chief's restores the latest checkpoint or
         initializes; the others wait for it.
     """
     config = placed_by_need(settings.session_config)
-    if not settings.is_chief:
+    if not settings.is_chief and session_creator is v1.train.ChiefSessionCreator:
         waiting = v1.train.WorkerSessionCreator(
             scaffold=scaffold,
             master=settings.master,
@@ -116,6 +117,14 @@ def open_training_session(
             max_wait_secs=settings.session_creation_timeout_secs,
         )
         return v1.train.MonitoredSession(session_creator=waiting, hooks=list(hooks))
+    creator = session_creator(
+        scaffold=scaffold,
+        checkpoint_dir=settings.model_dir,
+        master=settings.master,
+        config=config,
+    )
+    if not settings.is_chief:
+        return v1.train.MonitoredSession(session_creator=creator, hooks=list(hooks))
     all_hooks = list(chief_hooks)
     if settings.log_step_count_steps:
         all_hooks.append(
@@ -129,15 +138,7 @@ def open_training_session(
                 save_steps=summary_steps, output_dir=settings.model_dir, scaffold=scaffold
             )
         )
-    return v1.train.MonitoredSession(
-        session_creator=session_creator(
-            scaffold=scaffold,
-            checkpoint_dir=settings.model_dir,
-            master=settings.master,
-            config=config,
-        ),
-        hooks=[*all_hooks, *hooks],
-    )
+    return v1.train.MonitoredSession(session_creator=creator, hooks=[*all_hooks, *hooks])
 
 
 def open_restored_session(

@@ -163,7 +163,8 @@ def per_replica(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
         loss: Scalar, of this replica's rows.
         loss_reduction: How the rows' losses became one.
     """
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    # On cores a CrossShardOptimizer divides.
+    replicas = 1 if is_on_cores() else tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1 and loss_reduction == losses.SUM_OVER_BATCH_SIZE:
         return loss / replicas
     return loss

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
@@ -171,9 +172,9 @@ def _train(
     """Trains as chief, master or worker; a master evaluates too."""
     config = estimator.config
     # Before any waiting: the others wait for this server before they start.
-    server = start_server(config)
+    server = None if strategy_kinds.connects_tasks(config) else start_server(config)
     listeners: tuple[v1.train.CheckpointSaverListener, ...] = ()
-    if config.task_type != TaskType.WORKER:
+    if config.is_chief:
         listeners = train_spec.saving_listeners
     if config.task_type == TaskType.MASTER:
         evaluator = CheckpointEvaluator(estimator, eval_spec, max_steps=train_spec.max_steps)
@@ -193,8 +194,13 @@ def _train(
 
 
 def worker_delay(config: RunConfig) -> int:
-    """Gives the seconds that a task waits before it trains: workers start one after the other."""
-    if config.task_type != TaskType.WORKER:
+    """Gives the seconds that a task waits before it trains: workers start one after the other.
+
+    Those of a strategy that makes its steps together start together.
+    """
+    if config.task_type != TaskType.WORKER or config.is_chief:
+        return 0
+    if strategy_kinds.connects_tasks(config):
         return 0
     longest = config.experimental_max_worker_delay_secs
     longest = _MOST_SECONDS if longest is None else int(longest)

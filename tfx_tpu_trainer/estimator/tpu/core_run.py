@@ -29,6 +29,7 @@ from tfx_tpu_trainer.estimator.tpu.host_scaffold import make_host_scaffold
 from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
 from tfx_tpu_trainer.estimator.tpu.padding import with_padding
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.run_place import emulated_replicas
 from tfx_tpu_trainer.estimator.tpu.tpu_config import TPUConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
@@ -36,7 +37,6 @@ from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-_DEFAULT_NUM_SHARDS = 8
 _BATCH_SIZE_NAMES = {
     ModeKeys.TRAIN: "train_batch_size",
     ModeKeys.EVAL: "eval_batch_size",
@@ -112,7 +112,7 @@ def plan_core_run(
 
     Args:
         mode: One of `ModeKeys`.
-        config: The configuration of the run; emulated, 8 replicas where it names no
+        config: The configuration of the run; emulated, `emulated_replicas()` where it names no
             `num_shards`.
         global_batch_size: Rows of a step over all replicas.
         batch_axis: What the estimator was given; used with PER_HOST_V1 only.
@@ -132,7 +132,7 @@ def plan_core_run(
     one_host = mode != ModeKeys.TRAIN
     if system is None:
         layout = CoreLayout(
-            tpu_config.num_shards or _DEFAULT_NUM_SHARDS,
+            tpu_config.num_shards or emulated_replicas(),
             tpu_config.num_cores_per_replica or 1,
             one_host=one_host,
         )

@@ -154,6 +154,7 @@ def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstima
         loss=spec.loss,
         train_op=spec.train_op,
         export_outputs=spec.export_outputs,
+        scaffold_fn=lambda: spec.scaffold,
         training_hooks=(*spec.training_hooks, *spec.training_chief_hooks),
         evaluation_hooks=spec.evaluation_hooks,
         prediction_hooks=spec.prediction_hooks,

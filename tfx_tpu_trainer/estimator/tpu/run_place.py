@@ -11,6 +11,9 @@ from tfx_tpu_trainer.engine.placement.tpu_system import find_tpu_system
 
 EMULATED_MASTER = "emulated"
 EMULATE_VARIABLE = "TFX_TPU_TRAINER_EMULATE"
+REPLICAS_VARIABLE = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
+
+_DEFAULT_REPLICAS = 8
 
 
 class RunPlace(enum.Enum):
@@ -37,6 +40,21 @@ def emulates(master: str) -> bool:
         master: Address of the session's master, as the configuration has it.
     """
     return _emulates() or master == EMULATED_MASTER
+
+
+def emulated_replicas() -> int:
+    """Gives the number of emulated replicas where `TPUConfig` has no `num_shards`.
+
+    Returns:
+        8, unless TFX_TPU_TRAINER_EMULATED_REPLICAS says otherwise.
+
+    Raises:
+        ValueError: If that is no number above 0.
+    """
+    text = os.environ.get(REPLICAS_VARIABLE) or str(_DEFAULT_REPLICAS)
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{REPLICAS_VARIABLE} must be an integer above 0; got {text!r}.")
+    return int(text)
 
 
 def choose_place(

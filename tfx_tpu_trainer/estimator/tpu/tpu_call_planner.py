@@ -17,7 +17,7 @@ from tfx_tpu_trainer.engine.reporting.loss_log_hook import LossLogHook
 from tfx_tpu_trainer.engine.reporting.throughput_hook import ThroughputHook
 from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
-from tfx_tpu_trainer.estimator import user_calls
+from tfx_tpu_trainer.estimator import strategy_plans, user_calls
 from tfx_tpu_trainer.estimator.call_planner import CallPlanner
 from tfx_tpu_trainer.estimator.callables import argument_names
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
@@ -33,7 +33,12 @@ from tfx_tpu_trainer.estimator.tpu.embedding.checks import refuse_embeddings
 from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
 from tfx_tpu_trainer.estimator.tpu.padding import without_padding
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu.run_place import RunPlace, choose_place, session_master
+from tfx_tpu_trainer.estimator.tpu.run_place import (
+    RunPlace,
+    choose_place,
+    emulates,
+    session_master,
+)
 from tfx_tpu_trainer.estimator.tpu.tpu_config import (
     InputPipelineConfig,
     TPUConfig,
@@ -103,13 +108,32 @@ class TPUCallPlanner(CallPlanner):
 
         When it runs, so that building and exporting need no TPU.
         """
+        strategy = self._strategy(mode)
+        if self._settings.on_cores[mode] and not emulates(""):
+            self._check_one_place(mode, strategy)
         place, reason = choose_place(
             use_tpu=self._settings.on_cores[mode],
             master=self._master_of(mode),
-            strategy=self._strategy(mode),
+            strategy=strategy,
         )
         _logger.info("Mode %r runs on %s (%s).", mode, place.value, reason)
         return place
+
+    def _check_one_place(self, mode: str, strategy: tf.distribute.Strategy | None) -> None:
+        if strategy_plans.input_context_of(self._config, mode) is not None:
+            raise ValueError(
+                "use_tpu=True can't run under a ParameterServerStrategy: its workers train "
+                "asynchronously, and TPU cores in step. Use use_tpu=False, or leave "
+                "train_distribute and eval_distribute out of RunConfig."
+            )
+        master = self._master_of(mode)
+        is_tpus_own = type(strategy).__name__.startswith("TPUStrategy") and not emulates(master)
+        if strategy is not None and master and not is_tpus_own:
+            raise ValueError(
+                f"RunConfig names two places for use_tpu=True: master {master!r} and "
+                f"{type(strategy).__name__}. Leave master (cluster) out to run under the strategy, "
+                "or train_distribute and eval_distribute to run on the cores of the master."
+            )
 
     def _master_of(self, mode: str) -> str:
         config = self._config
@@ -146,7 +170,12 @@ class TPUCallPlanner(CallPlanner):
                 "Invalid TPUConfig `eval_training_input_configuration` value. SLICED mode only "
                 "works on use_tpu = True; leave it out on the host."
             )
-        returned = self._call_input_fn_with(input_fn, mode, self._batch_size_param(mode))
+        returned = self._call_input_fn_with(
+            input_fn,
+            mode,
+            self._batch_size_param(mode),
+            input_context=strategy_plans.input_context_of(self._config, mode),
+        )
         return as_input_tensors(returned)
 
     def _call_input_fn_with(
@@ -337,6 +366,7 @@ class TPUCallPlanner(CallPlanner):
             call_model_fn=lambda features, labels: self._call_with_params(
                 features, labels, mode, added=added
             ),
+            sees_strategy=not self._settings.on_cores[mode],
         )
 
     def _strategy_loops(self) -> Loops | None:

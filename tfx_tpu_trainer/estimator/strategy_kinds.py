@@ -1,0 +1,88 @@
+"""What the `tf.distribute` strategies of a RunConfig are, as far as the way to run them differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+_STRATEGIES = (tf.distribute.Strategy, v1.distribute.Strategy)
+
+
+def check_strategy(name: str, strategy: Any) -> None:
+    """Checks a strategy of a RunConfig.
+
+    Args:
+        name: Name of the argument.
+        strategy: What it was given; `None` is no strategy.
+
+    Raises:
+        ValueError: If it is no strategy, or one that can't run the graph of a model_fn.
+    """
+    if strategy is None:
+        return
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ValueError(
+            f"{name}={strategy!r} is TensorFlow 2's parameter server strategy, which schedules "
+            "eager functions and can't run a model_fn's graph. Please use "
+            "`tf.compat.v1.distribute.experimental.ParameterServerStrategy` for parameter server "
+            "strategy with estimator, or leave the strategy out: a TF_CONFIG with ps tasks is "
+            "enough."
+        )
+    if not isinstance(strategy, _STRATEGIES):
+        raise ValueError(
+            f"{name} must be an instance of tf.distribute.Strategy, such as "
+            f"tf.distribute.MirroredStrategy(); got {strategy!r}."
+        )
+
+
+def check_both(both: Any) -> None:
+    """Checks `experimental_distribute` of a RunConfig.
+
+    Args:
+        both: What it was given; `None` is no strategy.
+
+    Raises:
+        ValueError: If a strategy of it does not hold, or it names a cluster to run on.
+    """
+    if both is None:
+        return
+    for name in ("train_distribute", "eval_distribute"):
+        check_strategy(f"experimental_distribute.{name}", getattr(both, name, None))
+    if getattr(both, "remote_cluster", None):
+        raise ValueError(
+            "experimental_distribute.remote_cluster is not supported: one client that runs all "
+            f"tasks of {both.remote_cluster!r} went with TensorFlow 1. Start the program once for "
+            "each task, with TF_CONFIG, and call train_and_evaluate."
+        )
+
+
+def is_none(strategy: tf.distribute.Strategy | None) -> bool:
+    """Tells whether a strategy distributes nothing: `None`, or what `tf.distribute` has by itself."""
+    return strategy is None or type(strategy).__name__.startswith("_DefaultDistribution")
+
+
+def is_parameter_server(strategy: tf.distribute.Strategy | None) -> bool:
+    """Tells whether a strategy is the parameter server strategy of `tf.compat.v1`.
+
+    Its variables are those of a TF_CONFIG's ps tasks, in each worker's own graph, and so no steps
+    are left to it.
+    """
+    return isinstance(strategy, v1.distribute.experimental.ParameterServerStrategy)
+
+
+def connects_tasks(config: Any) -> bool:
+    """Tells whether the training strategy of a RunConfig connects the tasks of TF_CONFIG itself."""
+    return leads_steps(_training_strategy(config))
+
+
+def leads_steps(strategy: tf.distribute.Strategy | None) -> bool:
+    """Tells whether a strategy makes the steps, in each process; else sessions make them."""
+    return not is_none(strategy) and not is_parameter_server(strategy)
+
+
+def _training_strategy(config: Any) -> tf.distribute.Strategy | None:
+    both = config.experimental_distribute
+    return getattr(both, "train_distribute", None) or config.train_distribute
