@@ -1,0 +1,97 @@
+"""`python -m tfx_tpu_trainer.compat PROGRAM [ARGS]`: a program of tf.estimator, as it stands."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from tfx_tpu_trainer.compat import program
+from tfx_tpu_trainer.compat.installation import install
+
+_NAME = "python -m tfx_tpu_trainer.compat"
+# As in estimator/tpu/run_place.py, whose import would be that of TensorFlow.
+_REPLICAS = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--emulate",
+    metavar="[N]",
+    type=click.IntRange(min=1),
+    help=(
+        "Emulates TPU cores, and answers each TPUClusterResolver; N (default 8) replicas where the "
+        "program does not say how many. TFX_TPU_TRAINER_EMULATE=1 does so too."
+    ),
+)
+@click.option("-m", "module", metavar="MODULE", help="Runs a module in place of PROGRAM.")
+@click.argument("words", metavar="[PROGRAM] [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def main(emulate: int | None, module: str | None, words: Sequence[str]) -> Callable[[], int]:
+    """Runs a program that uses tf.estimator, without an edit of it.
+
+    PROGRAM is a file, a folder or an archive, as for python. What TensorFlow 2.16 took out is there
+    while it runs; docs/compat.md says what.
+    """
+    if module is None and not words:
+        raise click.UsageError("name a program, or a module with -m.")
+    if module is None and not os.path.exists(words[0]):
+        raise click.UsageError(f"can't open the program {words[0]!r}: no such file or folder.")
+    # A look at the rest of the name would import the package, for which it is too early.
+    if module is not None and not _is_there(module.partition(".")[0]):
+        raise click.UsageError(f"there is no module {module!r}.")
+    if emulate is not None:
+        os.environ[_REPLICAS] = str(emulate)
+    try:
+        install(emulate=None if emulate is None else True)
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from error
+    if module is None:
+        return functools.partial(program.run_file, words[0], words[1:])
+    return functools.partial(program.run_module, module, words)
+
+
+def separate(words: Sequence[str]) -> list[str]:
+    """Separates this command's words from the program's.
+
+    Args:
+        words: All of them.
+
+    Returns:
+        The words for `main`: `--emulate` has its number, and `--` stands before the program's.
+    """
+    ours, rest = [], list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        word = rest.pop(0)
+        if word == "--emulate":
+            given = rest.pop(0) if rest and rest[0].isdecimal() else None
+            word = f"--emulate={given or os.environ.get(_REPLICAS) or 8}"
+        ours.append(word)
+        if word == "-m":
+            return [*ours, rest[0], "--", *rest[1:]] if rest else ours
+        if word.startswith("-m"):
+            break
+    if rest[:1] == ["--"]:
+        rest.pop(0)
+    return [*ours, "--", *rest]
+
+
+def _is_there(package: str) -> bool:
+    return bool(package) and importlib.util.find_spec(package) is not None
+
+
+def _main() -> int:
+    try:
+        run = main.main(separate(sys.argv[1:]), prog_name=_NAME, standalone_mode=False)
+    except click.ClickException as error:
+        print(f"{_NAME}: {error.format_message()}", file=sys.stderr)
+        return error.exit_code
+    # Outside of the command, so that a program that uses click finds no context of ours.
+    return run() if callable(run) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
