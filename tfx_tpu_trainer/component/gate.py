@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 
@@ -30,7 +30,7 @@ class EvalMetricsGateSpec(tfx_private.ComponentSpec):
     for an input and an output.
     """
 
-    PARAMETERS: ClassVar = {EVAL_CONFIG: tfx_private.ExecutionParameter(type=tfma.EvalConfig)}
+    PARAMETERS: ClassVar = {EVAL_CONFIG: tfx_private.ExecutionParameter(type=config_pb2.EvalConfig)}
     INPUTS: ClassVar = {
         MODEL: tfx_private.ChannelParameter(type=_artifacts.Model),
         CANDIDATE_EVALUATION: tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
@@ -83,7 +83,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
         *,
         model: tfx.types.BaseChannel,
         evaluation: tfx.types.BaseChannel,
-        eval_config: tfma.EvalConfig,
+        eval_config: config_pb2.EvalConfig,
         baseline_model: tfx.types.BaseChannel | None = None,
     ):
         """Declares the component.

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
+from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.component import tfx_private
@@ -66,7 +66,7 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
             _only(input_dict, BASELINE_MODEL) if input_dict.get(BASELINE_MODEL) else None
         )
         evaluation, blessing = _only(output_dict, EVALUATION), _only(output_dict, BLESSING)
-        eval_config = json_format.Parse(exec_properties[EVAL_CONFIG], tfma.EvalConfig())
+        eval_config = json_format.Parse(exec_properties[EVAL_CONFIG], config_pb2.EvalConfig())
 
         metrics = _candidate_metrics(model, _only(input_dict, CANDIDATE_EVALUATION))
         verdict = write_model_evaluation(

@@ -13,17 +13,19 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModuleSource:
-    """Place of the user's module. Exactly one attribute is set.
+    """Place of the user's module. Exactly one of `wheel`, `file` and `module` is set.
 
     Attributes:
         wheel: "name@path/of/a.whl", as TFX writes it when it packages a module_file.
         file: A .py file.
         module: An import path, such as "pipelines.taxi.model".
+        trainer_fn: Name of the legacy trainer_fn in `module`, where the component names it.
     """
 
     wheel: str | None = None
     file: str | None = None
     module: str | None = None
+    trainer_fn: str | None = None
 
     @classmethod
     def from_exec_properties(cls, exec_properties: Mapping[str, Any]) -> ModuleSource:
@@ -38,6 +40,8 @@ class ModuleSource:
         Raises:
             ValueError: The properties name no module.
         """
+        if path := exec_properties.get("trainer_fn"):
+            return cls.of_trainer_fn(path)
         if path := exec_properties.get("module_path"):
             return cls(wheel=path) if "@" in path else cls(module=path)
         if path := exec_properties.get("module_file"):
@@ -49,6 +53,27 @@ class ModuleSource:
         raise ValueError(
             "no user module is given; set module_file='.../model.py' or module='package.model'"
         )
+
+    @classmethod
+    def of_trainer_fn(cls, path: str) -> ModuleSource:
+        """Reads the import path of a legacy trainer_fn.
+
+        Args:
+            path: Such as "package.module.trainer_fn".
+
+        Returns:
+            The place of its module, and its name.
+
+        Raises:
+            ValueError: The path names no module.
+        """
+        module, _, function = path.rpartition(".")
+        if not module or not function:
+            raise ValueError(
+                f"trainer_fn={path!r} is no import path of a function; give "
+                "'package.module.trainer_fn'"
+            )
+        return cls(module=module, trainer_fn=function)
 
     def __str__(self) -> str:
         return self.file or self.module or (self.wheel or "").partition("@")[0]
@@ -87,6 +112,22 @@ def source_hash(module: str) -> str:
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def source_file(module: str) -> str | None:
+    """Finds the .py file of a module that is given by its import path, without running it.
+
+    Args:
+        module: An import path.
+
+    Returns:
+        The file's path; `None` where there is no such module, or it has no Python source.
+    """
+    try:
+        path = _find(module).origin
+    except ValueError:
+        return None
+    return path if path and path.endswith(".py") else None
 
 
 def _find(module: str) -> importlib.machinery.ModuleSpec:

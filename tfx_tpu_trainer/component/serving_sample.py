@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.component.serving_rows import ServingRows
-from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.export.receivers import SINGLE_RECEIVER_NAME, HostPrediction
 from tfx_tpu_trainer.serving import (
     MetaGraphDescription,
@@ -58,7 +58,7 @@ def take_sample(
     *,
     receiver_fn: Callable[[], Any],
     meta_graph: MetaGraphDescription,
-    estimator: tpu.TPUEstimator,
+    estimator: Estimator,
     checkpoint_path: str | None,
 ) -> Sample:
     """Predicts rows with the estimator, from the features that the receiver makes of them.
@@ -130,14 +130,24 @@ def _inputs_by_signature(
             continue
         elif set(signature.inputs) == set(inputs):
             found[name] = inputs
+        elif _names_all_classes(signature):
+            # A prediction called `classes`, as canned estimators have it, is the likeliest one.
+            continue
         elif len(signature.inputs) == len(inputs) == 1:
             # Classification and regression call their one input by a name of their own.
             found[name] = {next(iter(signature.inputs)): next(iter(inputs.values()))}
     return found
 
 
+def _names_all_classes(signature: SignatureDescription) -> bool:
+    return (
+        signature.method_name == tf.saved_model.CLASSIFY_METHOD_NAME
+        and tf.saved_model.CLASSIFY_OUTPUT_CLASSES in signature.outputs
+    )
+
+
 def _predictions(
-    estimator: tpu.TPUEstimator, features: Any, checkpoint_path: str | None
+    estimator: Estimator, features: Any, checkpoint_path: str | None
 ) -> dict[str, np.ndarray]:
     def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
         del params

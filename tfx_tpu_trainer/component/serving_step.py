@@ -13,7 +13,7 @@ import tensorflow_transform as tft
 from tfx_tpu_trainer.component.serving_rows import ServingRows, serving_rows
 from tfx_tpu_trainer.component.serving_sample import NoSampleError, receiver_inputs, take_sample
 from tfx_tpu_trainer.component.train_request import TrainRequest
-from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.preflight import serving_check
 from tfx_tpu_trainer.serving import (
     MetaGraphDescription,
@@ -44,12 +44,13 @@ class ServingStep:
     Attributes:
         request: What was asked for.
         receiver_fn: The receiver that the model was exported with.
-        host_estimator: The estimator, on the host.
+        host_estimator: The estimator, on the host; `None` where there is none, so that the exported
+            model's answers are not compared.
     """
 
     request: TrainRequest
     receiver_fn: Callable[[], Any]
-    host_estimator: tpu.TPUEstimator
+    host_estimator: Estimator | None
 
     def run(self, path: str, checkpoint_path: str | None) -> None:
         """Writes warm-up requests into a version folder, checks it, and writes the reports.
@@ -159,6 +160,8 @@ class ServingStep:
         on_host = [graph for graph in meta_graphs if graph.tags == (tf.saved_model.SERVING,)]
         if not on_host:
             return None, "there is no metagraph for CPU hosts"
+        if self.host_estimator is None:
+            return None, "its estimator predicts on TPU cores, which round otherwise"
         try:
             sample = take_sample(
                 rows,

@@ -10,6 +10,7 @@ from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 from tfx.v1.dsl.experimental import RuntimeParameter
 
+from tfx_tpu_trainer.component.legacy.declared import declared_source
 from tfx_tpu_trainer.component.module_source import source_hash
 from tfx_tpu_trainer.component.settings import TrainSettings, execution_value
 from tfx_tpu_trainer.component.tfx_private import (
@@ -18,6 +19,7 @@ from tfx_tpu_trainer.component.tfx_private import (
     ExecutionParameter,
     ExecutorClassSpec,
     Placeholder,
+    json_utils,
     standard_component_specs,
     udf_utils,
 )
@@ -37,6 +39,9 @@ class TpuTrainerSpec(ComponentSpec):
         "module_path": ExecutionParameter(type=str, optional=True),
         "module": ExecutionParameter(type=str, optional=True),
         "module_hash": ExecutionParameter(type=str, optional=True),
+        "trainer_fn": ExecutionParameter(type=str, optional=True),
+        "restore_tf_estimator": ExecutionParameter(type=int, optional=True),
+        "custom_config": ExecutionParameter(type=str, optional=True),
         "node": ExecutionParameter(type=str, optional=True),
         **{
             name: ExecutionParameter(type=kind, optional=True)
@@ -83,8 +88,8 @@ class TpuTrainer(tfx.types.BaseComponent):
     )
     ```
 
-    Every `int` and `str` parameter may be a `RuntimeParameter`, except `module`, whose source is
-    hashed when the pipeline is made, and `tpu`. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1,
+    Every `int` and `str` parameter may be a `RuntimeParameter`, except `module` and `trainer_fn`, whose
+    source is hashed when the pipeline is made, and `tpu`. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1,
     `params`, `train_args`, `eval_args`, `slicing_specs` and `warmup_batch_sizes` one with a JSON text.
     """
 
@@ -102,6 +107,9 @@ class TpuTrainer(tfx.types.BaseComponent):
         hyperparameters: tfx.types.BaseChannel | None = None,
         module_file: str | RuntimeParameter | None = None,
         module: str | None = None,
+        trainer_fn: str | None = None,
+        restore_tf_estimator: bool | RuntimeParameter = True,
+        custom_config: Mapping[str, Any] | RuntimeParameter | None = None,
         label_key: str | RuntimeParameter | None = None,
         params: Mapping[str, Any] | RuntimeParameter | None = None,
         train_args: tfx.proto.TrainArgs | RuntimeParameter | None = None,
@@ -153,6 +161,13 @@ class TpuTrainer(tfx.types.BaseComponent):
                 .py files beside it, as a wheel.
             module: Import path of a module that defines `model_fn`, in place of `module_file`.
                 Its package must be importable where the trainer runs.
+            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as the
+                Estimator executor of TFX <= 1.15 took it, in place of `module_file` and `module`,
+                which may also name a module with such a function. It makes the estimator itself, so
+                the parameters that would shape one are refused; see docs/legacy.md.
+            restore_tf_estimator: Whether a module with a trainer_fn finds `tf.estimator` and
+                `tfma.export` in their places, while it is imported and runs.
+            custom_config: JSON values for `fn_args.custom_config`.
             label_key: Transformed feature that is the label. Needed unless the module has an
                 `input_fn`, or its model_fn takes no labels.
             params: JSON values for model_fn's `params`; they win over the module's own `params`.
@@ -212,16 +227,6 @@ class TpuTrainer(tfx.types.BaseComponent):
         Raises:
             ValueError: A parameter doesn't fit; names the value and the fix.
         """
-        if bool(module_file) == bool(module):
-            raise ValueError(
-                f"give exactly one of module_file={module_file!r} (a .py file) and "
-                f"module={module!r} (an import path)"
-            )
-        if module is not None and not isinstance(module, str):
-            raise ValueError(
-                f"module={module!r} can't be a runtime parameter: its source is hashed when the "
-                "pipeline is made; give an import path"
-            )
         if isinstance(tpu, (RuntimeParameter, Placeholder)):
             raise ValueError(
                 f"tpu={tpu!r} can't be a runtime parameter: a cluster is asked for the slice when "
@@ -262,6 +267,9 @@ class TpuTrainer(tfx.types.BaseComponent):
             "resume": resume,
             "checkpoint_root": checkpoint_root,
         }
+        source = declared_source(
+            module_file=module_file, module=module, trainer_fn=trainer_fn, settings=settings
+        )
         checked = _check(settings)
         self._tpu = settings["tpu"] = checked.tpu
         if not isinstance(use_tpu, (RuntimeParameter, Placeholder)):
@@ -278,7 +286,10 @@ class TpuTrainer(tfx.types.BaseComponent):
             hyperparameters=hyperparameters,
             module_file=module_file,
             module=module,
-            module_hash=source_hash(module) if module else None,
+            module_hash=source_hash(source.module) if source and source.module else None,
+            trainer_fn=trainer_fn,
+            restore_tf_estimator=execution_value(restore_tf_estimator),
+            custom_config=_as_custom_config(custom_config),
             train_args=train_args,
             eval_args=tfx.proto.EvalArgs() if eval_args is None else eval_args,
             model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
@@ -308,6 +319,15 @@ class TpuTrainer(tfx.types.BaseComponent):
     def pod_tpu(self) -> TpuSpec | None:
         """The TPU slice on whose nodes its own pod must run."""
         return self._tpu
+
+
+def _as_custom_config(config: Any) -> Any:
+    """Gives a custom_config as the stock Trainer stores it."""
+    if isinstance(config, (RuntimeParameter, Placeholder)):
+        return config
+    if config is not None and not isinstance(config, Mapping):
+        raise ValueError(f"custom_config={config!r} is not valid; give a dict of JSON values")
+    return json_utils.dumps(None if config is None else dict(config))
 
 
 def _as_json_values(specs: Any) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import types
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tfx import v1 as tfx
@@ -13,13 +15,15 @@ from tfx_tpu_trainer.component import preconditions, user_module
 from tfx_tpu_trainer.component.chief_status import ChiefStatus, ChiefWatch
 from tfx_tpu_trainer.component.helper_hosts import help_chief
 from tfx_tpu_trainer.component.hosts import Host, read_host
+from tfx_tpu_trainer.component.legacy.module import find_legacy
+from tfx_tpu_trainer.component.legacy.training import LegacyTraining
 from tfx_tpu_trainer.component.preflight_step import check_before_training
 from tfx_tpu_trainer.component.resume import CheckpointFolder, checkpoint_root_of
 from tfx_tpu_trainer.component.tfx_private import GenericExecutor
 from tfx_tpu_trainer.component.train_request import Artifacts, TrainRequest, splits_from
 from tfx_tpu_trainer.component.training import Training
 from tfx_tpu_trainer.component.training_identity import TrainingIdentity
-from tfx_tpu_trainer.inputs.user_module import UserModule
+from tfx_tpu_trainer.inputs.user_module import check_module
 
 _logger = logging.getLogger(__name__)
 
@@ -28,7 +32,7 @@ _UNKNOWN_NODE = "Trainer"
 
 
 class TpuTrainerExecutor(GenericExecutor):
-    """Trains, evaluates and exports a model with TPUEstimator.
+    """Trains, evaluates and exports a model with TPUEstimator, or with a legacy module's estimator.
 
     It belongs to `TpuTrainer`, and runs in the stock `Trainer` as well, as
     `custom_executor_spec=ExecutorClassSpec(TpuTrainerExecutor)`: then the settings are read from
@@ -71,8 +75,11 @@ class TpuTrainerExecutor(GenericExecutor):
         model_run = request.model_run.uri
         if not host.is_chief:
             watch = ChiefWatch(model_run)
-            with user_module.opened(request.source) as module:
-                help_chief(self._prepare(request, module, host, input_dict, exec_properties), watch)
+            with self._imported(request, exec_properties) as module:
+                training = self._prepare(request, module, host, input_dict, exec_properties)
+                # A legacy training has refused to be one of several hosts.
+                assert isinstance(training, Training)
+                help_chief(training, watch)
             # TFX's entry points write down what an execution has made when Do returns, and what it
             # has made is the chief's to tell.
             raise SystemExit(0)
@@ -81,23 +88,37 @@ class TpuTrainerExecutor(GenericExecutor):
             if not host.is_alone:
                 preconditions.check_writable(model_run)
                 status = stack.enter_context(ChiefStatus(model_run).told())
-            module = stack.enter_context(user_module.opened(request.source))
+            module = stack.enter_context(self._imported(request, exec_properties))
             training = self._prepare(request, module, host, input_dict, exec_properties)
-            check_before_training(training)
+            if isinstance(training, Training):
+                check_before_training(training)
             training.run(training_ended=status.finishing if status else lambda: None)
+
+    def _imported(
+        self, request: TrainRequest, exec_properties: Mapping[str, Any]
+    ) -> AbstractContextManager[types.ModuleType]:
+        restore = exec_properties.get("restore_tf_estimator")
+        return user_module.imported(
+            request.source, restore_tf_estimator=True if restore is None else bool(restore)
+        )
 
     def _prepare(
         self,
         request: TrainRequest,
-        module: UserModule,
+        module: types.ModuleType,
         host: Host,
         inputs: Artifacts,
         exec_properties: Mapping[str, Any],
-    ) -> Training:
+    ) -> Training | LegacyTraining:
+        legacy = find_legacy(module, request.source.trainer_fn)
+        checked = None if legacy else check_module(module)
         folder = None
         if request.settings.resume:
             folder = self._checkpoint_folder(request, inputs, exec_properties)
-        return Training.prepare(request, module, host=host, checkpoint_folder=folder)
+        if legacy:
+            return LegacyTraining.prepare(request, legacy, host=host, checkpoint_folder=folder)
+        assert checked is not None
+        return Training.prepare(request, checked, host=host, checkpoint_folder=folder)
 
     def _checkpoint_folder(
         self, request: TrainRequest, inputs: Artifacts, exec_properties: Mapping[str, Any]

@@ -7,12 +7,13 @@ import dataclasses
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.component import preconditions
+from tfx_tpu_trainer.component.artifact_folders import emptied_on_failure
 from tfx_tpu_trainer.component.estimators import (
     make_estimator,
     model_params,
@@ -172,7 +173,7 @@ class Training:
         """
         request = self.request
         written = [request.model.uri, *([request.evaluation.uri] if request.evaluation else [])]
-        with _emptied_on_failure(*written):
+        with emptied_on_failure(*written):
             with preconditions.missing_label_explained(request.settings.label_key):
                 curve, checkpoint_path = self._train()
                 training_ended()
@@ -318,20 +319,3 @@ def _check_rows(request: TrainRequest) -> None:
         split=request.eval_splits,
         training=False,
     )
-
-
-@contextlib.contextmanager
-def _emptied_on_failure(*folders: str) -> Iterator[None]:
-    """Removes what the block has put into folders if it fails.
-
-    The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it
-    reports that in place of the failure.
-    """
-    try:
-        yield
-    except BaseException:
-        for folder in folders:
-            if tf.io.gfile.isdir(folder):
-                tf.io.gfile.rmtree(folder)
-                tf.io.gfile.makedirs(folder)
-        raise

@@ -136,7 +136,8 @@ def _content(uri: str) -> str:
 
 def _code(source: ModuleSource) -> str:
     if source.module:
-        return f"{source.module}@{source_hash(source.module)}"
+        function = f":{source.trainer_fn}" if source.trainer_fn else ""
+        return f"{source.module}{function}@{source_hash(source.module)}"
     if source.file:
         with tf.io.gfile.GFile(source.file, "rb") as file:
             return f"{os.path.basename(source.file)}@{hashlib.sha256(file.read()).hexdigest()}"

@@ -111,7 +111,7 @@ def load_module(name: str) -> UserModule:
     Raises:
         ValueError: It can't be loaded, has no model_fn, or a function with wrong arguments.
     """
-    return check_module(_import(name))
+    return check_module(import_module(name))
 
 
 def load_file(path: str) -> UserModule:
@@ -126,7 +126,7 @@ def load_file(path: str) -> UserModule:
     Raises:
         ValueError: It can't be loaded, has no model_fn, or a function with wrong arguments.
     """
-    return check_module(_import_file(path))
+    return check_module(import_file(path))
 
 
 def check_module(module: types.ModuleType) -> UserModule:
@@ -201,7 +201,15 @@ _USE_OF = {
 }
 
 
-def _import(name: str) -> types.ModuleType:
+def import_module(name: str) -> types.ModuleType:
+    """Imports a module, anew where it is imported already.
+
+    Args:
+        name: The import path.
+
+    Raises:
+        ValueError: It can't be loaded.
+    """
     try:
         if name in sys.modules:
             # As TFX does: an edit between two runs in one process (a notebook) must be seen.
@@ -211,7 +219,15 @@ def _import(name: str) -> types.ModuleType:
         raise _unloadable(name, error) from error
 
 
-def _import_file(path: str) -> types.ModuleType:
+def import_file(path: str) -> types.ModuleType:
+    """Imports a module from a file.
+
+    Args:
+        path: A .py file.
+
+    Raises:
+        ValueError: It can't be loaded.
+    """
     if not path.endswith(".py") or not os.path.exists(path):
         raise ValueError(
             f"module_file={path!r} is no Python file here; give the path of a .py file"

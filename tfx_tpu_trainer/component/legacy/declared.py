@@ -1,0 +1,66 @@
+"""What can be said of a TpuTrainer's module when the pipeline is made, before anything is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfx_tpu_trainer.component.legacy.module import (
+    MODEL_FN,
+    TRAINER_FN,
+    both_message,
+    names_in_source,
+)
+from tfx_tpu_trainer.component.legacy.settings import check_settings
+from tfx_tpu_trainer.component.module_source import ModuleSource, source_file
+
+
+def declared_source(
+    *, module_file: Any, module: Any, trainer_fn: Any, settings: Mapping[str, Any]
+) -> ModuleSource | None:
+    """Checks which module a component names, and that its parameters mean something to it.
+
+    Args:
+        module_file: A .py file, or a runtime parameter.
+        module: An import path.
+        trainer_fn: The import path of a legacy trainer_fn.
+        settings: The component's other parameters by name.
+
+    Returns:
+        The place of a module that is given by an import path; `None` for a file.
+
+    Raises:
+        ValueError: Not exactly one of them is given, a parameter is no text, or others have no
+            meaning for a legacy module.
+    """
+    if sum(map(bool, (module_file, module, trainer_fn))) != 1:
+        raise ValueError(
+            f"give exactly one of module_file={module_file!r} (a .py file), "
+            f"trainer_fn={trainer_fn!r} (the import path of a legacy module's function) and "
+            f"module={module!r} (an import path)"
+        )
+    for name, path in (("module", module), (TRAINER_FN, trainer_fn)):
+        if path is not None and not isinstance(path, str):
+            raise ValueError(
+                f"{name}={path!r} can't be a runtime parameter: its source is hashed when the "
+                "pipeline is made; give an import path"
+            )
+    source = None
+    if trainer_fn:
+        source = ModuleSource.of_trainer_fn(trainer_fn)
+    elif module:
+        source = ModuleSource(module=module)
+    if _is_legacy(source, module_file):
+        check_settings(settings)
+    return source
+
+
+def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
+    if source is not None and source.trainer_fn:
+        return True
+    # What is not seen here, in a file elsewhere for one, is seen when the trainer runs.
+    path = source_file(source.module or "") if source else module_file
+    names = names_in_source(path) if isinstance(path, str) else frozenset()
+    if {TRAINER_FN, MODEL_FN} <= names:
+        raise ValueError(both_message(str(source or module_file)))
+    return TRAINER_FN in names

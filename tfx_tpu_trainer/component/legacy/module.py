@@ -1,0 +1,134 @@
+"""Which modules are legacy ones, seen in their source before a pipeline runs and in the module itself."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfx_tpu_trainer.component.names import suggest
+
+TRAINER_FN = "trainer_fn"
+MODEL_FN = "model_fn"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LegacyModule:
+    """A module with a trainer_fn.
+
+    Attributes:
+        name: The module's name, for messages.
+        trainer_fn: Takes the arguments and the schema of the raw data, and returns a dict of the
+            estimator and how to train it.
+    """
+
+    name: str
+    trainer_fn: Callable[[Any, Any], Any]
+
+    def __call__(self, fn_args: Any, schema: Any) -> Any:
+        """Calls trainer_fn."""
+        return self.trainer_fn(fn_args, schema)
+
+
+def find_legacy(module: types.ModuleType, function: str | None = None) -> LegacyModule | None:
+    """Finds the trainer_fn of a module.
+
+    Args:
+        module: The module, loaded.
+        function: Name of the function, where the component names it. Defaults to `None`: the module
+            has it as `trainer_fn`, or is no legacy module.
+
+    Returns:
+        The legacy module; `None` where the module has no trainer_fn.
+
+    Raises:
+        ValueError: The function named is not there, it takes other arguments, or the module has a
+            model_fn too and nothing says which of them is meant.
+    """
+    name = module.__name__
+    found = getattr(module, function or TRAINER_FN, None)
+    if found is None:
+        if function is None:
+            return None
+        functions = [key for key, value in vars(module).items() if callable(value)]
+        raise ValueError(
+            f"trainer_fn={f'{name}.{function}'!r}: the module has no {function!r}; "
+            f"{suggest(function, functions)}"
+        )
+    if function is None and hasattr(module, MODEL_FN):
+        raise ValueError(both_message(name))
+    _check_arguments(name, function or TRAINER_FN, found)
+    return LegacyModule(name=name, trainer_fn=found)
+
+
+def both_message(name: str) -> str:
+    """Says what to do about a module that has a trainer_fn and a model_fn."""
+    return (
+        f"module {name!r} has a trainer_fn and a model_fn, so it may be meant either way: give "
+        "trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 did, "
+        "or rename its trainer_fn to have TpuTrainer train the model_fn"
+    )
+
+
+def names_in_source(path: str) -> frozenset[str]:
+    """Names what a module binds at its top level, without running it.
+
+    Args:
+        path: A .py file.
+
+    Returns:
+        The names; empty where the file can't be read or parsed: then the module's import will tell.
+    """
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return frozenset()
+    return frozenset(_bound(tree.body))
+
+
+def mentions_trainer_fn(path: str) -> bool:
+    """Tells whether a module may have a trainer_fn: whether its source has the word.
+
+    Args:
+        path: A .py file.
+    """
+    try:
+        with open(path, "rb") as file:
+            return TRAINER_FN.encode() in file.read()
+    except OSError:
+        return False
+
+
+def _bound(statements: list[ast.stmt]) -> Iterator[str]:
+    for statement in statements:
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            yield statement.name
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            for alias in statement.names:
+                yield alias.asname or alias.name
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for target in targets:
+                yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+        for block in ("body", "orelse", "finalbody"):
+            # Conditional definitions; what stands in a function or class is not the module's.
+            if isinstance(statement, (ast.If, ast.Try, ast.With)):
+                yield from _bound(getattr(statement, block, []))
+
+
+def _check_arguments(module: str, name: str, function: Any) -> None:
+    where = f"{name} of module {module!r}"
+    if not callable(function):
+        raise ValueError(f"{where} is {function!r}; make it a function")
+    signature = inspect.signature(function)
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        raise ValueError(
+            f"{where} takes {signature}; it is called as {name}(trainer_fn_args, schema), with the "
+            "schema of the raw data"
+        ) from None
