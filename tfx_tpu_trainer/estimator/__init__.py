@@ -55,6 +55,7 @@ from tfx_tpu_trainer.estimator.hook_names import (
     StopAtStepHook,
     SummarySaverHook,
 )
+from tfx_tpu_trainer.estimator.keras import keras_to_estimator, model_to_estimator
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.estimator.schedule import (
@@ -123,6 +124,8 @@ __all__ = [
     "experimental",
     "export",
     "inputs",
+    "keras_to_estimator",
+    "model_to_estimator",
     "regressor_parse_example_spec",
     "tpu",
     "train_and_evaluate",

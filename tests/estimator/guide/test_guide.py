@@ -1,7 +1,4 @@
-"""The programs of the Estimator guide, run top to bottom.
-
-Those of `model_to_estimator` and Keras's MobileNet are left out: see `docs/behaviours.md`, W.
-"""
+"""The programs of the Estimator guide, run top to bottom."""
 
 from __future__ import annotations
 
@@ -94,6 +91,19 @@ def check_served(left: dict[str, Any], folder: pathlib.Path) -> None:
     town = tf.strings.to_hash_bucket_fast("Cherbourg", 32).numpy()
     logits = 30 * age + classes[1] + towns[town] + bias
     np.testing.assert_allclose(served["logits"], logits, rtol=1e-5)
+
+
+def test_a_keras_mobilenet_becomes_an_estimator(run):
+    left = run("model_to_estimator")
+    assert set(left["result"]) == {"accuracy", "loss", "global_step"}
+    assert left["result"]["global_step"] == 3
+    estimator, model = left["est_mobilenet_v2"], left["estimator_model"]
+    names = estimator.get_variable_names()
+    assert any(name.endswith("moving_mean/.ATTRIBUTES/VARIABLE_VALUE") for name in names)
+    # The dense layer of the new model was trained, the caller's was not.
+    bias = next(name for name in names if name.startswith("layer_with_weights-1/bias/.ATTR"))
+    assert np.all(np.abs(estimator.get_variable_value(bias)) > 1e-4)
+    assert np.all(model.layers[-1].bias.numpy() == 0)
 
 
 def test_a_keras_model_is_trained_and_restored_through_its_objects(run):

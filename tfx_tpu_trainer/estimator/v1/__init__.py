@@ -60,6 +60,7 @@ from tfx_tpu_trainer.estimator.hook_names import (
     StopAtStepHook,
     SummarySaverHook,
 )
+from tfx_tpu_trainer.estimator.keras import v1_model_to_estimator as model_to_estimator
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.estimator.schedule import (
@@ -129,6 +130,7 @@ __all__ = [
     "experimental",
     "export",
     "inputs",
+    "model_to_estimator",
     "regressor_parse_example_spec",
     "tpu",
     "train_and_evaluate",

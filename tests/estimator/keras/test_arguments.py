@@ -1,0 +1,246 @@
+"""What `model_to_estimator` and `keras_to_estimator` take and refuse."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator.keras import models
+from tests.estimator.keras.models import both_keras, keras3_first, keras_of
+from tests.estimator.public_names import arguments_of
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer import estimator as tfe
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+
+def test_b436_the_arguments_are_the_originals():
+    names = ["keras_model=None", "keras_model_path=None", "custom_objects=None", "model_dir=None"]
+    names += ["config=None", "checkpoint_format='checkpoint'", "metric_names_map=None"]
+    assert arguments_of(tfe.model_to_estimator) == [*names, "export_outputs=None"]
+    names[5] = "checkpoint_format='saver'"
+    assert arguments_of(tfe.v1.model_to_estimator) == [*names, "export_outputs=None"]
+
+
+def test_b436_an_estimator_and_no_tpu_estimator(tmp_path):
+    model = models.small(keras_of("tf_keras"))
+    for number, make in enumerate((tfe.model_to_estimator, tfe.v1.model_to_estimator)):
+        made = make(model, config=cores.config_for(tmp_path / str(number)))
+        assert type(made) is tfe.Estimator
+    names = {name for name, _ in tf.train.list_variables(str(tmp_path / "1" / "keras"))}
+    assert {"global_step", "hidden/kernel", "norm/moving_variance"} <= names
+
+
+@pytest.mark.parametrize("make", [tfe.model_to_estimator, tfe.keras_to_estimator])
+def test_b418_neither_and_both(make):
+    with pytest.raises(ValueError, match=r"Either `keras_model` or `keras_model_path`.*got.*None"):
+        make()
+    model = models.small(keras_of("tf_keras"))
+    with pytest.raises(ValueError, match=r"but not both; got.*'some.h5'"):
+        make(model, "some.h5")
+
+
+@both_keras
+def test_b419_a_model_without_compile(library):
+    keras = keras_of(library)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)], name="bare")
+    with pytest.raises(ValueError, match=r"'bare' has not been compiled yet.*model.compile\(\)"):
+        tfe.model_to_estimator(model)
+
+
+def test_b418_what_is_no_model():
+    with pytest.raises(ValueError, match=r"should be a model of Keras 2.*or Keras 3.*got 'model'"):
+        tfe.model_to_estimator("model")
+
+
+def test_b420_a_format_that_there_is_not():
+    model = models.small(keras_of("tf_keras"))
+    with pytest.raises(ValueError, match=r"Checkpoint format must be one of.*Got 'name'"):
+        tfe.model_to_estimator(model, checkpoint_format="name")
+
+
+def test_b433_two_model_folders_or_none(tmp_path, monkeypatch):
+    model = models.small(keras_of("tf_keras"))
+    config = tfe.RunConfig(model_dir=str(tmp_path / "one"))
+    with pytest.raises(ValueError, match=r"`model_dir` are set both.*two.*one"):
+        tfe.model_to_estimator(model, config=config, model_dir=str(tmp_path / "two"))
+    assert tfe.model_to_estimator(model, config=config).model_dir == str(tmp_path / "one")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert pathlib.Path(tfe.model_to_estimator(model).model_dir).parent == tmp_path
+
+
+@keras3_first
+def test_b426_metric_names(library, tmp_path):
+    model = models.small(keras_of(library), metrics=["mae", "mse"])
+    names = {"mae": "absolute", "mse": "squared"}
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path, metric_names_map=names)
+    result = estimator.evaluate(models.input_fn())
+    assert set(result) == {"absolute", "squared", "loss", "global_step"}
+    for wrong, says in (
+        ({"mae": "absolute"}, r"metric names: \['mse'\] do not exist.*Add them"),
+        ({**names, "huber": "x"}, r"Expected keys: \['mae', 'mse'\], Received: \['huber'\]"),
+    ):
+        estimator = tfe.model_to_estimator(model, model_dir=tmp_path, metric_names_map=wrong)
+        with pytest.raises(ValueError, match=f"Invalid `metric_names_map`.*{says}"):
+            estimator.evaluate(models.input_fn())
+
+
+def _given(features, labels):
+    return lambda: tf.data.Dataset.from_tensors((features, labels))
+
+
+_ROWS = np.zeros([2, 4], "float32")
+_ONES = np.ones([2, 1], "float32")
+_BAD_INPUT = {
+    "feature": ({"y": _ROWS}, _ONES, KeyError, r"inputs keys[\s\S]*Expected keys: \['x'\]"),
+    "label": ({"x": _ROWS}, {"in": _ONES}, KeyError, r"outputs keys[\s\S]*Missed keys: \['out'\]"),
+    "features": ((_ROWS, _ROWS), _ONES, ValueError, r"1 inputs, \['x'\]; input_fn gives 2"),
+    "labels": ({"x": _ROWS}, (_ONES, _ONES), ValueError, r"1 outputs, \['out'\].*gives 2 labels"),
+    "weights": (
+        {"features": {"x": _ROWS}, "sample_weights": {"in": _ONES}},
+        _ONES,
+        ValueError,
+        r"Unknown entries in sample_weights dictionary: \['in'\].*\['out'\]",
+    ),
+    "weight": (
+        {"features": {"x": _ROWS}, "sample_weights": (_ONES, _ONES)},
+        _ONES,
+        ValueError,
+        r"a list of 2 elements, but the model has 1 outputs, \['out'\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", _BAD_INPUT)
+def test_b427_b428_input_that_does_not_fit(case, tmp_path):
+    features, labels, error, says = _BAD_INPUT[case]
+    estimator = tfe.model_to_estimator(models.small(keras_of("tf_keras")), model_dir=tmp_path)
+    with pytest.raises(error, match=says):
+        estimator.evaluate(_given(features, labels))
+
+
+def test_input_without_labels(tmp_path):
+    estimator = tfe.model_to_estimator(models.small(keras_of("tf_keras")), model_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"no labels, which the loss 'mse'.*\['out'\]"):
+        estimator.train(models.input_fn(labelled=False), steps=1)
+
+
+def test_a_model_with_nothing_to_train(tmp_path):
+    keras = keras_of("tf_keras")
+    model = models.small(keras)
+    model.trainable = False
+    model.compile("sgd", "mse")
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+    assert estimator.evaluate(models.input_fn())["loss"] > 0
+    with pytest.raises(ValueError, match=r"no trainable variable.*model.trainable = True"):
+        estimator.train(models.input_fn(), steps=1)
+
+
+def _save(model, folder, form):
+    path = str(folder / f"model{form}")
+    if form:
+        model.save(path)
+    else:
+        model.save(path, save_format="tf")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("library", "form"),
+    [("tf_keras", ".h5"), ("tf_keras", ".keras"), ("tf_keras", ""), ("keras", ".keras")],
+)
+def test_b431_a_saved_model(library, form, tmp_path):
+    keras = keras_of(library)
+    model = models.small(keras)
+    path = _save(model, tmp_path, form)
+    estimator = tfe.model_to_estimator(keras_model_path=path, model_dir=tmp_path / "there")
+    expected = model.predict(models.rows()[0], verbose=0)
+    np.testing.assert_allclose(models.predicted(estimator), expected, atol=1e-6)
+    estimator.train(models.input_fn(), steps=1)
+
+
+def test_b431_a_saved_model_that_is_elsewhere(tmp_path):
+    path = _save(models.small(keras_of("tf_keras")), tmp_path, ".h5")
+    tf.io.gfile.copy(path, "ram://models/small.h5", overwrite=True)
+    tfe.model_to_estimator(keras_model_path="ram://models/small.h5", model_dir=tmp_path / "there")
+    assert (tmp_path / "there" / "keras" / "keras_model.h5").exists()
+    with pytest.raises(ValueError, match=r"'ram://models/big.h5': there is no such file"):
+        tfe.model_to_estimator(keras_model_path="ram://models/big.h5", model_dir=tmp_path)
+    (tmp_path / "text.h5").write_text("text")
+    with pytest.raises(ValueError, match=r"text.h5' is no saved Keras model"):
+        tfe.model_to_estimator(keras_model_path=str(tmp_path / "text.h5"), model_dir=tmp_path)
+
+
+@both_keras
+def test_b432_custom_objects(library, tmp_path):
+    keras = keras_of(library)
+
+    class Doubled(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs * 2.0
+
+    model = keras.Sequential([keras.Input([4], name="x"), Doubled(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    # The class is there with the model: nothing is made from its name.
+    tfe.model_to_estimator(model, model_dir=tmp_path / "model")
+    path = _save(model, tmp_path, ".keras")
+    with pytest.raises(ValueError, match=r"can't load it:[\s\S]*Doubled[\s\S]*custom_objects="):
+        tfe.model_to_estimator(keras_model_path=path, model_dir=tmp_path)
+    tfe.model_to_estimator(None, path, {"Doubled": Doubled}, tmp_path / "path")
+
+
+def test_b434_optimizers_that_cannot_be_made_again(tmp_path):
+    keras = keras_of("tf_keras")
+
+    class Twice(keras.optimizers.SGD):
+        def __init__(self, must_have):
+            super().__init__(0.1)
+            self._must_have = must_have
+
+    estimator = tfe.model_to_estimator(models.small(keras, Twice(1)), model_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"Twice can't be made from its own config.*custom_objec"):
+        estimator.train(models.input_fn(), steps=1)
+    sharded = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+    estimator = tfe.model_to_estimator(models.small(keras, sharded), model_dir=tmp_path / "2")
+    with pytest.raises(ValueError, match=r"compiled with a CrossShardOptimizer.*optimizer inside"):
+        estimator.train(models.input_fn(), steps=1)
+
+
+def test_a_train_step_of_ones_own_is_told_to_be_left_out(tmp_path, caplog):
+    keras = keras_of("tf_keras")
+
+    class Own(keras.Model):
+        def train_step(self, data):
+            raise AssertionError
+
+    x = keras.Input([4], name="x")
+    model = Own(x, keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse")
+    with caplog.at_level("WARNING"):
+        tfe.model_to_estimator(model, model_dir=tmp_path)
+    assert "train_step of Own is not used" in caplog.text
+
+
+def test_a_model_that_was_made_in_a_graph():
+    keras = keras_of("tf_keras")
+    with tf.Graph().as_default():
+        x = keras.Input([4], name="x")
+        model = keras.Model(x, keras.layers.Dense(1)(x))
+        model.compile(keras.optimizers.legacy.SGD(0.1), "mse")
+        with pytest.raises(ValueError, match=r"was made in a graph.*Make it eagerly"):
+            tfe.model_to_estimator(model)
+
+
+def test_batch_sizes_and_options_reach_the_tpu_estimator(tmp_path):
+    model = models.small(keras_of("tf_keras"))
+    with pytest.raises(ValueError, match=r"`train_batch_size` cannot be `None`"):
+        tfe.keras_to_estimator(model, config=cores.config_for(tmp_path))
+    with pytest.raises(ValueError, match=r"reserved keys"):
+        tfe.keras_to_estimator(model, model_dir=tmp_path, use_tpu=False, params={"context": 1})
+    made = tfe.keras_to_estimator(model, model_dir=tmp_path, use_tpu=False)
+    assert isinstance(made, tpu.TPUEstimator)
+    assert isinstance(made.config, tpu.RunConfig)

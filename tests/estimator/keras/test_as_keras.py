@@ -1,0 +1,307 @@
+"""An estimator of a Keras model computes what Keras computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator.keras import models
+from tests.estimator.keras.models import (
+    both_keras,
+    keras2_first,
+    keras3_first,
+    keras_of,
+    mostly_swept,
+)
+from tfx_tpu_trainer import estimator as tfe
+
+v1 = tf.compat.v1
+
+STEPS = 6
+
+OPTIMIZERS = {
+    "tf_keras-adam": lambda keras: keras.optimizers.Adam(0.01, clipnorm=1.0),
+    "tf_keras-legacy": lambda keras: keras.optimizers.legacy.RMSprop(0.01, momentum=0.5),
+    "tf_keras-v1": lambda keras: v1.train.MomentumOptimizer(0.01, 0.9),
+    "keras-adamw": lambda keras: keras.optimizers.AdamW(
+        0.01, use_ema=True, ema_overwrite_frequency=4
+    ),
+    "keras-schedule": lambda keras: keras.optimizers.SGD(
+        keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5), momentum=0.9
+    ),
+}
+
+
+@mostly_swept("kind", OPTIMIZERS, kept=["tf_keras-adam", "keras-adamw"])
+def test_b422_b424_b425_b434_predicts_evaluates_and_trains_as_keras_does(kind, tmp_path):
+    keras = keras_of(kind.partition("-")[0])
+    model = models.small(keras, OPTIMIZERS[kind](keras))
+    trained = models.copy_of(keras, model, OPTIMIZERS[kind](keras))
+    features, labels = models.rows()
+    with models.left_alone(model):
+        estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+        np.testing.assert_allclose(
+            models.predicted(estimator), model.predict(features, verbose=0), atol=1e-6
+        )
+        estimator.train(models.input_fn(epochs=STEPS), steps=STEPS)
+        result = estimator.evaluate(models.input_fn())
+    models.fit(trained, steps=STEPS)
+    expected = trained.evaluate(
+        features, labels, batch_size=models.BATCH, verbose=0, return_dict=True
+    )
+    assert result == pytest.approx({**expected, "global_step": STEPS}, rel=1e-5)
+    np.testing.assert_allclose(
+        models.predicted(estimator), trained.predict(features, verbose=0), atol=1e-5
+    )
+
+
+def _subclassed(keras):
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.hidden = keras.layers.Dense(3, activation="relu")
+            self.out = keras.layers.Dense(1)
+
+        def call(self, features, training=False):
+            hidden = self.hidden(features["x"])
+            return self.out(hidden * 2.0 if training else hidden)
+
+    return Net()
+
+
+@both_keras
+@mostly_swept("built", [True, False], kept=[True])
+def test_b420_b421_b424_b435_a_subclassed_model(library, built, tmp_path):
+    # With neither get_config nor from_config; the original wants both, and starts afresh.
+    keras = keras_of(library)
+    model = _subclassed(keras)
+    model.compile("sgd", "mse", metrics=["mae"])
+    features, labels = models.rows()
+    estimator = None
+    if built:
+        model({"x": features})
+        models.give_values(model)
+        estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+        np.testing.assert_allclose(
+            models.predicted(estimator, "output_1"), model({"x": features}), atol=1e-6
+        )
+    estimator = estimator or tfe.model_to_estimator(model, model_dir=tmp_path)
+    estimator.train(models.input_fn(epochs=2), steps=1)
+    kernel = np.array(model.hidden.kernel)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(
+            tf.square(
+                model({"x": features[: models.BATCH]}, training=True) - labels[: models.BATCH]
+            )
+        )
+    (gradient,) = tape.gradient(loss, [model.trainable_variables[0]])
+    stepped = tf.train.load_variable(estimator.latest_checkpoint(), _kernel_key(estimator))
+    np.testing.assert_allclose(stepped, kernel - 0.01 * gradient, rtol=1e-5)
+
+
+def _kernel_key(estimator):
+    keys = [key for key in estimator.get_variable_names() if key.startswith("hidden/")]
+    return next(key for key in keys if "kernel/" in key)
+
+
+@keras3_first
+def test_b424_a_sequential_model_without_an_input_shape(library, tmp_path):
+    keras = keras_of(library)
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.layers.Dense(1, name="only")])
+    model.compile("sgd", "mse")
+    features, labels = models.rows()
+    input_fn = models.dataset_fn((features, labels), batch=models.BATCH)
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+    estimator.train(input_fn, steps=2)
+    trained = keras.models.clone_model(model)
+    trained.build([None, 4])
+    trained.set_weights(model.get_weights())
+    trained.compile("sgd", "mse")
+    trained.fit(features[:16], labels[:16], batch_size=8, shuffle=False, verbose=0)
+    assert estimator.evaluate(input_fn) == pytest.approx(
+        {"loss": trained.evaluate(features, labels, batch_size=8, verbose=0), "global_step": 2},
+        rel=1e-5,
+    )
+
+
+def _two_outputs(keras, **compiled):
+    left, right = keras.Input([2], name="left"), keras.Input([2], name="right")
+    joined = keras.layers.Concatenate()([left, right])
+    outputs = [
+        keras.layers.Dense(1, name="score")(joined),
+        keras.layers.Dense(1, activation="sigmoid", name="yes")(joined),
+    ]
+    model = keras.Model([left, right], outputs)
+    model.compile("sgd", **compiled)
+    return models.give_values(model)
+
+
+_COMPILED = {
+    "loss": ["mse", "binary_crossentropy"],
+    "loss_weights": [1.0, 0.25],
+    "metrics": [["mae"], ["accuracy"]],
+    "weighted_metrics": [["mse"], []],
+}
+
+
+def _two_rows():
+    features, labels = models.rows()
+    yes = (labels > 0).astype("float32")
+    weights = np.linspace(0.5, 2.0, models.ROWS).astype("float32")
+    return [features[:, :2], features[:, 2:]], [labels, yes], [weights, weights[::-1].copy()]
+
+
+_NAMED = {
+    "list": lambda given, names: tuple(given),
+    "dict": lambda given, names: {**dict(zip(names, given)), "more": given[0]},
+}
+
+
+@keras3_first
+@mostly_swept("form", _NAMED, kept=["dict"])
+def test_b427_b429_several_inputs_and_outputs(library, form, tmp_path):
+    keras = keras_of(library)
+    model = _two_outputs(keras, **_COMPILED)
+    features, labels, _ = _two_rows()
+    given = (
+        _NAMED[form](features, ["left", "right"]),
+        _NAMED[form](labels, ["score", "yes"]),
+    )
+    input_fn = models.dataset_fn(given, batch=models.ROWS)
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+    expected = model.evaluate(features, labels, batch_size=models.ROWS, verbose=0, return_dict=True)
+    result = estimator.evaluate(input_fn)
+    # What Keras 3 says of each loss is no compiled metric; the original does not report it either.
+    names = {"loss", "score_mae", "yes_accuracy", "score_mse"}
+    assert set(result) == {*names, "global_step"}
+    for name in names:
+        assert result[name] == pytest.approx(expected[name], rel=1e-5)
+    first = next(estimator.predict(input_fn))
+    score, yes = model.predict(features, verbose=0)
+    assert first["score"] == pytest.approx(score[0])
+    assert first["yes"] == pytest.approx(yes[0])
+
+
+@keras2_first
+@mostly_swept("form", ["one", "list", "dict"], kept=["dict"])
+def test_b428_sample_weights(library, form, tmp_path):
+    keras = keras_of(library)
+    model = _two_outputs(keras, **_COMPILED)
+    features, labels, weights = _two_rows()
+    given = {
+        "one": weights[0],
+        "list": tuple(weights),
+        "dict": {"score": weights[0], "yes": weights[1]},
+    }[form]
+    expected = model.evaluate(
+        features,
+        labels,
+        batch_size=models.ROWS,
+        sample_weight=[weights[0]] * 2 if form == "one" else weights,
+        verbose=0,
+        return_dict=True,
+    )
+    both = {"features": {"left": features[0], "right": features[1]}, "sample_weights": given}
+    input_fn = models.dataset_fn((both, tuple(labels)), batch=models.ROWS)
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+    result = estimator.evaluate(input_fn)
+    for name in ("loss", "score_mae", "score_mse"):
+        assert result[name] == pytest.approx(expected[name], rel=1e-5)
+    unweighted = model.evaluate(features, labels, batch_size=32, verbose=0, return_dict=True)
+    assert result["loss"] != pytest.approx(unweighted["loss"], rel=1e-3)
+    if form == "dict":
+        estimator.train(input_fn, steps=1)
+        assert estimator.get_variable_value("estimator_global_step/.ATTRIBUTES/VARIABLE_VALUE") == 1
+
+
+@keras3_first
+def test_b437_an_rnn_with_a_mask(library, tmp_path):
+    keras = keras_of(library)
+    words = keras.Input([5], dtype="int32", name="words")
+    embedded = keras.layers.Embedding(7, 3, mask_zero=True)(words)
+    tagged = keras.layers.LSTM(4, return_sequences=True)(embedded)
+    tags = keras.layers.Dense(3, activation="softmax", name="tags")(tagged)
+    model = keras.Model(words, tags)
+    model.compile("sgd", "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+    source = np.random.RandomState(0)
+    sentences = source.randint(1, 7, [8, 5]).astype("int32")
+    sentences[::2, 3:] = 0
+    labels = source.randint(0, 3, [8, 5]).astype("int32")
+    input_fn = models.dataset_fn(({"words": sentences}, labels), batch=8)
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+    expected = model.evaluate(sentences, labels, batch_size=8, verbose=0, return_dict=True)
+    assert estimator.evaluate(input_fn) == pytest.approx({**expected, "global_step": 0}, rel=1e-5)
+    trained = models.copy_of(
+        keras, model, "sgd", loss="sparse_categorical_crossentropy", metrics=[]
+    )
+    estimator.train(input_fn)
+    trained.train_on_batch(sentences, labels)
+    np.testing.assert_allclose(
+        next(estimator.predict(input_fn))["tags"],
+        trained.predict(sentences, verbose=0)[0],
+        atol=1e-5,
+    )
+
+
+def test_b437_dense_feature_columns(tmp_path):
+    keras = keras_of("tf_keras")
+    towns = tf.feature_column.categorical_column_with_vocabulary_list("town", ["oslo", "rome"])
+    columns = [
+        tf.feature_column.numeric_column("age"),
+        tf.feature_column.indicator_column(towns),
+    ]
+    inputs = {
+        "age": keras.Input([1], name="age"),
+        "town": keras.Input([1], dtype="string", name="town"),
+    }
+    dense = keras.layers.DenseFeatures(columns)(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(1, name="out")(dense))
+    model.compile("sgd", "mse")
+    features = {
+        "age": np.float32([[1], [2], [3]]),
+        "town": np.array([["rome"], ["oslo"], ["bonn"]]),
+    }
+    labels = np.float32([[1], [0], [1]])
+    input_fn = models.dataset_fn((features, labels), batch=3)
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+    expected = model.predict(features, verbose=0)
+    np.testing.assert_allclose(
+        [row["out"] for row in estimator.predict(input_fn)], expected, atol=1e-6
+    )
+    estimator.train(models.dataset_fn((features, labels), batch=3, epochs=2), steps=2)
+    assert estimator.evaluate(input_fn)["loss"] < np.mean((expected - labels) ** 2)
+
+
+@keras3_first
+def test_lookup_lambda_and_dropout_layers_and_losses_of_ones_own(library, tmp_path):
+    # None of the functions could be serialized, and no clone is made.
+    keras = keras_of(library)
+    factor = tf.Variable(3.0)
+    town = keras.Input([1], dtype="string", name="town")
+    known = keras.layers.StringLookup(vocabulary=["oslo", "rome"])(town)
+    number = keras.layers.Embedding(3, 2)(known)
+    flat = keras.layers.Flatten()(number)
+    scaled = keras.layers.Lambda(lambda x: x * factor, output_shape=lambda shape: shape)(flat)
+    kept = keras.layers.Dropout(0.5, seed=1)(scaled)
+    model = keras.Model(town, keras.layers.Dense(1, name="out")(kept))
+    model.compile(
+        "sgd",
+        loss=lambda true, given: tf.abs(true - given) * 2.0,
+        metrics=[lambda true, given: tf.abs(true - given)],
+    )
+    features = np.array([["rome"], ["bonn"], ["oslo"]])
+    labels = np.float32([[1], [0], [1]])
+    input_fn = models.dataset_fn(({"town": features}, labels), batch=3)
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+    expected = model.predict(tf.constant(features), verbose=0)
+    np.testing.assert_allclose(
+        [row["out"] for row in estimator.predict(input_fn)], expected, atol=1e-6
+    )
+    result = estimator.evaluate(input_fn)
+    assert result.pop("loss") == pytest.approx(2 * np.mean(np.abs(labels - expected)), rel=1e-5)
+    assert result.pop("global_step") == 0
+    assert list(result.values()) == pytest.approx([np.mean(np.abs(labels - expected))], rel=1e-5)
+    estimator.train(models.dataset_fn(({"town": features}, labels), batch=3, epochs=3), steps=3)
+    assert estimator.evaluate(input_fn)["global_step"] == 3

@@ -1,0 +1,172 @@
+"""What an estimator needs of a Keras model, whichever Keras it is of."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+
+class Named(NamedTuple):
+    """A variable of a model or an optimizer.
+
+    Attributes:
+        name: Its name with Keras; several may have the same.
+        variable: A `tf.Variable`.
+        trainable: Whether training changes it.
+    """
+
+    name: str
+    variable: Any
+    trainable: bool
+
+
+class KerasModel(abc.ABC):
+    """A compiled Keras model. What it computes is called while it is traced.
+
+    Attributes:
+        model: The caller's model.
+        custom_objects: Name -> class or function, for what is made from a config.
+    """
+
+    def __init__(self, model: Any, custom_objects: Mapping[str, Any] | None) -> None:
+        """Wraps a model."""
+        self.model = model
+        self.custom_objects = dict(custom_objects or {})
+
+    @property
+    def optimizer(self) -> Any:
+        """The caller's optimizer; `None` where the model was not compiled."""
+        return getattr(self.model, "optimizer", None)
+
+    @property
+    def is_functional(self) -> bool:
+        """Whether its inputs are known from its layers: a functional or a sequential model."""
+        return getattr(self.model, "inputs", None) is not None
+
+    @property
+    def is_built(self) -> bool:
+        """Whether it has its variables."""
+        return bool(self.model.built)
+
+    @property
+    @abc.abstractmethod
+    def input_names(self) -> list[str]:
+        """The names of a functional model's inputs, in the model's order."""
+
+    @property
+    def input_structure(self) -> Any:
+        """The nested structure of a functional model's inputs."""
+        inputs = self.model.inputs
+        # A sequential model of Keras 3 has no structure.
+        return getattr(self.model, "input", inputs[0] if len(inputs) == 1 else inputs)
+
+    def output_names(self, outputs: Any) -> list[str]:
+        """Gives the names of a model's outputs, in the order of `tf.nest.flatten`.
+
+        Args:
+            outputs: What the model returned.
+        """
+        count = len(tf.nest.flatten(outputs))
+        names = self.known_output_names
+        if names is not None and len(names) == count:
+            return list(names)
+        if isinstance(outputs, Mapping) and len(outputs) == count:
+            return sorted(outputs)
+        return [f"output_{number}" for number in range(1, count + 1)]
+
+    @property
+    @abc.abstractmethod
+    def known_output_names(self) -> Sequence[str] | None:
+        """The names of a functional model's outputs; `None` where there are none."""
+
+    @abc.abstractmethod
+    def custom_scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the custom objects known to Keras."""
+
+    @abc.abstractmethod
+    def call(self, features: Any, *, training: bool) -> Any:
+        """Computes the outputs."""
+
+    @abc.abstractmethod
+    def loss(
+        self, features: Any, labels: Any, outputs: Any, weights: Any, *, training: bool
+    ) -> tf.Tensor:
+        """Computes the loss, regularization included, after `call`."""
+
+    def regularization(self) -> tf.Tensor:
+        """Gives the part of the loss that does not come from labels, after `call`."""
+        return tf.add_n([tf.cast(loss, tf.float32) for loss in self.model.losses] or [0.0])
+
+    @property
+    @abc.abstractmethod
+    def losses_are_sums(self) -> set[bool]:
+        """Whether the compiled losses are sums over rows, of each; the others are means."""
+
+    @abc.abstractmethod
+    def update_metrics(self, labels: Any, outputs: Any, weights: Any) -> None:
+        """Updates the compiled metrics."""
+
+    @abc.abstractmethod
+    def metric_results(self) -> dict[str, tf.Tensor]:
+        """Gives the compiled metrics by their Keras names, once they were updated."""
+
+    @abc.abstractmethod
+    def metric_container(self) -> Any:
+        """Gives what holds the compiled metrics: has `metrics` and `reset_state`; or `None`."""
+
+    @abc.abstractmethod
+    def variables(self) -> list[Named]:
+        """Gives the model's variables, those of metrics left out."""
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """What training changes, as Keras has it."""
+        return list(self.model.trainable_variables)
+
+    @abc.abstractmethod
+    def raw(self, variable: Any) -> tf.Variable:
+        """Gives the `tf.Variable` of one of Keras's variables."""
+
+    @abc.abstractmethod
+    def fresh_optimizer(self) -> Any:
+        """Makes an optimizer with the settings of the caller's and without its state."""
+
+    def fresh_metric_values(self) -> dict[int, np.ndarray]:
+        """Gives what the metrics' variables are after a reset; the caller's keep their values.
+
+        Returns:
+            `id` of a handle -> value.
+        """
+        container = self.metric_container()
+        variables = [
+            self.raw(variable) for metric in container.metrics for variable in metric.variables
+        ]
+        kept = [variable.numpy() for variable in variables]
+        container.reset_state()
+        fresh = {id(variable.handle): variable.numpy() for variable in variables}
+        for variable, value in zip(variables, kept):
+            variable.assign(value)
+        return fresh
+
+
+def from_its_config(optimizer: Any, scope: Callable[[], Any]) -> Any:
+    """Makes an optimizer anew from its config.
+
+    Raises:
+        ValueError: If Keras can't.
+    """
+    try:
+        with scope():
+            return type(optimizer).from_config(optimizer.get_config())
+    except Exception as error:
+        name = type(optimizer).__name__
+        raise ValueError(
+            f"The optimizer {name} can't be made from its own config: {error}. Its class needs "
+            "get_config and from_config that fit, and custom classes in its settings, such as a "
+            "learning rate schedule, must be in custom_objects={'Name': Name}."
+        ) from error

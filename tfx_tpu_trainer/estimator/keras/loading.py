@@ -1,0 +1,155 @@
+"""A Keras model, given as an object or as a file, checked before it becomes an estimator."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Mapping
+from typing import Any, Final
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
+from tfx_tpu_trainer.estimator.keras.keras2 import Keras2Model
+from tfx_tpu_trainer.estimator.keras.keras3 import Keras3Model
+from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
+
+_logger = tf.get_logger()
+
+_WRAPPERS: Final = {"tf_keras": Keras2Model, "keras": Keras3Model}
+_WEB_ADDRESS: Final = "https://storage.googleapis.com/"
+
+
+def check_one_is_given(keras_model: Any, keras_model_path: Any) -> None:
+    """Checks that there is a model or a path, and not both.
+
+    Raises:
+        ValueError: If not exactly one is given.
+    """
+    if keras_model is None and not keras_model_path:
+        raise ValueError(
+            "Either `keras_model` or `keras_model_path` needs to be provided; got "
+            f"keras_model={keras_model!r} and keras_model_path={keras_model_path!r}."
+        )
+    if keras_model is not None and keras_model_path:
+        raise ValueError(
+            "Please specify either `keras_model` or `keras_model_path`, but not both; got "
+            f"keras_model={keras_model!r} and keras_model_path={keras_model_path!r}."
+        )
+
+
+def compiled_model(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
+    """Wraps a model, once it is checked.
+
+    Args:
+        model: A compiled model of Keras 2 or Keras 3.
+        custom_objects: Name -> class or function, or `None`.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If it is none, is not compiled, or can't be traced.
+    """
+    wrapped = _wrapped(model, custom_objects)
+    if not wrapped.optimizer:
+        raise ValueError(
+            f"The given keras model {model.name!r} has not been compiled yet. Please compile the "
+            "model with `model.compile()` before calling `model_to_estimator()`: it needs an "
+            "optimizer and, to be trained, a loss."
+        )
+    if any(tf.is_symbolic_tensor(wrapped.raw(each).handle) for each in model.weights):
+        raise ValueError(
+            f"The Keras model {model.name!r} was made in a graph: with eager execution switched "
+            "off, or inside of `tf.Graph().as_default()`. Make it eagerly: call "
+            "tf.compat.v1.disable_eager_execution() after it, or not at all."
+        )
+    train_step = getattr(type(model), "train_step", None)
+    if getattr(train_step, "__module__", "").partition(".")[0] not in _WRAPPERS:
+        _logger.warning(
+            "The train_step of %s is not used: an estimator trains with the compiled loss.",
+            type(model).__name__,
+        )
+    return wrapped
+
+
+def load_model(path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir: str) -> Any:
+    """Loads a saved model with the Keras that saved it.
+
+    Args:
+        path: An HDF5 file, a `.keras` file or, of Keras 2, a SavedModel's folder. A file that is
+            not on this machine, such as `gs://...`, is copied into the model folder first.
+        custom_objects: Name -> class or function, or `None`.
+        model_dir: The model folder.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If there is no such file, or Keras can't load it.
+    """
+    path = os.fsdecode(path)
+    if path.startswith(_WEB_ADDRESS):
+        path = f"gs://{path.removeprefix(_WEB_ADDRESS)}"
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"keras_model_path {path!r}: there is no such file or folder.")
+    if "://" in path:
+        path = _copied(path, os.path.join(model_dir, "keras"))
+    keras = importlib.import_module(_library_of(path))
+    _logger.info("Loading models from %s", path)
+    try:
+        return eagerly(
+            lambda: keras.models.load_model(path, custom_objects=dict(custom_objects or {}))
+        )
+    except Exception as error:
+        raise ValueError(
+            f"keras_model_path {path!r}: {keras.__name__} {keras.__version__} can't load it: {error}"
+            " Classes and functions of your own must be in custom_objects={'Name': Name}."
+        ) from error
+
+
+def _wrapped(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
+    for name, wrapper in _WRAPPERS.items():
+        keras = sys.modules.get(name)
+        if keras is not None and isinstance(model, keras.Model):
+            if name == "keras" and keras.backend.backend() != "tensorflow":
+                raise ValueError(
+                    f"Keras 3 runs on the backend {keras.backend.backend()!r}: an estimator needs "
+                    "KERAS_BACKEND=tensorflow in the environment."
+                )
+            return wrapper(model, custom_objects)
+    raise ValueError(
+        f"keras_model should be a model of Keras 2 (tf_keras) or Keras 3 (keras); got {model!r}."
+    )
+
+
+def _library_of(path: str) -> str:
+    """Tells which Keras saved a model: the name of its package."""
+    version = ""
+    if os.path.isdir(path):
+        version = "2"
+    elif zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            version = json.loads(archive.read("metadata.json")).get("keras_version", "")
+    else:
+        import h5py
+
+        try:
+            with h5py.File(path, "r") as file:
+                version = str(file.attrs.get("keras_version", "2"))
+        except OSError as error:
+            raise ValueError(
+                f"keras_model_path {path!r} is no saved Keras model: an HDF5 file, a .keras file "
+                "or a SavedModel's folder."
+            ) from error
+    return "keras" if version.startswith("3") else "tf_keras"
+
+
+def _copied(path: str, folder: str) -> str:
+    tf.io.gfile.makedirs(folder)
+    here = os.path.join(folder, f"keras_model{os.path.splitext(path)[1] or '.h5'}")
+    tf.io.gfile.copy(path, here, overwrite=True)
+    return here

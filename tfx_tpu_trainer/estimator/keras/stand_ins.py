@@ -1,0 +1,120 @@
+"""The graph variables that stand for the eager variables of a Keras model."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
+from tfx_tpu_trainer.estimator.keras.tables import copy_table
+from tfx_tpu_trainer.estimator.keras.trace import Trace
+
+v1 = tf.compat.v1
+
+_LOCAL: Final = (v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES)
+
+
+class StandIns:
+    """Variables of the default graph, each in the place of an eager one.
+
+    Two variables are the same if they have the same handle: Keras wraps its variables.
+    """
+
+    def __init__(self) -> None:
+        self._by_handle: dict[int, tf.Variable] = {}
+        self._tables: dict[int, tf.Tensor] = {}
+        self._eager: list[Any] = []
+
+    def add(
+        self,
+        name: str,
+        eager: Any,
+        *,
+        trainable: bool = False,
+        first_value: np.ndarray | None = None,
+        local: bool = False,
+    ) -> tf.Variable:
+        """Makes the stand-in of a variable.
+
+        Args:
+            name: Name of the graph variable.
+            eager: The variable.
+            trainable: Whether the model trains it. Defaults to `False`.
+            first_value: What it is initialized to. Defaults to `None`, zeros, for one that a
+                checkpoint gives its value.
+            local: Whether it is of one session only, as those of metrics. Defaults to `False`.
+
+        Returns:
+            The graph variable.
+        """
+        made = v1.get_variable(
+            name,
+            shape=eager.shape,
+            dtype=tf.as_dtype(eager.dtype),
+            initializer=_initializer(first_value),
+            trainable=trainable,
+            use_resource=True,
+            collections=list(_LOCAL) if local else None,
+        )
+        self.bind(eager, made)
+        return made
+
+    def bind(self, eager: Any, variable: tf.Variable) -> None:
+        """Makes a graph variable, such as the global step, the stand-in of an eager one."""
+        self._by_handle[id(eager.handle)] = variable
+        # An id is of one object for as long as that lives.
+        self._eager.append(eager.handle)
+
+    def of(self, eager: Any) -> tf.Variable | None:
+        """Gives the stand-in of a variable; `None` where it has none."""
+        return self._by_handle.get(id(eager.handle))
+
+    def all(self) -> list[tf.Variable]:
+        """Gives all graph variables that stand for others."""
+        return list(self._by_handle.values())
+
+    def has(self, handle: Any) -> bool:
+        """Tells whether the variable of an eager handle has a stand-in."""
+        return id(handle) in self._by_handle
+
+    def tensor_for(self, captured: Any, trace: Trace) -> tf.Tensor:
+        """Gives the default graph's tensor for what a trace captured.
+
+        Args:
+            captured: An eager tensor: a handle or a constant.
+            trace: The trace.
+
+        Raises:
+            ValueError: If it is the handle of what can't be copied into a graph.
+        """
+        if id(captured) in self._by_handle:
+            return self._by_handle[id(captured)].handle
+        if captured.dtype not in (tf.resource, tf.variant):
+            return tf.constant(captured.numpy())
+        for eager in trace.variables:
+            if eager.handle is captured:
+                # Of no layer: a Lambda layer or a loss has it from around itself.
+                name = f"untracked/{graph_name(eager.name)}"
+                return self.add(name, eager, first_value=eagerly(eager.numpy)).handle
+        if id(captured) not in self._tables:
+            self._tables[id(captured)] = copy_table(captured, trace)
+            self._eager.append(captured)
+        return self._tables[id(captured)]
+
+
+def graph_name(name: str) -> str:
+    """Gives a variable's name as one of a graph: without `:0` and what graphs don't allow."""
+    allowed = re.sub(r"[^A-Za-z0-9_.\\/-]", "_", name.partition(":")[0])
+    return allowed if re.match(r"[A-Za-z0-9.]", allowed) else f"v{allowed}"
+
+
+def _initializer(first_value: np.ndarray | None) -> Any:
+    if first_value is None:
+        return v1.zeros_initializer()
+    first_value = np.asarray(first_value)
+    if first_value.size and np.all(first_value == first_value.flat[0]):
+        return v1.constant_initializer(first_value.flat[0])
+    return v1.constant_initializer(first_value)

@@ -1,0 +1,41 @@
+"""The private names of TensorFlow and Keras that Keras models in a graph cannot do without.
+
+| name | why | if it goes away |
+|---|---|---|
+| `tf.__internal__.eager_context.eager_mode` | a program may have switched eager execution off, which a thread of its own inherits | refuse such programs |
+| `_keras_mask` of an output | the mask that losses and metrics weigh rows with; Keras has no public name for it | leave masks out of metrics on cores |
+| `FuncGraph.control_outputs`, `FuncGraph.variables` | what a traced function changes and reads | find both among the graph's operations |
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def eager_mode() -> contextlib.AbstractContextManager[None]:
+    """Makes this thread execute eagerly."""
+    return tf.__internal__.eager_context.eager_mode()
+
+
+def mask_of(output: Any) -> tf.Tensor | None:
+    """Gives the mask that a Keras layer put on its output."""
+    return getattr(output, "_keras_mask", None)
+
+
+def put_mask(output: Any, mask: tf.Tensor) -> None:
+    """Puts a mask on a tensor, as a Keras layer does."""
+    output._keras_mask = mask
+
+
+def updates_of(graph: Any) -> Sequence[tf.Operation]:
+    """Gives the ops that a traced function must run for its effects."""
+    return graph.control_outputs
+
+
+def variables_of(graph: Any) -> Sequence[tf.Variable]:
+    """Gives the variables that a traced function touches."""
+    return graph.variables

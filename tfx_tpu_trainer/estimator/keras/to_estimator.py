@@ -1,0 +1,182 @@
+"""`model_to_estimator`: a compiled Keras model as an Estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.construction import complete_config
+from tfx_tpu_trainer.estimator.estimator import Estimator
+from tfx_tpu_trainer.estimator.keras import loading
+from tfx_tpu_trainer.estimator.keras.checkpoints import write_first_checkpoint
+from tfx_tpu_trainer.estimator.keras.model_fn import KerasModelFn
+from tfx_tpu_trainer.estimator.keras.optimizers import unused_name
+from tfx_tpu_trainer.estimator.run_config import RunConfig
+from tfx_tpu_trainer.estimator.warm_start import WarmStartSettings
+
+_logger = tf.get_logger()
+
+_FORMATS: Final = ("checkpoint", "saver")
+_Config = TypeVar("_Config", bound=RunConfig)
+
+
+@dataclasses.dataclass(frozen=True)
+class EstimatorParts:
+    """What an estimator of a Keras model is made of.
+
+    Attributes:
+        model_fn: Makes the model's ops.
+        config: The configuration, complete.
+        warm_start_from: Gives the model's own values, or `None`.
+    """
+
+    model_fn: KerasModelFn
+    config: RunConfig
+    warm_start_from: WarmStartSettings | None
+
+
+def model_to_estimator(
+    keras_model: Any = None,
+    keras_model_path: str | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | os.PathLike[str] | None = None,
+    config: RunConfig | None = None,
+    checkpoint_format: str | None = "checkpoint",
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Any] | None = None,
+) -> Estimator:
+    """Makes an Estimator of a compiled Keras model; mirrors `tf.keras.estimator`'s.
+
+    The estimator starts from the values that the model has now, batch norm statistics included.
+    The model itself is not trained: its values and its optimizer stay as they are.
+
+    Example:
+    ```python
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=[4])])
+    model.compile(optimizer="adam", loss="mse", metrics=["mae"])
+    estimator = model_to_estimator(model, model_dir="runs/model")
+    estimator.train(input_fn, steps=1000)
+    ```
+
+    Args:
+        keras_model: A compiled model of Keras 2 (tf_keras) or Keras 3. Defaults to `None`; then
+            `keras_model_path` must be given.
+        keras_model_path: A compiled model, saved: an HDF5 file, a `.keras` file, or a SavedModel of
+            Keras 2. Defaults to `None`.
+        custom_objects: Name -> class or function of your own, for what is made from a config: the
+            saved model and the optimizer. Defaults to `None`.
+        model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a
+            temporary folder.
+        config: Configuration of the runs. Defaults to `RunConfig()`.
+        checkpoint_format: `"checkpoint"`, the default: `tf.train.Checkpoint(model)` and
+            `model.load_weights` read the estimator's checkpoints. `"saver"`: variables are saved by
+            name.
+        metric_names_map: Name of a compiled metric -> name to evaluate it under, for all of them.
+            Defaults to `None`, the names that Keras gives.
+        export_outputs: Name of an output -> class of its export, such as
+            `estimator.export.RegressionOutput`; each becomes a signature. Defaults to `None`: one
+            signature with all outputs, which is there in any case.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ValueError: If not exactly one of model and path is given, the model is not compiled, or an
+            argument does not hold.
+    """
+    parts = make_parts(
+        keras_model,
+        keras_model_path,
+        custom_objects=custom_objects,
+        model_dir=model_dir,
+        config=config,
+        checkpoint_format=checkpoint_format,
+        metric_names_map=metric_names_map,
+        export_outputs=export_outputs,
+    )
+    return Estimator(
+        parts.model_fn.for_estimator(), config=parts.config, warm_start_from=parts.warm_start_from
+    )
+
+
+def v1_model_to_estimator(
+    keras_model: Any = None,
+    keras_model_path: str | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | os.PathLike[str] | None = None,
+    config: RunConfig | None = None,
+    checkpoint_format: str | None = "saver",
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Any] | None = None,
+) -> Estimator:
+    """Makes an Estimator of a compiled Keras model; mirrors `tf.compat.v1.keras.estimator`'s.
+
+    It differs from `estimator.model_to_estimator` in one default: `checkpoint_format="saver"`.
+    """
+    return model_to_estimator(
+        keras_model,
+        keras_model_path,
+        custom_objects,
+        model_dir,
+        config,
+        checkpoint_format,
+        metric_names_map,
+        export_outputs,
+    )
+
+
+def make_parts(
+    keras_model: Any,
+    keras_model_path: str | None,
+    *,
+    custom_objects: Mapping[str, Any] | None,
+    model_dir: str | os.PathLike[str] | None,
+    config: RunConfig | None,
+    checkpoint_format: str | None,
+    metric_names_map: Mapping[str, str] | None,
+    export_outputs: Mapping[str, Any] | None,
+) -> EstimatorParts:
+    """Checks the arguments of `model_to_estimator` and writes the first checkpoint.
+
+    Returns:
+        What the estimator is made of.
+
+    Raises:
+        ValueError: If an argument does not hold.
+    """
+    loading.check_one_is_given(keras_model, keras_model_path)
+    if checkpoint_format is not None and checkpoint_format not in _FORMATS:
+        raise ValueError(
+            f'Checkpoint format must be one of "checkpoint" or "saver". Got {checkpoint_format!r}.'
+        )
+    if keras_model is not None:
+        loading.compiled_model(keras_model, custom_objects)
+    config, folder = complete_config(config, model_dir)
+    if keras_model is None:
+        keras_model = loading.load_model(keras_model_path, custom_objects, model_dir=folder)
+    model = loading.compiled_model(keras_model, custom_objects)
+    of_objects = checkpoint_format != "saver"
+    warm_start_from = None
+    if not model.is_built:
+        _logger.info("The Keras model has no variables yet: it starts from fresh ones.")
+    elif config.is_chief:
+        taken: set[str] = set()
+        names = [unused_name(each.name, taken) for each in model.variables()]
+        warm_start_from = WarmStartSettings(
+            write_first_checkpoint(model, config, of_objects=of_objects),
+            # Of all variables, not of those that are trained alone: statistics are kept as well.
+            vars_to_warm_start=[f"{re.escape(name)}:" for name in names],
+        )
+    model_fn = KerasModelFn(
+        model=model,
+        of_objects=of_objects,
+        metric_names_map=metric_names_map,
+        export_outputs=export_outputs,
+        has_first_checkpoint=model.is_built,
+    )
+    return EstimatorParts(model_fn=model_fn, config=config, warm_start_from=warm_start_from)
