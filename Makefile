@@ -1,8 +1,12 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight bench test test-unit test-all lint format lock clean
+.PHONY: help setup demo preflight bench test test-unit test-all test-latest lint format lock clean
 
 PYTHON := .make/venv/bin/python
+LATEST_PYTHON := .make/latest/venv/bin/python
+# The line of TFX, 1.16 or 1.21: make demo LINE=1.16. Without it the set-up picks what fits the machine (docs/lines.md).
+LINE ?=
+export LINE
 # Extra arguments: make demo ARGS="--set trainer.train_steps=200", make test-unit ARGS="-k gate".
 ARGS ?=
 # The pipeline of make demo: a folder of pipelines/.
@@ -11,7 +15,7 @@ PIPELINE ?= taxi
 TPU ?= v5e:2x4
 # A process for each core shares the tests, up to 4 of 3 GB each; tests/conftest.py says which tests go together.
 # ARGS=-n0 runs them in one, as a debugger needs it.
-PYTEST := $(PYTHON) -m pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+PYTEST := -m pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 # tf.compat.v1.layers and feature columns need Keras 2, and that choice is made before TensorFlow is imported.
 export TF_USE_LEGACY_KERAS := 1
@@ -24,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make .make/venv with everything that the other targets need
 	@scripts/setup_environment
@@ -43,13 +47,18 @@ bench: setup ## Measure training, evaluation and prediction beside the original 
 	@$(PYTHON) -m benchmarks.run $(ARGS)
 
 test: lint ## Lint, then every test but the long sweeps (what CI runs)
-	@$(PYTEST) -m "not sweep" $(ARGS)
+	@$(PYTHON) $(PYTEST) -m "not sweep" $(ARGS)
 
 test-unit: setup ## The quick tests only: no pipeline runs, no matrices
-	@$(PYTEST) -m "not e2e and not matrix and not sweep" $(ARGS)
+	@$(PYTHON) $(PYTEST) -m "not e2e and not matrix and not sweep" $(ARGS)
 
 test-all: lint ## Lint, then every test, the long sweeps too
-	@$(PYTEST) $(ARGS)
+	@$(PYTHON) $(PYTEST) $(ARGS)
+
+# The other environment is for the tests of what passes between the lines.
+test-latest: setup ## Every test but the long sweeps on TFX 1.21, on a glibc of its own where this machine's is too old
+	@scripts/setup_environment latest
+	@OTHER_LINE_PYTHON="$(CURDIR)/$(PYTHON)" $(LATEST_PYTHON) $(PYTEST) -m "not sweep" $(ARGS)
 
 lint: setup ## Check style, formatting, the import layers and the types of the public API
 	@$(PYTHON) -m ruff check --output-format concise .
@@ -62,21 +71,28 @@ format: setup ## Reformat the code and fix what ruff can fix
 	@$(PYTHON) -m ruff check --fix .
 
 # Keeps the versions that are locked already; make lock ARGS=--upgrade takes the newest that the constraints allow.
-# The platform is named so that the result does not depend on the machine; 2.31 is the least glibc that libtpu runs on.
-LOCK := .make/venv/bin/uv pip compile --quiet --generate-hashes --python-version 3.10 \
-	--python-platform x86_64-manylinux_2_31 --no-emit-index-url --no-emit-find-links \
+LOCK := .make/venv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock"
+# The platform is named so that the result does not depend on the machine; 2.31 is the least glibc that libtpu runs on.
+LOCK_1_16 := $(LOCK) --python-version 3.10 --python-platform x86_64-manylinux_2_31
+# One lock for Python 3.11 to 3.13: what only some of them need carries a marker.
+LOCK_1_21 := $(LOCK) --python-version 3.11 --universal
+TFX_1_21 := requirements/tfx-1.21
 
-lock: setup ## Resolve setup.py under requirements/constraints.in into requirements/*.lock
-	@$(LOCK) $(ARGS) setup.py --extra demo --extra kubeflow --extra preflight --extra dev \
+lock: setup ## Resolve setup.py under the constraints of each line into requirements/*.lock and requirements/*/*.lock
+	@$(LOCK_1_16) $(ARGS) setup.py --extra demo --extra kubeflow --extra preflight --extra dev \
 		--constraints requirements/constraints.in --output-file requirements/dev.lock
-	@$(LOCK) setup.py --constraints requirements/dev.lock --output-file requirements/runtime.lock
-	@$(LOCK) setup.py --extra demo --extra kubeflow --constraints requirements/dev.lock \
+	@$(LOCK_1_16) setup.py --constraints requirements/dev.lock --output-file requirements/runtime.lock
+	@$(LOCK_1_16) setup.py --extra demo --extra kubeflow --constraints requirements/dev.lock \
 		--output-file requirements/image.lock
-	@$(LOCK) $(ARGS) setup.py requirements/tpu.in --extra demo --extra kubeflow --constraints requirements/dev.lock \
+	@$(LOCK_1_16) $(ARGS) setup.py requirements/tpu.in --extra demo --extra kubeflow --constraints requirements/dev.lock \
 		--overrides requirements/tpu-overrides.in --output-file requirements/tpu-image.lock
-	@$(LOCK) requirements/bootstrap.in --constraints requirements/dev.lock --output-file requirements/bootstrap.lock
-	@$(LOCK) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
+	@$(LOCK_1_16) requirements/bootstrap.in --constraints requirements/dev.lock --output-file requirements/bootstrap.lock
+	@$(LOCK_1_16) $(ARGS) requirements/tools.in --output-file requirements/tools.lock
+	@$(LOCK_1_16) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
+	@$(LOCK_1_21) $(ARGS) setup.py --extra demo --extra kubeflow --extra preflight --extra dev \
+		--constraints $(TFX_1_21)/constraints.in --constraints requirements/bootstrap.lock --output-file $(TFX_1_21)/dev.lock
+	@$(LOCK_1_21) setup.py --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/runtime.lock
 
 clean: ## Remove what the other targets made, the environment too (runs/ stays)
 	rm -rf .make build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

@@ -1,7 +1,8 @@
 """Packaging of tfx_tpu_trainer.
 
-The ranges below are what users may combine. What the project's own tests and demo run on is pinned, with hashes, in
-requirements/*.lock; `make lock` derives those from this file and requirements/constraints.in.
+The ranges below are what users may combine: both lines of TFX, 1.16 and 1.21 (docs/lines.md). What the project's own
+tests and demo run on is pinned, with hashes, in requirements/*.lock and requirements/tfx-1.21/*.lock; `make lock`
+derives those from this file and the constraints.in beside them.
 """
 
 import pathlib
@@ -53,6 +54,8 @@ setuptools.setup(
         "click>=8.1",
         "jinja2>=3.1",
         "rich>=13",
+        # The doctor reads programs with it.
+        "libcst>=1.1",
         # TensorBoard imports pkg_resources, which later setuptools drop; and TFX runs setuptools, wheel
         # and pip when it packages a module_file, in an environment that may lack them.
         "setuptools<81",

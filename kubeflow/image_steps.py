@@ -109,7 +109,13 @@ class FreshFolder:
                 raise StepError(f"{dockerfile}:{step.line}: {error}") from None
 
     def _begin_stage(self, text: str) -> None:
-        del text
+        wanted = re.match(r"python:(\d+\.\d+)", text)
+        here = f"{sys.version_info.major}.{sys.version_info.minor}"
+        if wanted and wanted[1] != here:
+            raise StepError(
+                f"the image is of Python {wanted[1]}, for which its lock was made, and this is {here}; "
+                f"call it with a Python {wanted[1]}, such as that of make setup LINE=1.16"
+            )
         # The image's Python is the one that runs this; a stage begins without the ARGs of the one before.
         self._variables = {"PATH": f"{self._tools}:{os.environ['PATH']}"}
         self._workdir = self._root
@@ -210,10 +216,6 @@ def _python_on_path(folder: Path) -> Path:
 def main(dockerfile: Path, folder: Path, without: tuple[str, ...]) -> None:
     if folder.exists():
         raise click.ClickException(f"{folder} is there already; give a folder that is not")
-    if sys.version_info[:2] != (3, 10):
-        raise click.ClickException(
-            f"the locks are for Python 3.10, this is {sys.version.split()[0]}; use .make/venv/bin/python"
-        )
     image = FreshFolder(folder.resolve(), without=without)
     try:
         image.run(dockerfile)

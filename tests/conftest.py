@@ -15,6 +15,7 @@ from pipelines import metadata
 from pipelines.metadata import NodeStatus
 from pipelines.report import RunReport
 from pipelines.run_child import REPORT
+from tests import excused
 
 REPOSITORY = Path(__file__).parents[1]
 RUN_SECONDS = 600
@@ -36,8 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Where there are workers, the long ones come first: what is left for the end is short, and no worker waits long for
     the other. In a single process the quick ones come first, so that a slip shows before the pipelines run.
     """
+    cannot_run = excused.rows_here()
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if reason := excused.reason(item.nodeid, cannot_run):
+            item.add_marker(pytest.mark.skip(reason))
     items.sort(key=_weight, reverse=WORKER is not None)
 
 

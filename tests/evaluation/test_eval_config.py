@@ -3,16 +3,16 @@ from __future__ import annotations
 import math
 
 import pytest
-import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from tests.evaluation import thresholds as t
 from tfx_tpu_trainer.evaluation import check_eval_config
 from tfx_tpu_trainer.evaluation.eval_config import baseline_name, candidate_name, with_defaults
 
-_NO_DIRECTION = tfma.MetricThreshold(
-    change_threshold=tfma.GenericChangeThreshold(absolute={"value": 0.1})
+_NO_DIRECTION = config_pb2.MetricThreshold(
+    change_threshold=config_pb2.GenericChangeThreshold(absolute={"value": 0.1})
 )
-_SLICE = tfma.SlicingSpec(feature_keys=["hour"])
+_SLICE = config_pb2.SlicingSpec(feature_keys=["hour"])
 
 
 def test_thresholds_by_name_are_fine():
@@ -20,53 +20,55 @@ def test_thresholds_by_name_are_fine():
         t.config(accuracy=t.value(0.5, 0.9), loss=t.change(0.1, lower_is_better=True))
     )
     check_eval_config(t.sliced(accuracy=(_SLICE, t.value(0.5))))
-    check_eval_config(t.sliced(loss=(tfma.SlicingSpec(), t.value(0.5))))
-    check_eval_config(tfma.EvalConfig())
-    check_eval_config(tfma.EvalConfig(slicing_specs=[tfma.SlicingSpec()]))
+    check_eval_config(t.sliced(loss=(config_pb2.SlicingSpec(), t.value(0.5))))
+    check_eval_config(config_pb2.EvalConfig())
+    check_eval_config(config_pb2.EvalConfig(slicing_specs=[config_pb2.SlicingSpec()]))
 
 
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (t.config(acc=tfma.MetricThreshold()), "threshold on 'acc' is empty"),
+        (t.config(acc=config_pb2.MetricThreshold()), "threshold on 'acc' is empty"),
         (t.config(acc=t.value()), "value_threshold on 'acc' has no bound"),
         (t.config(acc=t.change()), "change_threshold on 'acc' has no bound"),
         (t.config(acc=_NO_DIRECTION), "change_threshold on 'acc' has no direction"),
         (t.config(acc=t.value(0.9, 0.5)), r"lower_bound 0\.9 is above its upper_bound 0\.5"),
         (t.config(acc=t.value(math.nan)), "lower_bound=NaN"),
         (t.config(acc=t.change(relative=math.nan)), "relative=NaN"),
-        (tfma.EvalConfig(slicing_specs=[_SLICE]), "has slicing_specs"),
-        (t.sliced(acc=(_SLICE, tfma.MetricThreshold())), "threshold on 'acc' is empty"),
+        (config_pb2.EvalConfig(slicing_specs=[_SLICE]), "has slicing_specs"),
+        (t.sliced(acc=(_SLICE, config_pb2.MetricThreshold())), "threshold on 'acc' is empty"),
         (t.sliced(acc=(None, t.value(0.5))), "threshold on 'acc' has no slicing_specs"),
         (t.sliced(loss=(_SLICE, t.value(0.5))), "'loss', which belongs to whole batches"),
         (
-            t.sliced(acc=(tfma.SlicingSpec(slice_keys_sql="SELECT 1"), t.value(0.5))),
+            t.sliced(acc=(config_pb2.SlicingSpec(slice_keys_sql="SELECT 1"), t.value(0.5))),
             "only the stock Evaluator runs",
         ),
         (
-            tfma.EvalConfig(cross_slicing_specs=[tfma.CrossSlicingSpec()]),
+            config_pb2.EvalConfig(cross_slicing_specs=[config_pb2.CrossSlicingSpec()]),
             "compares slices with each other",
         ),
         (
-            tfma.EvalConfig(
+            config_pb2.EvalConfig(
                 metrics_specs=[
-                    tfma.MetricsSpec(
-                        cross_slice_thresholds={"acc": tfma.CrossSliceMetricThresholds()}
+                    config_pb2.MetricsSpec(
+                        cross_slice_thresholds={"acc": config_pb2.CrossSliceMetricThresholds()}
                     )
                 ]
             ),
             r"compares slices with each other \(acc\)",
         ),
         (
-            tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(output_names=["head"])]),
+            config_pb2.EvalConfig(metrics_specs=[config_pb2.MetricsSpec(output_names=["head"])]),
             "output_names, binarize or aggregate",
         ),
         (
-            tfma.EvalConfig(model_specs=[tfma.ModelSpec(name="a"), tfma.ModelSpec(name="b")]),
+            config_pb2.EvalConfig(
+                model_specs=[config_pb2.ModelSpec(name="a"), config_pb2.ModelSpec(name="b")]
+            ),
             r"2 candidate\(s\) and 0 baseline\(s\)",
         ),
         (
-            tfma.EvalConfig(model_specs=[tfma.ModelSpec(is_baseline=True)]),
+            config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec(is_baseline=True)]),
             r"0 candidate\(s\) and 1 baseline\(s\)",
         ),
     ],
@@ -85,9 +87,12 @@ def test_other_types_are_refused():
     "model_specs",
     [
         [],
-        [tfma.ModelSpec(label_key="tips")],
-        [tfma.ModelSpec(name="mine")],
-        [tfma.ModelSpec(name="baseline", is_baseline=True), tfma.ModelSpec(name="candidate")],
+        [config_pb2.ModelSpec(label_key="tips")],
+        [config_pb2.ModelSpec(name="mine")],
+        [
+            config_pb2.ModelSpec(name="baseline", is_baseline=True),
+            config_pb2.ModelSpec(name="candidate"),
+        ],
     ],
 )
 def test_both_models_are_named_whatever_the_user_wrote(model_specs):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from tests.evaluation import thresholds as t
 from tfx_tpu_trainer.evaluation import (
@@ -20,9 +21,9 @@ from tfx_tpu_trainer.evaluation import (
 _CASH = (("payment", "Cash"),)
 _CARD = (("payment", "Card"),)
 _CARD_AT_7 = (("hour", 7), ("payment", "Card"))
-_PAYMENT = tfma.SlicingSpec(feature_keys=["payment"])
-_ONLY_CASH = tfma.SlicingSpec(feature_values={"payment": "Cash"})
-_WHOLE = tfma.SlicingSpec()
+_PAYMENT = config_pb2.SlicingSpec(feature_keys=["payment"])
+_ONLY_CASH = config_pb2.SlicingSpec(feature_values={"payment": "Cash"})
+_WHOLE = config_pb2.SlicingSpec()
 
 
 def _metrics(overall, by_slice):
@@ -160,7 +161,7 @@ class TestVerdict:
         assert verdict.unchecked == ("accuracy",)
 
     def test_a_slice_that_was_not_measured(self, judge):
-        spec = tfma.SlicingSpec(feature_values={"payment": "Cheque"})
+        spec = config_pb2.SlicingSpec(feature_values={"payment": "Cheque"})
         config = t.sliced(accuracy=(spec, t.value(0.5)))
         verdict = judge(config)
         assert verdict.summary() == (
@@ -184,9 +185,13 @@ class TestVerdict:
         assert verdict.summary().endswith("; and 11 more")
 
     def test_thresholds_written_as_metric_configs(self, judge):
-        by_slice = tfma.PerSliceMetricThreshold(slicing_specs=[_ONLY_CASH], threshold=t.value(0.6))
-        metric = tfma.MetricConfig(class_name="BinaryAccuracy", per_slice_thresholds=[by_slice])
-        config = tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(metrics=[metric])])
+        by_slice = config_pb2.PerSliceMetricThreshold(
+            slicing_specs=[_ONLY_CASH], threshold=t.value(0.6)
+        )
+        metric = config_pb2.MetricConfig(
+            class_name="BinaryAccuracy", per_slice_thresholds=[by_slice]
+        )
+        config = config_pb2.EvalConfig(metrics_specs=[config_pb2.MetricsSpec(metrics=[metric])])
         part = SliceMetrics(_CASH, {"binary_accuracy": 0.5})
         candidate = EvalMetrics({"binary_accuracy": 0.75}, global_step=1, slices=(part,))
         verdict = judge(config, candidate)

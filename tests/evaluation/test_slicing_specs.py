@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation.slice_keys import slice_in_words, slice_name
 from tfx_tpu_trainer.evaluation.slicing_specs import (
@@ -15,8 +16,8 @@ from tfx_tpu_trainer.evaluation.slicing_specs import (
     slicing_specs_to_json,
 )
 
-_HOUR = tfma.SlicingSpec(feature_keys=["hour"])
-_CASH = tfma.SlicingSpec(feature_keys=["hour"], feature_values={"payment": "Cash"})
+_HOUR = config_pb2.SlicingSpec(feature_keys=["hour"])
+_CASH = config_pb2.SlicingSpec(feature_keys=["hour"], feature_values={"payment": "Cash"})
 # (payment, hour) -> rows.
 _ROWS = {(("Cash",), (1,)): 5, (("Cash",), (2, 3)): 2, (("Card",), (1,)): 4, ((), (1,)): 1}
 _NAMES = ("payment", "hour")
@@ -37,9 +38,9 @@ def test_all_forms_are_the_same():
 
 def test_the_whole_split_needs_no_spec_and_no_spec_counts_twice():
     assert parse_slicing_specs([]) == ()
-    assert parse_slicing_specs([tfma.SlicingSpec(), _HOUR, _HOUR]) == (_HOUR,)
+    assert parse_slicing_specs([config_pb2.SlicingSpec(), _HOUR, _HOUR]) == (_HOUR,)
     assert parse_slicing_specs([{"feature_values": {"hour": 3}}]) == (
-        tfma.SlicingSpec(feature_values={"hour": "3"}),
+        config_pb2.SlicingSpec(feature_values={"hour": "3"}),
     )
 
 
@@ -58,7 +59,7 @@ def test_the_whole_split_needs_no_spec_and_no_spec_counts_twice():
             r"names \['a'\] in feature_keys and",
         ),
         ([{"feature_values": {"a": ""}}], "give a value"),
-        ([tfma.SlicingSpec(slice_keys_sql="SELECT 1")], "only the stock Evaluator runs"),
+        ([config_pb2.SlicingSpec(slice_keys_sql="SELECT 1")], "only the stock Evaluator runs"),
     ],
 )
 def test_refused(specs, says):
@@ -72,7 +73,7 @@ def test_rows_are_counted_as_tfma_slices_them():
         (("hour", 2),): 2,
         (("hour", 3),): 2,
     }
-    assert count_slices(_ROWS, _NAMES, tfma.SlicingSpec(feature_keys=_NAMES)) == {
+    assert count_slices(_ROWS, _NAMES, config_pb2.SlicingSpec(feature_keys=_NAMES)) == {
         (("hour", 1), ("payment", "Card")): 4,
         (("hour", 1), ("payment", "Cash")): 5,
         (("hour", 2), ("payment", "Cash")): 2,
@@ -83,10 +84,10 @@ def test_rows_are_counted_as_tfma_slices_them():
         (("hour", 2), ("payment", "Cash")): 2,
         (("hour", 3), ("payment", "Cash")): 2,
     }
-    assert count_slices(_ROWS, _NAMES, tfma.SlicingSpec(feature_values={"hour": "3"})) == {
+    assert count_slices(_ROWS, _NAMES, config_pb2.SlicingSpec(feature_values={"hour": "3"})) == {
         (("hour", 3),): 2
     }
-    assert count_slices(_ROWS, _NAMES, tfma.SlicingSpec(feature_values={"hour": "9"})) == {}
+    assert count_slices(_ROWS, _NAMES, config_pb2.SlicingSpec(feature_values={"hour": "9"})) == {}
 
 
 def test_the_most_frequent_stay():

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation.stock_evaluator import stock_evaluator_config
 
 
 def test_tfma_takes_it():
-    auc = tfma.MetricConfig(class_name="AUC", config='{"num_thresholds": 1000}')
+    auc = config_pb2.MetricConfig(class_name="AUC", config='{"num_thresholds": 1000}')
     config = stock_evaluator_config(
         "tips_xf",
         metrics=["ExampleCount", auc],
@@ -17,12 +18,12 @@ def test_tfma_takes_it():
     filled = tfma.utils.update_eval_config_with_defaults(config)
     tfma.utils.verify_eval_config(filled)
     assert list(filled.metrics_specs[0].metrics) == [
-        tfma.MetricConfig(class_name="ExampleCount"),
+        config_pb2.MetricConfig(class_name="ExampleCount"),
         auc,
     ]
     assert list(filled.slicing_specs) == [
-        tfma.SlicingSpec(),
-        tfma.SlicingSpec(feature_keys=["payment_type"]),
+        config_pb2.SlicingSpec(),
+        config_pb2.SlicingSpec(feature_keys=["payment_type"]),
     ]
     (model,) = filled.model_specs
     assert (model.label_key, model.prediction_key) == ("tips_xf", "probability")
@@ -36,4 +37,4 @@ def test_refused():
     with pytest.raises(ValueError, match="metrics is empty"):
         stock_evaluator_config("tips_xf", metrics=[])
     with pytest.raises(ValueError, match="is no list"):
-        stock_evaluator_config("tips_xf", slicing_specs=tfma.SlicingSpec())
+        stock_evaluator_config("tips_xf", slicing_specs=config_pb2.SlicingSpec())

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from tests.evaluation import thresholds as t
 from tfx_tpu_trainer.evaluation import EvalMetrics, write_model_evaluation
@@ -190,15 +191,15 @@ class TestBaselineWithoutMetrics:
 @pytest.mark.parametrize("example_weight_key", ["", "weight"])
 def test_thresholds_written_as_metric_configs(judge, example_weight_key):
     """TFMA's keys for these differ in `example_weighted`, which must not hide the metric."""
-    config = tfma.EvalConfig(
-        model_specs=[tfma.ModelSpec(example_weight_key=example_weight_key)],
+    config = config_pb2.EvalConfig(
+        model_specs=[config_pb2.ModelSpec(example_weight_key=example_weight_key)],
         metrics_specs=[
-            tfma.MetricsSpec(
+            config_pb2.MetricsSpec(
                 metrics=[
-                    tfma.MetricConfig(
+                    config_pb2.MetricConfig(
                         class_name="BinaryAccuracy", threshold=t.change(-0.25, value_lower=0.5)
                     ),
-                    tfma.MetricConfig(class_name="ExampleCount"),
+                    config_pb2.MetricConfig(class_name="ExampleCount"),
                 ]
             )
         ],

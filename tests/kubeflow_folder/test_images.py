@@ -16,6 +16,8 @@ image_steps = load("image_steps")
 
 DOCKERFILES = [FOLDER / "Dockerfile", FOLDER / "Dockerfile.tpu"]
 HADOLINT = Path(sys.executable).with_name("hadolint")
+# The image of the Python that runs this.
+HERE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
 LEFT_OUT_OF_ALL = ["RUN with apt-get"]
 BEAM_WORKER = "COPY from the image apache/beam_python3.10_sdk:2.59.0"
 
@@ -106,25 +108,25 @@ def _run_steps(tmp_path: Path, text: str, *words: str) -> tuple[int, str, Path]:
 def test_steps_run_as_docker_would_run_them(tmp_path: Path) -> None:
     code, output, folder = _run_steps(
         tmp_path,
-        """
+        f"""
 # A comment
-FROM python:3.10-slim AS build
+FROM {HERE} AS build
 ARG APP=/app
 RUN apt-get update && false
-WORKDIR ${APP}
+WORKDIR ${{APP}}
 COPY setup.py LICENSE ./
 COPY pipelines/taxi taxi/
 # Another, in the middle of things
 ENV WORD=first \\
-    OTHER=${APP}/x
+    OTHER=${{APP}}/x
 RUN --mount=type=cache,target=/root/.cache \\
     python -c "import os, sys; print(sys.prefix == sys.base_prefix, file=open('out', 'w'))" \\
     && echo "$WORD $OTHER" >> out
-FROM python:3.10-slim
+FROM {HERE}
 ARG APP=/app
-COPY --from=build ${APP}/taxi ${APP}/taxi
+COPY --from=build ${{APP}}/taxi ${{APP}}/taxi
 COPY --from=images/other:1 /x /x
-WORKDIR ${APP}
+WORKDIR ${{APP}}
 RUN echo "[$WORD]" >> out
 """,
     )
@@ -154,14 +156,20 @@ RUN echo "[$WORD]" >> out
     ],
 )
 def test_a_step_that_fails_is_named_by_its_line(tmp_path: Path, step: str, message: str) -> None:
-    code, output, _ = _run_steps(tmp_path, f"FROM python:3.10-slim\n{step}\n")
+    code, output, _ = _run_steps(tmp_path, f"FROM {HERE}\n{step}\n")
     assert code != 0
     assert message in output
 
 
+def test_an_image_of_another_python_is_refused(tmp_path: Path) -> None:
+    code, output, _ = _run_steps(tmp_path, "FROM python:3.9-slim\nRUN true\n")
+    assert code != 0
+    assert ":1: the image is of Python 3.9" in output
+
+
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "image").mkdir()
-    code, output, folder = _run_steps(tmp_path, "FROM python:3.10-slim\nRUN touch x\n")
+    code, output, folder = _run_steps(tmp_path, f"FROM {HERE}\nRUN touch x\n")
     assert code != 0
     assert "give a folder that is not" in output
     assert not list(folder.iterdir())

@@ -45,7 +45,7 @@ def ask(folder: Path, **changed: object) -> CompileResponse:
     [
         ({"libtpu": "nowhere/libtpu.so"}, "plugin", "cannot open shared object file"),
         ({"topology": "v9:2x4"}, "topology", "v9"),
-        ({"topology": "v5e:1x1"}, "topology", "chips_per_host_bounds"),
+        ({"topology": "v5e:3x5"}, "topology", "chips_per_host_bounds"),
         ({"num_replicas": 9}, "replicas", "it has 8 devices"),
         ({}, "compiler", "HLO"),
     ],

@@ -27,10 +27,14 @@ def _fail(value):
 
 def test_no_call_prints_its_inputs(path):
     x = tf.constant(X)
-    # So it is in the loader itself: the reason for all this.
-    by_loader = tf.saved_model.load(path, tags=["serve"]).signatures["serving_default"]
-    with np.printoptions(formatter={"all": _fail}), pytest.raises(AssertionError, match="printed"):
-        by_loader(x=x)
+    # So it is in the loader itself of TensorFlow 2.16 (2.21's no longer prints): the reason for all this.
+    if tf.version.VERSION.startswith("2.16."):
+        by_loader = tf.saved_model.load(path, tags=["serve"]).signatures["serving_default"]
+        with (
+            np.printoptions(formatter={"all": _fail}),
+            pytest.raises(AssertionError, match="printed"),
+        ):
+            by_loader(x=x)
     signature = load_serving(path).signatures["serving_default"]
     with np.printoptions(formatter={"all": _fail}):
         answer = signature(x=x)

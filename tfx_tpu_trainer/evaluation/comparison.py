@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation.slice_keys import OVERALL, SliceKey, slice_in_words
 
@@ -42,7 +42,7 @@ def failed(name: str, threshold: Any, comparison: Comparison) -> str:
             f"{comparison.name_of(name)} is not among the model's metrics ({known}): "
             "return it from metric_fn, or correct the name in eval_config"
         )
-    if isinstance(threshold, tfma.GenericChangeThreshold):
+    if isinstance(threshold, config_pb2.GenericChangeThreshold):
         return _failed_change(name, threshold, comparison)
     bound = bound_in_words(threshold, lower_bound=value, upper_bound=value)
     limits = (threshold.lower_bound.value, threshold.upper_bound.value)
@@ -52,7 +52,7 @@ def failed(name: str, threshold: Any, comparison: Comparison) -> str:
 
 
 def _failed_change(
-    name: str, threshold: tfma.GenericChangeThreshold, comparison: Comparison
+    name: str, threshold: config_pb2.GenericChangeThreshold, comparison: Comparison
 ) -> str:
     value = comparison.candidate[name]
     location = comparison.baseline_location
@@ -82,7 +82,7 @@ def _failed_change(
 def passed(name: str, threshold: Any, comparison: Comparison) -> str:
     """Says that a threshold holds, with value and bound."""
     value = comparison.candidate[name]
-    if isinstance(threshold, tfma.GenericChangeThreshold):
+    if isinstance(threshold, config_pb2.GenericChangeThreshold):
         assert comparison.baseline is not None
         changed = _changed(comparison.name_of(name), value, comparison.baseline[name], threshold)
         return f"{changed} ({bound_in_words(threshold)})"
@@ -90,7 +90,7 @@ def passed(name: str, threshold: Any, comparison: Comparison) -> str:
 
 
 def _changed(
-    name: str, value: float, baseline: float, threshold: tfma.GenericChangeThreshold
+    name: str, value: float, baseline: float, threshold: config_pb2.GenericChangeThreshold
 ) -> str:
     change = value - baseline
     sign = "+" if change > 0 else ""
@@ -110,10 +110,10 @@ def _ratio(change: float, baseline: float) -> float:
 def bound_in_words(threshold: Any, **compared: float) -> str:
     """The bounds in words, in digits that tell each from the value compared with it."""
     lower, upper = ">= {}", "<= {}"
-    if isinstance(threshold, tfma.GenericValueThreshold):
+    if isinstance(threshold, config_pb2.GenericValueThreshold):
         forms = {"lower_bound": lower, "upper_bound": upper}
     else:
-        form = upper if threshold.direction == tfma.MetricDirection.LOWER_IS_BETTER else lower
+        form = upper if threshold.direction == config_pb2.MetricDirection.LOWER_IS_BETTER else lower
         forms = {"absolute": f"change {form}", "relative": f"relative change {form}"}
     return " and ".join(
         form.format(_number(getattr(threshold, field).value, compared.get(field, math.nan)))

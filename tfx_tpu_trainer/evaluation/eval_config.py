@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation.slice_keys import SliceKey
 from tfx_tpu_trainer.evaluation.slicing_specs import is_in_spec, parse_slicing_specs
@@ -18,7 +19,7 @@ OVERALL_ONLY = ("loss",)
 Thresholds = Mapping[tfma.metrics.MetricKey, Sequence[tuple[Any, Any]]]
 
 
-def check_eval_config(eval_config: tfma.EvalConfig) -> None:
+def check_eval_config(eval_config: config_pb2.EvalConfig) -> None:
     """Refuses what could only fail, or silently pass, once a model has been trained.
 
     Args:
@@ -31,7 +32,7 @@ def check_eval_config(eval_config: tfma.EvalConfig) -> None:
             slicing_specs, thresholds across slices, by output or class, or models that are not one candidate
             and at most one baseline.
     """
-    if not isinstance(eval_config, tfma.EvalConfig):
+    if not isinstance(eval_config, config_pb2.EvalConfig):
         raise TypeError(
             f"eval_config must be a tfma.EvalConfig, got {type(eval_config).__name__}: "
             "build one with tfma.EvalConfig(metrics_specs=[tfma.MetricsSpec(thresholds={...})])."
@@ -43,7 +44,9 @@ def check_eval_config(eval_config: tfma.EvalConfig) -> None:
         _check_threshold(name, threshold)
 
 
-def with_defaults(eval_config: tfma.EvalConfig, *, has_baseline: bool) -> tfma.EvalConfig:
+def with_defaults(
+    eval_config: config_pb2.EvalConfig, *, has_baseline: bool
+) -> config_pb2.EvalConfig:
     """Fills in model specs and names; drops change thresholds where there is no baseline.
 
     Args:
@@ -53,7 +56,7 @@ def with_defaults(eval_config: tfma.EvalConfig, *, has_baseline: bool) -> tfma.E
     Returns:
         A new config, as the stock Evaluator would use it. With a baseline it always has two model specs.
     """
-    config = tfma.EvalConfig()
+    config = config_pb2.EvalConfig()
     config.CopyFrom(eval_config)
     if not config.model_specs:
         config.model_specs.add()
@@ -69,7 +72,7 @@ def with_defaults(eval_config: tfma.EvalConfig, *, has_baseline: bool) -> tfma.E
     return config
 
 
-def thresholds_of(config: tfma.EvalConfig) -> Thresholds:
+def thresholds_of(config: config_pb2.EvalConfig) -> Thresholds:
     """Lists the candidate's thresholds.
 
     Args:
@@ -99,13 +102,13 @@ def applies(slicing_spec: Any, name: str, key: SliceKey) -> bool:
     return is_in_spec(key, slicing_spec)
 
 
-def for_slice(config: tfma.EvalConfig, key: SliceKey) -> tfma.EvalConfig:
+def for_slice(config: config_pb2.EvalConfig, key: SliceKey) -> config_pb2.EvalConfig:
     """Keeps those thresholds of a config that are about a slice.
 
     TFMA counts a threshold as failed on every slice that lacks its metric, whether it is for that slice or
     not: right where all slices have the same metrics, which a baseline's and a candidate's need not have.
     """
-    kept = tfma.EvalConfig()
+    kept = config_pb2.EvalConfig()
     kept.CopyFrom(config)
     for spec in kept.metrics_specs:
         for name in [name for name in spec.thresholds if not applies(None, name, key)]:
@@ -127,18 +130,18 @@ def _keep_applicable(thresholds: Any, key: SliceKey) -> None:
     thresholds.extend(applicable)
 
 
-def candidate_name(config: tfma.EvalConfig) -> str:
+def candidate_name(config: config_pb2.EvalConfig) -> str:
     """Gives the candidate's model name in a config from `with_defaults`."""
     return tfma.utils.get_non_baseline_model_specs(config)[0].name
 
 
-def baseline_name(config: tfma.EvalConfig) -> str | None:
+def baseline_name(config: config_pb2.EvalConfig) -> str | None:
     """Gives the baseline's model name in a config from `with_defaults`, None without a baseline."""
     spec = tfma.utils.get_baseline_model_spec(config)
     return None if spec is None else spec.name
 
 
-def _check_models(eval_config: tfma.EvalConfig) -> None:
+def _check_models(eval_config: config_pb2.EvalConfig) -> None:
     baselines = sum(spec.is_baseline for spec in eval_config.model_specs)
     candidates = len(eval_config.model_specs) - baselines
     if baselines > 1 or candidates > 1 or (baselines and not candidates):
@@ -148,7 +151,7 @@ def _check_models(eval_config: tfma.EvalConfig) -> None:
         )
 
 
-def _check_slices(eval_config: tfma.EvalConfig) -> None:
+def _check_slices(eval_config: config_pb2.EvalConfig) -> None:
     if any(spec.ByteSize() for spec in eval_config.slicing_specs):
         raise ValueError(
             "eval_config has slicing_specs, but the slices are those that the trainer measured: give "
@@ -182,7 +185,7 @@ def _check_slices(eval_config: tfma.EvalConfig) -> None:
             )
 
 
-def _check_names_only(eval_config: tfma.EvalConfig) -> None:
+def _check_names_only(eval_config: config_pb2.EvalConfig) -> None:
     for spec in eval_config.metrics_specs:
         outputs = [name for name in spec.output_names if name]
         if outputs or spec.HasField("binarize") or spec.HasField("aggregate"):
@@ -193,8 +196,8 @@ def _check_names_only(eval_config: tfma.EvalConfig) -> None:
 
 
 def _per_slice_thresholds(
-    eval_config: tfma.EvalConfig,
-) -> Iterator[tuple[str, tfma.PerSliceMetricThreshold]]:
+    eval_config: config_pb2.EvalConfig,
+) -> Iterator[tuple[str, config_pb2.PerSliceMetricThreshold]]:
     for spec in eval_config.metrics_specs:
         for name, thresholds in sorted(spec.per_slice_thresholds.items()):
             yield from ((name, by_slice) for by_slice in thresholds.thresholds)
@@ -202,7 +205,9 @@ def _per_slice_thresholds(
             yield from ((metric.class_name, by_slice) for by_slice in metric.per_slice_thresholds)
 
 
-def _named_thresholds(eval_config: tfma.EvalConfig) -> Iterator[tuple[str, tfma.MetricThreshold]]:
+def _named_thresholds(
+    eval_config: config_pb2.EvalConfig,
+) -> Iterator[tuple[str, config_pb2.MetricThreshold]]:
     for spec in eval_config.metrics_specs:
         yield from sorted(spec.thresholds.items())
         for metric in spec.metrics:
@@ -212,7 +217,7 @@ def _named_thresholds(eval_config: tfma.EvalConfig) -> Iterator[tuple[str, tfma.
         yield name, by_slice.threshold
 
 
-def _check_threshold(name: str, threshold: tfma.MetricThreshold) -> None:
+def _check_threshold(name: str, threshold: config_pb2.MetricThreshold) -> None:
     has_value = threshold.HasField("value_threshold")
     has_change = threshold.HasField("change_threshold")
     if not has_value and not has_change:
@@ -225,7 +230,7 @@ def _check_threshold(name: str, threshold: tfma.MetricThreshold) -> None:
         _check_change_threshold(name, threshold.change_threshold)
 
 
-def _check_value_threshold(name: str, threshold: tfma.GenericValueThreshold) -> None:
+def _check_value_threshold(name: str, threshold: config_pb2.GenericValueThreshold) -> None:
     bounds = _bounds(name, threshold, "lower_bound", "upper_bound")
     if not bounds:
         raise ValueError(
@@ -239,12 +244,12 @@ def _check_value_threshold(name: str, threshold: tfma.GenericValueThreshold) -> 
         )
 
 
-def _check_change_threshold(name: str, threshold: tfma.GenericChangeThreshold) -> None:
+def _check_change_threshold(name: str, threshold: config_pb2.GenericChangeThreshold) -> None:
     if not _bounds(name, threshold, "absolute", "relative"):
         raise ValueError(
             f"The change_threshold on {name!r} has no bound: give absolute, relative or both."
         )
-    if threshold.direction == tfma.MetricDirection.UNKNOWN:
+    if threshold.direction == config_pb2.MetricDirection.UNKNOWN:
         raise ValueError(
             f"The change_threshold on {name!r} has no direction: give direction="
             "tfma.MetricDirection.HIGHER_IS_BETTER or LOWER_IS_BETTER."

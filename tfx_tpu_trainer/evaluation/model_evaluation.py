@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from google.protobuf import message
+from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation import eval_config as eval_configs
 from tfx_tpu_trainer.evaluation import tfma_private
@@ -31,7 +32,7 @@ def write_model_evaluation(
     uri: str,
     metrics: EvalMetrics,
     *,
-    eval_config: tfma.EvalConfig | None = None,
+    eval_config: config_pb2.EvalConfig | None = None,
     baseline: EvalMetrics | None = None,
     model_location: str = "",
     baseline_location: str = "",
@@ -61,7 +62,7 @@ def write_model_evaluation(
         ValueError: thresholds that can't be checked, see `check_eval_config`.
         FileExistsError: `uri` holds other files.
     """
-    eval_config = tfma.EvalConfig() if eval_config is None else eval_config
+    eval_config = config_pb2.EvalConfig() if eval_config is None else eval_config
     eval_configs.check_eval_config(eval_config)
     has_baseline = baseline is not None or bool(baseline_location)
     config = eval_configs.with_defaults(eval_config, has_baseline=has_baseline)
@@ -138,7 +139,7 @@ def _as_count(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _metrics_with_change_thresholds(eval_config: tfma.EvalConfig) -> tuple[str, ...]:
+def _metrics_with_change_thresholds(eval_config: config_pb2.EvalConfig) -> tuple[str, ...]:
     compared = eval_configs.with_defaults(eval_config, has_baseline=True)
     return tuple(sorted({key.name for key in eval_configs.thresholds_of(compared) if key.is_diff}))
 
@@ -152,7 +153,7 @@ def _metrics_of(metrics: EvalMetrics, key: SliceKey) -> Mapping[str, float]:
 
 
 def _keyed_values(
-    config: tfma.EvalConfig,
+    config: config_pb2.EvalConfig,
     thresholds: eval_configs.Thresholds,
     comparison: Comparison,
 ) -> dict[tfma.metrics.MetricKey, float]:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
+from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation.slice_keys import OTHER_VALUE, SliceKey
 
 
-def parse_slicing_specs(specs: Any) -> tuple[tfma.SlicingSpec, ...]:
+def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
     """Reads slicing specs in any of the forms that a user may write them in.
 
     Args:
@@ -32,7 +33,7 @@ def parse_slicing_specs(specs: Any) -> tuple[tfma.SlicingSpec, ...]:
             specs = json.loads(specs)
         except json.JSONDecodeError as error:
             raise ValueError(f"slicing_specs={specs!r} is no JSON: {error}.") from None
-    if isinstance(specs, (Mapping, tfma.SlicingSpec)) or not isinstance(specs, Iterable):
+    if isinstance(specs, (Mapping, config_pb2.SlicingSpec)) or not isinstance(specs, Iterable):
         raise ValueError(
             f"slicing_specs={specs!r} is no list: give [tfma.SlicingSpec(feature_keys=['...']), ...]."
         )
@@ -43,7 +44,7 @@ def parse_slicing_specs(specs: Any) -> tuple[tfma.SlicingSpec, ...]:
     return tuple(unique.values())
 
 
-def slicing_specs_to_json(specs: Iterable[tfma.SlicingSpec]) -> list[dict[str, Any]]:
+def slicing_specs_to_json(specs: Iterable[config_pb2.SlicingSpec]) -> list[dict[str, Any]]:
     """Gives specs as plain dicts that `parse_slicing_specs` reads, equal specs as equal texts."""
     dicts = []
     for spec in specs:
@@ -53,24 +54,24 @@ def slicing_specs_to_json(specs: Iterable[tfma.SlicingSpec]) -> list[dict[str, A
     return dicts
 
 
-def features_of(spec: tfma.SlicingSpec) -> tuple[str, ...]:
+def features_of(spec: config_pb2.SlicingSpec) -> tuple[str, ...]:
     """Gives the names of the features that a spec slices by, sorted."""
     return tuple(sorted({*spec.feature_keys, *spec.feature_values}))
 
 
-def in_words(spec: tfma.SlicingSpec) -> str:
+def in_words(spec: config_pb2.SlicingSpec) -> str:
     """Names the slices of a spec for a sentence: `payment_type=Cash, each hour`."""
     fixed = [f"{name}={value}" for name, value in sorted(spec.feature_values.items())]
     return ", ".join([*fixed, *(f"each {name}" for name in sorted(spec.feature_keys))])
 
 
-def is_in_spec(key: SliceKey, spec: tfma.SlicingSpec) -> bool:
+def is_in_spec(key: SliceKey, spec: config_pb2.SlicingSpec) -> bool:
     """Tells whether a slice is one of those that a spec stands for."""
     return tfma.slicer.SingleSliceSpec(spec=spec).is_slice_applicable(key)
 
 
 def count_slices(
-    rows: Mapping[tuple, int], names: Sequence[str], spec: tfma.SlicingSpec
+    rows: Mapping[tuple, int], names: Sequence[str], spec: config_pb2.SlicingSpec
 ) -> Counter:
     """Counts the rows of each slice of a spec, by TFMA's own rules.
 
@@ -106,7 +107,7 @@ def most_frequent(counts: Counter, max_slices: int) -> tuple[SliceKey, ...]:
     return tuple(sorted((key for key, _ in ranked[:max_slices]), key=_sortable))
 
 
-def other_slice(key: SliceKey, spec: tfma.SlicingSpec) -> SliceKey:
+def other_slice(key: SliceKey, spec: config_pb2.SlicingSpec) -> SliceKey:
     """Gives the key of the slice that gathers what is not among a spec's most frequent slices.
 
     Args:
@@ -120,9 +121,9 @@ def _sortable(key: SliceKey) -> tuple:
     return tuple((name, isinstance(value, str), value) for name, value in key)
 
 
-def _parse(spec: Any) -> tfma.SlicingSpec:
-    parsed = tfma.SlicingSpec()
-    if isinstance(spec, tfma.SlicingSpec):
+def _parse(spec: Any) -> config_pb2.SlicingSpec:
+    parsed = config_pb2.SlicingSpec()
+    if isinstance(spec, config_pb2.SlicingSpec):
         parsed.CopyFrom(spec)
     elif isinstance(spec, Mapping):
         values = {key: str(value) for key, value in dict(spec.get("feature_values") or {}).items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs
 
@@ -16,11 +16,11 @@ TRANSFORM_FEATURES = "transform_features"
 def stock_evaluator_config(
     label_key: str,
     *,
-    metrics: Iterable[str | tfma.MetricConfig] = ("ExampleCount",),
+    metrics: Iterable[str | config_pb2.MetricConfig] = ("ExampleCount",),
     prediction_key: str = "",
     slicing_specs: Any = (),
     example_weight_key: str = "",
-) -> tfma.EvalConfig:
+) -> config_pb2.EvalConfig:
     """Gives the EvalConfig by which TFX's Evaluator measures a model of TpuTrainer on raw examples.
 
     The model gets serialized raw examples by `serving_default`; the label, which Transform has made, is
@@ -46,14 +46,14 @@ def stock_evaluator_config(
     """
     if not label_key:
         raise ValueError(f"label_key={label_key!r}: name the label in Transform's output.")
-    configs: Sequence[tfma.MetricConfig] = [
-        tfma.MetricConfig(class_name=one) if isinstance(one, str) else one for one in metrics
+    configs: Sequence[config_pb2.MetricConfig] = [
+        config_pb2.MetricConfig(class_name=one) if isinstance(one, str) else one for one in metrics
     ]
     if not configs:
         raise ValueError("metrics is empty: name TFMA's metrics, as ['ExampleCount', 'AUC'].")
-    return tfma.EvalConfig(
+    return config_pb2.EvalConfig(
         model_specs=[
-            tfma.ModelSpec(
+            config_pb2.ModelSpec(
                 # The default type would load the model through Keras, which reads no TF1 metagraph.
                 model_type="tf_generic",
                 signature_name="serving_default",
@@ -63,6 +63,6 @@ def stock_evaluator_config(
                 preprocessing_function_names=[TRANSFORM_FEATURES],
             )
         ],
-        metrics_specs=[tfma.MetricsSpec(metrics=configs)],
-        slicing_specs=[tfma.SlicingSpec(), *parse_slicing_specs(slicing_specs)],
+        metrics_specs=[config_pb2.MetricsSpec(metrics=configs)],
+        slicing_specs=[config_pb2.SlicingSpec(), *parse_slicing_specs(slicing_specs)],
     )

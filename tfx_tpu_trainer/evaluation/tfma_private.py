@@ -6,7 +6,8 @@
 | `writers.metrics_plots_and_validations_writer.CombineValidations` | merges the slices' results and finds slices that a threshold names and nobody computed | merge by hand: and of `validation_ok`, concatenation of the failures |
 | `proto.config_pb2.EvalRun` | the message of `eval_config.json`, which `tfma.load_eval_result` reads | write its five JSON fields |
 
-Seen with TFMA 0.47.1 (TFX 1.16); the tests of the verdict fail if a later TFMA changes one of them.
+Seen with TFMA 0.47.1 (TFX 1.16) and 0.52.0 (TFX 1.21); the tests of the verdict fail if a later TFMA changes one of
+them. The messages of an EvalConfig come from `proto.config_pb2` everywhere: TFMA 0.52 lost their aliases in `tfma.`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ KeyedMetrics = Mapping[tfma.metrics.MetricKey, float]
 
 
 def validate(
-    slices: Sequence[tuple[SliceKey, KeyedMetrics, tfma.EvalConfig]],
-    eval_config: tfma.EvalConfig,
+    slices: Sequence[tuple[SliceKey, KeyedMetrics, config_pb2.EvalConfig]],
+    eval_config: config_pb2.EvalConfig,
     *,
     rubber_stamp: bool,
 ) -> tfma.ValidationResult:
@@ -52,7 +53,7 @@ def validate(
 
 
 def eval_run_to_json(
-    eval_config: tfma.EvalConfig, *, data_location: str, model_locations: Mapping[str, str]
+    eval_config: config_pb2.EvalConfig, *, data_location: str, model_locations: Mapping[str, str]
 ) -> str:
     """Gives the text of `eval_config.json`.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation import slicing_specs
 from tfx_tpu_trainer.evaluation.comparison import Comparison, bound_in_words, failed, passed
@@ -161,7 +162,7 @@ def _failure(name: str, threshold: Any, comparison: Comparison) -> Failure:
 
 
 def _not_measured(
-    name: str, threshold: Any, spec: tfma.SlicingSpec, comparisons: Sequence[Comparison]
+    name: str, threshold: Any, spec: config_pb2.SlicingSpec, comparisons: Sequence[Comparison]
 ) -> Failure:
     wanted = slicing_specs.in_words(spec)
     bound = bound_in_words(threshold)

@@ -48,6 +48,25 @@ def test_python_code_speaks_first_and_shows_its_own_frames_only(template):
     )
 
 
+def test_the_dataset_that_newer_tensorflow_names_first_is_passed_by(template):
+    # Recorded from TensorFlow 2.21.0 on Python 3.12, which underlines the call.
+    message = (
+        PYTHON_ERROR.format(error="ValueError: bad", node="IteratorGetNext")
+        .replace("ret = func(*args)\n", "ret = func(*args)\n          ^^^^^^^^^^^\n")
+        .replace(
+            "ValueError: bad",
+            "Error in user-defined function passed to MapDataset:3 transformation with iterator: "
+            "Iterator::Root::Prefetch::Map: ValueError: bad",
+            1,
+        )
+    )
+    assert explain(message, template) == (
+        "ValueError: bad\nPython code of the input raised it:\n"
+        '  File "rows.py", line 7, in read_rows\n'
+        '    raise ValueError("of line one\\nand two")'
+    )
+
+
 @pytest.mark.parametrize(
     ("node", "whose"),
     [

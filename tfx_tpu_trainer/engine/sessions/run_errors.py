@@ -39,6 +39,10 @@ _OTHER_ROWS = re.compile(
     r"required broadcastable shapes|must be equal|input must have"
 )
 _NAN = re.compile(r"Gradient for (\S+) is NaN")
+# Newer TensorFlow says which dataset it was first.
+_OF_DATASET = re.compile(
+    r"\AError in user-defined function passed to \S+ transformation with iterator: \S+: "
+)
 _NODE = re.compile(r"\{\{node (\S+)\}\}")
 
 
@@ -178,7 +182,7 @@ def _without_preamble(message: str) -> str:
     said = message.removeprefix("Graph execution error:").lstrip()
     if said.startswith("Detected at node"):
         said = re.sub(r"\A.*?^Node: '[^']*'\n", "", said, flags=re.S | re.M)
-    return said
+    return _OF_DATASET.sub("", said)
 
 
 def _first_line(said: str) -> str:
