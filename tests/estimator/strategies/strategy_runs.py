@@ -22,6 +22,7 @@ SHARE = cores.BATCH // REPLICAS
 
 
 def mirrored(replicas: int = REPLICAS) -> tf.distribute.Strategy:
+    # CPU collectives of several strategies in one process get into each other's way.
     return tf.distribute.MirroredStrategy(
         [f"/cpu:{index}" for index in range(replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
@@ -29,7 +30,10 @@ def mirrored(replicas: int = REPLICAS) -> tf.distribute.Strategy:
 
 
 def mirrored_v1() -> tf.distribute.Strategy:
-    return v1.distribute.MirroredStrategy([f"/cpu:{index}" for index in range(REPLICAS)])
+    return v1.distribute.MirroredStrategy(
+        [f"/cpu:{index}" for index in range(REPLICAS)],
+        cross_device_ops=tf.distribute.ReductionToOneDevice(),
+    )
 
 
 def central() -> tf.distribute.Strategy:
