@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import click
 
+from tfx_tpu_trainer.cli.doctor_examined import Examined
 from tfx_tpu_trainer.cli.doctor_text import print_file, print_summary
 from tfx_tpu_trainer.doctor import (
-    Finding,
     NotPythonError,
     Repaired,
     Source,
@@ -29,27 +29,6 @@ from tfx_tpu_trainer.doctor import (
 NOTHING_TO_DO: Final = 0
 EDITS_NEEDED: Final = 1
 UNREADABLE: Final = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Examined:
-    """One file's findings.
-
-    Attributes:
-        path: The file.
-        findings: What was found; with --fix what is left.
-        made: The findings whose edits were made.
-        diff: The mechanical edits as a unified diff; "" where they were not asked for.
-    """
-
-    path: Path
-    findings: tuple[Finding, ...]
-    made: tuple[Finding, ...] = ()
-    diff: str = ""
-
-    def count(self, verdict: Verdict) -> int:
-        """How many findings say so."""
-        return sum(each.verdict is verdict for each in self.findings)
 
 
 def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from tfx_tpu_trainer.cli.doctor_examined import Examined
 from tfx_tpu_trainer.doctor import Finding, Verdict
-
-if TYPE_CHECKING:
-    from tfx_tpu_trainer.cli.doctor_run import Examined
 
 _PLAIN_WIDTH: Final = 120
 _INDENT: Final = 10

@@ -9,7 +9,7 @@ from tfx_tpu_trainer.doctor.checks import check
 from tfx_tpu_trainer.doctor.checks.context import Context
 from tfx_tpu_trainer.doctor.findings import Finding, told_once
 from tfx_tpu_trainer.doctor.name_findings import NameFindings
-from tfx_tpu_trainer.doctor.program import Program
+from tfx_tpu_trainer.doctor.program_visitors import read_program
 from tfx_tpu_trainer.doctor.spelling import Spelling
 
 # Parsing is what takes long, and most files of a folder have nothing to do with estimators.
@@ -31,7 +31,7 @@ def examine(text: str) -> list[Finding]:
     """
     if not _CONCERNED.search(text):
         return []
-    program = Program(text)
+    program = read_program(text)
     spelling = Spelling(program)
     context = Context(program, spelling)
     return told_once([*NameFindings(program, spelling).all(), *check(context)])

@@ -8,7 +8,6 @@ import libcst as cst
 from libcst import metadata
 
 from tfx_tpu_trainer.doctor.parts import Binding, Call, Function, Place, Use
-from tfx_tpu_trainer.doctor.program_visitors import ImportVisitor, UseVisitor
 
 
 class NotPythonError(ValueError):
@@ -16,7 +15,7 @@ class NotPythonError(ValueError):
 
 
 class Program:
-    """A parsed program.
+    """A parsed program; `read_program` fills in what it holds.
 
     Attributes:
         text: Its text.
@@ -58,12 +57,14 @@ class Program:
         self.uses: list[Use] = []
         self.calls: list[Call] = []
         self.functions: list[Function] = []
-        self.module.visit(ImportVisitor(self))
-        self._by_statement: dict[tuple[int, str], Binding] = {
+        self._by_statement: dict[tuple[int, str], Binding] = {}
+
+    def index_bindings(self) -> None:
+        """Makes names known by their imports, once all are found, and adds names assigned to them."""
+        self._by_statement = {
             (id(binding.statement), binding.local): binding for binding in self.bindings
         }
         self._bind_assigned_names()
-        self.module.visit(UseVisitor(self))
 
     def place(self, node: cst.CSTNode) -> Place:
         """Gives a node's place, without the white space around it."""

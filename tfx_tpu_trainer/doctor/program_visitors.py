@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import libcst as cst
 
 from tfx_tpu_trainer.doctor.parts import Binding, Call, Function, Place, Use
+from tfx_tpu_trainer.doctor.program import Program
 
-if TYPE_CHECKING:
-    from tfx_tpu_trainer.doctor.program import Program
+
+def read_program(text: str) -> Program:
+    """Parses a program and finds what it imports, uses, calls and defines.
+
+    Args:
+        text: A Python program.
+
+    Returns:
+        The program, whole.
+
+    Raises:
+        NotPythonError: If it is none; the message names the line.
+    """
+    program = Program(text)
+    program.module.visit(ImportVisitor(program))
+    program.index_bindings()
+    program.module.visit(UseVisitor(program))
+    return program
 
 
 class ImportVisitor(cst.CSTVisitor):
