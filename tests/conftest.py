@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipelines import metadata
@@ -70,6 +72,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     name, at, group = report.nodeid.rpartition("@")
     if at and "]" not in group and WORKER is None:
         report.nodeid = name
+
+
+@pytest.fixture(autouse=True)
+def _seeds() -> None:
+    """Gives each test the same numbers in each run.
+
+    Programs that users wrote set no seeds, and Keras draws its first weights from Python's own generator.
+    """
+    random.seed(11)
+    np.random.seed(11)
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].random.set_seed(11)
 
 
 @dataclasses.dataclass(frozen=True)
