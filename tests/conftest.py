@@ -55,6 +55,27 @@ def pytest_collection_finish() -> None:
         make_logical_devices()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    _seed()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    _seed()
+
+
+def _seed() -> None:
+    """Gives fixtures and tests the same numbers in each run.
+
+    Programs that users wrote set no seeds, and Keras draws its first weights from Python's own generator.
+    """
+    random.seed(11)
+    np.random.seed(11)
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].random.set_seed(11)
+
+
 def _group(item: pytest.Item) -> str:
     shared = [name for name in SHARED if name in item.fixturenames]
     return shared[0] if shared else item.nodeid.partition("::")[0]
@@ -72,18 +93,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     name, at, group = report.nodeid.rpartition("@")
     if at and "]" not in group and WORKER is None:
         report.nodeid = name
-
-
-@pytest.fixture(autouse=True)
-def _seeds() -> None:
-    """Gives each test the same numbers in each run.
-
-    Programs that users wrote set no seeds, and Keras draws its first weights from Python's own generator.
-    """
-    random.seed(11)
-    np.random.seed(11)
-    if "tensorflow" in sys.modules:
-        sys.modules["tensorflow"].random.set_seed(11)
 
 
 @dataclasses.dataclass(frozen=True)

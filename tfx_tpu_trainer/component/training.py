@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.component import preconditions
-from tfx_tpu_trainer.component.artifact_folders import emptied_on_failure
 from tfx_tpu_trainer.component.estimators import (
     make_estimator,
     model_params,
@@ -22,6 +21,7 @@ from tfx_tpu_trainer.component.estimators import (
 )
 from tfx_tpu_trainer.component.evaluated_training import EvaluatedTraining
 from tfx_tpu_trainer.component.hosts import ONLY_HOST, Host, outside_of_cluster
+from tfx_tpu_trainer.component.results import all_or_nothing, write_metrics
 from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.settings import TrainSettings
@@ -29,13 +29,7 @@ from tfx_tpu_trainer.component.sliced_input import SlicedInput
 from tfx_tpu_trainer.component.train_request import TrainRequest
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
-from tfx_tpu_trainer.evaluation import (
-    EvalMetrics,
-    metric_properties,
-    set_properties,
-    write_eval_metrics,
-    write_model_evaluation,
-)
+from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve, write_learning_curve
 from tfx_tpu_trainer.inputs import TransformedInput, TransformServing
 from tfx_tpu_trainer.inputs.user_module import UserModule
@@ -172,8 +166,7 @@ class Training:
             The metrics.
         """
         request = self.request
-        written = [request.model.uri, *([request.evaluation.uri] if request.evaluation else [])]
-        with emptied_on_failure(*written):
+        with all_or_nothing(request):
             with preconditions.missing_label_explained(request.settings.label_key):
                 curve, checkpoint_path = self._train()
                 training_ended()
@@ -185,17 +178,9 @@ class Training:
             if curve is not None:
                 write_learning_curve(request.model.uri, curve)
             self._export(metrics.checkpoint)
-            write_eval_metrics(request.model.uri, metrics)
-            properties = metric_properties(metrics)
-            set_properties(request.model, properties)
-            if request.evaluation:
-                write_model_evaluation(
-                    request.evaluation.uri, metrics, model_location=request.model.uri
-                )
-                set_properties(request.evaluation, properties)
+            write_metrics(request, metrics)
         if self.checkpoint_folder:
             self.checkpoint_folder.remove()
-        _logger.info("Model written to %s", request.serving_model_dir)
         return metrics
 
     def _train(self) -> tuple[LearningCurve | None, str | None]:

@@ -15,24 +15,19 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_tpu_trainer.compat.tfma_export import evaluation_receiver, export_eval_savedmodel
 from tfx_tpu_trainer.component import preconditions
-from tfx_tpu_trainer.component.artifact_folders import copy_folder, emptied_on_failure
+from tfx_tpu_trainer.component.artifact_folders import copy_folder
 from tfx_tpu_trainer.component.hosts import ONLY_HOST, Host
 from tfx_tpu_trainer.component.legacy.fn_args import LegacyFnArgs, legacy_fn_args
 from tfx_tpu_trainer.component.legacy.module import LegacyModule
 from tfx_tpu_trainer.component.legacy.settings import check_settings
 from tfx_tpu_trainer.component.legacy.training_spec import TrainingSpec
 from tfx_tpu_trainer.component.legacy.watched import EXPORT_FILE, Export, WatchedSchedule
+from tfx_tpu_trainer.component.results import all_or_nothing, write_metrics
 from tfx_tpu_trainer.component.resume import RECORD_FILE, CheckpointFolder, StillOursListener
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.train_request import TrainRequest
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.evaluation import (
-    EvalMetrics,
-    metric_properties,
-    set_properties,
-    write_eval_metrics,
-    write_model_evaluation,
-)
+from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import (
     LEARNING_CURVE_FILE,
     LearningCurve,
@@ -128,8 +123,7 @@ class LegacyTraining:
             The metrics of the exported model.
         """
         request, folder = self.request, self._folder_to_resume
-        written = [request.model.uri, *([request.evaluation.uri] if request.evaluation else [])]
-        with emptied_on_failure(*written):
+        with all_or_nothing(request):
             schedule = self._train()
             training_ended()
             export = self._export_of(schedule)
@@ -141,17 +135,9 @@ class LegacyTraining:
             write_learning_curve(request.model.uri, curve)
             self._place(export.path, request.serving_model_dir, self._serving_step(export))
             self._place(evaluation_model, request.fn_args.eval_model_dir)
-            write_eval_metrics(request.model.uri, metrics)
-            properties = metric_properties(metrics)
-            set_properties(request.model, properties)
-            if request.evaluation:
-                write_model_evaluation(
-                    request.evaluation.uri, metrics, model_location=request.model.uri
-                )
-                set_properties(request.evaluation, properties)
+            write_metrics(request, metrics)
         if self.checkpoint_folder:
             self.checkpoint_folder.remove()
-        _logger.info("Model written to %s", request.serving_model_dir)
         return metrics
 
     def _train(self) -> WatchedSchedule:

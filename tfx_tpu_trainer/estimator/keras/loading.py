@@ -61,7 +61,9 @@ def compiled_model(model: Any, custom_objects: Mapping[str, Any] | None) -> Kera
             "model with `model.compile()` before calling `model_to_estimator()`: it needs an "
             "optimizer and, to be trained, a loss."
         )
-    if any(tf.is_symbolic_tensor(wrapped.raw(each).handle) for each in model.weights):
+    # Keras 2 raises where it is asked for the variables of a model that has none yet.
+    variables = model.weights if wrapped.is_built else []
+    if any(tf.is_symbolic_tensor(wrapped.raw(each).handle) for each in variables):
         raise ValueError(
             f"The Keras model {model.name!r} was made in a graph: with eager execution switched "
             "off, or inside of `tf.Graph().as_default()`. Make it eagerly: call "
