@@ -93,6 +93,8 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 	@$(LOCK_1_21) $(ARGS) setup.py --extra demo --extra kubeflow --extra preflight --extra dev \
 		--constraints $(TFX_1_21)/constraints.in --constraints requirements/bootstrap.lock --output-file $(TFX_1_21)/dev.lock
 	@$(LOCK_1_21) setup.py --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/runtime.lock
+	@$(LOCK_1_21) setup.py --extra demo --extra kubeflow --constraints $(TFX_1_21)/dev.lock \
+		--output-file $(TFX_1_21)/image.lock
 
 clean: ## Remove what the other targets made, the environment too (runs/ stays)
 	rm -rf .make build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

@@ -25,6 +25,8 @@ import click
 # The listing keeps its lines: that is what the character says to click.
 HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")
 CONTEXT = Path(__file__).resolve().parents[1]
+# The Python of an image to the line of TFX that has it.
+LINES = {"3.10": "1.16", "3.12": "1.21"}
 # Of another Python or environment than the image's.
 FOREIGN_VARIABLES = re.compile(
     r"(PYTHON|VIRTUAL_ENV|CONDA_|UV_(PYTHON|SYSTEM|PROJECT)|TF_|PIP_(USER|TARGET|PREFIX)).*"
@@ -112,9 +114,11 @@ class FreshFolder:
         wanted = re.match(r"python:(\d+\.\d+)", text)
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         if wanted and wanted[1] != here:
+            line = LINES.get(wanted[1])
+            example = f", such as that of make setup LINE={line}" if line else ""
             raise StepError(
                 f"the image is of Python {wanted[1]}, for which its lock was made, and this is {here}; "
-                f"call it with a Python {wanted[1]}, such as that of make setup LINE=1.16"
+                f"call it with a Python {wanted[1]}{example}"
             )
         # The image's Python is the one that runs this; a stage begins without the ARGs of the one before.
         self._variables = {"PATH": f"{self._tools}:{os.environ['PATH']}"}
@@ -196,12 +200,24 @@ class FreshFolder:
 
 def _python_on_path(folder: Path) -> Path:
     """Makes a folder in which `python` is the Python that runs this, not that of its virtual environment."""
-    folder.mkdir()
-    program = folder / "python"
-    interpreter = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(interpreter)} "$@"\n', encoding="utf-8")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    return folder
+    programs = folder / "bin"
+    programs.mkdir(parents=True)
+    original = Path(os.path.realpath(sys.executable))
+    if not (original.parents[1] / "pyvenv.cfg").exists():
+        program = programs / "python"
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(str(original))} "$@"\n', encoding="utf-8")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        return programs
+    # An environment made with --copies, whose program may be more than a copy: scripts/private_glibc.sh patches it to
+    # a newer glibc. Beside the libraries of the Python that it came from it is outside of any environment.
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    shutil.copy(original, programs / name)
+    for link in ("python", "python3"):
+        (programs / link).symlink_to(name)
+    for part in ("lib", "lib64", "include"):
+        if (Path(sys.base_prefix) / part).exists():
+            (folder / part).symlink_to(Path(sys.base_prefix) / part)
+    return programs
 
 
 @click.command(help=HELP)

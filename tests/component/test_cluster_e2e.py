@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tests import tfx_testdata
+from tests.checkpoint_files import last_whole_step
 from tests.component.execution import MODULE
 from tfx_tpu_trainer.component.chief_status import STATUS_FILE
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
@@ -67,10 +68,6 @@ class Hosts:
         for process in self.processes.values():
             process.kill()
             process.wait()
-
-    def latest_step(self) -> int:
-        found = self.checkpoints.rglob("model.ckpt-*.index")
-        return max((int(re.search(r"-(\d+)\.", path.name)[1]) for path in found), default=0)
 
 
 def _addresses(tasks: dict[str, int]) -> dict[str, list[str]]:
@@ -139,13 +136,13 @@ def hosts(tmp_path_factory):
         for kind in ("chief", "ps", "worker", "evaluator"):
             cluster.start(kind)
         ends = time.monotonic() + SECONDS
-        while cluster.latest_step() < 400:
+        while last_whole_step(cluster.checkpoints) < 400:
             assert time.monotonic() < ends, cluster.log("chief0")[-3000:]
             assert cluster.processes["chief0"].poll() is None, cluster.log("chief0")[-3000:]
             time.sleep(0.05)
         cluster.processes["chief0"].kill()
         cluster.wait("chief0")
-        cluster.killed_at = cluster.latest_step()
+        cluster.killed_at = last_whole_step(cluster.checkpoints)
         cluster.start("chief")
         for name in cluster.processes:
             assert cluster.wait(name) == 0, f"{name}: {cluster.log(name)[-3000:]}"

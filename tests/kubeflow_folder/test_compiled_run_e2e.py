@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from pipelines.taxi.config import Config
 from pipelines.taxi.data import prepare_data
+from tests.checkpoint_files import last_whole_step
 from tests.kubeflow_folder.compiled_run import ROOT, CompiledRun, TaskProcess
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.serving import load_serving
@@ -34,7 +35,7 @@ class Run:
     Attributes:
         compiled: The run, at its end.
         killed: The first attempt at the trainer's task.
-        killed_at: Step of its last checkpoint.
+        killed_at: Step of its last checkpoint that was whole for certain.
         record: What stood beside its checkpoints.
         trained: The second attempt.
         checkpoints: Where the trainer keeps checkpoints until it has ended.
@@ -65,20 +66,15 @@ def _compile(folder: Path) -> dict:
     return json.loads(output.read_text(encoding="utf-8"))
 
 
-def _latest_step(folder: Path) -> int:
-    steps = [int(re.search(r"-(\d+)\.", path.name)[1]) for path in folder.rglob("*.index")]
-    return max(steps, default=0)
-
-
 def _kill_in_training(started: TaskProcess, checkpoints: Path) -> int:
     ends = time.monotonic() + 300
-    while _latest_step(checkpoints) < KILLED_AFTER:
+    while last_whole_step(checkpoints) < KILLED_AFTER:
         assert started.process.poll() is None, started.log.read_text()[-5000:]
         assert time.monotonic() < ends, started.log.read_text()[-5000:]
         time.sleep(0.01)
     started.process.kill()
     started.process.wait()
-    return _latest_step(checkpoints)
+    return last_whole_step(checkpoints)
 
 
 @pytest.fixture(scope="module")

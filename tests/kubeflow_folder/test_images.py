@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.metadata
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -14,28 +17,78 @@ from tests.kubeflow_folder.scripts import FOLDER, ROOT, load
 
 image_steps = load("image_steps")
 
-DOCKERFILES = [FOLDER / "Dockerfile", FOLDER / "Dockerfile.tpu"]
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """An image of the folder.
+
+    Attributes:
+        dockerfile: Its file.
+        line: Its line of TFX.
+        lock: What it installs, in requirements/.
+        tested: What the line's tests run on, in requirements/.
+        debian: The release that it is made of.
+    """
+
+    dockerfile: Path
+    line: str
+    lock: str
+    tested: str
+    debian: str
+
+    @property
+    def python(self) -> str:
+        """The Python that its line is tested on most."""
+        text = (ROOT / "scripts" / "pick_line.sh").read_text(encoding="utf-8")
+        name = f"PYTHONS_OF_{self.line.replace('.', '_')}"
+        return re.search(rf"^{name}=\(([0-9.]+)", text, re.MULTILINE)[1]
+
+    @property
+    def beam_worker(self) -> str:
+        """Beam's own image of the same Python and Beam."""
+        return f"apache/beam_python{self.python}_sdk:{_versions(self.lock)['apache-beam']}"
+
+    @property
+    def is_of_this_tfx(self) -> bool:
+        return _versions(self.lock)["tfx"] == importlib.metadata.version("tfx")
+
+
+OLDER = Image(FOLDER / "Dockerfile", "1.16", "image.lock", "dev.lock", "bookworm")
+LATEST = Image(
+    FOLDER / "Dockerfile.latest", "1.21", "tfx-1.21/image.lock", "tfx-1.21/dev.lock", "trixie"
+)
+TPU = Image(FOLDER / "Dockerfile.tpu", "1.16", "tpu-image.lock", "dev.lock", "bookworm")
 HADOLINT = Path(sys.executable).with_name("hadolint")
 # The image of the Python that runs this.
 HERE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
 LEFT_OUT_OF_ALL = ["RUN with apt-get"]
-BEAM_WORKER = "COPY from the image apache/beam_python3.10_sdk:2.59.0"
 
-both = pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+every = pytest.mark.parametrize(
+    "image", [OLDER, LATEST, TPU], ids=lambda image: image.dockerfile.name
+)
+of_components = pytest.mark.parametrize(
+    "image", [OLDER, LATEST], ids=lambda image: image.dockerfile.name
+)
 
 
-def _texts(dockerfile: Path, name: str) -> list[str]:
-    return [step.text for step in image_steps.read_instructions(dockerfile) if step.name == name]
+def _texts(image: Image, name: str) -> list[str]:
+    steps = image_steps.read_instructions(image.dockerfile)
+    return [step.text for step in steps if step.name == name]
+
+
+def _pins(lock: str) -> set[str]:
+    """Each version of a lock with its marker, such as `kfp==2.16.1 ; python_full_version < '3.12'`."""
+    text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z0-9._-]+(?:\[[^]]*\])?==.+) \\$", text, re.MULTILINE))
 
 
 def _versions(lock: str) -> dict[str, str]:
-    text = (ROOT / "requirements" / lock).read_text(encoding="utf-8")
-    return dict(re.findall(r"^([a-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", text, re.MULTILINE))
+    return dict(re.match(r"([^[=]+).*?==(\S+)", pin).groups() for pin in _pins(lock))
 
 
-@both
-def test_hadolint_finds_nothing(dockerfile: Path) -> None:
-    result = subprocess.run([HADOLINT, dockerfile], capture_output=True, text=True)
+@every
+def test_hadolint_finds_nothing(image: Image) -> None:
+    result = subprocess.run([HADOLINT, image.dockerfile], capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, ""), result.stdout
 
 
@@ -47,52 +100,83 @@ def test_hadolint_would_find_something(tmp_path: Path) -> None:
     assert "DL3006" in result.stdout
 
 
-@both
-def test_what_is_copied_is_there_and_reaches_docker(dockerfile: Path) -> None:
+@every
+def test_what_is_copied_is_there_and_reaches_docker(image: Image) -> None:
     let_through = {
-        line.removeprefix("!").partition("/")[0]
+        path
         for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
         if line.startswith("!")
+        for path in ROOT.glob(line.removeprefix("!"))
     }
     copied = [
         source
-        for text in _texts(dockerfile, "COPY")
+        for text in _texts(image, "COPY")
         if "--from=" not in text
         for source in text.split()[:-1]
     ]
     assert "pipelines" in copied
     for source in copied:
         assert (ROOT / source).exists()
-        assert source.partition("/")[0] in let_through
+        assert ROOT / source in let_through
 
 
-@both
-def test_everything_is_installed_with_hashes_for_the_locks_python(dockerfile: Path) -> None:
-    version = (ROOT / ".python-version").read_text(encoding="utf-8").strip()
-    assert all(text.startswith(f"python:{version}-slim") for text in _texts(dockerfile, "FROM"))
-    installs = [text for text in _texts(dockerfile, "RUN") if "pip install" in text]
+@every
+def test_everything_is_installed_with_hashes_for_the_locks_python(image: Image) -> None:
+    base = f"python:{image.python}-slim-{image.debian}"
+    assert _texts(image, "FROM") == [f"{base} AS build", base]
+    # The line's lock comes to lie where the step that installs it looks.
+    assert f"requirements/bootstrap.lock requirements/{image.lock} requirements/" in _texts(
+        image, "COPY"
+    )
+    installs = [text for text in _texts(image, "RUN") if "pip install" in text]
+    locks = [word for text in installs for word in re.findall(r"-r (\S+)", text)]
+    assert locks == ["requirements/bootstrap.lock", f"requirements/{Path(image.lock).name}"]
     without = [text for text in installs if "--require-hashes" not in text]
     # This package itself, and in the TPU's image its driver.
     assert [text for text in without if not text.endswith((" .", "libtpu==2.16.0rc0"))] == []
     assert len(installs) - len(without) == 2
 
 
-def test_the_image_has_the_versions_that_are_tested_here() -> None:
-    image, tested = _versions("image.lock"), _versions("dev.lock")
-    assert image.items() <= tested.items()
+def test_the_newest_lines_image_has_the_debian_whose_libraries_its_tests_run_on() -> None:
+    script = (ROOT / "scripts" / "private_glibc.sh").read_text(encoding="utf-8")
+    assert re.search(r"^GLIBC_SUITE=(\w+)$", script, re.MULTILINE)[1] == LATEST.debian
+
+
+@of_components
+def test_the_image_has_the_versions_that_are_tested(image: Image) -> None:
+    assert _pins(image.lock) <= _pins(image.tested)
+    versions = _versions(image.lock)
+    assert versions["tfx"].startswith(f"{image.line}.")
     # What a component's command imports, beside the package.
-    assert {"tfx", "tensorflow", "kfp-pipeline-spec", "pyyaml"} <= image.keys()
+    assert {"tfx", "tensorflow", "kfp-pipeline-spec", "pyyaml"} <= versions.keys()
 
 
-def test_beams_workers_have_the_beam_of_the_lock() -> None:
-    (worker,) = [
-        text for text in _texts(FOLDER / "Dockerfile", "COPY") if text.startswith("--from=apache/")
-    ]
-    assert f":{_versions('image.lock')['apache-beam']} " in worker
+def test_a_locks_pin_keeps_its_marker() -> None:
+    assert any(pin.endswith(" ; python_full_version < '3.12'") for pin in _pins(LATEST.lock))
+
+
+@of_components
+def test_beams_workers_have_the_beam_of_the_lock(image: Image) -> None:
+    (worker,) = [text for text in _texts(image, "COPY") if text.startswith("--from=apache/")]
+    assert worker.startswith(f"--from={image.beam_worker} ")
+
+
+def _without_versions(image: Image) -> str:
+    """The text of its file from the first FROM on."""
+    text = image.dockerfile.read_text(encoding="utf-8").partition("\nFROM ")[2]
+    base = f"python:{image.python}-slim-{image.debian}"
+    for own in (base, image.beam_worker, f"requirements/{image.lock} requirements/"):
+        assert own in text
+        text = text.replace(own, "")
+    return re.sub(r"g\+\+=\S+", "g++", text)
+
+
+def test_the_two_lines_images_differ_by_their_versions_alone() -> None:
+    assert _without_versions(OLDER) == _without_versions(LATEST)
 
 
 def test_the_tpus_image_differs_by_its_tensorflow_alone() -> None:
-    image, tpu = _versions("image.lock"), _versions("tpu-image.lock")
+    image, tpu = _versions(OLDER.lock), _versions(TPU.lock)
     assert tpu.pop("tensorflow-tpu") == image.pop("tensorflow")
     assert tpu == image
 
@@ -161,10 +245,56 @@ def test_a_step_that_fails_is_named_by_its_line(tmp_path: Path, step: str, messa
     assert message in output
 
 
-def test_an_image_of_another_python_is_refused(tmp_path: Path) -> None:
-    code, output, _ = _run_steps(tmp_path, "FROM python:3.9-slim\nRUN true\n")
+@pytest.mark.parametrize(
+    ("python", "who_has_it"),
+    [
+        ("3.9", "call it with a Python 3.9\n"),
+        *(
+            (image.python, f"such as that of make setup LINE={image.line}\n")
+            for image in (OLDER, LATEST)
+            if not HERE.startswith(f"python:{image.python}-")
+        ),
+    ],
+)
+def test_an_image_of_another_python_is_refused(
+    tmp_path: Path, python: str, who_has_it: str
+) -> None:
+    code, output, _ = _run_steps(tmp_path, f"FROM python:{python}-slim\nRUN true\n")
     assert code != 0
-    assert ":1: the image is of Python 3.9" in output
+    assert f":1: the image is of Python {python}" in output
+    assert output.endswith(who_has_it)
+
+
+def test_a_patched_copy_of_python_is_the_one_that_the_steps_run(tmp_path: Path) -> None:
+    # As scripts/private_glibc.sh makes one; what is appended to a program changes nothing.
+    environment = tmp_path / "environment"
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--copies", "--without-pip", environment], check=True
+    )
+    program = environment / "bin" / "python"
+    with program.open("ab") as file:
+        file.write(b"patched")
+    which = "import os, sys; print(open(os.path.realpath(sys.executable), 'rb').read()[-7:])"
+    header = "import sysconfig as s; open(s.get_path('include') + '/Python.h')"
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text(
+        f"""
+FROM {HERE}
+RUN python -c "import sys; print(sys.prefix == sys.base_prefix)" > out
+RUN python -m venv --without-pip inner && inner/bin/python -I -c "{which}" >> out
+RUN inner/bin/python -c "{header}"
+""",
+        encoding="utf-8",
+    )
+    folder = tmp_path / "image"
+    ended = subprocess.run(
+        [program, image_steps.__file__, dockerfile, "--folder", folder],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(click.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert (folder / "out").read_text(encoding="utf-8").splitlines() == ["True", "b'patched'"]
 
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
@@ -199,11 +329,16 @@ def _in_image(folder: Path, *words: str) -> str:
 # Each installs 240 packages: a minute and more, 3 GB.
 @pytest.mark.e2e
 def test_the_pipelines_image_installs_and_runs_a_components_command(tmp_path: Path) -> None:
-    output = _install(FOLDER / "Dockerfile", tmp_path / "image")
+    (image,) = [image for image in (OLDER, LATEST) if image.is_of_this_tfx]
+    if not HERE.startswith(f"python:{image.python}-"):
+        pytest.skip(f"the image of TFX {image.line} is of Python {image.python}")
+    output = _install(image.dockerfile, tmp_path / "image")
     left_out = re.findall(r"^left out: (.*)$", output, re.MULTILINE)
-    assert left_out == [*LEFT_OUT_OF_ALL, BEAM_WORKER]
+    assert left_out == [*LEFT_OUT_OF_ALL, f"COPY from the image {image.beam_worker}"]
     where = _in_image(tmp_path / "image", "-c", "import tfx_tpu_trainer as t; print(t.__file__)")
     assert where.startswith(f"{tmp_path}/image/app/venv/")
+    version = "import importlib.metadata as m; print(m.version('tfx'))"
+    assert _in_image(tmp_path / "image", "-c", version).startswith(f"{image.line}.")
     help_text = _in_image(
         tmp_path / "image",
         "-m",
@@ -215,7 +350,7 @@ def test_the_pipelines_image_installs_and_runs_a_components_command(tmp_path: Pa
 
 @pytest.mark.e2e
 def test_the_tpu_image_installs_up_to_its_driver(tmp_path: Path) -> None:
-    output = _install(FOLDER / "Dockerfile.tpu", tmp_path / "image", "--without", "libtpu==")
+    output = _install(TPU.dockerfile, tmp_path / "image", "--without", "libtpu==")
     left_out = re.findall(r"^left out: (.*)$", output, re.MULTILINE)
     assert left_out == [*LEFT_OUT_OF_ALL, "RUN with libtpu=="]
     packages = _in_image(tmp_path / "image", "-m", "pip", "list")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from pipelines.beam_options import check_beam_arguments
 from pipelines.config import ConfigError, load_config
@@ -121,10 +122,14 @@ def test_the_images_setup_file_packs_the_pipelines(tmp_path: Path) -> None:
     assert "pipelines/taxi/config.yaml" in names
 
 
-def test_the_setup_file_asks_for_the_images_versions() -> None:
+@pytest.mark.parametrize(
+    ("python", "lock"), [("3.10", "image.lock"), ("3.12", "tfx-1.21/image.lock")]
+)
+def test_the_setup_file_asks_for_the_images_versions(python: str, lock: str) -> None:
     text = (REPOSITORY / "kubeflow" / "beam_setup.py").read_text(encoding="utf-8")
-    lock = (REPOSITORY / "requirements" / "image.lock").read_text(encoding="utf-8")
-    wanted = re.findall(r'"([a-z-]+==[0-9.]+)"', text)
-    assert len(wanted) == 3
-    for requirement in wanted:
-        assert f"\n{requirement} " in lock
+    locked = (REPOSITORY / "requirements" / lock).read_text(encoding="utf-8")
+    every = [Requirement(line) for line in re.findall(r'"(.+==.+; .+)"', text)]
+    wanted = [one for one in every if one.marker.evaluate({"python_version": python})]
+    assert {one.name for one in wanted} == {"tfx", "apache-beam", "tensorflow"}
+    for one in wanted:
+        assert f"\n{one.name}{one.specifier} " in locked
