@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import pathlib
-import re
 import tempfile
-from typing import Any
 
 import numpy as np
+
+from tests.listings import DOCS, run_listings
 
 
 def test_the_listings_of_the_page_run(tmp_path, monkeypatch):
     # They name no folder for their model.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    page = pathlib.Path(__file__).parents[3] / "docs" / "keras.md"
-    names: dict[str, Any] = {}
-    for listing in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(listing, str(page), "exec"), names)
+    names = run_listings(DOCS / "keras.md")
     assert set(names["metrics"]) == set(names["metrics_of_cores"]) == {"loss", "mae", "global_step"}
     # The rows and the batches are the same: so are the steps.
     for name, value in names["metrics"].items():

@@ -12,7 +12,7 @@ from tfx_tpu_trainer.engine.checkpointing.savers import saver_of_objects
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
 from tfx_tpu_trainer.estimator.keras.graph_model import GraphModel
-from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
+from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, is_variable
 from tfx_tpu_trainer.estimator.keras.optimizers import GraphOptimizer, TracedOptimizer
 from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -117,7 +117,7 @@ class _Mirror:
 
         def made_of(trackable: Any) -> Any:
             return (
-                self._variable_of(trackable) if _is_variable(trackable) else made.get(id(trackable))
+                self._variable_of(trackable) if is_variable(trackable) else made.get(id(trackable))
             )
 
         def named(trackable: Any) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class _Mirror:
         pending = [root]
         while pending:
             trackable = pending.pop()
-            if id(trackable) not in children and not _is_variable(trackable):
+            if id(trackable) not in children and not is_variable(trackable):
                 tracked = tf.train.TrackableView.children(trackable)
                 children[id(trackable)] = {
                     name: child
@@ -166,17 +166,13 @@ class _Mirror:
         return leading
 
     def _variable_of(self, trackable: Any) -> tf.Variable | None:
-        if not _is_variable(trackable):
+        if not is_variable(trackable):
             return None
         variable = self._stand_ins.of(self._model.raw(trackable))
         if variable is None or id(variable) in self._left_out:
             return None
         self.reached.add(id(variable))
         return variable
-
-
-def _is_variable(trackable: Any) -> bool:
-    return hasattr(trackable, "handle") and hasattr(trackable, "assign")
 
 
 def _with_children(node: Any, children: Mapping[str, Any]) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
-from tfx_tpu_trainer.estimator.keras.optimizers import unused_name
-from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns
+from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, unused_name
 
 
 class GraphModel:

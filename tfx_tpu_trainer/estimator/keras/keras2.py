@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named, from_its_config
+from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
 
 
 class Keras2Model(KerasModel):
@@ -40,12 +40,6 @@ class Keras2Model(KerasModel):
         """Computes the loss, regularization included, after `call`."""
         del training
         return self.model.compute_loss(features, labels, outputs, weights)
-
-    @property
-    def losses_are_sums(self) -> set[bool]:
-        """Whether the compiled losses are sums over rows, of each."""
-        losses = [loss for loss in tf.nest.flatten(self.model.loss) if loss is not None]
-        return {getattr(loss, "reduction", None) == "sum" for loss in losses}
 
     def update_metrics(self, labels: Any, outputs: Any, weights: Any) -> None:
         """Updates the compiled metrics."""
@@ -79,10 +73,6 @@ class Keras2Model(KerasModel):
     def raw(self, variable: Any) -> tf.Variable:
         """Gives the variable itself."""
         return variable
-
-    def fresh_optimizer(self) -> Any:
-        """Makes an optimizer with the settings of the caller's and without its state."""
-        return from_its_config(self.optimizer, self.custom_scope)
 
 
 def _once(variables: Sequence[Any]) -> list[Any]:

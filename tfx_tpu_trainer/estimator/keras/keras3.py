@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named, from_its_config
+from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
 
 
 class Keras3Model(KerasModel):
@@ -49,12 +49,6 @@ class Keras3Model(KerasModel):
             x=features, y=labels, y_pred=outputs, sample_weight=weights, **more
         )
 
-    @property
-    def losses_are_sums(self) -> set[bool]:
-        """Whether the compiled losses are sums over rows, of each."""
-        losses = [loss for loss in tf.nest.flatten(self.model.loss) if loss is not None]
-        return {getattr(loss, "reduction", None) == "sum" for loss in losses}
-
     def update_metrics(self, labels: Any, outputs: Any, weights: Any) -> None:
         """Updates the compiled metrics."""
         self.metric_container().update_state(labels, outputs, weights)
@@ -89,7 +83,3 @@ class Keras3Model(KerasModel):
     def raw(self, variable: Any) -> tf.Variable:
         """Gives the `tf.Variable` inside of Keras's variable."""
         return variable.value if hasattr(variable, "path") else variable
-
-    def fresh_optimizer(self) -> Any:
-        """Makes an optimizer with the settings of the caller's and without its state."""
-        return from_its_config(self.optimizer, self.custom_scope)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,9 +103,10 @@ class KerasModel(abc.ABC):
         return tf.add_n([tf.cast(loss, tf.float32) for loss in self.model.losses] or [0.0])
 
     @property
-    @abc.abstractmethod
     def losses_are_sums(self) -> set[bool]:
         """Whether the compiled losses are sums over rows, of each; the others are means."""
+        losses = [loss for loss in tf.nest.flatten(self.model.loss) if loss is not None]
+        return {getattr(loss, "reduction", None) == "sum" for loss in losses}
 
     @abc.abstractmethod
     def update_metrics(self, labels: Any, outputs: Any, weights: Any) -> None:
@@ -132,9 +133,23 @@ class KerasModel(abc.ABC):
     def raw(self, variable: Any) -> tf.Variable:
         """Gives the `tf.Variable` of one of Keras's variables."""
 
-    @abc.abstractmethod
     def fresh_optimizer(self) -> Any:
-        """Makes an optimizer with the settings of the caller's and without its state."""
+        """Makes an optimizer with the settings of the caller's and without its state.
+
+        Raises:
+            ValueError: If Keras can't make it from its config.
+        """
+        optimizer = self.optimizer
+        try:
+            with self.custom_scope():
+                return type(optimizer).from_config(optimizer.get_config())
+        except Exception as error:
+            name = type(optimizer).__name__
+            raise ValueError(
+                f"The optimizer {name} can't be made from its own config: {error}. Its class needs "
+                "get_config and from_config that fit, and custom classes in its settings, such as a "
+                "learning rate schedule, must be in custom_objects={'Name': Name}."
+            ) from error
 
     def fresh_metric_values(self) -> dict[int, np.ndarray]:
         """Gives what the metrics' variables are after a reset; the caller's keep their values.
@@ -154,19 +169,6 @@ class KerasModel(abc.ABC):
         return fresh
 
 
-def from_its_config(optimizer: Any, scope: Callable[[], Any]) -> Any:
-    """Makes an optimizer anew from its config.
-
-    Raises:
-        ValueError: If Keras can't.
-    """
-    try:
-        with scope():
-            return type(optimizer).from_config(optimizer.get_config())
-    except Exception as error:
-        name = type(optimizer).__name__
-        raise ValueError(
-            f"The optimizer {name} can't be made from its own config: {error}. Its class needs "
-            "get_config and from_config that fit, and custom classes in its settings, such as a "
-            "learning rate schedule, must be in custom_objects={'Name': Name}."
-        ) from error
+def is_variable(trackable: Any) -> bool:
+    """Tells a variable, of TensorFlow or of either Keras, from what else an object tracks."""
+    return hasattr(trackable, "handle") and hasattr(trackable, "assign")

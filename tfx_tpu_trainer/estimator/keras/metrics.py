@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator.keras import inputs
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
-from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, graph_name
+from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, graph_name, unused_name
 from tfx_tpu_trainer.estimator.keras.tf_private import put_mask
 from tfx_tpu_trainer.estimator.keras.trace import Trace, trace
 
@@ -81,10 +81,9 @@ def _metric_ops(
     def stand_in(source: Trace, captured: Any) -> tf.Tensor:
         for variable in source.variables:
             if variable.handle is captured and not stand_ins.has(captured):
-                name = f"metrics/{graph_name(variable.name)}"
-                stand_ins.add(
-                    _unused(name), variable, first_value=fresh.get(id(captured)), local=True
-                )
+                taken = {each.op.name for each in v1.local_variables()}
+                name = unused_name(f"metrics/{graph_name(variable.name)}", taken)
+                stand_ins.add(name, variable, first_value=fresh.get(id(captured)), local=True)
         return stand_ins.tensor_for(captured, source)
 
     copied = updates.copy(
@@ -132,13 +131,3 @@ def _renamed(known: Sequence[str], metric_names_map: Mapping[str, str] | None) -
             f"dictionary. Expected keys: {sorted(known)}, Received: {extra}."
         )
     return dict(metric_names_map)
-
-
-def _unused(name: str) -> str:
-    """Gives a name that no variable of the default graph has."""
-    taken = {variable.op.name for variable in v1.local_variables()}
-    numbers = iter(range(1, len(taken) + 2))
-    chosen = name
-    while chosen in taken:
-        chosen = f"{name}_{next(numbers)}"
-    return chosen

@@ -22,6 +22,7 @@ from tfx_tpu_trainer.estimator.keras.optimizers import (
     TracedOptimizer,
     make_optimizer,
 )
+from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns
 from tfx_tpu_trainer.estimator.keras.trace import Trace, trace
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.on_cores import is_on_cores
@@ -199,7 +200,7 @@ def _place(
         if isinstance(optimizer, TracedOptimizer):
             counts_steps = _is_written(traced, optimizer.iterations)
             optimizer.add_stand_ins(stand_ins, counts_steps=counts_steps)
-        updates = [op for op in traced.updates if _changes_the_model(op, traced, stand_ins, model)]
+        updates = _updates_of_the_model(traced, stand_ins, model)
     result: forward.Forward = traced.results
     tensors = tf.nest.flatten(
         [result.outputs, result.masks, result.loss, list(result.gradients)],
@@ -238,17 +239,23 @@ def _is_written(traced: Trace, variable: tf.Variable) -> bool:
     )
 
 
-def _changes_the_model(op: tf.Operation, traced: Trace, stand_ins: Any, model: KerasModel) -> bool:
-    """Tells whether an update is more than one of metrics, which training has no use for."""
+def _updates_of_the_model(
+    traced: Trace, stand_ins: StandIns, model: KerasModel
+) -> list[tf.Operation]:
+    """Gives the updates of a trace without those of metrics alone, which training has no use for."""
     of_metrics = {
         id(model.raw(variable).handle)
         for metric in model.model.metrics
         for variable in metric.variables
     }
-    handles = traced.handles_of(op)
-    return not handles or any(
-        stand_ins.has(handle) or id(handle) not in of_metrics for handle in handles
-    )
+
+    def changes_the_model(op: tf.Operation) -> bool:
+        handles = traced.handles_of(op)
+        return not handles or any(
+            stand_ins.has(handle) or id(handle) not in of_metrics for handle in handles
+        )
+
+    return [op for op in traced.updates if changes_the_model(op)]
 
 
 def _export_outputs(

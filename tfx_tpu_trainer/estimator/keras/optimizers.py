@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
-from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, graph_name
+from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named, is_variable
+from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, unused_name
 
 v1 = tf.compat.v1
 
@@ -104,22 +104,6 @@ def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
     return eagerly(_built, model)
 
 
-def unused_name(name: str, taken: set[str]) -> str:
-    """Gives a graph variable's name that is not taken, and takes it.
-
-    Args:
-        name: A variable's name with Keras.
-        taken: Names that are; the new one joins them.
-    """
-    chosen = graph_name(name)
-    count = 0
-    while chosen in taken:
-        count += 1
-        chosen = f"{graph_name(name)}_{count}"
-    taken.add(chosen)
-    return chosen
-
-
 def _built(model: KerasModel) -> TracedOptimizer:
     optimizer = model.fresh_optimizer()
     optimizer.build(model.trainable_variables)
@@ -131,7 +115,7 @@ def _built(model: KerasModel) -> TracedOptimizer:
             False,
         )
         for each in tf.train.TrackableView(optimizer).descendants()
-        if hasattr(each, "handle") and hasattr(each, "assign")
+        if is_variable(each)
     ]
     return TracedOptimizer(
         optimizer=optimizer,

@@ -111,6 +111,22 @@ def graph_name(name: str) -> str:
     return allowed if re.match(r"[A-Za-z0-9.]", allowed) else f"v{allowed}"
 
 
+def unused_name(name: str, taken: set[str]) -> str:
+    """Gives a graph variable's name that is not taken, and takes it.
+
+    Args:
+        name: A variable's name with Keras.
+        taken: Names that are; the new one joins them.
+    """
+    chosen = graph_name(name)
+    count = 0
+    while chosen in taken:
+        count += 1
+        chosen = f"{graph_name(name)}_{count}"
+    taken.add(chosen)
+    return chosen
+
+
 def _initializer(first_value: np.ndarray | None) -> Any:
     if first_value is None:
         return v1.zeros_initializer()
