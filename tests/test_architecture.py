@@ -97,8 +97,11 @@ def test_a_broken_import_contract_is_noticed(tmp_path):
 
 
 def test_importing_the_package_imports_neither_tensorflow_nor_tfx():
+    # Nor does asking what it holds, as completion in a shell does.
     program = (
         "import sys, tfx_tpu_trainer\n"
+        "assert {'TpuTrainer', 'TpuSpec'} <= set(dir(tfx_tpu_trainer))\n"
+        "tfx_tpu_trainer.TpuSpec\n"
         "print([name for name in ('tensorflow', 'tfx', 'keras', 'numpy') if name in sys.modules])"
     )
     run = subprocess.run(

@@ -9,6 +9,8 @@ import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 
+import tfx_tpu_trainer
+from tfx_tpu_trainer import component, hardware
 from tfx_tpu_trainer.component import TpuTrainer, TpuTrainerExecutor
 from tfx_tpu_trainer.component.settings import TrainSettings
 
@@ -121,3 +123,12 @@ def test_mistakes_are_found_when_the_pipeline_is_made(arguments, message):
 def test_an_unknown_argument_is_a_type_error():
     with pytest.raises(TypeError, match="train_batchsize"):
         _trainer(train_batchsize=3)
+
+
+def test_what_a_pipeline_needs_is_importable_from_the_package():
+    assert tfx_tpu_trainer.TpuTrainer is component.TpuTrainer
+    assert tfx_tpu_trainer.EvalMetricsGate is component.EvalMetricsGate
+    assert tfx_tpu_trainer.VertexTpuTrainer is component.VertexTpuTrainer
+    assert tfx_tpu_trainer.TpuSpec is hardware.TpuSpec
+    with pytest.raises(AttributeError, match="'tfx_tpu_trainer' has no attribute 'Trainer'"):
+        _ = tfx_tpu_trainer.Trainer
