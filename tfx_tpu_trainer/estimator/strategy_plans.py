@@ -169,11 +169,11 @@ def plan_training(
 
     Raises:
         ValueError: If model_fn brings a Scaffold, or several replicas train without a sum over
-            them, or the train_op trains nothing.
+            them.
     """
     template, feed = _trace(call, repeated=True)
-    check_train_op(template)
-    if call.strategy.num_replicas_in_sync > 1:
+    trains = check_train_op(template)
+    if call.strategy.num_replicas_in_sync > 1 and trains:
         _check_replicas_train_together(call, template.graph)
     iterations = None if loops is None else create_iterations()
     placed = place_training_under_strategy(

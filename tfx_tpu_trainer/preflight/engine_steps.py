@@ -123,8 +123,8 @@ def _planner(
 def _check(template: ModelTemplate, num_replicas: int) -> None:
     """Checks what the placements check before they run a template on cores."""
     if template.mode == ModeKeys.TRAIN:
-        check_train_op(template)
-        if num_replicas > 1:
+        trains = check_train_op(template)
+        if num_replicas > 1 and trains:
             check_gradients_are_combined(template.graph)
     elif template.mode == ModeKeys.PREDICT:
         check_predictions(template.predictions)

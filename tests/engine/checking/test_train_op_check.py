@@ -21,27 +21,11 @@ def _weight():
 
 def _check(build, **fields):
     with fresh_graph():
-        check_train_op(make_template("train", train_op=build(), **fields))
+        return check_train_op(make_template("train", train_op=build(), **fields))
 
 
 def _minimize(optimizer):
     return lambda: optimizer().minimize(tf.square(_weight()), v1.train.get_global_step())
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        _minimize(lambda: v1.train.AdamOptimizer()),
-        _minimize(lambda: v1.tpu.CrossShardOptimizer(v1.train.FtrlOptimizer(0.1))),
-        lambda: tf.group(_weight().assign_add(1.0), _count()),
-        lambda: tf.cond(_weight() > 1, lambda: _weight().assign(1.0), lambda: 0.0),
-        lambda: tf.group(v1.py_func(lambda x: x, [_weight()], tf.float32), _count()),
-        _count,
-    ],
-    ids=["adam", "cross shard", "assign", "in a branch", "python", "nothing to train"],
-)
-def test_decision_14_what_may_train_passes(build):
-    _check(_reuses(build))
 
 
 def _reuses(build):
@@ -52,25 +36,52 @@ def _reuses(build):
     return built
 
 
-def _keras():
-    weight = _weight()
-    optimizer = tf.keras.optimizers.Adam()
-    update = optimizer.apply_gradients([(tf.gradients(tf.square(weight), weight)[0], weight)])
-    return tf.group(update, _count())
+def _statistic():
+    _weight()
+    mean = v1.get_variable("mean", initializer=0.0, trainable=False)
+    return tf.group(mean.assign(3.0), _count())
 
 
-def test_decision_14_a_keras_optimizer_is_named():
-    says = "changes no variable but the global step, though there are 1 trainable.*optimizer 'Adam'"
-    with pytest.raises(ValueError, match=says):
-        _check(_keras)
-
-
-def test_decision_14_only_counting_steps_is_refused():
-    with pytest.raises(ValueError, match=r"use one of tf.compat.v1.train"):
-        _check(lambda: [_weight(), _count()][1])
-
-
-def test_decision_14_a_model_with_hooks_may_train_in_them(caplog):
+@pytest.mark.parametrize(
+    ("build", "trains"),
+    [
+        (_minimize(lambda: v1.train.AdamOptimizer()), True),
+        (_minimize(lambda: v1.tpu.CrossShardOptimizer(v1.train.FtrlOptimizer(0.1))), True),
+        (lambda: tf.group(_weight().assign_add(1.0), _count()), True),
+        (lambda: tf.cond(_weight() > 1, lambda: _weight().assign(1.0), lambda: 0.0), True),
+        (lambda: tf.group(v1.py_func(lambda x: x, [_weight()], tf.float32), _count()), True),
+        (_statistic, False),
+        (_count, False),
+        (lambda: tf.no_op(), False),
+    ],
+    ids=["adam", "cross shard", "assign", "in a branch", "python", "statistic", "count", "no op"],
+)
+def test_b170_a_train_op_that_changes_a_variable_or_has_none_to_train_passes_in_silence(
+    caplog, build, trains
+):
     with log_lines(caplog) as logged:
-        _check(lambda: [_weight(), _count()][1], hooks=(v1.train.SessionRunHook(),))
-    assert any("changes no variable but the global step" in line for line in logged)
+        assert _check(_reuses(build)) is trains
+    assert not [line for line in logged if "changes no variable" in line]
+
+
+def _minimized_and_left_out():
+    weight = _weight()
+    v1.train.AdamOptimizer().minimize(tf.square(weight))
+    return _count()
+
+
+@pytest.mark.parametrize(
+    ("build", "cause"),
+    [
+        (_minimized_and_left_out, "The graph has 'Adam/update_model/weight"),
+        (lambda: [_weight(), _count()][1], "No optimizer's op is in the graph"),
+        (lambda: [_weight(), tf.constant("no step")][1], "No optimizer's op is in the graph"),
+    ],
+    ids=["lost", "only counts", "a tensor"],
+)
+def test_b170_a_train_op_that_trains_nothing_gets_one_warning_with_the_cause(caplog, build, cause):
+    with log_lines(caplog) as logged:
+        assert not _check(build)
+    (warning,) = [line for line in logged if "changes no variable but the global step" in line]
+    assert "1 trainable ones" in warning
+    assert cause in warning

@@ -1,8 +1,8 @@
-"""Refuses a train_op that trains nothing."""
+"""Tells whether a train_op trains, and warns of one that does not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import tensorflow as tf
 
@@ -22,40 +22,54 @@ _HIDDEN_CHANGES = (
 )
 
 
-def check_train_op(template: ModelTemplate) -> None:
-    """Refuses a train_op that changes no variable but the global step.
+def check_train_op(template: ModelTemplate) -> bool:
+    """Warns of a train_op that changes no variable but counters, where there is something to train.
 
-    Keras optimizers of today, used as if they were v1 ones, give such an op in a graph: the run
-    would go through all its steps and change nothing. A model with hooks of its own may train in
-    them, so there it is only a warning.
+    Dry runs have such a train_op on purpose, so training goes on. Others lost their optimizer's op
+    on the way: the run would go through all its steps and change nothing.
 
     Args:
         template: A template of mode `"train"`.
 
-    Raises:
-        ValueError: If there is something to train and train_op does not.
+    Returns:
+        Whether the train_op may change a trainable variable, so that cores or replicas must sum
+        their gradients.
     """
-    if not v1.trainable_variables() or _changes_a_variable(template):
-        return
-    name = getattr(template.train_op, "name", None)
-    message = (
-        f"train_op {name!r} changes no variable but the global step, though there are "
-        f"{len(v1.trainable_variables())} trainable ones. The optimizer{_optimizer_name()} "
-        "updates nothing in a graph, as Keras optimizers do: use one of tf.compat.v1.train, "
-        "tf.compat.v1.train.AdamOptimizer for instance, and return what its minimize() gives; "
-        "or one of tf.keras.optimizers.legacy, and what its apply_gradients() gives."
-    )
-    if template.hooks or template.chief_hooks:
-        _logger.warning("%s The model's hooks are expected to do it.", message)
-        return
-    raise ValueError(message)
-
-
-def _changes_a_variable(template: ModelTemplate) -> bool:
+    trainable = {variable.op.name for variable in v1.trainable_variables()}
     library = template.graph.as_graph_def().library
     changes = VariableChanges(library, changes=(*CHANGES, *_HIDDEN_CHANGES))
-    return any(
-        changes.made_by(op.node_def) and not _counts(op) for op in _upstream(template.train_op)
+    made = [
+        op
+        for op in _upstream(template.train_op)
+        if changes.made_by(op.node_def) and not _counts(op)
+    ]
+    if not made and trainable:
+        _logger.warning(
+            "train_op %r changes no variable but the global step, though there are %d trainable "
+            "ones: training goes through its steps and leaves them as they are. %s",
+            getattr(template.train_op, "name", None),
+            len(trainable),
+            _likely_cause(template.graph, changes, trainable),
+        )
+    changed = {_variable_of(op) for op in made}
+    return bool(trainable) and (None in changed or not trainable.isdisjoint(changed))
+
+
+def _likely_cause(graph: tf.Graph, changes: VariableChanges, trainable: Collection[str]) -> str:
+    unused = [
+        op.name
+        for op in graph.get_operations()
+        if _variable_of(op) in trainable and changes.made_by(op.node_def) and not _initializes(op)
+    ]
+    if unused:
+        return (
+            f"The graph has {unused[-1]!r}, which would change one, and train_op does not run it: "
+            "return what the optimizer's minimize() or apply_gradients() gives, alone or in a "
+            "tf.group with the rest."
+        )
+    return (
+        "No optimizer's op is in the graph: return what minimize() or apply_gradients() of an "
+        "optimizer gives, of tf.compat.v1.train.AdamOptimizer for instance; a dry run needs none."
     )
 
 
@@ -70,6 +84,17 @@ def _counts(op: tf.Operation) -> bool:
     )
 
 
+def _variable_of(op: tf.Operation) -> str | None:
+    """Gives the name of the variable that an op takes first; `None` where it takes another input."""
+    first = op.inputs[0].op if op.inputs else None
+    return first.name if first is not None and first.type == "VarHandleOp" else None
+
+
+def _initializes(op: tf.Operation) -> bool:
+    # TensorFlow names a resource variable's initializer after the variable.
+    return op.name == f"{_variable_of(op)}/Assign"
+
+
 def _upstream(node: tf.Tensor | tf.Operation) -> Iterator[tf.Operation]:
     """Goes through all that runs when a node does."""
     pending = [node if isinstance(node, tf.Operation) else node.op]
@@ -81,14 +106,3 @@ def _upstream(node: tf.Tensor | tf.Operation) -> Iterator[tf.Operation]:
             if before not in seen:
                 seen.add(before)
                 pending.append(before)
-
-
-def _optimizer_name() -> str:
-    """Names the optimizer by the scope of its slots: `" 'Adam'"`; or nothing."""
-    trainable = {variable.op.name for variable in v1.trainable_variables()}
-    leaves = {name.rpartition("/")[2] for name in trainable}
-    for variable in v1.global_variables():
-        scope, _, rest = variable.op.name.partition("/")
-        if variable.op.name not in trainable and any(leaf in rest for leaf in leaves):
-            return f" {scope!r}"
-    return ""

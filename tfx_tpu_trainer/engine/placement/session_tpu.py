@@ -65,11 +65,10 @@ def place_training_on_tpu(
         The loop, as the emulated cores' one: its loss is the mean over the replicas.
 
     Raises:
-        ValueError: If several replicas train without a sum over them, or the train_op trains
-            nothing.
+        ValueError: If several replicas train without a sum over them.
     """
-    check_train_op(template)
-    if cores > 1:
+    trains = check_train_op(template)
+    if cores > 1 and trains:
         check_gradients_are_combined(template.graph)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
     loop = _TransferLoop(

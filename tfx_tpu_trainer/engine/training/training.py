@@ -75,9 +75,6 @@ def plan_training_on_host(
 
     Returns:
         The plan.
-
-    Raises:
-        ValueError: If the train_op trains nothing.
     """
     check_train_op(template)
     limited = steps is not None or max_steps is not None
