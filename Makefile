@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight bench test test-unit test-all test-latest lint format lock clean
+.PHONY: help setup demo preflight bench test test-unit test-all test-latest lint format docs lock clean
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -69,6 +69,10 @@ lint: setup ## Check style, formatting, the import layers and the types of the p
 format: setup ## Reformat the code and fix what ruff can fix
 	@$(PYTHON) -m ruff format .
 	@$(PYTHON) -m ruff check --fix .
+
+docs: setup ## Rewrite what is made of the parameters' declarations: the tables and the types for editors
+	@$(PYTHON) -m scripts.document_parameters
+	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/component/__init__.pyi
 
 # Keeps the versions that are locked already; make lock ARGS=--upgrade takes the newest that the constraints allow.
 LOCK := .make/venv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -30,6 +30,7 @@ setuptools.setup(
     packages=setuptools.find_packages(include=["tfx_tpu_trainer", "tfx_tpu_trainer.*"]),
     package_data={
         "tfx_tpu_trainer": ["py.typed"],
+        "tfx_tpu_trainer.component": ["*.pyi"],
         "tfx_tpu_trainer.preflight": ["templates/*.j2"],
     },
     entry_points={"console_scripts": ["tfx-tpu-trainer = tfx_tpu_trainer.cli.main:main"]},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.component.execution import Execution
-from tfx_tpu_trainer.component.settings import TrainSettings
 from tfx_tpu_trainer.component.tpu_strategy import strategies
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 
 
 def _settings(**values):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.component.execution import Execution
 from tfx_tpu_trainer.component.preflight_step import PreflightError
-from tfx_tpu_trainer.component.settings import TrainSettings
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.preflight.report_files import read_json
 
 

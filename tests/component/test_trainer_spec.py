@@ -12,7 +12,7 @@ from tfx.v1.dsl import standard_annotations
 import tfx_tpu_trainer
 from tfx_tpu_trainer import component, hardware
 from tfx_tpu_trainer.component import TpuTrainer, TpuTrainerExecutor
-from tfx_tpu_trainer.component.settings import TrainSettings
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 
 _Runtime = tfx.dsl.experimental.RuntimeParameter
 _MODULE = "tests.component.small_model"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_tpu_trainer.component.settings import TrainSettings
 from tfx_tpu_trainer.component.tpu_strategy import strategies
 from tfx_tpu_trainer.component.train_request import TrainRequest
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.inputs import vocabulary_sizes
 from tfx_tpu_trainer.inputs.user_module import UserModule

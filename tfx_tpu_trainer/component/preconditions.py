@@ -12,8 +12,8 @@ import tensorflow_transform as tft
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.component.names import suggest
-from tfx_tpu_trainer.component.settings import TrainSettings
 from tfx_tpu_trainer.component.tfx_private import artifact_utils
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.inputs.transformed import InputFn
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.component.module_source import ModuleSource
-from tfx_tpu_trainer.component.settings import TrainSettings
 from tfx_tpu_trainer.component.tfx_private import (
     artifact_utils,
     json_utils,
     proto_utils,
     standard_component_specs,
 )
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 
 CUSTOM_CONFIG_SETTINGS = "tpu_trainer"
 """Key of the stock Trainer's custom_config that holds our settings."""

@@ -24,9 +24,9 @@ from tfx_tpu_trainer.component.hosts import ONLY_HOST, Host, outside_of_cluster
 from tfx_tpu_trainer.component.results import all_or_nothing, write_metrics
 from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener
 from tfx_tpu_trainer.component.serving_step import ServingStep
-from tfx_tpu_trainer.component.settings import TrainSettings
 from tfx_tpu_trainer.component.sliced_input import SlicedInput
 from tfx_tpu_trainer.component.train_request import TrainRequest
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
 from tfx_tpu_trainer.evaluation import EvalMetrics

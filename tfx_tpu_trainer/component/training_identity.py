@@ -18,33 +18,6 @@ from tfx_tpu_trainer.component.train_request import TrainRequest
 
 _STAT_THREADS = 16
 
-_NOT_IN_A_CHECKPOINT = frozenset(
-    {
-        # Where and how a training runs, and what is seen of it.
-        "checkpoint_root",
-        "iterations_per_loop",
-        "keep_checkpoint_max",
-        "log_step_count_steps",
-        "master",
-        "preflight",
-        "resume",
-        "save_checkpoints_steps",
-        "save_summary_steps",
-        "tpu",
-        # What happens once it has ended.
-        "export_saved_model_api_version",
-        "export_to_cpu",
-        "export_to_tpu",
-        "max_slices",
-        "predict_batch_size",
-        "serving_check",
-        "serving_check_timeout",
-        "serving_model_name",
-        "slicing_specs",
-        "warmup_batch_sizes",
-    }
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainingIdentity:
@@ -97,7 +70,7 @@ class TrainingIdentity:
                 "settings": {
                     name: value
                     for name, value in sorted(settings.items())
-                    if name not in _NOT_IN_A_CHECKPOINT
+                    if request.settings.about(name).in_checkpoint
                 },
             }
         )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from typing import Any, ClassVar
 
 from tfx_tpu_trainer.component.tfx_private import ExecutionParameter, ExecutorClassSpec
 from tfx_tpu_trainer.component.trainer import TpuTrainer, TpuTrainerSpec
+from tfx_tpu_trainer.component.trainer_constructor import PARAMETERS, Parameter, bind, declare
+from tfx_tpu_trainer.component.trainer_parameters import HARDWARE, About
 from tfx_tpu_trainer.component.vertex_executor import VertexTpuTrainerExecutor
 from tfx_tpu_trainer.hardware import TpuSpec
-from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
+from tfx_tpu_trainer.orchestration.vertex_job import custom_job
 
 
 class VertexTpuTrainerSpec(TpuTrainerSpec):
@@ -42,19 +46,20 @@ class VertexTpuTrainer(TpuTrainer):
     SPEC_CLASS = VertexTpuTrainerSpec
     EXECUTOR_SPEC = ExecutorClassSpec(VertexTpuTrainerExecutor)
 
-    def __init__(self, *, tpu: TpuSpec | str, vertex_job: VertexJob, **training: Any):
+    def __init__(self, **parameters: Any):
         """Declares a training.
 
         Args:
-            tpu: The TPU slice.
-            vertex_job: Where the job runs, and as whom.
-            **training: All other parameters of TpuTrainer.
+            **parameters: {parameters}
 
         Raises:
+            TypeError: There is no such parameter, or one that has no default is missing.
             ValueError: A parameter doesn't fit, or Vertex AI has no such slice; names the value
                 and the fix.
         """
-        super().__init__(tpu=tpu, **training)
+        given = bind(VertexTpuTrainer.__init__, parameters)
+        vertex_job, tpu = given.pop("vertex_job"), given["tpu"]
+        super().__init__(**given)
         # The job itself is made when the trainer runs; here it shows whether it can be.
         custom_job(vertex_job, TpuSpec.read(tpu), display_name=self.id)
         stored = vertex_job.model_dump_json(exclude_defaults=True)
@@ -64,3 +69,23 @@ class VertexTpuTrainer(TpuTrainer):
     def pod_tpu(self) -> None:
         """None: its own pod only waits for the job."""
         return
+
+
+declare(
+    VertexTpuTrainer.__init__,
+    (
+        Parameter(
+            name="vertex_job",
+            about=About("Where the job runs, and as whom.", HARDWARE),
+            given_as="VertexJob",
+            default=inspect.Parameter.empty,
+            stored_as=str,
+        ),
+        *(
+            dataclasses.replace(each, default=inspect.Parameter.empty, given_as="TpuSpec | str")
+            if each.name == "tpu"
+            else each
+            for each in PARAMETERS.values()
+        ),
+    ),
+)

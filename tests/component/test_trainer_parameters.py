@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 
 import pytest
 
-from tfx_tpu_trainer.component import TpuTrainer
-from tfx_tpu_trainer.component.settings import TrainSettings
+from scripts import document_parameters
+from tfx_tpu_trainer.component import TpuTrainer, VertexTpuTrainer
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 
 
-def test_defaults_are_those_of_the_component():
-    parameters = inspect.signature(TpuTrainer.__init__).parameters
+def test_the_constructor_shows_every_setting_with_its_default():
+    parameters = inspect.signature(TpuTrainer).parameters
     settings = TrainSettings.parse({})
     for name, value in settings:
         expected = None if name in ("params", "use_tpu") else value
         assert parameters[name].default == expected, name
+        assert f" {name}: " in TpuTrainer.__init__.__doc__
+    assert parameters["train_batch_size"].annotation == "int | RuntimeParameter"
+    assert parameters["tpu"].annotation == "TpuSpec | str | None"
+
+
+def test_a_vertex_trainer_shows_what_it_needs_besides():
+    parameters = inspect.signature(VertexTpuTrainer).parameters
+    assert set(parameters) == {*inspect.signature(TpuTrainer).parameters, "vertex_job"}
+    needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
+    assert needed == {"vertex_job", "tpu", "examples", "transform_graph", "schema"}
+
+
+def test_the_page_and_the_types_for_editors_are_those_of_the_declarations():
+    page = document_parameters.PAGE.read_text(encoding="utf-8")
+    assert document_parameters.page(page) == page, "call `make docs`"
+
+    def parsed(text: str) -> str:
+        return ast.dump(ast.parse(text))
+
+    assert parsed(document_parameters.STUB.read_text(encoding="utf-8")) == parsed(
+        document_parameters.stub()
+    ), "call `make docs`"
 
 
 def test_batch_sizes_follow_one_another():

@@ -1,0 +1,365 @@
+"""What a TFX user imports: the components and their executors. Made by `make docs`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tfx import v1 as tfx
+from tfx.v1.dsl.experimental import RuntimeParameter
+
+from tfx_tpu_trainer.component.gate import EvalMetricsGate as EvalMetricsGate
+from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor as TpuTrainerExecutor
+from tfx_tpu_trainer.component.vertex_executor import (
+    VertexTpuTrainerExecutor as VertexTpuTrainerExecutor,
+)
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
+
+class TpuTrainer(tfx.types.BaseComponent):
+    """Trains a graph-mode `model_fn` with TPUEstimator on Transform's output.
+
+    Use it in place of the stock `Trainer` when the model is an Estimator model_fn, when it is to
+    run on TPU cores (or on emulated ones), or when its own eval_metrics are to decide about a
+    push (see `EvalMetricsGate`).
+
+    Outputs: `model` (SavedModel in `Format-Serving`, metrics in `eval_metrics.json`), `model_run`
+    (checkpoints and TensorBoard events), `evaluation` (a ModelEvaluation of the eval split).
+
+    ```python
+    trainer = TpuTrainer(
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema_gen.outputs["schema"],
+        module="pipelines.taxi.model",
+        label_key="tips_xf",
+        train_args=tfx.proto.TrainArgs(num_steps=1000),
+        train_batch_size=256,
+    )
+    ```
+
+    Every `int` and `str` parameter may be a `RuntimeParameter`, except `module` and `trainer_fn`, whose
+    source is hashed when the pipeline is made, and `tpu`. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1,
+    `params`, `train_args`, `eval_args`, `slicing_specs` and `warmup_batch_sizes` one with a JSON text.
+    """
+
+    def __init__(
+        self,
+        *,
+        examples: tfx.types.BaseChannel,
+        transform_graph: tfx.types.BaseChannel,
+        schema: tfx.types.BaseChannel,
+        raw_examples: tfx.types.BaseChannel | None = None,
+        label_key: str | RuntimeParameter | None = None,
+        module_file: str | RuntimeParameter | None = None,
+        module: str | None = None,
+        trainer_fn: str | None = None,
+        restore_tf_estimator: bool | RuntimeParameter = True,
+        custom_config: Mapping[str, Any] | RuntimeParameter | None = None,
+        base_model: tfx.types.BaseChannel | None = None,
+        hyperparameters: tfx.types.BaseChannel | None = None,
+        params: Mapping[str, Any] | RuntimeParameter | None = None,
+        train_args: tfx.proto.TrainArgs | RuntimeParameter | None = None,
+        eval_args: tfx.proto.EvalArgs | RuntimeParameter | None = None,
+        train_batch_size: int | RuntimeParameter = 64,
+        eval_batch_size: int | RuntimeParameter | None = None,
+        predict_batch_size: int | RuntimeParameter | None = None,
+        iterations_per_loop: int | RuntimeParameter = 100,
+        tf_random_seed: int | RuntimeParameter | None = None,
+        tpu: TpuSpec | str | None = None,
+        use_tpu: bool | RuntimeParameter | None = None,
+        master: str | RuntimeParameter | None = None,
+        num_shards: int | RuntimeParameter | None = None,
+        num_cores_per_replica: int | RuntimeParameter | None = None,
+        save_checkpoints_steps: int | RuntimeParameter | None = None,
+        keep_checkpoint_max: int | RuntimeParameter = 5,
+        save_summary_steps: int | RuntimeParameter = 100,
+        log_step_count_steps: int | RuntimeParameter = 100,
+        slicing_specs: Sequence[tfma.SlicingSpec | Mapping[str, Any]] | RuntimeParameter = (),
+        max_slices: int | RuntimeParameter = 50,
+        eval_every_steps: int | RuntimeParameter | None = None,
+        eval_every_secs: int | RuntimeParameter | None = None,
+        best_metric: str | RuntimeParameter | None = None,
+        best_metric_mode: str | RuntimeParameter = "max",
+        early_stopping_patience: int | RuntimeParameter | None = None,
+        export_to_cpu: bool | RuntimeParameter = True,
+        export_to_tpu: bool | RuntimeParameter = True,
+        export_saved_model_api_version: int | RuntimeParameter = 1,
+        preflight: str | RuntimeParameter = "off",
+        serving_check: str | RuntimeParameter = "error",
+        serving_check_timeout: int | RuntimeParameter = 300,
+        serving_model_name: str | RuntimeParameter = "model",
+        warmup_batch_sizes: Sequence[int] | RuntimeParameter | None = None,
+        resume: bool | RuntimeParameter = True,
+        checkpoint_root: str | RuntimeParameter | None = None,
+    ) -> None:
+        """Declares a training.
+
+        Args:
+            examples: Transform's `transformed_examples`.
+            transform_graph: Transform's `transform_graph`.
+            schema: The schema of the raw data.
+            raw_examples: ExampleGen's `examples`, which Transform has read: real rows for the
+                warm-up requests and for the check of the exported model. Defaults to `None`.
+            label_key: Transformed feature that is the label. Needed unless the module has an
+                `input_fn`, or its model_fn takes no labels. Defaults to `None`.
+            module_file: Path of a .py file that defines `model_fn`. TFX packages it, with the .py
+                files beside it, as a wheel. Defaults to `None`.
+            module: Import path of a module that defines `model_fn`, in place of `module_file`. Its
+                package must be importable where the trainer runs. Defaults to `None`.
+            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as the
+                Estimator executor of TFX <= 1.15 took it, in place of `module_file` and `module`,
+                which may also name a module with such a function. It makes the estimator itself, so
+                the parameters that would shape one are refused; see docs/legacy.md. Defaults to
+                `None`.
+            restore_tf_estimator: Whether a module with a trainer_fn finds `tf.estimator` and
+                `tfma.export` in their places, while it is imported and runs. Defaults to `True`.
+            custom_config: JSON values for `fn_args.custom_config`. Defaults to `None`.
+            base_model: A Model to take the first values of the variables from. Defaults to `None`.
+            hyperparameters: A Tuner's `best_hyperparameters`; its values win over all other params.
+                Defaults to `None`.
+            params: JSON values for model_fn's `params`; they win over the module's own `params`.
+                Defaults to `{}`.
+            train_args: Splits (`train` where none is named) and `num_steps`, the global step to
+                train to; `num_steps` must be set. Defaults to `None`.
+            eval_args: Splits (`eval` where none is named) and `num_steps`, the number of batches.
+                Defaults to whole split `eval`.
+            train_batch_size: Rows of a training step, over all cores. Defaults to `64`.
+            eval_batch_size: Rows of an evaluation batch. Defaults to `train_batch_size`.
+            predict_batch_size: Rows of a prediction batch. Defaults to the evaluation's.
+            iterations_per_loop: Training steps in one session call with `use_tpu`. Defaults to
+                `100`.
+            tf_random_seed: Seed of the graph and of the shuffling. Defaults to RunConfig's.
+            tpu: The TPU slice to train on, as a TpuSpec or by its name ("v5e:2x4"). It decides
+                `use_tpu` and `num_shards`, is checked against the batch sizes, and is what the
+                runners of `kubeflow/` ask a cluster for. Where there is no such TPU, its cores are
+                emulated with `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1. Defaults to `None`.
+            use_tpu: Train on TPU cores; `master`, or the environment variable
+                TFX_TPU_TRAINER_EMULATE=1, says where they are. Defaults to whether there is a
+                `tpu`.
+            master: Address of the TPU's master, or "emulated" for emulated cores on this host.
+                Defaults to `None`.
+            num_shards: Number of model replicas. Defaults to those of `tpu`, or the engine decides.
+            num_cores_per_replica: Cores that one replica is spread over. Defaults to one.
+            save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
+                Defaults to every 600 seconds.
+            keep_checkpoint_max: Checkpoints kept; 0 keeps all. Defaults to `5`.
+            save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
+                `100`.
+            log_step_count_steps: Steps between log lines of loss and speed. Defaults to `100`.
+            slicing_specs: Slices of the eval split that are measured beside the whole, by the same
+                metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
+                `feature_values`. They name features of Transform's output, the label, or, with
+                `raw_examples`, raw features. Defaults to `()`.
+            max_slices: Most slices of one spec; the rows of further values are measured together as
+                `__OTHER__`. Defaults to `50`.
+            eval_every_steps: Evaluate at every multiple of this step during training: the learning
+                curve. Defaults to `None`.
+            eval_every_secs: Evaluate after so many seconds of training, in place of steps. Defaults
+                to `None`.
+            best_metric: Metric by which the best checkpoint is kept, and exported at the end.
+                Defaults to none: the last checkpoint is exported.
+            best_metric_mode: "max" if a higher value of it is better, "min" if a lower one is.
+                Defaults to `'max'`.
+            early_stopping_patience: Evaluations in a row without a better value after which
+                training stops. Defaults to none: it goes to its end.
+            export_to_cpu: Write the metagraph `serve`. Defaults to `True`.
+            export_to_tpu: Write the metagraph `serve`, `tpu`. Defaults to `True`.
+            export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: a
+                model_fn that does so itself. Defaults to `1`.
+            preflight: "error" ends the component before anything is trained where the model does
+                not compile for `tpu` or does not fit it, "warn" only says so in the log, "off" does
+                not ask the TPU compiler. Needs the extra `preflight`; see docs/preflight.md.
+                Defaults to `'off'`.
+            serving_check: "error" fails the training where the exported model fails its check,
+                "warn" only says so in the log, "off" checks nothing. Defaults to `'error'`.
+            serving_check_timeout: Seconds that the check may take to load and run one metagraph.
+                Defaults to `300`.
+            serving_model_name: Name under which the model will be served. Defaults to `'model'`.
+            warmup_batch_sizes: Rows of the warm-up requests. Defaults to the sizes that the model
+                pads its batches to, or 1.
+            resume: Let another attempt at the same training go on from its last checkpoint.
+                Defaults to `True`.
+            checkpoint_root: Folder, the pipeline's own, where checkpoints are until the training
+                has ended. Under Kubeflow and Vertex AI it must be set, else a new attempt trains
+                from the start. Defaults to `checkpoints` beside the component's artifacts.
+
+        Raises:
+            TypeError: There is no such parameter, or an input is missing.
+            ValueError: A parameter doesn't fit; names the value and the fix.
+        """
+
+    @property
+    def tpu(self) -> TpuSpec | None:
+        """The TPU slice that it trains on."""
+
+    @property
+    def pod_tpu(self) -> TpuSpec | None:
+        """The TPU slice on whose nodes its own pod must run."""
+
+class VertexTpuTrainer(TpuTrainer):
+    """Trains as TpuTrainer does, in a Vertex AI CustomJob on a TPU slice.
+
+    Use it on Vertex AI Pipelines, whose own tasks get no TPU slices, or anywhere else where the
+    pod of the trainer should only start the job and wait for it. Inputs, parameters and outputs
+    (`model`, `model_run`, `evaluation`) are TpuTrainer's; the job runs TpuTrainer's executor on the
+    same artifacts, so their folders must be in a bucket that it can write.
+
+    ```python
+    trainer = VertexTpuTrainer(
+        examples=..., transform_graph=..., schema=..., module="pipelines.taxi.model",
+        train_args=tfx.proto.TrainArgs(num_steps=1000),
+        train_batch_size=256,
+        tpu="v5e:2x4",
+        vertex_job=VertexJob(project="our-models-17", region="us-central1", image="...:1"),
+    )
+    ```
+    """
+
+    def __init__(
+        self,
+        *,
+        vertex_job: VertexJob,
+        examples: tfx.types.BaseChannel,
+        transform_graph: tfx.types.BaseChannel,
+        schema: tfx.types.BaseChannel,
+        raw_examples: tfx.types.BaseChannel | None = None,
+        label_key: str | RuntimeParameter | None = None,
+        module_file: str | RuntimeParameter | None = None,
+        module: str | None = None,
+        trainer_fn: str | None = None,
+        restore_tf_estimator: bool | RuntimeParameter = True,
+        custom_config: Mapping[str, Any] | RuntimeParameter | None = None,
+        base_model: tfx.types.BaseChannel | None = None,
+        hyperparameters: tfx.types.BaseChannel | None = None,
+        params: Mapping[str, Any] | RuntimeParameter | None = None,
+        train_args: tfx.proto.TrainArgs | RuntimeParameter | None = None,
+        eval_args: tfx.proto.EvalArgs | RuntimeParameter | None = None,
+        train_batch_size: int | RuntimeParameter = 64,
+        eval_batch_size: int | RuntimeParameter | None = None,
+        predict_batch_size: int | RuntimeParameter | None = None,
+        iterations_per_loop: int | RuntimeParameter = 100,
+        tf_random_seed: int | RuntimeParameter | None = None,
+        tpu: TpuSpec | str,
+        use_tpu: bool | RuntimeParameter | None = None,
+        master: str | RuntimeParameter | None = None,
+        num_shards: int | RuntimeParameter | None = None,
+        num_cores_per_replica: int | RuntimeParameter | None = None,
+        save_checkpoints_steps: int | RuntimeParameter | None = None,
+        keep_checkpoint_max: int | RuntimeParameter = 5,
+        save_summary_steps: int | RuntimeParameter = 100,
+        log_step_count_steps: int | RuntimeParameter = 100,
+        slicing_specs: Sequence[tfma.SlicingSpec | Mapping[str, Any]] | RuntimeParameter = (),
+        max_slices: int | RuntimeParameter = 50,
+        eval_every_steps: int | RuntimeParameter | None = None,
+        eval_every_secs: int | RuntimeParameter | None = None,
+        best_metric: str | RuntimeParameter | None = None,
+        best_metric_mode: str | RuntimeParameter = "max",
+        early_stopping_patience: int | RuntimeParameter | None = None,
+        export_to_cpu: bool | RuntimeParameter = True,
+        export_to_tpu: bool | RuntimeParameter = True,
+        export_saved_model_api_version: int | RuntimeParameter = 1,
+        preflight: str | RuntimeParameter = "off",
+        serving_check: str | RuntimeParameter = "error",
+        serving_check_timeout: int | RuntimeParameter = 300,
+        serving_model_name: str | RuntimeParameter = "model",
+        warmup_batch_sizes: Sequence[int] | RuntimeParameter | None = None,
+        resume: bool | RuntimeParameter = True,
+        checkpoint_root: str | RuntimeParameter | None = None,
+    ) -> None:
+        """Declares a training.
+
+        Args:
+            vertex_job: Where the job runs, and as whom.
+            examples: Transform's `transformed_examples`.
+            transform_graph: Transform's `transform_graph`.
+            schema: The schema of the raw data.
+            raw_examples: ExampleGen's `examples`, which Transform has read: real rows for the
+                warm-up requests and for the check of the exported model. Defaults to `None`.
+            label_key: Transformed feature that is the label. Needed unless the module has an
+                `input_fn`, or its model_fn takes no labels. Defaults to `None`.
+            module_file: Path of a .py file that defines `model_fn`. TFX packages it, with the .py
+                files beside it, as a wheel. Defaults to `None`.
+            module: Import path of a module that defines `model_fn`, in place of `module_file`. Its
+                package must be importable where the trainer runs. Defaults to `None`.
+            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as the
+                Estimator executor of TFX <= 1.15 took it, in place of `module_file` and `module`,
+                which may also name a module with such a function. It makes the estimator itself, so
+                the parameters that would shape one are refused; see docs/legacy.md. Defaults to
+                `None`.
+            restore_tf_estimator: Whether a module with a trainer_fn finds `tf.estimator` and
+                `tfma.export` in their places, while it is imported and runs. Defaults to `True`.
+            custom_config: JSON values for `fn_args.custom_config`. Defaults to `None`.
+            base_model: A Model to take the first values of the variables from. Defaults to `None`.
+            hyperparameters: A Tuner's `best_hyperparameters`; its values win over all other params.
+                Defaults to `None`.
+            params: JSON values for model_fn's `params`; they win over the module's own `params`.
+                Defaults to `{}`.
+            train_args: Splits (`train` where none is named) and `num_steps`, the global step to
+                train to; `num_steps` must be set. Defaults to `None`.
+            eval_args: Splits (`eval` where none is named) and `num_steps`, the number of batches.
+                Defaults to whole split `eval`.
+            train_batch_size: Rows of a training step, over all cores. Defaults to `64`.
+            eval_batch_size: Rows of an evaluation batch. Defaults to `train_batch_size`.
+            predict_batch_size: Rows of a prediction batch. Defaults to the evaluation's.
+            iterations_per_loop: Training steps in one session call with `use_tpu`. Defaults to
+                `100`.
+            tf_random_seed: Seed of the graph and of the shuffling. Defaults to RunConfig's.
+            tpu: The TPU slice to train on, as a TpuSpec or by its name ("v5e:2x4"). It decides
+                `use_tpu` and `num_shards`, is checked against the batch sizes, and is what the
+                runners of `kubeflow/` ask a cluster for. Where there is no such TPU, its cores are
+                emulated with `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1.
+            use_tpu: Train on TPU cores; `master`, or the environment variable
+                TFX_TPU_TRAINER_EMULATE=1, says where they are. Defaults to whether there is a
+                `tpu`.
+            master: Address of the TPU's master, or "emulated" for emulated cores on this host.
+                Defaults to `None`.
+            num_shards: Number of model replicas. Defaults to those of `tpu`, or the engine decides.
+            num_cores_per_replica: Cores that one replica is spread over. Defaults to one.
+            save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
+                Defaults to every 600 seconds.
+            keep_checkpoint_max: Checkpoints kept; 0 keeps all. Defaults to `5`.
+            save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
+                `100`.
+            log_step_count_steps: Steps between log lines of loss and speed. Defaults to `100`.
+            slicing_specs: Slices of the eval split that are measured beside the whole, by the same
+                metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
+                `feature_values`. They name features of Transform's output, the label, or, with
+                `raw_examples`, raw features. Defaults to `()`.
+            max_slices: Most slices of one spec; the rows of further values are measured together as
+                `__OTHER__`. Defaults to `50`.
+            eval_every_steps: Evaluate at every multiple of this step during training: the learning
+                curve. Defaults to `None`.
+            eval_every_secs: Evaluate after so many seconds of training, in place of steps. Defaults
+                to `None`.
+            best_metric: Metric by which the best checkpoint is kept, and exported at the end.
+                Defaults to none: the last checkpoint is exported.
+            best_metric_mode: "max" if a higher value of it is better, "min" if a lower one is.
+                Defaults to `'max'`.
+            early_stopping_patience: Evaluations in a row without a better value after which
+                training stops. Defaults to none: it goes to its end.
+            export_to_cpu: Write the metagraph `serve`. Defaults to `True`.
+            export_to_tpu: Write the metagraph `serve`, `tpu`. Defaults to `True`.
+            export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: a
+                model_fn that does so itself. Defaults to `1`.
+            preflight: "error" ends the component before anything is trained where the model does
+                not compile for `tpu` or does not fit it, "warn" only says so in the log, "off" does
+                not ask the TPU compiler. Needs the extra `preflight`; see docs/preflight.md.
+                Defaults to `'off'`.
+            serving_check: "error" fails the training where the exported model fails its check,
+                "warn" only says so in the log, "off" checks nothing. Defaults to `'error'`.
+            serving_check_timeout: Seconds that the check may take to load and run one metagraph.
+                Defaults to `300`.
+            serving_model_name: Name under which the model will be served. Defaults to `'model'`.
+            warmup_batch_sizes: Rows of the warm-up requests. Defaults to the sizes that the model
+                pads its batches to, or 1.
+            resume: Let another attempt at the same training go on from its last checkpoint.
+                Defaults to `True`.
+            checkpoint_root: Folder, the pipeline's own, where checkpoints are until the training
+                has ended. Under Kubeflow and Vertex AI it must be set, else a new attempt trains
+                from the start. Defaults to `checkpoints` beside the component's artifacts.
+
+        Raises:
+            TypeError: There is no such parameter, or one that has no default is missing.
+            ValueError: A parameter doesn't fit, or Vertex AI has no such slice; names the value
+                and the fix.
+        """

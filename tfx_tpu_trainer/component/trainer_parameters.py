@@ -1,0 +1,459 @@
+"""The parameters of a TpuTrainer, each declared once: type, default, bounds, unit and what it is for.
+
+The component's specification, its constructor's signature and documentation, the checks of values, the table in
+docs/component.md, what makes two trainings the same one, and what a legacy module refuses are all read from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
+
+import pydantic
+
+from tfx_tpu_trainer.component.names import suggest
+from tfx_tpu_trainer.component.parameter_rules import broken_rule
+from tfx_tpu_trainer.component.parameter_values import (
+    Flag,
+    Name,
+    NotNegative,
+    Params,
+    Positive,
+    Sizes,
+    Specs,
+    Tpu,
+    execution_value,
+    first_problem,
+    stored_as,
+)
+
+# In the order in which a reader meets them.
+DATA = "Data"
+MODEL = "Model"
+STEPS = "Steps and batches"
+HARDWARE = "Hardware"
+CHECKPOINTS = "Checkpoints and logs"
+EVALUATION = "Evaluation"
+EXPORT = "Export and serving"
+RESUME = "Resume"
+GROUPS = (DATA, MODEL, STEPS, HARDWARE, CHECKPOINTS, EVALUATION, EXPORT, RESUME)
+
+
+@dataclasses.dataclass(frozen=True)
+class About:
+    """What a parameter's type and default don't say.
+
+    Attributes:
+        text: What it is for, with its unit: one or two sentences.
+        group: One of `GROUPS`.
+        default: What stands for the default in the documentation. Defaults to `""`: the value itself.
+        in_checkpoint: Whether it leaves a trace in checkpoints, and so makes another training. Defaults to `True`.
+        not_legacy: Why it means nothing to a module that makes its own estimator. Defaults to `""`: it does.
+        given_as: What the constructor takes. Defaults to `""`: the type itself, or a runtime parameter.
+    """
+
+    text: str
+    group: str
+    default: str = ""
+    in_checkpoint: bool = True
+    not_legacy: str = ""
+    given_as: str = ""
+
+
+_INPUTS_SAY = "the input functions of the module say so"
+_ESTIMATOR_SAYS = "the estimator and the RunConfig that the module makes say so"
+_SPEC_SAYS = (
+    "there is an evaluation after each checkpoint, at most one in EvalSpec(throttle_secs=...), and the "
+    "exporters of the EvalSpec say what is exported"
+)
+_EVALUATOR_DOES = "give them to the stock Evaluator, which reads Format-Serving"
+
+
+class TrainSettings(pydantic.BaseModel):
+    """Everything about a training that is set by name and not by an artifact.
+
+    Use `TrainSettings.parse` to make one from values of a user: its errors are one line each.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    label_key: Annotated[
+        Name | None,
+        About(
+            "Transformed feature that is the label. Needed unless the module has an `input_fn`, or its model_fn "
+            "takes no labels.",
+            DATA,
+            not_legacy="the input functions and the eval_input_receiver_fn of the module say so",
+        ),
+    ] = None
+    params: Annotated[
+        Params,
+        About(
+            "JSON values for model_fn's `params`; they win over the module's own `params`.",
+            MODEL,
+            default="`{}`",
+            not_legacy="a module finds values of yours in trainer_fn_args.custom_config: give custom_config",
+            given_as="Mapping[str, Any]",
+        ),
+    ] = {}
+    train_batch_size: Annotated[
+        Positive,
+        About("Rows of a training step, over all cores.", STEPS, not_legacy=_INPUTS_SAY),
+    ] = 64
+    eval_batch_size: Annotated[
+        Positive | None,
+        About(
+            "Rows of an evaluation batch.",
+            STEPS,
+            default="`train_batch_size`",
+            not_legacy=_INPUTS_SAY,
+        ),
+    ] = None
+    predict_batch_size: Annotated[
+        Positive | None,
+        About(
+            "Rows of a prediction batch.",
+            STEPS,
+            default="the evaluation's",
+            in_checkpoint=False,
+            not_legacy=_INPUTS_SAY,
+        ),
+    ] = None
+    iterations_per_loop: Annotated[
+        Positive,
+        About(
+            "Training steps in one session call with `use_tpu`.",
+            STEPS,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = 100
+    tf_random_seed: Annotated[
+        int | None,
+        About(
+            "Seed of the graph and of the shuffling.",
+            STEPS,
+            default="RunConfig's",
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = None
+    tpu: Annotated[
+        Tpu | None,
+        About(
+            'The TPU slice to train on, as a TpuSpec or by its name ("v5e:2x4"). It decides `use_tpu` and '
+            "`num_shards`, is checked against the batch sizes, and is what the runners of `kubeflow/` ask a cluster "
+            'for. Where there is no such TPU, its cores are emulated with `master="emulated"` or '
+            "TFX_TPU_TRAINER_EMULATE=1.",
+            HARDWARE,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+            given_as="TpuSpec | str",
+        ),
+    ] = None
+    use_tpu: Annotated[
+        Flag,
+        About(
+            "Train on TPU cores; `master`, or the environment variable TFX_TPU_TRAINER_EMULATE=1, says where they are.",
+            HARDWARE,
+            default="whether there is a `tpu`",
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = False
+    master: Annotated[
+        Name | None,
+        About(
+            'Address of the TPU\'s master, or "emulated" for emulated cores on this host.',
+            HARDWARE,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = None
+    num_shards: Annotated[
+        Positive | None,
+        About(
+            "Number of model replicas.",
+            HARDWARE,
+            default="those of `tpu`, or the engine decides",
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = None
+    num_cores_per_replica: Annotated[
+        Positive | None,
+        About(
+            "Cores that one replica is spread over.",
+            HARDWARE,
+            default="one",
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = None
+    save_checkpoints_steps: Annotated[
+        Positive | None,
+        About(
+            "Steps between checkpoints. The last step is always saved.",
+            CHECKPOINTS,
+            default="every 600 seconds",
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = None
+    keep_checkpoint_max: Annotated[
+        NotNegative,
+        About(
+            "Checkpoints kept; 0 keeps all.",
+            CHECKPOINTS,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = 5
+    save_summary_steps: Annotated[
+        NotNegative,
+        About(
+            "Steps between summaries for TensorBoard; 0 writes none.",
+            CHECKPOINTS,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = 100
+    log_step_count_steps: Annotated[
+        Positive,
+        About(
+            "Steps between log lines of loss and speed.",
+            CHECKPOINTS,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = 100
+    slicing_specs: Annotated[
+        Specs,
+        About(
+            "Slices of the eval split that are measured beside the whole, by the same metric_fn in the same pass: "
+            "tfma.SlicingSpec, or dicts with `feature_keys` and `feature_values`. They name features of Transform's "
+            "output, the label, or, with `raw_examples`, raw features.",
+            EVALUATION,
+            in_checkpoint=False,
+            not_legacy=_EVALUATOR_DOES,
+            given_as="Sequence[tfma.SlicingSpec | Mapping[str, Any]]",
+        ),
+    ] = ()
+    max_slices: Annotated[
+        Positive,
+        About(
+            "Most slices of one spec; the rows of further values are measured together as `__OTHER__`.",
+            EVALUATION,
+            in_checkpoint=False,
+            not_legacy=_EVALUATOR_DOES,
+        ),
+    ] = 50
+    eval_every_steps: Annotated[
+        Positive | None,
+        About(
+            "Evaluate at every multiple of this step during training: the learning curve.",
+            EVALUATION,
+            not_legacy=_SPEC_SAYS,
+        ),
+    ] = None
+    eval_every_secs: Annotated[
+        Positive | None,
+        About(
+            "Evaluate after so many seconds of training, in place of steps.",
+            EVALUATION,
+            not_legacy=_SPEC_SAYS,
+        ),
+    ] = None
+    best_metric: Annotated[
+        Name | None,
+        About(
+            "Metric by which the best checkpoint is kept, and exported at the end.",
+            EVALUATION,
+            default="none: the last checkpoint is exported",
+            not_legacy=_SPEC_SAYS,
+        ),
+    ] = None
+    best_metric_mode: Annotated[
+        typing.Literal["max", "min"],
+        About(
+            '"max" if a higher value of it is better, "min" if a lower one is.',
+            EVALUATION,
+            not_legacy=_SPEC_SAYS,
+        ),
+    ] = "max"
+    early_stopping_patience: Annotated[
+        Positive | None,
+        About(
+            "Evaluations in a row without a better value after which training stops.",
+            EVALUATION,
+            default="none: it goes to its end",
+            not_legacy=_SPEC_SAYS,
+        ),
+    ] = None
+    export_to_cpu: Annotated[
+        Flag,
+        About(
+            "Write the metagraph `serve`.",
+            EXPORT,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = True
+    export_to_tpu: Annotated[
+        Flag,
+        About(
+            "Write the metagraph `serve`, `tpu`.",
+            EXPORT,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = True
+    export_saved_model_api_version: Annotated[
+        typing.Literal[1, 2],
+        About(
+            "1: the engine rewrites model_fn for the TPU; 2: a model_fn that does so itself.",
+            EXPORT,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = 1
+    preflight: Annotated[
+        typing.Literal["off", "warn", "error"],
+        About(
+            '"error" ends the component before anything is trained where the model does not compile for `tpu` or '
+            'does not fit it, "warn" only says so in the log, "off" does not ask the TPU compiler. Needs the extra '
+            "`preflight`; see docs/preflight.md.",
+            EXPORT,
+            in_checkpoint=False,
+            not_legacy="it compiles a model_fn's steps before anything is trained",
+        ),
+    ] = "off"
+    serving_check: Annotated[
+        typing.Literal["error", "warn", "off"],
+        About(
+            '"error" fails the training where the exported model fails its check, "warn" only says so in the log, '
+            '"off" checks nothing.',
+            EXPORT,
+            in_checkpoint=False,
+        ),
+    ] = "error"
+    serving_check_timeout: Annotated[
+        Positive,
+        About(
+            "Seconds that the check may take to load and run one metagraph.",
+            EXPORT,
+            in_checkpoint=False,
+        ),
+    ] = 300
+    serving_model_name: Annotated[
+        Name,
+        About("Name under which the model will be served.", EXPORT, in_checkpoint=False),
+    ] = "model"
+    warmup_batch_sizes: Annotated[
+        Sizes | None,
+        About(
+            "Rows of the warm-up requests.",
+            EXPORT,
+            default="the sizes that the model pads its batches to, or 1",
+            in_checkpoint=False,
+            given_as="Sequence[int]",
+        ),
+    ] = None
+    resume: Annotated[
+        Flag,
+        About(
+            "Let another attempt at the same training go on from its last checkpoint.",
+            RESUME,
+            in_checkpoint=False,
+        ),
+    ] = True
+    checkpoint_root: Annotated[
+        Name | None,
+        About(
+            "Folder, the pipeline's own, where checkpoints are until the training has ended. Under Kubeflow and "
+            "Vertex AI it must be set, else a new attempt trains from the start.",
+            RESUME,
+            default="`checkpoints` beside the component's artifacts",
+            in_checkpoint=False,
+        ),
+    ] = None
+
+    @classmethod
+    def parse(
+        cls, values: Mapping[str, Any], *, deferred: Collection[str] = (), source: str = ""
+    ) -> TrainSettings:
+        """Checks values and makes settings of them.
+
+        Args:
+            values: Values by name. A name that is absent, or whose value is `None`, takes its
+                default. Booleans may be 0 and 1, `params` may be a JSON text.
+            deferred: Names whose values are not known yet (runtime parameters without a default):
+                they keep their defaults, and no rule that needs them is applied.
+            source: Where the values come from, put in front of an error message.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ValueError: A name is unknown or a value doesn't fit; names the value and the fix.
+        """
+        where = f"{source}: " if source else ""
+        for name in values:
+            if name not in cls.model_fields:
+                raise ValueError(
+                    f"{where}unknown setting {name!r}; {suggest(name, cls.model_fields)}"
+                )
+        known = {k: v for k, v in values.items() if v is not None and k not in deferred}
+        known.setdefault("use_tpu", "tpu" in known)
+        try:
+            settings = cls.model_validate(known)
+        except pydantic.ValidationError as error:
+            raise ValueError(where + first_problem(error)) from None
+        problem = broken_rule(settings, deferred=deferred)
+        if problem:
+            raise ValueError(where + problem)
+        if settings.tpu is None or {"num_shards", "num_cores_per_replica"} & set(deferred):
+            return settings
+        replicas = settings.tpu.num_replicas(settings.num_cores_per_replica)
+        return settings.model_copy(update={"num_shards": replicas})
+
+    @classmethod
+    def execution_types(cls) -> dict[str, type]:
+        """Returns the type of each setting as a TFX execution property.
+
+        Returns:
+            `int` or `str` by name. Booleans are `int`; `params`, `tpu`, `slicing_specs` and
+            `warmup_batch_sizes` are `str` (JSON).
+        """
+        return {name: stored_as(field.annotation) for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def about(cls, name: str) -> About:
+        """Returns what a setting is for.
+
+        Args:
+            name: The setting's name.
+        """
+        return next(each for each in cls.model_fields[name].metadata if isinstance(each, About))
+
+    def to_exec_properties(self) -> dict[str, int | str | None]:
+        """Returns the settings as TFX execution properties.
+
+        Returns:
+            Values by name; `params` as JSON with sorted keys, so that equal params meet the same
+            entry of TFX's cache.
+        """
+        return {name: execution_value(getattr(self, name)) for name in type(self).model_fields}
+
+    @property
+    def rows_per_eval_batch(self) -> int:
+        """The evaluation's batch size, defaults resolved."""
+        return self.eval_batch_size or self.train_batch_size
+
+    @property
+    def evaluates_in_training(self) -> bool:
+        """Whether there are evaluations before the training ends."""
+        return bool(self.eval_every_steps or self.eval_every_secs)
+
+    @property
+    def rows_per_predict_batch(self) -> int:
+        """The prediction's batch size, defaults resolved."""
+        return self.predict_batch_size or self.rows_per_eval_batch
