@@ -24,6 +24,7 @@ from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 
 class CallPlanner:
@@ -155,6 +156,8 @@ class CallPlanner:
             The template, and the hooks that input and placement need.
         """
         inputs = self._call_input_fn(input_fn, mode)
+        if mode == ModeKeys.PREDICT and inputs.iterator is None:
+            _warn_of_endless_input()
         if mode != ModeKeys.TRAIN:
             inputs = inputs.with_hidden_batches()
         labels = None if mode == ModeKeys.PREDICT else inputs.labels
@@ -213,4 +216,12 @@ class CallPlanner:
             session_creation_timeout_secs=config.session_creation_timeout_secs,
             checkpoint_save_graph_def=config.checkpoint_save_graph_def,
             jit_compile=config.jit_compile,
+        )
+
+
+def _warn_of_endless_input() -> None:
+    if not v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
+        _logger.warning(
+            "Input graph does not use tf.data.Dataset or contain a QueueRunner. That means predict "
+            "yields forever. This is probably a mistake."
         )

@@ -58,6 +58,7 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
     """
     if config is None:
         config = RunConfig()
+        _logger.info("Using default config.")
     if not isinstance(config, RunConfig):
         raise ValueError(f"config must be an instance of `RunConfig`, but provided {config!r}.")
     model_dir = os.fsdecode(model_dir) if model_dir else None
@@ -73,6 +74,7 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
         _logger.warning("Using temporary folder as model directory: %s", model_dir)
     session_config = config.session_config or opening.default_session_config()
     complete = config.replace(model_dir=model_dir, session_config=session_config)
+    _logger.info("Using config: %s", complete.described())
     return complete, model_dir
 
 

@@ -76,11 +76,11 @@ class Estimator:
             ValueError: If an argument does not hold.
         """
         check_members_are_not_overridden(type(self), Estimator)
+        self._config, self._model_dir = complete_config(config, model_dir)
         if model_fn is None:
             raise ValueError("model_fn must be provided to Estimator; got None.")
         check_model_fn(model_fn, params)
         self._model_fn = model_fn
-        self._config, self._model_dir = complete_config(config, model_dir)
         self._params = copy.deepcopy(dict(params or {}))
         self._warm_start_settings = as_warm_start_settings(warm_start_from)
         self._planner = CallPlanner(model_fn, config=self._config, params=self._params)
@@ -250,7 +250,10 @@ class Estimator:
         all_hooks = spec_checks.check_hooks(hooks)
         checkpoint_path = checkpoint_path or self.latest_checkpoint()
         if not checkpoint_path:
-            _logger.warning("No checkpoint in %s: evaluating initial values.", self.model_dir)
+            _logger.warning(
+                "Could not find trained model in model_dir: %s, running initialization to evaluate.",
+                self.model_dir,
+            )
         with self._planner.fresh_graph():
             plan, own_hooks = self._planner.plan_evaluation(input_fn, steps=steps)
             if not checkpoint_path:
@@ -296,7 +299,10 @@ class Estimator:
         all_hooks = spec_checks.check_hooks(hooks)
         checkpoint_path = checkpoint_path or self.latest_checkpoint()
         if not checkpoint_path:
-            _logger.warning("No checkpoint in %s: predicting initial values.", self.model_dir)
+            _logger.warning(
+                "Could not find trained model in model_dir: %s, running initialization to predict.",
+                self.model_dir,
+            )
         with self._planner.fresh_graph():
             plan, own_hooks = self._planner.plan_prediction(input_fn, predict_keys)
             if not checkpoint_path:
@@ -422,5 +428,5 @@ class Estimator:
 
     def _warm_start(self) -> None:
         if self._warm_start_settings is not None:
-            _logger.info("Warm-starting with %s", self._warm_start_settings)
+            _logger.info("Warm-starting with WarmStartSettings: %s", self._warm_start_settings)
             warm_start(self._warm_start_settings)

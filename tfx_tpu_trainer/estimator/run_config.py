@@ -16,6 +16,7 @@ from tfx_tpu_trainer.estimator.callables import argument_names
 from tfx_tpu_trainer.estimator.task_environment import TaskType, read_task_environment
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 _DEFAULT_CHECKPOINT_SECS = 600
 _SAVE_ERROR = "`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set."
@@ -132,6 +133,8 @@ class RunConfig:
             "jit_compile": jit_compile,
         }
         _check_values(self._values)
+        if not all(map(strategy_kinds.is_none, (strategy, eval_distribute))):
+            _logger.info("Initializing RunConfig with distribution strategies.")
         self._cluster_spec = environment.cluster_spec
         self._task_type = environment.task_type
         self._task_id = environment.task_id
@@ -202,6 +205,11 @@ class RunConfig:
             changed._values[steps] = None
         _check_values(changed._values)
         return changed
+
+    def described(self) -> dict[str, Any]:
+        """Returns every property under the name that the original logs it by."""
+        rest = {name: value for name, value in vars(self).items() if name != "_values"}
+        return {f"_{name}": value for name, value in self._values.items()} | rest
 
     @property
     def model_dir(self) -> str | None:
@@ -357,6 +365,8 @@ def _one_model_dir(given: str | os.PathLike[str] | None, from_tf_config: str | N
             f"the model_dir in TF_CONFIG. model_dir: {model_dir!r}, TF_CONFIG's: "
             f"{from_tf_config!r}. Give it in one place."
         )
+    if from_tf_config:
+        _logger.info("Using model_dir in TF_CONFIG: %s", from_tf_config)
     return model_dir or from_tf_config
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+_logger = tf.get_logger()
+
 _LOCAL_MASTER = ""
 
 
@@ -76,6 +78,8 @@ def read_task_environment(*, needs_chief: bool = True) -> TaskEnvironment:
         raise ValueError(f"TF_CONFIG is not JSON ({error}): {text!r}") from error
     if not isinstance(tf_config, dict):
         raise ValueError(f"TF_CONFIG must be a JSON object; got {text!r}.")
+    if tf_config:
+        _logger.info("TF_CONFIG environment variable: %s", tf_config)
     service = tf_config.get("service")
     if service is not None and not isinstance(service, dict):
         raise TypeError(

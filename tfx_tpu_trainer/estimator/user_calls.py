@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator.callables import argument_names
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 
 def call_input_fn(
@@ -73,6 +74,7 @@ def call_model_fn(
             f"model_fn ({model_fn!r}) does not take labels, but input_fn returns labels. Add a "
             "labels argument to it, or let input_fn return features only."
         )
+    _logger.info("Calling model_fn.")
     try:
         spec = model_fn(features, **_arguments(model_fn, available))
     except KeyError as error:
@@ -81,6 +83,7 @@ def call_model_fn(
         if explained is None:
             raise
         raise explained from error
+    _logger.info("Done calling model_fn.")
     if not hasattr(spec, "as_template"):
         raise ValueError(
             "model_fn should return an EstimatorSpec or TPUEstimatorSpec (of "

@@ -334,7 +334,7 @@ def test_b391_b392_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplo
         assert rate == pytest.approx(cores.BATCH * values["global_step/sec"][step], rel=1e-5)
     losses, *_ = cores.descended(2)
     said = [line for line in logged if line.startswith("loss = ")]
-    assert [line.split("step = ")[1].split()[0] for line in said] == ["2", "4", "6", "8"]
+    assert [line.split("step = ")[1].split()[0] for line in said] == ["2", "6"]
     assert float(said[0].split()[2].rstrip(",")) == pytest.approx(losses[1], rel=1e-4)
 
 

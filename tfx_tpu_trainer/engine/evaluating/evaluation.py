@@ -13,7 +13,6 @@ from tfx_tpu_trainer.engine.checkpointing.writable_folder import check_writable
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     EvaluationPlan,
-    StopAfterOneCallHook,
 )
 from tfx_tpu_trainer.engine.loops.pace import allows_loops
 from tfx_tpu_trainer.engine.sessions.opening import SessionSettings, open_restored_session
@@ -21,6 +20,7 @@ from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,10 +75,11 @@ def evaluate(
     check_writable(settings.model_dir)
     update_op, stop_hook = plan.update_op, plan.stop_hook
     if plan.make_loop is not None and allows_loops([*hooks, *plan.template.hooks]):
-        update_op, stop_hook = plan.make_loop(), StopAfterOneCallHook()
+        update_op, stop_hook = plan.make_loop()
     final_values = v1.train.FinalOpsHook((dict(plan.values), plan.sums.values))
     all_hooks = [*hooks, *plan.template.hooks, final_values, stop_hook]
     scaffold = _with_default_local_init(plan.template.make_scaffold())
+    _logger.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
     started = time.monotonic()
     with open_restored_session(
         settings=settings,
@@ -93,6 +94,8 @@ def evaluate(
             while not calls.should_stop():
                 calls.run(update_op)
     seconds = time.monotonic() - started
+    _logger.info("Inference Time : %0.5fs", seconds)
+    _logger.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))
     metrics, sums = final_values.final_ops_values
     if not sums["batches"]:
         raise ValueError(

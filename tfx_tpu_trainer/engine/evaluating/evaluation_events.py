@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
 
@@ -33,6 +34,9 @@ def write_evaluation_events(result: EvalResult, *, output_dir: str) -> None:
     writer = v1.summary.FileWriterCache.get(output_dir)
     writer.add_summary(_as_summary(result.metrics), step)
     if result.checkpoint_path:
+        _logger.info(
+            "Saving 'checkpoint_path' summary for global step %d: %s", step, result.checkpoint_path
+        )
         writer.add_summary(_text_summary("checkpoint_path", result.checkpoint_path), step)
     writer.flush()
 
@@ -52,12 +56,24 @@ def _add(summary: v1.Summary, name: str, value: Any) -> None:
         _add_serialized(summary, name, value)
     elif isinstance(value, np.ndarray):
         summary.value.add(tag=name, tensor=tf.make_tensor_proto(value))
+        _logger.info(
+            "Summary for np.ndarray is not visible in Tensorboard by default: %s is one.", name
+        )
     else:
-        _logger.warning("Metric %r is not written: it is a %s.", name, type(value).__name__)
+        _logger.warning(
+            "Skipping summary for %s, must be a float, np.float32, np.int64, np.int32 or int or "
+            "np.ndarray or a serialized string of Summary; got a %s.",
+            name,
+            type(value).__name__,
+        )
 
 
 def _add_serialized(summary: v1.Summary, name: str, value: bytes) -> None:
-    parsed = v1.Summary.FromString(value)
+    try:
+        parsed = v1.Summary.FromString(value)
+    except DecodeError:
+        _logger.warning("Skipping summary for %s, cannot parse string to Summary.", name)
+        return
     for index, part in enumerate(parsed.value):
         part.tag = f"{name}/{index}"
         summary.value.append(part)

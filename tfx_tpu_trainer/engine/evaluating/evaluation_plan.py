@@ -13,6 +13,7 @@ from tfx_tpu_trainer.engine.sessions.opening import SessionCreatorFn
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 LOSS = "loss"
 GLOBAL_STEP = "global_step"
@@ -28,8 +29,8 @@ class EvaluationPlan:
         values: Metric name -> final value, to be read at the end; nested structures may be.
         sums: What is counted beside the metrics.
         stop_hook: Stops the session after the last batch.
-        make_loop: Gives an op that runs all batches in one session call; `None` where
-            `update_op` does so, or where every call must be seen.
+        make_loop: Gives an op that runs all batches in one session call, and what stops the
+            session then; `None` where `update_op` does so, or where every call must be seen.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
     """
 
@@ -38,18 +39,47 @@ class EvaluationPlan:
     values: Mapping[str, Any]
     sums: EvaluationSums
     stop_hook: v1.train.SessionRunHook
-    make_loop: Callable[[], tf.Operation] | None = None
+    make_loop: Callable[[], tuple[tf.Operation, v1.train.SessionRunHook]] | None = None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+
+
+def log_progress(done: int, *, before: int, steps: int | None) -> None:
+    """Logs the batches done as the original does: each of fewer than 20, else each tenth part.
+
+    Args:
+        done: Batches done.
+        before: Batches of which it was told before.
+        steps: Batches asked for; `None`, which goes to the end of the input, logs nothing.
+    """
+    if steps is None:
+        return
+    every = 1 if steps < 20 else int(steps / 10)
+    for batch in range(before + 1, done + 1):
+        if batch % every == 0 or batch == steps:
+            _logger.info("Evaluation [%d/%d]", batch, steps)
 
 
 class StopAfterOneCallHook(v1.train.SessionRunHook):
     """Stops after a single session call: it has run all batches."""
 
+    def __init__(self, eval_step: tf.Variable, *, steps: int | None) -> None:
+        """Takes what is logged.
+
+        Args:
+            eval_step: Counts the batches.
+            steps: Batches asked for, or `None`.
+        """
+        self._done = eval_step.read_value()
+        self._steps = steps
+
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Stops."""
+        """Logs the batches and stops."""
         del run_values
+        if self._steps is not None:
+            done = int(run_context.session.run(self._done))
+            log_progress(done, before=0, steps=self._steps)
         run_context.request_stop()
 
 

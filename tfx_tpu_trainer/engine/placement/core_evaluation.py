@@ -120,7 +120,7 @@ def plan_evaluation_on_cores(
         update_op=tf.function(all_batches, autograph=False)(),
         values={**values, LOSS: sums.loss_by_rows(template.loss_dtype)},
         sums=sums,
-        stop_hook=StopAfterOneCallHook(),
+        stop_hook=StopAfterOneCallHook(eval_step, steps=steps),
     )
 
 

@@ -9,7 +9,9 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     LOSS,
     EvaluationPlan,
+    StopAfterOneCallHook,
     check_metrics,
+    log_progress,
 )
 from tfx_tpu_trainer.engine.evaluating.evaluation_sums import EvaluationSums, create_eval_step
 from tfx_tpu_trainer.engine.placement.host_loop import build_evaluation_loop
@@ -39,7 +41,8 @@ class StopAfterBatchesHook(v1.train.SessionRunHook):
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Stops after the last batch."""
+        """Logs the batch, and stops after the last one."""
+        log_progress(run_values.results, before=run_values.results - 1, steps=self._steps)
         if self._steps is not None and run_values.results >= self._steps:
             run_context.request_stop()
 
@@ -78,7 +81,8 @@ def plan_evaluation_on_host(
         values=values,
         sums=sums,
         stop_hook=StopAfterBatchesHook(eval_step, steps=steps),
-        make_loop=lambda: build_evaluation_loop(
-            template, update_op, eval_step=eval_step, steps=steps
+        make_loop=lambda: (
+            build_evaluation_loop(template, update_op, eval_step=eval_step, steps=steps),
+            StopAfterOneCallHook(eval_step, steps=steps),
         ),
     )

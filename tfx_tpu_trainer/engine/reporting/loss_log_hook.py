@@ -11,9 +11,10 @@ _logger = tf.get_logger()
 
 
 class LossLogHook(v1.train.SessionRunHook):
-    """Logs the loss every so many global steps.
+    """Logs the loss, and the step as the original's LoggingTensorHook shows it.
 
-    TensorFlow's LoggingTensorHook counts session calls, and a call may make many steps.
+    On the host that is the global step before the one that gave the loss, read beside it; on
+    cores the one that a loop of steps ends at.
     """
 
     def __init__(
@@ -22,20 +23,30 @@ class LossLogHook(v1.train.SessionRunHook):
         *,
         every_n_steps: int | None = None,
         every_n_secs: int | None = None,
+        every_n_calls: int | None = None,
         steps_per_call: int = 1,
+        shows_step_reached: bool = False,
     ) -> None:
         """Sets what is logged.
 
         Args:
             loss: Scalar tensor.
-            every_n_steps: Global steps between two lines; excludes `every_n_secs`.
+            every_n_steps: Global steps between two lines; excludes the next two.
             every_n_secs: Seconds between two lines.
+            every_n_calls: Session calls between two lines.
             steps_per_call: Steps of a session call, at most. Defaults to 1.
+            shows_step_reached: Whether the step after the one that gave the loss is shown.
+                Defaults to `False`.
         """
         self._loss = loss
         self.every_n_steps = every_n_steps
+        self._counts_calls = every_n_calls is not None
+        self._calls = 0
         self._steps_per_call = steps_per_call
-        self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps, every_secs=every_n_secs)
+        self._back = 0 if shows_step_reached else 1
+        self._timer = v1.train.SecondOrStepTimer(
+            every_steps=every_n_calls or every_n_steps, every_secs=every_n_secs
+        )
 
     def begin(self) -> None:
         """Finds the global step."""
@@ -51,9 +62,15 @@ class LossLogHook(v1.train.SessionRunHook):
     ) -> None:
         """Logs when the timer says so."""
         loss, stale_step = run_values.results
-        if not self._timer.should_trigger_for_step(int(stale_step) + self._steps_per_call):
+        self._calls += 1
+        reached = self._calls if self._counts_calls else int(stale_step) + self._steps_per_call
+        if not self._timer.should_trigger_for_step(reached):
             return
-        self.reached(int(run_context.session.run(self._global_step)), loss)
+        step = int(run_context.session.run(self._global_step))
+        if self._counts_calls:
+            self._log(loss, step, at=self._calls)
+        else:
+            self.reached(step, loss)
 
     def reached(self, step: int, loss: Any) -> None:
         """Logs when the timer says so; what runs ahead of the session calls it at loop ends.
@@ -62,9 +79,12 @@ class LossLogHook(v1.train.SessionRunHook):
             step: Global step reached.
             loss: The step's loss.
         """
-        if not self._timer.should_trigger_for_step(step):
-            return
-        seconds, _ = self._timer.update_last_triggered_step(step)
+        if self._timer.should_trigger_for_step(step):
+            self._log(loss, step, at=step)
+
+    def _log(self, loss: Any, step: int, *, at: int) -> None:
+        seconds, _ = self._timer.update_last_triggered_step(at)
+        step = max(step - self._back, 0)
         if seconds is None:
             _logger.info("loss = %s, step = %s", loss, step)
         else:

@@ -181,13 +181,11 @@ def train(
             last_loss = calls.run([plan.train_op, plan.loss])[1]
     if last_loss is None:
         _logger.warning(
-            "Training made no steps: the input is empty."
-            if plan.steps_per_call == 1
-            else "Training did not end its first loop: the input is empty or too short for it."
+            "Training with estimator made no steps. Perhaps input is empty or misspecified%s.",
+            "" if plan.steps_per_call == 1 else ", or too short for the first loop of steps",
         )
-        return None
     _logger.info("Loss for final step: %s.", last_loss)
-    return float(last_loss)
+    return None if last_loss is None else float(last_loss)
 
 
 def _fast_forward(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,7 +12,16 @@ from tfx_tpu_trainer.estimator.export.receivers import SINGLE_RECEIVER_NAME, Hos
 
 v1 = tf.compat.v1
 
-_logger = logging.getLogger(__name__)
+_logger = tf.get_logger()
+
+# The kinds in the order of the original's log.
+_METHODS = {
+    v1.saved_model.CLASSIFY_METHOD_NAME: "Classify",
+    v1.saved_model.REGRESS_METHOD_NAME: "Regress",
+    v1.saved_model.PREDICT_METHOD_NAME: "Predict",
+    "tensorflow/supervised/training": "Train",
+    "tensorflow/supervised/eval": "Eval",
+}
 
 
 def build_signature_defs(
@@ -134,14 +142,16 @@ def _check_fed(inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
 def _log_report(
     included: Mapping[str, Any], excluded: Mapping[str, str], *, default_expected: bool
 ) -> None:
-    _logger.info("Signatures INCLUDED in export: %s", sorted(included) or "None")
-    for name, reason in excluded.items():
+    for method, kind in _METHODS.items():
+        names = [name for name, built in included.items() if built.method_name == method]
+        _logger.info("Signatures INCLUDED in export for %s: %s", kind, names or None)
+    if excluded:
         _logger.info(
-            "Signature EXCLUDED from export because it cannot be served via TensorFlow Serving "
-            "APIs: %r : %s",
-            name,
-            reason,
+            "Signatures EXCLUDED from export because they cannot be be served via TensorFlow "
+            "Serving APIs:"
         )
+        for name, reason in excluded.items():
+            _logger.info("%r : %s", name, reason)
     if not included:
         _logger.warning("Export includes no signatures! Why: %s", dict(excluded))
     elif default_expected and DEFAULT_SIGNATURE not in included:

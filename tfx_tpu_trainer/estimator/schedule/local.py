@@ -40,8 +40,9 @@ def run_local(
     """
     config = estimator.config
     _logger.info(
-        "Start train and evaluate loop: an evaluation after every checkpoint, which come by "
-        "save_checkpoints_steps %s or save_checkpoints_secs %s.",
+        "Start train and evaluate loop. The evaluate will happen after every checkpoint. "
+        "Checkpoint frequency is determined based on RunConfig arguments: save_checkpoints_steps "
+        "%s or save_checkpoints_secs %s.",
         config.save_checkpoints_steps,
         config.save_checkpoints_secs,
     )
@@ -99,7 +100,10 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
             self._first = False
             return None
         if not self._listener.before_eval():
-            _logger.info("Stopping before an evaluation, as its listener asks for.")
+            _logger.info(
+                "Exiting training and evaluation loop, as requested by "
+                "_ContinuousEvalListener.before_eval."
+            )
             return True
         now = self._clock()
         if self._started is not None and now - self._started < self._throttle_secs:
@@ -111,7 +115,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
             return None
         self._evaluate(global_step_value, now)
         if not self._listener.after_eval(self.last):
-            _logger.info("Stopping after an evaluation, as its listener asks for.")
+            _logger.info("Exiting evaluation, as requested by _ContinuousEvalListener.after_eval.")
             return True
         return None
 

@@ -88,6 +88,7 @@ def run_schedule(
         if not isinstance(value, kind):
             raise TypeError(f"`{name}` must have type `{kind.__name__}`. Got: {type(value)}")
     config = estimator.config
+    _logger.info("Not using Distribute Coordinator.")
     if not config.cluster_spec and config.task_type != TaskType.EVALUATOR:
         _logger.info("Running training and evaluation locally (non-distributed).")
         return run_local(estimator, train_spec, eval_spec, listener=listener)
@@ -119,7 +120,9 @@ def start_server(config: RunConfig) -> tf.distribute.Server | None:
     if not config.master:
         tasks = [task for job in cluster.jobs for task in cluster.job_tasks(job)]
         if len(tasks) == 1 and config.task_type in _TRAINERS:
-            _logger.info("Skip starting Tensorflow server as there is only one node.")
+            _logger.info(
+                "Skip starting Tensorflow server as there is only one node in the cluster."
+            )
             return None
         raise RuntimeError(
             "Could not start server; be sure to specify master in RunConfig or set the TF_CONFIG "
@@ -224,7 +227,7 @@ def _evaluate_until_the_end(
         started = time.monotonic()
         evaluated = evaluator.evaluate_newest()
         if not listener.after_eval(evaluated):
-            _logger.info("Exiting evaluation, as its listener asks for.")
+            _logger.info("Exiting evaluation, as requested by _ContinuousEvalListener.after_eval.")
             return
         last_step = train_spec.max_steps
         if evaluated is not None and last_step and evaluated.global_step >= last_step:
@@ -240,7 +243,7 @@ def _evaluate_until_the_end(
             sleep(left)
         elif not eval_spec.throttle_secs and evaluated is None:
             _logger.warning(
-                "EvalSpec.throttle_secs is set as 0: the evaluator asks for checkpoints without a "
-                "pause while there is no new one. Please consider to increase it."
+                "EvalSpec.throttle_secs is set as 0. This might overload the job before finding "
+                "(next) new checkpoint. Please consider to increase it."
             )
-    _logger.info("Exiting evaluation, as its listener asks for.")
+    _logger.info("Exiting evaluation, as requested by _ContinuousEvalListener.before_eval.")

@@ -43,6 +43,7 @@ from tfx_tpu_trainer.estimator.tpu.tpu_config import (
     InputPipelineConfig,
     TPUConfig,
     check_positive_integer,
+    parse_iterations_per_loop,
 )
 
 v1 = tf.compat.v1
@@ -116,7 +117,8 @@ class TPUCallPlanner(CallPlanner):
             master=self._master_of(mode),
             strategy=strategy,
         )
-        _logger.info("Mode %r runs on %s (%s).", mode, place.value, reason)
+        if place is not RunPlace.HOST:
+            _logger.info("Mode %r runs on %s (%s).", mode, place.value, reason)
         return place
 
     def _check_one_place(self, mode: str, strategy: tf.distribute.Strategy | None) -> None:
@@ -202,6 +204,7 @@ class TPUCallPlanner(CallPlanner):
         added = {**self._batch_size_param(mode), "use_tpu": False}
         if mode == ModeKeys.PREDICT:
             features = without_padding(features)
+        _logger.info("Running %s on CPU/GPU", mode)
         return self._call_with_params(features, labels, mode, added=added, config=config)
 
     def _call_with_params(
@@ -267,10 +270,7 @@ class TPUCallPlanner(CallPlanner):
         else:
             plan, hooks = super().plan_training(input_fn, steps=steps, max_steps=max_steps)
         if self._settings.report_period is not None and place is not RunPlace.HOST:
-            losses = LossLogHook(
-                plan.loss, steps_per_call=plan.steps_per_call, **self._settings.report_period
-            )
-            hooks = [*hooks, losses]
+            hooks = [*hooks, self._loss_log(plan, self._settings.report_period)]
         if self._settings.report_period is not None:
             summaries_on = bool(self._config.save_summary_steps)
             throughput = ThroughputHook(
@@ -281,6 +281,15 @@ class TPUCallPlanner(CallPlanner):
             )
             hooks = [*hooks, throughput]
         return plan, hooks
+
+    def _loss_log(self, plan: TrainingPlan, period: Mapping[str, int]) -> LossLogHook:
+        loop = parse_iterations_per_loop(self._tpu_config.iterations_per_loop)
+        if loop.unit == "count":
+            # The original's period is one of global steps for the rates, one of calls for the loss.
+            period = {"every_n_calls": period["every_n_steps"]}
+        return LossLogHook(
+            plan.loss, steps_per_call=plan.steps_per_call, shows_step_reached=True, **period
+        )
 
     def plan_evaluation(
         self, input_fn: Callable[..., Any], *, steps: int | None
