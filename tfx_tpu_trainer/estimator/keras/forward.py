@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.estimator.keras import inputs
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
-from tfx_tpu_trainer.estimator.keras.tf_private import mask_of
+from tfx_tpu_trainer.estimator.keras.marks import Marks
 
 v1 = tf.compat.v1
 
@@ -43,7 +43,7 @@ class Forward:
     Attributes:
         outputs: The outputs, in the model's own structure.
         names: Their names, in the order of `tf.nest.flatten`.
-        masks: Keras's mask of each, or `None`.
+        marks: What Keras hung on them.
         loss: The total loss; `None` in mode `"infer"`.
         gradients: Of each trainable variable the gradient or `None`; empty where Keras's own
             optimizer applies them within the trace, or nothing is trained.
@@ -51,7 +51,7 @@ class Forward:
 
     outputs: Any
     names: list[str]
-    masks: list[tf.Tensor | None]
+    marks: Marks
     loss: tf.Tensor | None = None
     gradients: Sequence[Any] = ()
 
@@ -155,7 +155,7 @@ def _forward(model: KerasModel, outputs: Any) -> Forward:
     return Forward(
         outputs=tf.nest.map_structure(tf.convert_to_tensor, outputs),
         names=model.output_names(outputs),
-        masks=[mask_of(output) for output in tf.nest.flatten(outputs)],
+        marks=Marks.of(outputs),
     )
 
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator.keras import inputs
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
+from tfx_tpu_trainer.estimator.keras.marks import Marks
 from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, graph_name, unused_name
-from tfx_tpu_trainer.estimator.keras.tf_private import put_mask
 from tfx_tpu_trainer.estimator.keras.trace import Trace, trace
 
 v1 = tf.compat.v1
@@ -27,7 +27,7 @@ def metrics_of(
     labels: Any,
     outputs: Any,
     weights: Any,
-    masks: Sequence[tf.Tensor | None],
+    marks: Marks,
     metric_names_map: Mapping[str, str] | None,
 ) -> tuple[MetricFn, list[tf.Tensor]] | None:
     """Gives the compiled metrics as `TPUEstimatorSpec.eval_metrics`.
@@ -40,7 +40,7 @@ def metrics_of(
         labels: Labels, as input_fn gives them.
         outputs: The outputs, in the model's own structure.
         weights: Sample weights, as input_fn gives them.
-        masks: Keras's mask of each output, or `None`.
+        marks: What Keras hung on the outputs.
         metric_names_map: Name of a metric with Keras -> name to evaluate it under, or `None`.
 
     Returns:
@@ -51,7 +51,7 @@ def metrics_of(
     """
     if labels is None or model.metric_container() is None:
         return None
-    structure = (labels, outputs, weights, list(masks))
+    structure = (labels, outputs, weights, marks.tensors)
     flat = tf.nest.flatten(structure, expand_composites=True)
     tensors = [tensor for tensor in flat if tensor is not None]
 
@@ -59,18 +59,19 @@ def metrics_of(
         rest = iter(given)
         filled = [None if tensor is None else next(rest) for tensor in flat]
         packed = tf.nest.pack_sequence_as(structure, filled, expand_composites=True)
-        return _metric_ops(model, names, packed, metric_names_map)
+        update = functools.partial(_update, model, names, marks)
+        return _metric_ops(model, update, packed, metric_names_map)
 
     return metric_fn, tensors
 
 
 def _metric_ops(
     model: KerasModel,
-    names: Sequence[str],
+    update_state: Callable[..., None],
     given: tuple[Any, ...],
     metric_names_map: Mapping[str, str] | None,
 ) -> dict[str, Any]:
-    updates = trace(functools.partial(_update, model, names), *given)
+    updates = trace(update_state, *given)
     values = trace(model.metric_results)
     renamed = _renamed(list(values.results), metric_names_map)
     if not renamed:
@@ -99,14 +100,13 @@ def _metric_ops(
 def _update(
     model: KerasModel,
     names: Sequence[str],
+    marks: Marks,
     labels: Any,
     outputs: Any,
     weights: Any,
-    masks: list[tf.Tensor | None],
+    of_marks: list[Any],
 ) -> None:
-    for output, mask in zip(tf.nest.flatten(outputs), masks):
-        if mask is not None:
-            put_mask(output, mask)
+    outputs = marks.with_tensors(of_marks).put(outputs)
     each = inputs.model_weights(names, weights)
     model.update_metrics(
         inputs.model_labels(names, outputs, labels),

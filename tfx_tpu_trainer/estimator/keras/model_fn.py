@@ -105,7 +105,7 @@ class KerasModelFn:
                 labels=labels,
                 outputs=made.forward.outputs,
                 weights=weights,
-                masks=made.forward.masks,
+                marks=made.forward.marks,
                 metric_names_map=self.metric_names_map,
             )
         predictions = dict(zip(made.forward.names, tf.nest.flatten(made.forward.outputs)))
@@ -203,7 +203,7 @@ def _place(
         updates = _updates_of_the_model(traced, stand_ins, model)
     result: forward.Forward = traced.results
     tensors = tf.nest.flatten(
-        [result.outputs, result.masks, result.loss, list(result.gradients)],
+        [result.outputs, result.marks.tensors, result.loss, list(result.gradients)],
         expand_composites=True,
     )
     there = [tensor for tensor in tensors if tensor is not None]
@@ -213,12 +213,14 @@ def _place(
         name=model.model.name,
     )
     rest = iter(copies[: len(there)])
-    outputs, masks, loss, gradients = tf.nest.pack_sequence_as(
-        [result.outputs, result.masks, result.loss, list(result.gradients)],
+    outputs, marks, loss, gradients = tf.nest.pack_sequence_as(
+        [result.outputs, result.marks.tensors, result.loss, list(result.gradients)],
         [None if tensor is None else next(rest) for tensor in tensors],
         expand_composites=True,
     )
-    placed = forward.Forward(outputs=outputs, names=result.names, masks=masks, loss=loss)
+    placed = forward.Forward(
+        outputs=outputs, names=result.names, marks=result.marks.with_tensors(marks), loss=loss
+    )
     if optimizer is None:
         return _Placed(placed, None)
     steps = copies[len(there) :]

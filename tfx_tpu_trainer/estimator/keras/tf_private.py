@@ -4,6 +4,7 @@
 |---|---|---|
 | `tf.__internal__.eager_context.eager_mode` | a program may have switched eager execution off, which a thread of its own inherits | refuse such programs |
 | `_keras_mask` of an output | the mask that losses and metrics weigh rows with; Keras has no public name for it | leave masks out of metrics on cores |
+| `_keras_logits` of an output | the logits that crossentropies compute with in the output's place; no public name | give metrics the probabilities |
 | `FuncGraph.control_outputs`, `FuncGraph.variables` | what a traced function changes and reads | find both among the graph's operations |
 """
 
@@ -29,6 +30,16 @@ def mask_of(output: Any) -> tf.Tensor | None:
 def put_mask(output: Any, mask: tf.Tensor) -> None:
     """Puts a mask on a tensor, as a Keras layer does."""
     output._keras_mask = mask
+
+
+def logits_of(output: Any) -> tf.Tensor | None:
+    """Gives the logits that a Keras activation noted on its output."""
+    return getattr(output, "_keras_logits", None)
+
+
+def put_logits(output: Any, logits: tf.Tensor) -> None:
+    """Notes logits on a tensor, as a Keras activation does."""
+    output._keras_logits = logits
 
 
 def updates_of(graph: Any) -> Sequence[tf.Operation]:
