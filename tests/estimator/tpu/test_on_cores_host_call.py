@@ -87,6 +87,32 @@ def test_b244_every_n_steps_of_a_loop(tmp_path, every, loop, steps, called):
     assert [list(step) for (step,) in seen] == [[step] * 2 for step in called]
 
 
+@pytest.mark.parametrize(("place", "number", "loop"), [("host", 1, 1), ("cores", 2, 3)])
+def test_b248_a_step_read_after_minimize_is_the_one_before_it_everywhere(
+    tmp_path, place, number, loop
+):
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        step = v1.train.get_global_step()
+        with tf.control_dependencies([spec.train_op]):
+            after = tf.reshape(step.read_value(), [1])
+        bias = next(v for v in v1.trainable_variables() if "bias" in v.name)
+        tensors = [tf.reshape(step, [1]), after, tf.reshape(bias, [1])]
+        return spec._replace(host_call=(cores.recorder(seen, 0), tensors))
+
+    cores.make(tmp_path, model_fn, cores=number, loop=loop, use_tpu=place == "cores").train(
+        cores.train_input_fn, steps=4
+    )
+    gathered = number if place == "cores" else 1
+    assert [list(step) for step, *_ in seen] == [[step] * gathered for step in range(4)]
+    assert [list(after) for _, after, _ in seen] == [[step] * gathered for step in range(1, 5)]
+    biases = [float(linear_model.BIAS), *(cores.descended(steps)[2] for steps in (1, 2, 3))]
+    for (*_, bias), expected in zip(seen, biases):
+        assert list(bias) == pytest.approx([expected] * gathered, rel=1e-5)
+
+
 def test_b246_v1_summaries_in_the_function_are_refused(tmp_path):
     def host_call(features, spec, step):
         return (lambda loss: v1.summary.scalar("l", loss[0])), [tf.reshape(spec.loss, [1])]

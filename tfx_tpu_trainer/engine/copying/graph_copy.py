@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes
 from tfx_tpu_trainer.engine.copying.joint_functions import (
     SEED_STRIDE,
     SUM,
@@ -43,8 +44,8 @@ class GraphCopier:
     (variables, tables, iterators, summary writers) is not copied but captured. A
     `CrossReplicaSum` becomes a plain sum over the copies of its group, so that gradients are
     combined as on TPU cores; calls of functions with such a sum inside become one call of all
-    cores. What another core than the first waits for, but does not read, is
-    not copied where it changes variables: moving averages are the first core's.
+    cores. Where another core than the first waits for a change of a variable that it does not
+    read, it waits for the first core's: moving averages are the first core's.
     """
 
     def __init__(self, graph: tf.Graph) -> None:
@@ -111,6 +112,10 @@ class GraphCopier:
         """Tells whether an operation changes a variable, or passes on what one gives that does."""
         while op.type in ("Identity", "IdentityN"):
             op = op.inputs[0].op
+        return self.is_change(op)
+
+    def is_change(self, op: tf.Operation) -> bool:
+        """Tells whether an operation itself changes a variable."""
         return self._changes.made_by(self.node_def(op))
 
     def order(self, op: tf.Operation) -> int:
@@ -133,7 +138,7 @@ class _CopyJob:
         self._copier = copier
         self._alone = alone
         self._replaced = replaced
-        self._nodes: list[tuple[int, int, v1.NodeDef]] = []
+        self._nodes: list[tuple[int, int, bool, v1.NodeDef]] = []
         self._names: dict[Any, str] = {}
         self._pending: list[tuple[str, tf.Operation, tuple[int, ...]]] = []
         self.input_map: dict[str, tf.Tensor] = {}
@@ -158,9 +163,8 @@ class _CopyJob:
     def finish(self) -> v1.GraphDef:
         """Copies everything that was asked for, and what that needs.
 
-        The copies stand in the order in which the model made the originals: a function runs
-        reads and writes of a variable in that order, so that a read that the model made before
-        its train_op sees the value before the update on every core.
+        The copies stand in an order in which a function reads and changes variables as a session
+        does that runs the model itself: see `reads_before_changes`.
         """
         while self._pending:
             name, op, cores = self._pending.pop()
@@ -170,9 +174,17 @@ class _CopyJob:
                 node = self._join(name, op, cores)
             else:
                 node = self._copy(name, op, cores[0])
-            self._nodes.append((self._copier.order(op), cores[0], node))
+            changes = self._copier.is_change(op)
+            self._nodes.append((self._copier.order(op), cores[0], changes, node))
         self._nodes.sort(key=lambda entry: entry[:2])
-        return v1.GraphDef(node=[node for _, _, node in self._nodes])
+        nodes = [node for *_, node in self._nodes]
+        numbers = {node.name: number for number, node in enumerate(nodes)}
+        sources = [
+            [numbers[name] for name in map(_node_name, node.input) if name in numbers]
+            for node in nodes
+        ]
+        order = reads_before_changes(sources, [changes for *_, changes, _ in self._nodes])
+        return v1.GraphDef(node=[nodes[number] for number in order])
 
     def _input_of(self, core: int, tensor: tf.Tensor) -> str:
         if tensor.name in self._replaced[core]:
@@ -225,13 +237,16 @@ class _CopyJob:
         return node
 
     def _controls(self, core: int, op: tf.Operation) -> list[str]:
-        """Gives the control inputs of an op's copy."""
-        controls = []
+        """Gives the control inputs of an op's copy.
+
+        A change of a variable is the first core's for all, so that is what every core waits for.
+        """
+        controls = {}
         for control in op.control_inputs:
-            not_its_own = core > 0 and self._copier.changes_variable(control)
-            if not not_its_own and not self._stands_outside(core, control):
-                controls.append(f"^{self._copy_of(core, control)}")
-        return controls
+            waits_for = 0 if self._copier.changes_variable(control) else core
+            if not self._stands_outside(waits_for, control):
+                controls[f"^{self._copy_of(waits_for, control)}"] = None
+        return list(controls)
 
     def _is_joint(self, op: tf.Operation) -> bool:
         return self._copier.joint_functions.sums_inside(self._copier.node_def(op))
@@ -249,6 +264,11 @@ class _CopyJob:
     def _stands_outside(self, core: int, op: tf.Operation) -> bool:
         replaced = any(tensor.name in self._replaced[core] for tensor in op.outputs)
         return replaced or makes_handle(op)
+
+
+def _node_name(reference: str) -> str:
+    """Gives the name of the node that an input of a NodeDef refers to."""
+    return reference.removeprefix("^").split(":")[0]
 
 
 def makes_handle(op: tf.Operation) -> bool:

@@ -230,9 +230,12 @@ class _Body:
             del copy.input[:]
             copy.input.extend(self._reference(core, given) for given in data)
         for control in controls:
-            first = core == self._cores[0]
-            if control in self._nodes and (first or not changes.made_by(self._nodes[control])):
-                copy.input.append(f"^{self._name(core, control)}")
+            if control in self._nodes:
+                # A change of a variable is the first core's for all.
+                changed = changes.made_by(self._nodes[control])
+                waits_for = self._name(self._cores[0] if changed else core, control)
+                if f"^{waits_for}" not in copy.input:
+                    copy.input.append(f"^{waits_for}")
         return copy
 
     def _group(self, node: v1.NodeDef, core: int) -> tuple[int, ...]:

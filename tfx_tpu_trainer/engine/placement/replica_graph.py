@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes
 from tfx_tpu_trainer.engine.copying.graph_copy import makes_handle
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
@@ -162,7 +163,19 @@ class ReplicaGraph:
                 self._hand_on(node, number, stages)
         for fetch in self._fetches:
             self._hand_on(fetch, len(stages), stages)
+        for stage in stages:
+            stage.ops = self._ordered(stage.ops)
         return stages
+
+    def _ordered(self, ops: list[tf.Operation]) -> list[tf.Operation]:
+        """Orders a stage's operations as a session runs them."""
+        numbers = {op.name: number for number, op in enumerate(ops)}
+        sources = [
+            [numbers[source.name] for source in self._sources(op) if source.name in numbers]
+            for op in ops
+        ]
+        changes = [self._changes.made_by(op.node_def) for op in ops]
+        return [ops[number] for number in reads_before_changes(sources, changes)]
 
     def _find_stage(self, op: tf.Operation) -> None:
         """Finds how many rounds of sums come before an op's result is there."""
