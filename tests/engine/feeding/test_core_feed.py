@@ -98,7 +98,7 @@ def test_the_batch_is_open_to_the_model_only_where_short_ones_may_come():
         (
             lambda: _source(4, drop=False),
             {},
-            "features to TPU must have static shape.*drop_remainder",
+            "features to the model returned by input_fn must have static shape.*drop_rem",
         ),
         (lambda: _source(3), {}, r"features of shape \(3, 3\) can't be cut into 2 equal pieces"),
         (lambda: _source(4), {"batch_axes": [0]}, "batch_axis has 1 entries .* has 2 tensors"),

@@ -78,16 +78,16 @@ def test_b91_emulated_there_are_as_many_replicas_as_num_shards_says(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "batch_size"),
+    ("options", "batch_size", "hosts"),
     [
-        ({"per_host_input_for_training": cores.PER_HOST_V1}, 32),
-        ({"per_host_input_for_training": cores.PER_HOST_V2}, 2),
-        ({"eval_training_input_configuration": cores.SLICED}, 32),
+        ({"per_host_input_for_training": cores.PER_HOST_V1}, 32, 1),
+        ({"per_host_input_for_training": cores.PER_HOST_V2}, 2, 1),
+        ({"eval_training_input_configuration": cores.SLICED}, 32, 2),
     ],
     ids=["PER_HOST_V1", "PER_HOST_V2", "SLICED"],
 )
 def test_b95_b96_two_hosts_of_cores_evaluate_and_predict_each_row_once(
-    tmp_path, options, batch_size
+    tmp_path, options, batch_size, hosts
 ):
     # A lift: the original wants BROADCAST, or PER_HOST_V2 of a single replica.
     calls = []
@@ -106,7 +106,7 @@ def test_b95_b96_two_hosts_of_cores_evaluate_and_predict_each_row_once(
     assert result.metrics["mae"] == pytest.approx(np.mean(np.abs(outputs - labels)), rel=1e-5)
     rows = [row["y"] for row in estimator.predict(input_fn)]
     np.testing.assert_allclose(rows, outputs, rtol=1e-5, atol=1e-6)
-    assert calls == [(batch_size, 1)] * 2
+    assert calls == [(batch_size, hosts)] * 2
 
 
 def test_b105_each_hosts_input_has_its_name_scope_and_is_on_the_cpu(tmp_path):

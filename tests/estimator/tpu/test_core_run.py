@@ -43,6 +43,10 @@ def test_evaluation_and_prediction_read_one_input_whatever_the_hosts():
         run = _plan(mode, 32, number=16)
         assert run.layout.num_hosts == 1
         assert run.sizes == BatchSizes(32, 2)
+        # One call of input_fn feeds all hosts.
+        run = _plan(mode, 33, number=16, per_host_input_for_training=cores.BROADCAST)
+        assert run.layout.num_hosts == 2
+        assert run.sizes == BatchSizes(33, 33)
 
 
 def test_b132_batch_axis_is_of_per_host_v1_only():
@@ -54,10 +58,10 @@ def test_b132_batch_axis_is_of_per_host_v1_only():
     ("mode", "name"), [("train", "train"), ("eval", "eval"), ("infer", "predict")]
 )
 def test_b81_b85_batches_that_do_not_hold(mode, name):
-    with pytest.raises(ValueError, match=f"{name}_batch_size .* cannot be `None`"):
+    with pytest.raises(ValueError, match=f"{name}_batch_size in .* cannot be `None` if"):
         _plan(mode, None)
     with pytest.raises(
-        ValueError, match=f"{name}_batch_size 18 must be divisible .* 16 and 20 are"
+        ValueError, match=f"{name} batch size 18 must be divisible .* 16 and 20 are"
     ):
         _plan(mode, 18)
 

@@ -13,7 +13,7 @@ def _check(dims, *, features=IMAGE, labels=LABEL, cores=4):
 
 
 @pytest.mark.parametrize(
-    "dims", [None, [[1, 4, 1]], [[2, 2, 1], None], [None, [4]], [[1, 1, 4], [4]]]
+    "dims", [None, [[1, 4, 1]], [[2, 2, 1], None], [None, [4]], [[1, 1, 4], [4]], [[1, 1, 1]]]
 )
 def test_b109_b110_counts_that_hold(dims):
     # 4 does not divide the 6 or the 3: the last piece is smaller, or empty.
@@ -24,10 +24,10 @@ def test_b109_b110_counts_that_hold(dims):
     ("dims", "says"),
     [
         ([{"x": [1, 4, 1]}], "mismatched the structure of features"),
-        ([[1, 4]], r"as many entries as .* \[1, 4\] for shape \(4, 6, 3\)"),
-        ([[1, 4, 0]], r"must be >= 1; got \[1, 4, 0\]"),
-        ([[1, 2, 1]], r"Dim: \[1, 2, 1\], num_cores_per_replica: 4"),
-        ([[1, 4, 1], [2]], r"dims\[1\]: the product"),
+        ([[1, 4]], r"^Input partition dims must have the same .* \[1, 4\] for shape \(4, 6, 3\)"),
+        ([[1, 4, 0]], r"^All input partition dims must be >= 1. .* is \[1, 4, 0\]"),
+        ([[1, 2, 1]], r"^The product of .*dim = \[1, 2, 1\], num_cores_per_replica = 4"),
+        ([[1, 4, 1], [2]], r"^The product .* in TPUConfig.input_partition_dims\[1\]"),
     ],
 )
 def test_b107_b108_counts_that_do_not_hold(dims, says):

@@ -179,7 +179,9 @@ def test_b122_predict_needs_a_dataset(tmp_path):
     def input_fn(params):
         return {"x": tf.zeros([8, 3])}
 
-    with pytest.raises(TypeError, match="must return a `Dataset` in mode 'infer'"):
+    with pytest.raises(
+        TypeError, match=r"^For mode PREDICT, `input_fn` must return `Dataset` instead of"
+    ):
         next(_predicts(tmp_path, _outputs).predict(input_fn))
 
 
@@ -230,3 +232,22 @@ def test_b234_b258_a_checkpoint_and_the_specs_hooks(tmp_path):
         rows, linear_model.output(features, weights, bias), rtol=1e-4, atol=1e-5
     )
     assert hook.seen == [2, 2]
+
+
+@pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST])
+def test_b122_elements_of_features_alone_in_a_tuple_predict(tmp_path, mode):
+    options = {"per_host_input_for_training": mode}
+    estimator = _predicts(tmp_path, _outputs, tpu_options=options)
+    features = linear_model.rows(11)[0]
+
+    def input_fn(params):
+        return tf.data.Dataset.from_tensor_slices(({"x": features},)).batch(params["batch_size"])
+
+    rows = [row["y"] for row in estimator.predict(input_fn)]
+    np.testing.assert_allclose(rows, linear_model.output(features), rtol=1e-5, atol=1e-6)
+
+
+def test_b133_batch_axis_is_not_looked_at_beside_per_host_v1(tmp_path):
+    options = {"per_host_input_for_training": cores.PER_HOST_V2}
+    estimator = _predicts(tmp_path, _outputs, batch_axis=[1, 1], tpu_options=options)
+    assert len(list(estimator.predict(_rows(9)))) == 9

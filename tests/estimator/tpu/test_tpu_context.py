@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import tensorflow as tf
 
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
@@ -23,7 +24,7 @@ def test_b99_b100_layout_and_deployment(mode, invocation, host, deployment):
     assert context.num_of_replicas_per_host == 8
     assert context.current_host == host
     device, *rest = context.current_input_fn_deployment()
-    assert device == f"/task:{host}/device:CPU:0"
+    assert device == "/replica:0/task:0/device:CPU:0"
     assert tuple(rest) == deployment
 
 
@@ -43,7 +44,8 @@ def test_b102_the_device_assignment_is_for_model_fn():
 
 
 def test_b103_replicas_per_host_under_model_parallelism():
-    context = TPUContext(CoreLayout(2, 4), InputMode.PER_HOST_V1)
+    layout = CoreLayout(2, 1, model_parallelism=True)
+    context = TPUContext(layout, InputMode.PER_HOST_V1)
     with pytest.raises(ValueError, match="not supported for model_parallelism"):
         _ = context.num_of_replicas_per_host
 
@@ -52,3 +54,41 @@ def test_b104_the_device_of_a_replica():
     context = TPUContext(CoreLayout(16), InputMode.PER_HOST_V1)
     assert context.device_for_replica(3) == ("/task:0/device:CPU:0", 3)
     assert context.device_for_replica(9) == ("/task:1/device:CPU:0", 1)
+
+
+def test_b104_the_hosts_of_a_job():
+    context = TPUContext(CoreLayout(16), InputMode.PER_HOST_V1, invocation=1, job="worker")
+    assert context.current_input_fn_deployment()[0] == "/job:worker/task:1/device:CPU:0"
+    assert context.device_for_replica(9) == ("/job:worker/task:1/device:CPU:0", 1)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "width", "devices"),
+    [
+        (3, 1, [(0, 0), (0, 1), (0, 2)]),
+        (6, 2, [(0, 0), (0, 2), (0, 4), (0, 6), (1, 0), (1, 2)]),
+        (3, 4, [(0, 0), (0, 4), (1, 0)]),
+        (2, 16, [(0, 0), (2, 0)]),
+        (2, 128, [(0, 0), (16, 0)]),
+    ],
+)
+def test_b102_model_parallelism_has_a_device_assignment(replicas, width, devices):
+    layout = CoreLayout(replicas, width, model_parallelism=True)
+    context = TPUContext(layout, InputMode.PER_HOST_V2)
+    assignment = context.device_assignment
+    assert isinstance(assignment, tf.tpu.experimental.DeviceAssignment)
+    assert (assignment.num_replicas, assignment.num_cores_per_replica) == (replicas, width)
+    expected = [(f"/task:{host}/device:CPU:0", ordinal) for host, ordinal in devices]
+    assert [context.device_for_replica(replica) for replica in range(replicas)] == expected
+    assert expected[-1] == (
+        assignment.host_device(replica=replicas - 1),
+        assignment.tpu_ordinal(replica=replicas - 1),
+    )
+
+
+def test_b89_b100_each_replica_wider_than_a_host_has_an_input_of_its_own():
+    layout = CoreLayout(2, 16, model_parallelism=True)
+    for invocation, host in ((0, 0), (1, 2)):
+        context = TPUContext(layout, InputMode.PER_HOST_V2, invocation=invocation)
+        assert context.current_host == host
+        assert context.current_input_fn_deployment()[1:] == (invocation, 2, 1)

@@ -181,9 +181,9 @@ def _full_shape(
         shape[axis] = batch_size
     if None in shape:
         raise ValueError(
-            f"{name} to TPU must have static shape, but got {tensor.shape} for {tensor.name}. If "
-            "the batch is unknown, batch the dataset with drop_remainder=True; if another "
-            "dimension is, pad it."
+            f"The {name} to the model returned by input_fn must have static shape. Tensor: "
+            f"{tensor}. If the batch is unknown, batch the dataset with drop_remainder=True; if "
+            "another dimension is, pad it."
         )
     return shape
 

@@ -26,12 +26,15 @@ class CoreLayout:
     Attributes:
         num_replicas: Copies of the model.
         num_cores_per_replica: Cores of each copy.
+        model_parallelism: Whether a number of cores per replica was asked for, be it one.
+            Defaults to `False`.
         one_host: Whether a single host feeds all of them, however many there are.
         cores_per_host: Cores attached to a host. Defaults to 8, as on TPU v2 and v3.
     """
 
     num_replicas: int
     num_cores_per_replica: int = 1
+    model_parallelism: bool = False
     one_host: bool = False
     cores_per_host: int = CORES_PER_HOST
 
@@ -41,6 +44,17 @@ class CoreLayout:
         if self.one_host:
             return 1
         return math.ceil(self.num_replicas * self.num_cores_per_replica / self.cores_per_host)
+
+    @property
+    def spans_hosts(self) -> bool:
+        """Whether a replica is wider than the host that feeds it."""
+        return not self.one_host and self.num_cores_per_replica > self.cores_per_host
+
+    def host_of_replica(self, replica: int) -> int:
+        """Gives the host of a replica's first core."""
+        if self.one_host:
+            return 0
+        return replica * self.num_cores_per_replica // self.cores_per_host
 
     @property
     def replicas_per_host(self) -> int:
@@ -81,13 +95,14 @@ def number_of_sources(mode: InputMode, layout: CoreLayout) -> int:
         return layout.num_replicas
     if mode in (InputMode.BROADCAST, InputMode.SLICED):
         return 1
-    return layout.num_hosts
+    return layout.num_replicas if layout.spans_hosts else layout.num_hosts
 
 
 def row_slices(mode: InputMode, layout: CoreLayout) -> tuple[RowSlice, ...]:
     """Gives the rows of each replica, in their order."""
     replicas = range(layout.num_replicas)
-    if mode is InputMode.PER_SHARD_V1:
+    a_source_each = mode is InputMode.PER_HOST_V2 and layout.spans_hosts
+    if mode is InputMode.PER_SHARD_V1 or a_source_each:
         return tuple(RowSlice(source=i, draw=0, piece=0, pieces=1) for i in replicas)
     if mode is InputMode.BROADCAST:
         return tuple(RowSlice(source=0, draw=0, piece=0, pieces=1) for _ in replicas)

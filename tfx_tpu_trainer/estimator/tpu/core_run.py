@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -37,6 +38,9 @@ from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
+# One call of input_fn feeds all cores of all hosts.
+_READ_ONCE = (InputMode.BROADCAST, InputMode.SLICED)
+_CALLS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
 _BATCH_SIZE_NAMES = {
     ModeKeys.TRAIN: "train_batch_size",
     ModeKeys.EVAL: "eval_batch_size",
@@ -125,40 +129,44 @@ def plan_core_run(
         ValueError: If there is no batch size, or the replicas do not divide it, or a replica is
             wider than a host, or the TPU has not the cores that the configuration counts on.
         RuntimeError: If the replicas do not use up the TPU's cores.
-        TypeError: If predict is given a `batch_axis`.
+        TypeError: If predict is given a `batch_axis` with PER_HOST_V1.
     """
     tpu_config = config.tpu_config
+    input_mode = _input_mode(mode, config)
     # An input that is read to its end must be read by one host: two would each read all of it.
-    one_host = mode != ModeKeys.TRAIN
+    one_host = mode != ModeKeys.TRAIN and input_mode not in _READ_ONCE
     if system is None:
         layout = CoreLayout(
             tpu_config.num_shards or emulated_replicas(),
             tpu_config.num_cores_per_replica or 1,
+            model_parallelism=bool(tpu_config.num_cores_per_replica),
             one_host=one_host,
         )
     else:
         layout = _layout_of(system, tpu_config, one_host=one_host)
-    input_mode = _input_mode(mode, config)
-    if mode == ModeKeys.PREDICT and batch_axis is not None:
+    per_host_v1 = input_mode is InputMode.PER_HOST_V1
+    if mode == ModeKeys.PREDICT and per_host_v1 and batch_axis is not None:
         raise TypeError("For mode PREDICT, batch_axis is not supported yet: leave it out.")
     if (
         layout.num_cores_per_replica > layout.cores_per_host
         and input_mode is not InputMode.PER_HOST_V2
     ):
         raise ValueError(
-            f"num_cores_per_replica {layout.num_cores_per_replica} is larger than the number of "
-            f"cores per host, {layout.cores_per_host}, which needs PER_HOST_V2 input; got "
-            f"{input_mode.name}."
+            "Except the PER_HOST_V2 mode, the num of cores required by model parallelism specified "
+            "by TPUConfig.num_cores_per_replica should be less than or equal to the "
+            f"num_cores_per_host. num_cores_per_replica: {layout.num_cores_per_replica}, "
+            f"num_cores_per_host: {layout.cores_per_host}. The input mode is {input_mode.name}: "
+            "choose another one with TPUConfig(per_host_input_for_training=...)."
         )
     name = _BATCH_SIZE_NAMES[mode]
     if global_batch_size is None:
         raise ValueError(
-            f"{name} in TPUEstimator constructor cannot be `None` when mode {mode!r} runs on TPU."
+            f"{name} in TPUEstimator constructor cannot be `None` if .{_CALLS[mode]} is running on "
+            "TPU."
         )
-    divided = input_mode not in (InputMode.BROADCAST, InputMode.SLICED)
-    if divided and global_batch_size % layout.num_replicas:
+    if input_mode not in _READ_ONCE and global_batch_size % layout.num_replicas:
         raise ValueError(
-            f"{name} {global_batch_size} must be divisible by number of replicas "
+            f"{name.replace('_', ' ')} {global_batch_size} must be divisible by number of replicas "
             f"{layout.num_replicas}: {layout.num_replicas * (global_batch_size // layout.num_replicas)}"
             f" and {layout.num_replicas * (global_batch_size // layout.num_replicas + 1)} are."
         )
@@ -167,7 +175,7 @@ def plan_core_run(
         layout=layout,
         input_mode=input_mode,
         sizes=batch_sizes(input_mode, layout, global_batch_size),
-        batch_axis=batch_axis if input_mode is InputMode.PER_HOST_V1 else None,
+        batch_axis=batch_axis if per_host_v1 else None,
         input_partition_dims=tpu_config.input_partition_dims,
         system=system,
     )
@@ -218,7 +226,8 @@ def trace_on_cores(
     if v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
         _logger.warning(
             "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
-            "Please consider converting your input pipeline to use `tf.data` instead."
+            "Please consider converting your input pipeline to use `tf.data` instead (see "
+            "https://www.tensorflow.org/guide/datasets for instructions.)"
         )
     added = {
         "batch_size": run.sizes.model_fn,
@@ -280,20 +289,24 @@ def _layout_of(system: TPUSystem, tpu_config: TPUConfig, *, one_host: bool) -> C
     per_replica = tpu_config.num_cores_per_replica or 1
     if per_replica > system.num_cores:
         raise ValueError(
-            f"num_cores_per_replica {per_replica} is larger than the number of cores of the TPU, "
+            "The num of cores required by the model parallelism, specified by "
+            "TPUConfig.num_cores_per_replica, is larger than the total num of TPU cores in the "
+            f"system. num_cores_per_replica: {per_replica}, num cores in the system: "
             f"{system.num_cores}."
         )
     num_replicas, rest = divmod(system.num_cores, per_replica)
     if rest:
         raise RuntimeError(
-            f"The TPU has {system.num_cores} cores, which replicas of num_cores_per_replica="
-            f"{per_replica} do not use up: choose a number that divides it."
+            f"The num of cores in the system ({system.num_cores}) is not divisible by the num of "
+            f"cores ({per_replica}) required by the model parallelism, specified by "
+            "TPUConfig.num_cores_per_replica: choose a number that divides it."
         )
     if tpu_config.num_shards not in (None, num_replicas):
         raise ValueError(
-            f"TPUConfig.num_shards is not set correctly: the TPU has {num_replicas} replicas "
-            f"({system.num_cores} cores, {per_replica} each), got {tpu_config.num_shards}. Set it "
-            "to that number or leave it out."
+            "TPUConfig.num_shards is not set correctly. According to TPU system metadata for "
+            f"Tensorflow master ({system.master}): num_replicas should be ({num_replicas}), got "
+            f"({tpu_config.num_shards}): the TPU has {system.num_cores} cores, and a replica "
+            f"{per_replica}. Set it to that number or leave it out."
         )
     if per_replica > 1:
         raise ValueError(
@@ -325,22 +338,45 @@ def _input_mode(mode: str, config: RunConfig) -> InputMode:
 
 def _source(run: CoreRun, call_input_fn: CallInputFn, index: int) -> InputTensors:
     context = TPUContext(run.layout, run.input_mode, invocation=index, job=_job(run))
-    with v1.name_scope(f"input_pipeline_task{context.current_host}/"):
+    with _input_scope(run, index, context):
         returned = call_input_fn({"batch_size": run.sizes.input_fn, "context": context})
     is_dataset = isinstance(returned, tf.data.Dataset)
     if run.input_mode is InputMode.PER_SHARD_V1 and is_dataset:
         raise TypeError(
-            "`input_fn` returning `Dataset` is not yet supported in per-Core input pipeline "
+            "`input_fn` returning `Dataset`  is not yet supported in per-Core input pipeline "
             "deployment yet. Please set TPUConfig.per_host_input_for_training to True or return "
             "`features` and `labels` from `input_fn`."
         )
-    must_be_dataset = run.input_mode is InputMode.PER_HOST_V2 or run.mode == ModeKeys.PREDICT
-    if must_be_dataset and not is_dataset:
+    if run.input_mode is InputMode.PER_HOST_V2 and not is_dataset:
         raise TypeError(
-            f"`input_fn` must return a `Dataset` in mode {run.mode!r} with "
-            f"{run.input_mode.name}; got {returned!r}."
+            "`input_fn` must return a `Dataset` for the PER_HOST_V2 input pipeline configuration; "
+            f"got {returned!r}."
         )
+    if run.mode == ModeKeys.PREDICT and not is_dataset:
+        raise TypeError(
+            "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and "
+            f"`labels`: only a dataset tells where it ends; got {returned!r}."
+        )
+    if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
+        returned = returned.map(lambda features: features)
     return as_input_tensors(returned)
+
+
+def _has_features_alone(dataset: tf.data.Dataset) -> bool:
+    """Tells whether the elements are tuples of one, which the original takes to predict from."""
+    return type(dataset.element_spec) is tuple and len(dataset.element_spec) == 1
+
+
+def _input_scope(
+    run: CoreRun, index: int, context: TPUContext
+) -> contextlib.AbstractContextManager[Any]:
+    """Gives the name scope of a call of input_fn; names of the original's graphs."""
+    if run.input_mode in _READ_ONCE:
+        return contextlib.nullcontext()
+    scope = f"input_pipeline_task{context.current_host}/"
+    if run.input_mode is InputMode.PER_SHARD_V1:
+        scope += f"ordinal_{index % run.layout.replicas_per_host}/"
+    return v1.name_scope(scope)
 
 
 def _check_spec(spec: Any, mode: str) -> None:

@@ -57,15 +57,17 @@ def _check_structure(dims: Any, tensors: Any, *, index: int, kind: str, cores: i
 def _check_counts(where: str, counts: Any, tensor: tf.Tensor, cores: int) -> None:
     if counts is None:
         return
-    if len(counts) != tensor.shape.rank:
-        raise ValueError(
-            f"{where}: a list of partition dims must have as many entries as its tensor has "
-            f"dimensions; got {list(counts)} for shape {tensor.shape}."
-        )
     if any(count < 1 for count in counts):
-        raise ValueError(f"{where}: all input partition dims must be >= 1; got {list(counts)}.")
+        raise ValueError(f"All input partition dims must be >= 1. {where} is {list(counts)}.")
+    if math.prod(counts) == 1:
+        return
     if math.prod(counts) != cores:
         raise ValueError(
-            f"{where}: the product of each input partition dim should equal to "
-            f"num_cores_per_replica. Dim: {list(counts)}, num_cores_per_replica: {cores}."
+            "The product of each input partition dim should equal to num_cores_per_replica. (dim = "
+            f"{list(counts)}, num_cores_per_replica = {cores}), in {where}."
+        )
+    if len(counts) != tensor.shape.rank:
+        raise ValueError(
+            "Input partition dims must have the same number of dimensions as the `Tensor` to be "
+            f"partitioned: {where} is {list(counts)} for shape {tensor.shape}."
         )

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, number_of_sources
+from tfx_tpu_trainer.estimator.tpu.emulated_topology import emulated_device_assignment
+
+# The original's device of each host where there is no job: this process.
+_THIS_HOST = "/replica:0/task:0/device:CPU:0"
 
 
 class TPUContext:
@@ -50,9 +57,9 @@ class TPUContext:
         """Replicas that one host feeds.
 
         Raises:
-            ValueError: If a replica has more than one core.
+            ValueError: If there is model parallelism.
         """
-        if self._layout.num_cores_per_replica > 1:
+        if self._layout.model_parallelism:
             raise ValueError(
                 "num_of_replicas_per_host is not supported for model_parallelism, with "
                 f"num_cores_per_replica={self._layout.num_cores_per_replica}."
@@ -69,7 +76,7 @@ class TPUContext:
         invocation = self._input_fn_invocation()
         if self._input_mode is InputMode.PER_SHARD_V1:
             return invocation // self._layout.replicas_per_host
-        return invocation
+        return self._layout.host_of_replica(invocation) if self._layout.spans_hosts else invocation
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
         """Tells which part of the input this call of input_fn gives.
@@ -92,7 +99,7 @@ class TPUContext:
 
     @property
     def device_assignment(self) -> Any:
-        """The placement of replicas on cores; `None`, as every replica is one core.
+        """The placement of replicas on cores; `None` without model parallelism.
 
         Raises:
             RuntimeError: If it is asked for in input_fn.
@@ -102,18 +109,29 @@ class TPUContext:
                 "This TPUContext instance must not be called from input_fn: device_assignment is "
                 "there for model_fn only."
             )
+        return self._assignment
+
+    @functools.cached_property
+    def _assignment(self) -> tf.tpu.experimental.DeviceAssignment | None:
+        if not self._layout.model_parallelism:
+            return None
+        return emulated_device_assignment(self._layout)
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
         """Gives the CPU device of a replica's host, and the ordinal of its core there."""
-        per_host = self._layout.replicas_per_host
-        host, ordinal = divmod(replica_id, per_host)
-        return self.tpu_host_placement_function(host), ordinal
+        if self._assignment is not None:
+            device = self._assignment.host_device(replica=replica_id, job=self._job)
+            return device, self._assignment.tpu_ordinal(replica=replica_id)
+        host, ordinal = divmod(replica_id, self._layout.replicas_per_host)
+        job = f"/job:{self._job}" if self._job else ""
+        return f"{job}/task:{host}/device:CPU:0", ordinal
 
     @property
     def tpu_host_placement_function(self) -> Callable[[int], str]:
         """A function from the number of a host to its CPU device."""
-        job = f"/job:{self._job}" if self._job else ""
-        return lambda host_id: f"{job}/task:{host_id}/device:CPU:0"
+        if not self._job:
+            return lambda host_id: _THIS_HOST
+        return lambda host_id: f"/job:{self._job}/task:{host_id}/device:CPU:0"
 
     def _input_fn_invocation(self) -> int:
         if self._invocation is None:
