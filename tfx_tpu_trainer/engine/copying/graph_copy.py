@@ -241,7 +241,7 @@ class _CopyJob:
 
         A change of a variable is the first core's for all, so that is what every core waits for.
         """
-        controls = {}
+        controls: dict[str, None] = {}
         for control in op.control_inputs:
             waits_for = 0 if self._copier.changes_variable(control) else core
             if not self._stands_outside(waits_for, control):
