@@ -88,7 +88,9 @@ def test_b145_labels_that_model_fn_does_not_take_are_refused_before_it_is_called
     def never_called(features):
         raise AssertionError
 
-    with pytest.raises(ValueError, match="does not take labels, but input_fn returns labels"):
+    with pytest.raises(
+        ValueError, match=r"^model_fn does not take labels, but input_fn returns la"
+    ):
         _call_model(never_called, labels={"y": 1})
 
 
@@ -96,6 +98,25 @@ def test_b145_labels_that_model_fn_does_not_take_are_refused_before_it_is_called
 def test_b150_what_is_no_spec_is_refused(returned):
     with pytest.raises(ValueError, match="should return an EstimatorSpec or TPUEstimatorSpec"):
         _call_model(lambda features: returned)
+
+
+@pytest.mark.parametrize(
+    ("mode", "argument"),
+    [("train", "train_batch_size"), ("eval", "eval_batch_size"), ("infer", "predict_batch_size")],
+)
+def test_b380_a_batch_size_that_nobody_gave_is_explained_to_either_function(mode, argument):
+    says = rf"looked up 'batch_size', which is not there: .*params has \['a'\]. .*{argument}=..."
+    with pytest.raises(KeyError, match=f"^input_fn {says}"):
+        call_input_fn(
+            lambda params: params["batch_size"], mode=mode, params={"a": [1]}, config=None
+        )
+    with pytest.raises(KeyError, match=f"^model_fn {says}"):
+        _call_model(lambda features, params: params["batch_size"], mode=mode)
+
+
+def test_b380_a_key_that_an_input_fn_lacks_elsewhere_is_not_taken_for_a_param():
+    with pytest.raises(KeyError, match=r"^'column'$"):
+        _given(lambda params: {}["column"])
 
 
 def test_b380_errors_come_out_with_their_own_type():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tfx_tpu_trainer.estimator.callables import argument_names
+from tfx_tpu_trainer.estimator.callables import argument_names, call_with, unexpected_arguments
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
@@ -37,8 +37,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
     Raises:
         ValueError: If metric_fn takes another argument.
     """
-    taken = argument_names(metric_fn)
-    unknown = sorted(set(taken) - set(_ARGUMENTS))
+    unknown = unexpected_arguments(metric_fn, _ARGUMENTS)
     if unknown:
         raise ValueError(
             f"metric_fn ({metric_fn!r}) has following not expected args: {unknown}. It may take "
@@ -55,10 +54,13 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
             "predictions": spec.predictions,
             "config": config,
         }
-        given = {name: available[name] for name in taken}
+        taken = argument_names(metric_fn)
+        given = {name: value for name, value in available.items() if name in taken}
         if isinstance(spec, TPUEstimatorSpec):
             return spec._replace(eval_metrics=_on_cores(spec.eval_metrics, metric_fn, given))
-        return spec._replace(eval_metric_ops={**(spec.eval_metric_ops or {}), **metric_fn(**given)})
+        return spec._replace(
+            eval_metric_ops={**(spec.eval_metric_ops or {}), **call_with(metric_fn, given)}
+        )
 
     return Estimator(
         model_fn,
@@ -78,6 +80,6 @@ def _on_cores(
 
     def both(own: Any, added: dict[str, Any]) -> dict[str, Any]:
         measured = own_fn(**own) if isinstance(own, Mapping) else own_fn(*own)
-        return {**measured, **metric_fn(**added, **constants)}
+        return {**measured, **call_with(metric_fn, {**added, **constants})}
 
     return both, {"own": own_tensors, "added": tensors}

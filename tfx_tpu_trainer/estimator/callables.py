@@ -1,21 +1,27 @@
-"""Which arguments a user's function takes."""
+"""Which arguments a user's function takes, and a call with just those."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 
+_Parameter = inspect.Parameter
+_VARIABLE = (_Parameter.VAR_POSITIONAL, _Parameter.VAR_KEYWORD)
+
 
 def argument_names(function: Any) -> tuple[str, ...]:
-    """Gives the names of the arguments that a caller can give.
+    """Returns the names of the arguments that a caller can give.
 
     Args:
         function: A function, bound method, callable object or `functools.partial`. Arguments
-            that a partial has bound, and `self` of a bound method, are not counted.
+            that a partial has bound, and `self` of a bound method, are not counted. Those of a
+            decorated function are counted where its decorator passes them on, as `*args` or
+            `**kwargs`, and tells what it decorates, as `functools.wraps` does.
 
     Returns:
         The names, `*args` and `**kwargs` left out.
@@ -23,26 +29,74 @@ def argument_names(function: Any) -> tuple[str, ...]:
     Raises:
         TypeError: If it is not callable.
     """
-    if not callable(function):
-        raise TypeError(f"{function!r} is not callable.")
-    if isinstance(function, functools.partial):
-        names = argument_names(function.func)[len(function.args) :]
-        return tuple(name for name in names if name not in (function.keywords or {}))
-    kinds = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
+    return tuple(each.name for each in _parameters(function) if each.kind not in _VARIABLE)
+
+
+def positional_names(function: Any) -> tuple[str, ...]:
+    """Returns those names of `argument_names` that a caller can give by position."""
+    return tuple(
+        each.name
+        for each in _parameters(function)
+        if each.kind not in (*_VARIABLE, _Parameter.KEYWORD_ONLY)
     )
-    parameters = inspect.signature(function).parameters.values()
-    return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
+
+
+def unexpected_arguments(function: Any, known: Collection[str]) -> list[str]:
+    """Returns the names of the arguments for which a caller has nothing to give, sorted.
+
+    Keyword-only arguments with a default are the function's own affair.
+
+    Args:
+        function: What `argument_names` takes.
+        known: The names for which the caller has something.
+    """
+    return sorted(
+        each.name
+        for each in _parameters(function)
+        if each.kind not in _VARIABLE
+        and each.name not in known
+        and (each.kind is not _Parameter.KEYWORD_ONLY or each.default is _Parameter.empty)
+    )
 
 
 def takes_varargs(function: Callable[..., Any]) -> bool:
     """Tells whether a function takes any number of positional arguments."""
-    if isinstance(function, functools.partial):
-        return takes_varargs(function.func)
-    kinds = (parameter.kind for parameter in inspect.signature(function).parameters.values())
-    return inspect.Parameter.VAR_POSITIONAL in kinds
+    return _Parameter.VAR_POSITIONAL in _kinds(function)
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Tells whether `call_with` can give an argument to a function, by name or in `**kwargs`."""
+    return name in argument_names(function) or _Parameter.VAR_KEYWORD in _kinds(function)
+
+
+def call_with(
+    function: Callable[..., Any], available: Mapping[str, Any], *, required: Iterable[str] = ()
+) -> Any:
+    """Calls a function with those arguments that it takes, each as it can be given.
+
+    Args:
+        function: What `argument_names` takes.
+        available: Argument name -> value.
+        required: The names of arguments that must reach the function. A function that names
+            them all is called without the rest in its `**kwargs`; one that doesn't is given all
+            that is available there. Defaults to none.
+
+    Returns:
+        What the function returns.
+    """
+    parameters = [each for each in _parameters(function) if each.kind not in _VARIABLE]
+    names = {each.name for each in parameters}
+    keywords = {name: value for name, value in available.items() if name in names}
+    if _Parameter.VAR_KEYWORD in _kinds(function) and not names.issuperset(required):
+        keywords = dict(available)
+    positional = [
+        index
+        for index, each in enumerate(parameters)
+        if each.kind is _Parameter.POSITIONAL_ONLY and each.name in keywords
+    ]
+    leading = parameters[: positional[-1] + 1] if positional else []
+    arguments = [keywords.pop(each.name, each.default) for each in leading]
+    return function(*arguments, **keywords)
 
 
 def check_model_fn(model_fn: Callable[..., Any] | None, params: Mapping[str, Any] | None) -> None:
@@ -58,19 +112,90 @@ def check_model_fn(model_fn: Callable[..., Any] | None, params: Mapping[str, Any
             there are params and it takes none.
     """
     names = argument_names(model_fn)
-    if "features" not in names:
+    assert model_fn is not None
+    if not takes(model_fn, "features"):
         raise ValueError(
             f"model_fn ({model_fn!r}) must include features argument; it takes {list(names)}."
         )
-    if params and "params" not in names:
+    if params is not None and not takes(model_fn, "params"):
         raise ValueError(
             f"model_fn ({model_fn!r}) does not include params argument, but params "
             f"({params}) is passed to Estimator. Add a params argument to it."
         )
-    unexpected = sorted(set(names) - set(MODEL_FN_ARGUMENTS))
+    unexpected = unexpected_arguments(model_fn, MODEL_FN_ARGUMENTS)
     if unexpected:
         raise ValueError(
             f"model_fn ({model_fn!r}) has following not expected args: {unexpected}. It can take "
             f"{list(MODEL_FN_ARGUMENTS[:-1])}; bind others with functools.partial, or pass "
             "them in params."
         )
+
+
+def _kinds(function: Any) -> set[Any]:
+    return {each.kind for each in _parameters(function)}
+
+
+def _parameters(function: Any) -> list[_Parameter]:
+    """Returns the parameters of a function, in the order in which it takes them."""
+    if not callable(function):
+        raise TypeError(f"{function!r} is not callable.")
+    if isinstance(function, functools.partial):
+        return _left_open(function)
+    own = _own_parameters(function)
+    passes_on = any(each.kind in _VARIABLE for each in own)
+    decorated = _decorated(function) if passes_on else None
+    if decorated is None:
+        return own
+    return [*_with_passed_on(own, decorated), *(each for each in own if each.kind in _VARIABLE)]
+
+
+def _with_passed_on(own: Sequence[_Parameter], decorated: Any) -> list[_Parameter]:
+    """Returns a decorator's own named parameters and those that it only passes on."""
+    named = [each for each in own if each.kind not in _VARIABLE]
+    names = {each.name for each in named}
+    passed_on = [
+        each
+        for each in _parameters(decorated)
+        if each.kind not in _VARIABLE and each.name not in names
+    ]
+    if any(each.kind is each.VAR_KEYWORD for each in own):
+        # One that nobody gives may be the decorator's to add, so none of them is required.
+        return [*named, *(each.replace(kind=each.KEYWORD_ONLY, default=None) for each in passed_on)]
+    keyword_only = [each for each in named if each.kind is each.KEYWORD_ONLY]
+    positional = [each for each in (*named, *passed_on) if each.kind is not each.KEYWORD_ONLY]
+    return [*(each.replace(kind=each.POSITIONAL_ONLY) for each in positional), *keyword_only]
+
+
+def _left_open(function: functools.partial[Any]) -> list[_Parameter]:
+    """Returns the parameters that a partial has not bound."""
+    bound, left = len(function.args), []
+    for each in _parameters(function.func):
+        takes_position = each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        if takes_position and bound:
+            bound -= 1
+        elif each.name not in function.keywords or each.kind in _VARIABLE:
+            left.append(each)
+    return left
+
+
+def _own_parameters(function: Any) -> list[_Parameter]:
+    """Returns what a function itself takes, whatever it decorates."""
+    try:
+        return list(inspect.signature(function, follow_wrapped=False).parameters.values())
+    except ValueError:
+        # What is written in C may not tell; it, too, may stand for a function that does.
+        variable = (("args", _Parameter.VAR_POSITIONAL), ("kwargs", _Parameter.VAR_KEYWORD))
+        return [_Parameter(name, kind) for name, kind in variable]
+
+
+def _decorated(function: Any) -> Any:
+    """Returns the function that a decorated one was made of, or `None`."""
+    decorated = getattr(function, "__wrapped__", None)
+    if decorated is None and not inspect.isroutine(function) and not isinstance(function, type):
+        function = function.__call__
+        decorated = getattr(function, "__wrapped__", None)
+    if decorated is None or not callable(decorated):
+        return None
+    if inspect.ismethod(function) and not inspect.ismethod(decorated):
+        return types.MethodType(decorated, function.__self__)
+    return decorated

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.sessions import opening
 from tfx_tpu_trainer.estimator import strategy_kinds
-from tfx_tpu_trainer.estimator.callables import argument_names
+from tfx_tpu_trainer.estimator.callables import positional_names
 from tfx_tpu_trainer.estimator.task_environment import TaskType, read_task_environment
 
 v1 = tf.compat.v1
@@ -407,7 +407,7 @@ def _check_values(values: Mapping[str, Any]) -> None:
     check("experimental_max_worker_delay_secs", is_int, "must be an integer if set")
     check(
         "device_fn",
-        lambda function: callable(function) and argument_names(function) == ("op",),
+        lambda function: callable(function) and positional_names(function) == ("op",),
         'must be callable with exactly one argument "op"',
     )
     check(

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.callables import argument_names
+from tfx_tpu_trainer.estimator.callables import call_with, takes
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+_BATCH_SIZES = {
+    ModeKeys.TRAIN: "train_batch_size",
+    ModeKeys.EVAL: "eval_batch_size",
+    ModeKeys.PREDICT: "predict_batch_size",
+}
 
 
 def call_input_fn(
@@ -21,6 +29,7 @@ def call_input_fn(
     params: Mapping[str, Any],
     config: Any,
     input_context: tf.distribute.InputContext | None = None,
+    required: Iterable[str] = (),
 ) -> Any:
     """Calls an input_fn with those arguments that it takes, on the host's CPU.
 
@@ -31,15 +40,20 @@ def call_input_fn(
         config: Given as a deep copy.
         input_context: What a worker of a `tf.distribute` strategy knows of its share of the
             input. Defaults to `None`: not given to input_fn.
+        required: The names of arguments that it must take, be it in `**kwargs`. Defaults to
+            none.
 
     Returns:
         What it returns.
+
+    Raises:
+        UnknownKeyError: If it looks up a param that is not there.
     """
     available = {"mode": mode, "params": params, "config": config}
     if input_context is not None:
         available["input_context"] = input_context
-    with v1.device("/device:CPU:0"):
-        return input_fn(**_arguments(input_fn, available))
+    with v1.device("/device:CPU:0"), _explained_keys("input_fn", mode, {"params": params}):
+        return call_with(input_fn, _copied(available), required=required)
 
 
 def call_model_fn(
@@ -68,21 +82,21 @@ def call_model_fn(
         ValueError: If there are labels and it takes none, or if it returns no spec.
         UnknownKeyError: If it looks up a key that is not there.
     """
-    available = {"labels": labels, "mode": mode, "params": params, "config": config}
-    if labels is not None and "labels" not in argument_names(model_fn):
+    if labels is not None and not takes(model_fn, "labels"):
         raise ValueError(
-            f"model_fn ({model_fn!r}) does not take labels, but input_fn returns labels. Add a "
-            "labels argument to it, or let input_fn return features only."
+            "model_fn does not take labels, but input_fn returns labels. Add a labels argument to "
+            f"{model_fn!r}, or let input_fn return features only."
         )
+    given = {"features": features, "labels": labels, "params": params}
+    available = {**given, "mode": mode, "config": config}
+    required = [
+        "features",
+        *(["labels"] if labels is not None else []),
+        *(["params"] if params else []),
+    ]
     _logger.info("Calling model_fn.")
-    try:
-        spec = model_fn(features, **_arguments(model_fn, available))
-    except KeyError as error:
-        given = {"features": features, "labels": labels, "params": params}
-        explained = _with_keys_there(error, given)
-        if explained is None:
-            raise
-        raise explained from error
+    with _explained_keys("model_fn", mode, given):
+        spec = call_with(model_fn, _copied(available), required=required)
     _logger.info("Done calling model_fn.")
     if not hasattr(spec, "as_template"):
         raise ValueError(
@@ -93,14 +107,28 @@ def call_model_fn(
 
 
 class UnknownKeyError(KeyError):
-    """A model_fn looked up what its input does not have."""
+    """A user's function looked up what it was not given."""
 
     def __str__(self) -> str:
         """The message as it is; a KeyError would quote it."""
         return str(self.args[0])
 
 
-def _with_keys_there(error: KeyError, given: Mapping[str, Any]) -> KeyError | None:
+@contextlib.contextmanager
+def _explained_keys(function: str, mode: str, given: Mapping[str, Any]) -> Iterator[None]:
+    """Says beside a key that a function lacked what keys it was given."""
+    try:
+        yield
+    except KeyError as error:
+        explained = _with_keys_there(error, function, mode, given)
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def _with_keys_there(
+    error: KeyError, function: str, mode: str, given: Mapping[str, Any]
+) -> KeyError | None:
     """Says beside a key what keys there are; `None` where the error is of something else."""
     key = error.args[0] if len(error.args) == 1 else None
     keys = {
@@ -108,16 +136,19 @@ def _with_keys_there(error: KeyError, given: Mapping[str, Any]) -> KeyError | No
     }
     if key is None or "\n" in str(key) or any(str(key) in part for part in keys.values()):
         return None
+    advice = "If it is a feature, input_fn gives another structure than the model was made for."
+    if key == "batch_size":
+        advice = f"TPUEstimator({_BATCH_SIZES[mode]}=...) puts it into params."
+    elif function == "input_fn":
+        # An input has dicts of its own, of which nothing is known here.
+        return None
     there = "; ".join(f"{name} has {part}" for name, part in keys.items())
-    return UnknownKeyError(
-        f"model_fn looked up {key!r}, which is not there: {there}. If it is a feature, input_fn "
-        "gives another structure than the model was made for."
-    )
+    return UnknownKeyError(f"{function} looked up {key!r}, which is not there: {there}. {advice}")
 
 
-def _arguments(function: Callable[..., Any], available: Mapping[str, Any]) -> dict[str, Any]:
-    taken = {name: available[name] for name in argument_names(function) if name in available}
-    for name in ("params", "config"):
-        if name in taken:
-            taken[name] = copy.deepcopy(taken[name])
-    return taken
+def _copied(available: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies what a function may change without effect."""
+    return {
+        name: copy.deepcopy(value) if name in ("params", "config") else value
+        for name, value in available.items()
+    }

@@ -306,7 +306,7 @@ def test_b125_b145_labels_may_be_absent_but_not_unwanted(tmp_path):
         return cores.train_input_fn(params).map(lambda features, labels: features)
 
     cores.make(tmp_path, model_fn).train(without_labels, steps=1)
-    with pytest.raises(ValueError, match=r"model_fn .* does not take labels"):
+    with pytest.raises(ValueError, match="model_fn does not take labels"):
         cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.callables import argument_names
+from tfx_tpu_trainer.estimator.callables import call_with
 from tfx_tpu_trainer.estimator.canned.dnn_model import HiddenLayers, v1_dnn_logits
 from tfx_tpu_trainer.estimator.canned.linear_model import linear_logits, summarize_weights
 
@@ -99,10 +99,8 @@ def call_logit_fn(
     Raises:
         ValueError: If it returns something else.
     """
-    available = {"mode": mode, "params": params, "config": config}
-    taken = argument_names(logit_fn)
-    given = {name: value for name, value in available.items() if name in taken}
-    logits = logit_fn(features=features, **given)
+    available = {"features": features, "mode": mode, "params": params, "config": config}
+    logits = call_with(logit_fn, available, required=("features",))
     if not tf.is_tensor(logits) and not isinstance(logits, dict):
         raise ValueError(
             f"logit_fn should return a Tensor or a dictionary of Tensors. logit_fn: {logit_fn!r}, "

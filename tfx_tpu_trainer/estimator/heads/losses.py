@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.callables import argument_names
+from tfx_tpu_trainer.estimator.callables import argument_names, call_with, unexpected_arguments
 from tfx_tpu_trainer.estimator.heads import shapes
 
 v1 = tf.compat.v1
@@ -76,7 +76,7 @@ def check_loss_fn(loss_fn: Callable[..., Any] | None, *, reduction_allowed: bool
                 f"{loss_fn!r}."
             )
     allowed = _LOSS_FN_ARGUMENTS if reduction_allowed else _LOSS_FN_ARGUMENTS[:-1]
-    unexpected = [name for name in names if name not in allowed]
+    unexpected = unexpected_arguments(loss_fn, allowed)
     if unexpected:
         raise ValueError(
             f"loss_fn has unexpected args: {unexpected}. It may take {', '.join(allowed)}."
@@ -113,11 +113,14 @@ def call_loss_fn(
     Raises:
         ValueError: If they are of another shape, as far as shapes are known.
     """
-    names = argument_names(loss_fn)
-    optional = {"features": features, "loss_reduction": reduction}
-    given = {name: value for name, value in optional.items() if name in names}
+    available = {
+        "labels": labels,
+        "logits": logits,
+        "features": features,
+        "loss_reduction": reduction,
+    }
     with v1.name_scope(None, "call_loss_fn"):
-        losses = tf.convert_to_tensor(loss_fn(labels=labels, logits=logits, **given))
+        losses = tf.convert_to_tensor(call_with(loss_fn, available))
         return shapes.matching_logits(
             losses,
             logits,

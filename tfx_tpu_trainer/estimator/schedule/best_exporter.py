@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import GLOBAL_STEP, LOSS
-from tfx_tpu_trainer.estimator.callables import argument_names
+from tfx_tpu_trainer.estimator.callables import argument_names, unexpected_arguments
 from tfx_tpu_trainer.estimator.hooks.eval_events import read_events
 from tfx_tpu_trainer.estimator.schedule.exporters import (
     Exporter,
@@ -131,6 +131,6 @@ def _check_compare_fn(compare_fn: Callable[..., bool] | None) -> None:
     for name in _COMPARED:
         if name not in arguments:
             raise ValueError(f"compare_fn ({compare_fn!r}) must include {name} argument.")
-    others = sorted(set(arguments) - set(_COMPARED))
+    others = unexpected_arguments(compare_fn, _COMPARED)
     if others:
         raise ValueError(f"compare_fn ({compare_fn!r}) has following not expected args: {others}")

@@ -19,7 +19,7 @@ from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import strategy_plans, user_calls
 from tfx_tpu_trainer.estimator.call_planner import CallPlanner
-from tfx_tpu_trainer.estimator.callables import argument_names
+from tfx_tpu_trainer.estimator.callables import takes
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.strategy_plans import Loops, StrategyCall
 from tfx_tpu_trainer.estimator.tpu import core_plans
@@ -187,14 +187,19 @@ class TPUCallPlanner(CallPlanner):
         added: Mapping[str, Any],
         input_context: tf.distribute.InputContext | None = None,
     ) -> Any:
-        if "params" not in argument_names(input_fn):
+        if not takes(input_fn, "params"):
             raise ValueError(
                 f"input_fn ({input_fn!r}) does not include params argument, required by "
                 'TPUEstimator to pass batch size as params["batch_size"].'
             )
         params = {**self._params, **added}
         return user_calls.call_input_fn(
-            input_fn, mode=mode, params=params, config=self._config, input_context=input_context
+            input_fn,
+            mode=mode,
+            params=params,
+            config=self._config,
+            input_context=input_context,
+            required=("params",),
         )
 
     def call_model_fn(
@@ -216,7 +221,7 @@ class TPUCallPlanner(CallPlanner):
         added: Mapping[str, Any],
         config: Any | None = None,
     ) -> Any:
-        if "params" not in argument_names(self._model_fn):
+        if not takes(self._model_fn, "params"):
             raise ValueError(
                 f"model_fn ({self._model_fn!r}) does not include params argument, required by "
                 "TPUEstimator to pass batch size as params['batch_size']."

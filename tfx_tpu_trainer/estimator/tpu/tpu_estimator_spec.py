@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator import spec_checks
-from tfx_tpu_trainer.estimator.callables import argument_names, takes_varargs
+from tfx_tpu_trainer.estimator.callables import positional_names, takes_varargs
 from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
 
 v1 = tf.compat.v1
@@ -190,7 +190,7 @@ def _check_host_function(name: str, pair: Any) -> None:
         raise ValueError(f"{name}[1] should be tuple or list, or dict; got {tensors!r}.")
     if isinstance(tensors, dict) or takes_varargs(function):
         return
-    names = argument_names(function)
+    names = positional_names(function)
     if len(tensors) != len(names):
         raise RuntimeError(
             f"In TPUEstimatorSpec.{name}, length of tensors {len(tensors)} does not match method "
