@@ -6,16 +6,17 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.copying import core_ops
 from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes
+from tfx_tpu_trainer.engine.copying.core_ops import CORE_NUMBER, EXCHANGES
 from tfx_tpu_trainer.engine.copying.joint_functions import (
     SEED_STRIDE,
-    SUM,
     JointFunctions,
     deciding_inputs,
-    sum_group,
 )
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
@@ -43,8 +44,9 @@ class GraphCopier:
     Nodes are copied once for each core, but for those that all cores share: what makes a handle
     (variables, tables, iterators, summary writers) is not copied but captured. A
     `CrossReplicaSum` becomes a plain sum over the copies of its group, so that gradients are
-    combined as on TPU cores; calls of functions with such a sum inside become one call of all
-    cores. Where another core than the first waits for a change of a variable that it does not
+    combined as on TPU cores, and the other ops by which cores read each other likewise (see
+    `core_ops`); calls of functions with one inside become one call of all cores. `XlaReplicaId`
+    becomes the core's number. Where another core than the first waits for a change of a variable that it does not
     read, it waits for the first core's: moving averages are the first core's.
     """
 
@@ -168,14 +170,17 @@ class _CopyJob:
         """
         while self._pending:
             name, op, cores = self._pending.pop()
-            if op.type == SUM:
-                node = self._sum(name, op, cores)
-            elif self._is_joint(op):
-                node = self._join(name, op, cores)
+            if op.type in EXCHANGES:
+                nodes = self._exchange(name, op, cores)
+            elif op.type == CORE_NUMBER:
+                nodes = [core_ops.core_number(name, cores[0])]
+            elif self._is_joint(op) or self._is_numbered(op):
+                nodes = [self._join(name, op, cores)]
             else:
-                node = self._copy(name, op, cores[0])
+                nodes = [self._copy(name, op, cores[0])]
             changes = self._copier.is_change(op)
-            self._nodes.append((self._copier.order(op), cores[0], changes, node))
+            place = self._copier.order(op)
+            self._nodes.extend((place, cores[0], changes, node) for node in nodes)
         self._nodes.sort(key=lambda entry: entry[:2])
         nodes = [node for *_, node in self._nodes]
         numbers = {node.name: number for number, node in enumerate(nodes)}
@@ -202,8 +207,8 @@ class _CopyJob:
 
     def _copy_of(self, core: int, op: tf.Operation) -> str:
         cores: tuple[int, ...] = (core,)
-        if op.type == SUM and not self._alone:
-            cores = sum_group(op.name, tf.get_static_value(op.inputs[1]).tolist(), core)
+        if op.type in EXCHANGES and not self._alone and core_ops.same_on_all(self._node_def(op)):
+            cores = self._senders(op, core)
         elif self._is_joint(op):
             cores = self._joint_cores(core)
         key = (op.name, cores)
@@ -249,21 +254,47 @@ class _CopyJob:
         return list(controls)
 
     def _is_joint(self, op: tf.Operation) -> bool:
-        return self._copier.joint_functions.sums_inside(self._copier.node_def(op))
+        return self._copier.joint_functions.exchanges_inside(self._node_def(op))
+
+    def _is_numbered(self, op: tf.Operation) -> bool:
+        return self._copier.joint_functions.numbers_inside(self._node_def(op))
 
     def _joint_cores(self, core: int) -> tuple[int, ...]:
         return (core,) if self._alone else tuple(range(len(self._replaced)))
 
-    def _sum(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
-        node = v1.NodeDef(name=name, op="AddN")
-        node.attr["T"].CopyFrom(self._copier.node_def(op).attr["T"])
-        node.attr["N"].i = len(cores)
-        node.input.extend(self._input_of(core, op.inputs[0]) for core in cores)
-        return node
+    def _exchange(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> list[v1.NodeDef]:
+        dimension = _constant(op, 2) if op.inputs[2:] else None
+        nodes = core_ops.exchange(
+            self._node_def(op),
+            name,
+            core=cores[0],
+            senders=self._senders(op, cores[0]),
+            cores=self._joint_cores(cores[0]),
+            read=lambda core: self._input_of(core, op.inputs[0]),
+            scatter_dimension=None if dimension is None else int(dimension),
+        )
+        nodes[-1].input.extend(self._controls(cores[0], op))
+        return nodes
+
+    def _senders(self, op: tf.Operation, core: int) -> tuple[int, ...]:
+        return core_ops.senders(self._node_def(op), _constant(op, 1), core)
+
+    def _node_def(self, op: tf.Operation) -> v1.NodeDef:
+        return self._copier.node_def(op)
 
     def _stands_outside(self, core: int, op: tf.Operation) -> bool:
         replaced = any(tensor.name in self._replaced[core] for tensor in op.outputs)
         return replaced or makes_handle(op)
+
+
+def _constant(op: tf.Operation, index: int) -> np.ndarray:
+    """Gives the value of an input that must be known before the graph runs."""
+    value = tf.get_static_value(op.inputs[index])
+    if value is None:
+        raise ValueError(
+            f"{op.name} ({op.type}) has groups of cores that are no constant: give it a list."
+        )
+    return np.asarray(value)
 
 
 def _node_name(reference: str) -> str:

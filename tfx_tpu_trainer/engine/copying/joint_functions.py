@@ -1,22 +1,25 @@
-"""Functions that several cores call together, because they sum over cores inside.
+"""Functions that several cores call together, because they read each other's values inside.
 
 A `CrossReplicaSum` in the branch of a condition or in the body of a loop (an optimizer that is
 applied every few steps is the common case) adds up what is inside of the calls of all cores. So
-these calls become one, of a function that holds every core's copy of the body.
+these calls become one, of a function that holds every core's copy of the body. A function that
+only asks for the core's number becomes one of its own for each core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying import core_ops
+from tfx_tpu_trainer.engine.copying.core_ops import CORE_NUMBER, EXCHANGES
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
 v1 = tf.compat.v1
 
-SUM = "CrossReplicaSum"
 SEED_STRIDE = 7919
 """Between the op-level seeds of two cores: dropout differs between them, and not between runs."""
 
@@ -33,24 +36,14 @@ _CALLS = {
     "StatelessWhile": 0,
     "PartitionedCall": 0,
     "StatefulPartitionedCall": 0,
+    "XlaIf": 1,
+    "XlaWhile": 0,
 }
 
 
 def deciding_inputs(node: v1.NodeDef) -> int:
     """Gives how many of a call's inputs, the first ones, are taken from one core only."""
     return _CALLS[node.op]
-
-
-def sum_group(name: str, groups: Sequence[Sequence[int]], core: int) -> tuple[int, ...]:
-    """Gives the cores that a sum adds up for one of them.
-
-    Raises:
-        ValueError: If the core is in no group.
-    """
-    for group in groups:
-        if core in group:
-            return tuple(group)
-    raise ValueError(f"{name}: core {core} is in no group of the group_assignment {groups}.")
 
 
 class JointFunctions:
@@ -65,16 +58,8 @@ class JointFunctions:
         """
         self._functions = {function.signature.name: function for function in library.function}
         self._changes = changes
-        self._with_sum: set[str] = set()
-        found = True
-        while found:
-            new = {
-                name
-                for name, function in self._functions.items()
-                if name not in self._with_sum and any(map(self._sums, function.node_def))
-            }
-            self._with_sum |= new
-            found = bool(new)
+        self._exchanging = self._with(EXCHANGES)
+        self._numbered = self._with({CORE_NUMBER})
         self._made: dict[str, Any] = {}
 
     @property
@@ -82,9 +67,21 @@ class JointFunctions:
         """The joint functions made so far, as FunctionDefs."""
         return list(self._made.values())
 
-    def sums_inside(self, node: v1.NodeDef) -> bool:
-        """Tells whether a node is a call with a sum over cores inside."""
-        return node.op in _CALLS and any(name in self._with_sum for name in _called(node))
+    def exchanges_inside(self, node: v1.NodeDef) -> bool:
+        """Tells whether a node is a call in which cores read each other, to be made jointly.
+
+        Raises:
+            ValueError: If it is of a kind that can't be.
+        """
+        return self._calls(node, self._exchanging)
+
+    def numbers_inside(self, node: v1.NodeDef) -> bool:
+        """Tells whether a node is a call that differs from core to core, by their numbers.
+
+        Raises:
+            ValueError: If it is of a kind that can't be made so.
+        """
+        return self._calls(node, self._numbered)
 
     def join(self, node: v1.NodeDef, name: str, cores: Sequence[int]) -> v1.NodeDef:
         """Gives the joint call of some cores, its inputs left out.
@@ -114,8 +111,32 @@ class JointFunctions:
                         function.name = self._joint(function.name, cores, outputs_of)
         return joint
 
-    def _sums(self, node: v1.NodeDef) -> bool:
-        return node.op == SUM or any(name in self._with_sum for name in _called(node))
+    def _with(self, types: Collection[str]) -> set[str]:
+        """Gives the names of the functions that have an op of some types, however deep."""
+        found: set[str] = set()
+        while True:
+            new = {
+                name
+                for name, function in self._functions.items()
+                if name not in found
+                and any(
+                    n.op in types or not found.isdisjoint(_called(n)) for n in function.node_def
+                )
+            }
+            if not new:
+                return found
+            found |= new
+
+    def _calls(self, node: v1.NodeDef, functions: Collection[str]) -> bool:
+        if not functions or not any(name in functions for name in _called(node)):
+            return False
+        if node.op not in _CALLS:
+            raise ValueError(
+                f"{node.name} ({node.op}) calls a function in which an op reads other TPU cores or "
+                "asks for the core's number (tpu.cross_replica_sum, xla.replica_id and the like). "
+                "On emulated cores these may stand in a condition, a loop or a tf.function only."
+            )
+        return True
 
     def _joint(self, function: str, cores: Sequence[int], outputs_of: Sequence[int]) -> str:
         numbers = "_".join(map(str, cores))
@@ -164,7 +185,7 @@ class _Body:
                 given = self._reference(core, original.ret[output.name])
                 made.ret[signature.output_arg[-1].name] = given
         # Of the first core everything runs that runs in the function: it may be there for its
-        # effect. Of the others only what is read, by their outputs and by the sums.
+        # effect. Of the others only what is read, by their outputs and by the exchanges.
         for node in original.node_def:
             self._name(self._cores[0], node.name)
         for output, node_name in original.control_ret.items():
@@ -172,15 +193,15 @@ class _Body:
             signature.control_output.append(f"joint/{output}")
         while self._pending:
             core, node_name = self._pending.pop()
-            made.node_def.append(self._copy(core, self._nodes[node_name], changes))
+            made.node_def.extend(self._copy(core, self._nodes[node_name], changes))
         return made
 
     def _name(self, core: int, node_name: str) -> str:
         """Gives the name of a node's copy and asks for it."""
         node = self._nodes[node_name]
-        if node.op == SUM:
-            core = self._group(node, core)[0]
-        elif self._joint.sums_inside(node):
+        if node.op in EXCHANGES and core_ops.same_on_all(node):
+            core = self._senders(node, core)[0]
+        elif self._joint.exchanges_inside(node):
             core = self._cores[0]
         name = f"core{core}/{node_name}"
         if name not in self._asked:
@@ -195,31 +216,37 @@ class _Body:
             return f"core{core}_{node_name}"
         node = self._nodes[node_name]
         name = self._name(core, node_name)
-        if node.op == SUM:
-            return f"{name}:sum:0"
-        if self._joint.sums_inside(node):
+        if node.op in EXCHANGES:
+            return f"{name}:{core_ops.result_name(node)}:0"
+        if node.op == CORE_NUMBER:
+            return f"{name}:output:0"
+        if self._joint.exchanges_inside(node):
             position = self._cores.index(core)
             index = position * _number_of_outputs(node) + int(output[1])
             return f"{name}:{output[0]}:{index}"
         return ":".join([name, *output])
 
-    def _copy(self, core: int, node: v1.NodeDef, changes: VariableChanges) -> v1.NodeDef:
+    def _copy(self, core: int, node: v1.NodeDef, changes: VariableChanges) -> list[v1.NodeDef]:
         name = f"core{core}/{node.name}"
         data = [given for given in node.input if not given.startswith("^")]
         controls = [given[1:] for given in node.input if given.startswith("^")]
-        if node.op == SUM:
-            group = self._group(node, core)
-            copy = v1.NodeDef(name=name, op="AddN")
-            copy.attr["T"].CopyFrom(node.attr["T"])
-            copy.attr["N"].i = len(group)
-            copy.input.extend(self._reference(each, data[0]) for each in group)
-            return copy
-        if self._joint.sums_inside(node):
-            copy = self._joint.join(node, name, self._cores)
-            deciding = deciding_inputs(node)
-            copy.input.extend(self._reference(core, given) for given in data[:deciding])
-            for each in self._cores:
-                copy.input.extend(self._reference(each, given) for given in data[deciding:])
+        if node.op in EXCHANGES:
+            nodes = core_ops.exchange(
+                node,
+                name,
+                core=core,
+                senders=self._senders(node, core, present=False),
+                cores=self._cores,
+                read=lambda each: self._reference(each, data[0]),
+                scatter_dimension=int(self._constant(node, data[2])) if data[2:] else None,
+                in_function=True,
+            )
+        elif node.op == CORE_NUMBER:
+            nodes = [core_ops.core_number(name, core)]
+        elif self._joint.exchanges_inside(node):
+            nodes = [self._call(node, name, data, self._cores)]
+        elif self._joint.numbers_inside(node):
+            nodes = [self._call(node, name, data, [core])]
         else:
             copy = v1.NodeDef()
             copy.CopyFrom(node)
@@ -229,6 +256,8 @@ class _Body:
                 copy.attr["seed2"].i += core * SEED_STRIDE
             del copy.input[:]
             copy.input.extend(self._reference(core, given) for given in data)
+            nodes = [copy]
+        copy = nodes[-1]
         for control in controls:
             if control in self._nodes:
                 # A change of a variable is the first core's for all.
@@ -236,31 +265,43 @@ class _Body:
                 waits_for = self._name(self._cores[0] if changed else core, control)
                 if f"^{waits_for}" not in copy.input:
                     copy.input.append(f"^{waits_for}")
-        return copy
+        return nodes
 
-    def _group(self, node: v1.NodeDef, core: int) -> tuple[int, ...]:
-        """Gives those of this call's cores that a sum adds up for one of them."""
-        assignment = self._nodes.get(node.input[1].split(":")[0])
-        if assignment is None or assignment.op != "Const":
+    def _call(
+        self, node: v1.NodeDef, name: str, data: Sequence[str], cores: Sequence[int]
+    ) -> v1.NodeDef:
+        call = self._joint.join(node, name, cores)
+        deciding = deciding_inputs(node)
+        call.input.extend(self._reference(cores[0], given) for given in data[:deciding])
+        for core in cores:
+            call.input.extend(self._reference(core, given) for given in data[deciding:])
+        return call
+
+    def _senders(self, node: v1.NodeDef, core: int, *, present: bool = True) -> tuple[int, ...]:
+        """Gives the cores that an exchange reads for one of them; those of this call, if asked."""
+        found = core_ops.senders(node, self._constant(node, node.input[1]), core)
+        return tuple(each for each in found if each in self._cores) if present else found
+
+    def _constant(self, node: v1.NodeDef, reference: str) -> np.ndarray:
+        given = self._nodes.get(reference.split(":")[0])
+        if given is None or given.op != "Const":
             raise ValueError(
-                f"{node.name} in the function {self._function.signature.name!r} sums over groups "
-                "of cores that are no constant: give cross_replica_sum a list."
+                f"{node.name} ({node.op}) in the function {self._function.signature.name!r} has "
+                "groups of cores that are no constant: give it a list."
             )
-        groups = tf.make_ndarray(assignment.attr["value"].tensor).tolist()
-        group = sum_group(node.name, groups, core)
-        return tuple(each for each in group if each in self._cores)
+        return tf.make_ndarray(given.attr["value"].tensor)
 
 
 def _called(node: v1.NodeDef) -> list[str]:
-    """Gives the names of the functions that a node calls."""
-    names = []
+    """Gives the names of the functions that a node calls; a node may be named for one."""
+    names = [node.op]
     for attr in node.attr.values():
         names += [function.name for function in (attr.func, *attr.list.func) if function.name]
     return names
 
 
 def _number_of_outputs(node: v1.NodeDef) -> int:
-    return len(node.attr["T" if node.op in ("While", "StatelessWhile") else "Tout"].list.type)
+    return len(node.attr["T" if node.op.endswith("While") else "Tout"].list.type)
 
 
 def _repeat(values: Any, times: int) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.copying.joint_functions import SUM, JointFunctions
+from tfx_tpu_trainer.engine.copying.core_ops import SUM
+from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
@@ -88,7 +89,7 @@ def _bypass_sums_in_functions(graph: tf.Graph) -> None:
     """Gives calls of functions with a sum inside what these functions are on one core."""
     graph_def = graph.as_graph_def()
     functions = JointFunctions(graph_def.library, VariableChanges(graph_def.library))
-    calls = [node for node in graph_def.node if functions.sums_inside(node)]
+    calls = [node for node in graph_def.node if functions.exchanges_inside(node)]
     alone = [functions.join(node, node.name, [0]) for node in calls]
     library = v1.GraphDef(versions=graph_def.versions)
     library.library.function.extend(functions.made)
