@@ -214,11 +214,11 @@ def test_bad_input(tmp_path, properties, says):
 _METRIC_FNS = {
     "no_dict": (
         "lambda labels, p: tf.reduce_mean(p)",
-        "metric_fn of eval_metrics must return a dict",
+        "eval_metric_ops must be a dict, given: .*metric_fn of eval_metrics must return",
     ),
     "bare_tensor": (
         "lambda labels, p: {'mean': tf.reduce_mean(p)}",
-        "must be .*tuples.* for key: 'mean'",
+        "must be .*tuples.* for key: mean",
     ),
 }
 

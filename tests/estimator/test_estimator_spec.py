@@ -36,6 +36,10 @@ def _sparse():
     return tf.sparse.from_dense([0, 1])
 
 
+def _ragged():
+    return tf.ragged.constant([[1.0], [2.0, 3.0]])
+
+
 @pytest.mark.parametrize(
     ("mode", "fields", "missing"),
     [
@@ -46,11 +50,11 @@ def _sparse():
     ],
 )
 def test_b292_what_a_mode_needs(mode, fields, missing):
-    with pytest.raises(ValueError, match=f"Missing {missing}"):
+    with pytest.raises(ValueError, match=rf"Missing {missing}\."):
         EstimatorSpec(mode, **fields())
 
 
-@pytest.mark.parametrize("make", [lambda: 1.0, lambda: [1.0], _sparse, tf.no_op])
+@pytest.mark.parametrize("make", [lambda: 1.0, lambda: [1.0], _sparse, _ragged, tf.no_op])
 def test_b293_loss_must_be_a_tensor(make):
     with pytest.raises(TypeError, match="loss must be Tensor"):
         EstimatorSpec("eval", loss=make())
@@ -75,10 +79,10 @@ def test_b293_an_unknown_shape_is_reshaped_to_a_scalar():
     assert spec.loss.shape == []
 
 
-@pytest.mark.parametrize("train_op", [1, "train", [1.0]])
-def test_b294_train_op_must_be_an_op_or_a_tensor(train_op):
+@pytest.mark.parametrize("make", [lambda: 1, lambda: "train", lambda: [1.0], _sparse])
+def test_b294_train_op_must_be_an_op_or_a_tensor(make):
     with pytest.raises(TypeError, match="train_op must be Operation or Tensor"):
-        EstimatorSpec("train", loss=_loss(), train_op=train_op)
+        EstimatorSpec("train", loss=_loss(), train_op=make())
 
 
 @pytest.mark.parametrize("make", [tf.no_op, _loss, lambda: v1.Variable(1.0, use_resource=True)])
@@ -86,10 +90,12 @@ def test_b294_ops_tensors_and_variables_are_train_ops(make):
     EstimatorSpec("train", loss=_loss(), train_op=make())
 
 
-@pytest.mark.parametrize("make", [lambda: 1.0, lambda: {"a": 1.0}, _sparse, lambda: [_loss()]])
+@pytest.mark.parametrize("make", [lambda: 1.0, _sparse, _ragged, lambda: [_loss()]])
 def test_b295_predictions_must_be_tensors(make):
-    with pytest.raises(TypeError, match=r"predictions\[.*\] must be Tensor"):
+    with pytest.raises(TypeError, match=r"^predictions must be Tensor, given: "):
         EstimatorSpec("infer", predictions=make())
+    with pytest.raises(TypeError, match=r"^predictions\[a\] must be Tensor, given: "):
+        EstimatorSpec("infer", predictions={"a": make()})
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", None])
@@ -98,19 +104,29 @@ def test_b295_absent_predictions_are_an_empty_dict(mode):
 
 
 @pytest.mark.parametrize(
-    ("mode", "field", "make"),
+    ("mode", "field", "make", "named"),
     [
-        ("eval", "loss", _loss),
-        ("train", "train_op", lambda: tf.no_op()),
-        ("infer", "predictions", lambda: {"a": _loss()}),
-        ("infer", "predictions", _loss),
-        ("eval", "eval_metric_ops", lambda: {"m": (_loss(), tf.no_op())}),
-        ("eval", "eval_metric_ops", lambda: {"m": v1.metrics.mean(1.0)}),
+        ("eval", "loss", _loss, 'loss with "a_loss:0"'),
+        ("train", "train_op", lambda: tf.no_op(name="n"), 'train_op with "n"'),
+        ("infer", "predictions", lambda: {"a": _loss()}, 'prediction values with "a: a_loss:0"'),
+        ("infer", "predictions", _loss, 'prediction values with "a_loss:0"'),
+        (
+            "eval",
+            "eval_metric_ops",
+            lambda: {"m": (_loss(), tf.no_op())},
+            'eval_metric_ops with "m: a_loss:0"',
+        ),
+        (
+            "eval",
+            "eval_metric_ops",
+            lambda: {"m": v1.metrics.mean(1.0)},
+            'eval_metric_ops with "m: mean/value:0"',
+        ),
     ],
 )
-def test_b296_what_is_of_another_graph_is_refused(mode, field, make):
+def test_b296_what_is_of_another_graph_is_refused(mode, field, make, named):
     fields = {"loss": _loss(), "train_op": tf.no_op(), field: _elsewhere(make)}
-    with pytest.raises(ValueError, match=f"{field} with .* must be from the default graph"):
+    with pytest.raises(ValueError, match=f"^{named} must be from the default graph. Possible cau"):
         EstimatorSpec(mode, **fields)
 
 
@@ -127,26 +143,41 @@ def test_b304_metrics_must_be_a_dict(metrics):
 
 
 @pytest.mark.parametrize(
-    "make", [_loss, lambda: (_loss(),), lambda: (1.0, 2.0), lambda: (_loss(), None, 1)]
+    "make",
+    [
+        _loss,
+        lambda: (_loss(),),
+        lambda: (1.0, 2.0),
+        lambda: (_loss(), None, 1),
+        lambda: (_loss(), None),
+        lambda: [_loss(), tf.no_op()],
+    ],
 )
 def test_b304_a_metric_must_be_a_pair_of_tensors_and_ops(make):
-    with pytest.raises(TypeError, match=r"must be .metric_value, update_op. tuples.*'m'"):
+    with pytest.raises(TypeError, match=r"must be .metric_value, update_op. tuples.* for key: m\."):
         EstimatorSpec("eval", loss=_loss(), eval_metric_ops={"m": make()})
 
 
-def test_b304_a_keras_metric_joins_the_collections():
-    metric = tf_keras.metrics.Mean()
-    with pytest.raises(ValueError, match="Please call update_state"):
+def test_b304_a_keras_metric_becomes_a_pair_and_joins_the_collections():
+    metric = tf_keras.metrics.Mean(name="average")
+    with pytest.raises(
+        ValueError, match=r'^Please call update_state\(...\) on the "average" metric'
+    ):
         EstimatorSpec("eval", loss=_loss(), eval_metric_ops={"m": metric})
-    metric.update_state([1.0])
+    metric.update_state([1.0, 4.0])
     spec = EstimatorSpec("eval", loss=_loss(), eval_metric_ops={"m": metric})
-    assert spec.eval_metric_ops == {"m": metric}
     for collection in (v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES):
         assert len(v1.get_collection(collection)) == len(metric.variables)
+    changed = spec._replace(predictions={"p": _loss()})
+    with v1.Session() as session:
+        session.run(v1.local_variables_initializer())
+        for value, update in (spec.eval_metric_ops["m"], changed.eval_metric_ops["m"]):
+            session.run(update)
+            assert session.run(value) == 2.5
 
 
 def test_b305_a_scaffold_must_be_one_and_is_made_where_absent():
-    with pytest.raises(TypeError, match="scaffold must be"):
+    with pytest.raises(TypeError, match=r"^scaffold must be tf.train.Scaffold. Given: 'scaffold'"):
         EstimatorSpec("eval", loss=_loss(), scaffold="scaffold")
     assert isinstance(EstimatorSpec("eval", loss=_loss()).scaffold, v1.train.Scaffold)
 
@@ -161,6 +192,8 @@ def test_b306_replace_checks_again_and_keeps_the_mode():
         spec._replace(mode="train")
     with pytest.raises(TypeError, match="loss must be Tensor"):
         spec._replace(loss=1.0)
+    with pytest.raises(ValueError, match=r"Got unexpected field names: \['losses'\]"):
+        spec._replace(losses=_loss())
 
 
 def test_b307_b308_export_outputs_are_looked_at_in_infer_only():
@@ -168,6 +201,7 @@ def test_b307_b308_export_outputs_are_looked_at_in_infer_only():
     assert given.export_outputs == "anything"
     with pytest.raises(TypeError, match="dict"):
         EstimatorSpec("infer", predictions=_loss(), export_outputs="anything")
+    assert EstimatorSpec("infer", predictions=_loss(), export_outputs={}).export_outputs == {}
     (default,) = EstimatorSpec("infer", predictions={"a": _loss()}).export_outputs.values()
     assert isinstance(default, PredictOutput)
 

@@ -91,7 +91,7 @@ def test_b210_a_metric_called_loss_is_refused(tmp_path):
     estimator = _estimator(
         tmp_path, eval_metric_ops=lambda labels, outputs: {"loss": v1.metrics.mean(outputs)}
     )
-    with pytest.raises(ValueError, match="`loss` is not allowed"):
+    with pytest.raises(ValueError, match='Metric with name "loss" is not allowed'):
         estimator.evaluate(_input_fn())
 
 

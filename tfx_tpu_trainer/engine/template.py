@@ -35,9 +35,12 @@ class HostFunction:
             return self.function(*self.tensors)
         try:
             return self.function(**self.tensors)
-        except TypeError:
+        except TypeError as error:
             _logger.warning(
-                "The keys of %s's tensors %s must be the argument names of its function %r.",
+                "Exception while calling %s: %s. It is likely the tensors (%s[1]) do not match the "
+                "function's arguments: the keys %s must be the argument names of %r.",
+                self.name,
+                error,
                 self.name,
                 sorted(self.tensors),
                 self.function,

@@ -73,7 +73,7 @@ class EstimatorSpec(_Fields):
             loss: Scalar tensor, or of shape [1]. Defaults to `None`.
             train_op: Op that makes one step and raises the global step. Defaults to `None`.
             eval_metric_ops: Metric name -> (value, update op), or a Keras 2 metric that was
-                updated. Defaults to `None`, no metrics.
+                updated, of which the spec holds the pair. Defaults to `None`, no metrics.
             export_outputs: Signature name -> `ExportOutput`, looked at in mode `"infer"` only.
                 Defaults to `None`: one predict signature of all predictions.
             training_chief_hooks: Hooks of the chief while training. Defaults to `None`.
@@ -113,11 +113,16 @@ class EstimatorSpec(_Fields):
         """Gives a checked copy with some fields changed.
 
         Raises:
-            ValueError: If the mode would change, or the new fields do not hold.
+            ValueError: If the mode would change, there is no such field, or the new ones do not
+                hold.
+            TypeError: If a new field is of the wrong type.
         """
+        unknown = sorted(set(changes) - set(self._fields))
+        if unknown:
+            raise ValueError(f"Got unexpected field names: {unknown}; there are {self._fields}.")
         if changes.get("mode", self.mode) != self.mode:
             raise ValueError(
-                f"mode of EstimatorSpec cannot be changed, from {self.mode!r} to "
+                f"mode of EstimatorSpec cannot be changed. It is {self.mode!r}, given: "
                 f"{changes['mode']!r}."
             )
         return EstimatorSpec(**{**self._asdict(), **changes})
@@ -132,6 +137,9 @@ class EstimatorSpec(_Fields):
 
         Returns:
             The template, of the default graph.
+
+        Raises:
+            ValueError: If there is nothing to predict in mode `"infer"`.
         """
         return ModelTemplate(
             graph=v1.get_default_graph(),
@@ -140,7 +148,7 @@ class EstimatorSpec(_Fields):
             labels=labels,
             loss=self.loss,
             train_op=self.train_op,
-            predictions=self.predictions,
+            predictions=spec_checks.predictions_of_mode(self.predictions, mode),
             eval_metrics=None,
             eval_metric_ops=self.eval_metric_ops,
             host_call=None,
@@ -150,30 +158,33 @@ class EstimatorSpec(_Fields):
         )
 
 
-def _check_eval_metric_ops(eval_metric_ops: Mapping[str, Any] | None) -> dict[str, Any]:
+def _check_eval_metric_ops(
+    eval_metric_ops: Mapping[str, Any] | None,
+) -> dict[str, tuple[Any, Any]]:
+    """Gives the metrics as pairs of a value and an update op; wrappers read these."""
     if eval_metric_ops is None:
         return {}
     if not isinstance(eval_metric_ops, Mapping):
         raise TypeError(
-            "eval_metric_ops must be a dict of metric name to (value, update_op), given: "
-            f"{eval_metric_ops!r}."
+            f"eval_metric_ops must be a dict, given: {eval_metric_ops!r}. Give metric name -> "
+            "(value, update_op)."
         )
+    pairs = {}
     for name, metric in eval_metric_ops.items():
-        value, update = metric_ops.value_and_update(name, metric)
+        pairs[name] = metric_ops.value_and_update(name, metric)
         metric_ops.add_metric_variables(metric)
-        for part in tf.nest.flatten([value, update]):
-            if not (tf.is_tensor(part) or isinstance(part, tf.Operation)):
+        for part in tf.nest.flatten(pairs[name]):
+            if not isinstance(part, (tf.Tensor, tf.Variable, tf.Operation)):
                 raise TypeError(
                     "Values of eval_metric_ops must be (metric_value, update_op) tuples of "
-                    f"tensors and ops, given: {part!r} for key: {name!r}."
+                    f"tensors and ops, given: {part!r} for key: {name}."
                 )
-            spec_checks.check_graph(part, "eval_metric_ops")
-    return dict(eval_metric_ops)
+            spec_checks.check_graph(part, "eval_metric_ops", key=name)
+    return pairs
 
 
 def _check_scaffold(scaffold: v1.train.Scaffold | None) -> v1.train.Scaffold:
-    if scaffold is None:
-        return v1.train.Scaffold()
+    scaffold = scaffold or v1.train.Scaffold()
     if not isinstance(scaffold, v1.train.Scaffold):
-        raise TypeError(f"scaffold must be tf.compat.v1.train.Scaffold, given: {scaffold!r}.")
+        raise TypeError(f"scaffold must be tf.train.Scaffold. Given: {scaffold!r}.")
     return scaffold

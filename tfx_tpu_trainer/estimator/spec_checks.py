@@ -22,10 +22,9 @@ def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
     """
     if loss is None:
         if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
-            raise ValueError(f"Missing loss: mode {mode!r} needs one in the spec.")
+            raise ValueError(f"Missing loss. Mode {mode!r} needs one in the spec.")
         return None
-    if not tf.is_tensor(loss) or isinstance(loss, tf.SparseTensor):
-        raise TypeError(f"loss must be Tensor, given: {loss!r}.")
+    _check_is_tensor(loss, "loss")
     check_graph(loss, "loss")
     if loss.shape.num_elements() not in (None, 1):
         raise ValueError(f"Loss must be scalar, given: {loss}. Average it over the batch.")
@@ -41,18 +40,18 @@ def check_train_op(train_op: Any, mode: str | None) -> Any:
     """
     if train_op is None:
         if mode == ModeKeys.TRAIN:
-            raise ValueError("Missing train_op: mode 'train' needs one in the spec.")
+            raise ValueError("Missing train_op. Mode 'train' needs one in the spec.")
         return None
     if isinstance(train_op, tf.Variable):
         train_op = train_op.op
-    if not (isinstance(train_op, tf.Operation) or tf.is_tensor(train_op)):
+    if not isinstance(train_op, (tf.Operation, tf.Tensor)):
         raise TypeError(f"train_op must be Operation or Tensor, given: {train_op!r}.")
     check_graph(train_op, "train_op")
     return train_op
 
 
 def check_predictions(predictions: Any, mode: str | None) -> Any:
-    """Checks predictions and gives them back; absent ones as `{}`.
+    """Checks predictions and gives them back: a dict as a new one, absent ones as `{}`.
 
     Raises:
         TypeError: If they are neither a tensor nor a dict of tensors.
@@ -60,13 +59,28 @@ def check_predictions(predictions: Any, mode: str | None) -> Any:
     """
     if predictions is None:
         if mode == ModeKeys.PREDICT:
-            raise ValueError("Missing predictions: mode 'infer' needs them in the spec.")
+            raise ValueError("Missing predictions. Mode 'infer' needs them in the spec.")
         return {}
-    named = predictions if isinstance(predictions, Mapping) else {"predictions": predictions}
-    for name, value in named.items():
-        if not tf.is_tensor(value) or isinstance(value, tf.SparseTensor):
-            raise TypeError(f"predictions[{name!r}] must be Tensor, given: {value!r}.")
-        check_graph(value, "predictions")
+    if not isinstance(predictions, Mapping):
+        _check_is_tensor(predictions, "predictions")
+        check_graph(predictions, "prediction values")
+        return predictions
+    for name, value in predictions.items():
+        _check_is_tensor(value, f"predictions[{name}]")
+        check_graph(value, "prediction values", key=name)
+    return dict(predictions)
+
+
+def predictions_of_mode(predictions: Any, mode: str) -> Any:
+    """Checks that there is something to predict where it is asked for, and gives it back.
+
+    A session call that fetches nothing reads no input, and would be made without end.
+
+    Raises:
+        ValueError: If the mode is `"infer"` and there are none.
+    """
+    if mode == ModeKeys.PREDICT and isinstance(predictions, Mapping) and not predictions:
+        raise ValueError("Missing predictions. The spec has none, or an empty dict of them.")
     return predictions
 
 
@@ -97,11 +111,16 @@ def hooks_of_mode(spec: Any, mode: str) -> tuple[v1.train.SessionRunHook, ...]:
     }[mode]
 
 
-def check_graph(value: Any, what: str) -> None:
+def check_graph(value: Any, what: str, *, key: Any = None) -> None:
     """Checks that a tensor or op is of the default graph, or of one around it.
 
     An export for TPUs calls model_fn in the graph of a function: a feature that is passed
     through untouched is of the graph around it.
+
+    Args:
+        value: The tensor or op.
+        what: What it is in the spec, for the message.
+        key: Its key, where it is one of several. Defaults to `None`.
 
     Raises:
         ValueError: If it is of another graph.
@@ -113,7 +132,15 @@ def check_graph(value: Any, what: str) -> None:
         if value.graph is graph:
             return
         graph = getattr(graph, "outer_graph", None)
+    name = value.name if key is None else f"{key}: {value.name}"
     raise ValueError(
-        f'{what} with "{value.name}" must be from the default graph. Was it made outside of '
-        "model_fn, or in an earlier call of it? Make every tensor inside of model_fn."
+        f'{what} with "{name}" must be from the default graph. Possible causes of this error '
+        f"include: {what} was made outside of model_fn, or in an earlier call of it. Make every "
+        "tensor inside of model_fn."
     )
+
+
+def _check_is_tensor(value: Any, what: str) -> None:
+    # A sparse or ragged tensor is several, and a fetch of one is no array.
+    if not isinstance(value, (tf.Tensor, tf.Variable)):
+        raise TypeError(f"{what} must be Tensor, given: {value!r}.")

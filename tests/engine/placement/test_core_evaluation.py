@@ -54,5 +54,5 @@ def test_no_batch_is_an_error(tmp_path):
 
 
 def test_metrics_that_are_no_mapping_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="metric_fn of eval_metrics must return a dict"):
+    with pytest.raises(TypeError, match=r"^eval_metric_ops must be a dict, given: "):
         _evaluate(tmp_path, 8, cores=2, metric_fn=lambda x: [x])

@@ -255,7 +255,9 @@ def test_b210_reserved_metric_names(tmp_path, name):
     def eval_metrics(labels):
         return (lambda values: {name: v1.metrics.mean(values)}), [labels]
 
-    with pytest.raises(ValueError, match=f"Metric with name `{name}` is not allowed"):
+    with pytest.raises(
+        ValueError, match=f"Metric with name .{name}. is not allowed, because Estimator"
+    ):
         _evaluates(tmp_path, eval_metrics=eval_metrics)
 
 

@@ -82,14 +82,30 @@ def test_b297_hooks_must_be_session_run_hooks(field):
         ("eval", {"loss": None}, ValueError, "Missing loss"),
         ("infer", {"predictions": None}, ValueError, "Missing predictions"),
         ("eval", {"loss": 1.0}, TypeError, "loss must be Tensor"),
-        ("infer", {"predictions": {"a": 1.0}}, TypeError, "must be Tensor"),
+        ("eval", {"loss": tf.zeros}, TypeError, "loss must be Tensor"),
+        ("infer", {"predictions": {"a": 1.0}}, TypeError, r"^predictions\[a\] must be Tensor"),
+        ("train", {"predictions": 1.0}, TypeError, "^predictions must be Tensor"),
+        ("infer", {"export_outputs": {"a": 3}}, TypeError, "must be ExportOutput objects"),
     ],
 )
-@pytest.mark.parametrize("view", ["as_template", "as_estimator_spec"])
-def test_b292_to_b295_the_fields_are_checked_when_used(view, mode, fields, error, says):
-    arguments = {"mode": mode, "features": None, "labels": None} if view == "as_template" else {}
+def test_b292_to_b295_the_fields_are_checked_when_the_spec_is_made(mode, fields, error, says):
     with pytest.raises(error, match=says):
-        getattr(_spec(mode, **fields), view)(**arguments)
+        _spec(mode, **fields)
+
+
+def test_b292_to_b307_the_fields_are_made_what_they_must_be():
+    spec = _spec("infer", loss=tf.constant([1.0]), predictions={"p": tf.constant([1.0])})
+    assert spec.loss.shape == []
+    assert list(spec.export_outputs) == ["serving_default"]
+    assert _spec("eval", predictions=None).predictions == {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "missing"), [("train", "loss"), ("eval", "loss"), ("infer", "predictions")]
+)
+def test_b301_a_template_has_what_its_mode_needs_whatever_the_spec_was_made_for(mode, missing):
+    with pytest.raises(ValueError, match=f"Missing {missing}"):
+        _template_of(_spec(None, **{missing: None}), mode)
 
 
 def test_b301_without_a_mode_nothing_is_required():

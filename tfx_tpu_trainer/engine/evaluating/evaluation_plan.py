@@ -87,17 +87,18 @@ def check_metrics(metrics: Any) -> Mapping[str, Any]:
     """Checks what a metric_fn returned and gives it back.
 
     Raises:
-        ValueError: If it is no mapping, or a metric has a reserved name.
+        TypeError: If it is no mapping.
+        ValueError: If a metric has a reserved name.
     """
     if not isinstance(metrics, Mapping):
-        raise ValueError(
-            "The metric_fn of eval_metrics must return a dict of metric name to "
-            f"(value, update_op); got {metrics!r}."
+        raise TypeError(
+            f"eval_metric_ops must be a dict, given: {metrics!r}. The metric_fn of eval_metrics must "
+            "return a dict of metric name to (value, update_op)."
         )
-    for name in (LOSS, GLOBAL_STEP):
+    for name, quoted in ((LOSS, f'"{LOSS}"'), (GLOBAL_STEP, f"`{GLOBAL_STEP}`")):
         if name in metrics:
             raise ValueError(
-                f"Metric with name `{name}` is not allowed, because evaluate() already defines "
+                f"Metric with name {quoted} is not allowed, because Estimator already defines "
                 "a default metric with the same name. Give yours another name."
             )
     return metrics

@@ -29,15 +29,15 @@ def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
         updates = list(getattr(metric, "updates", None) or ())
         if not updates:
             raise ValueError(
-                f"Please call update_state(...) on the metric {name!r} before it is returned; "
-                "it has no updates in this graph."
+                f'Please call update_state(...) on the "{metric.name}" metric of key {name} before '
+                "it is returned: it has no updates in this graph."
             )
-        return metric.result(), tf.group(*updates)
-    if isinstance(metric, (tuple, list)) and len(metric) == 2:
+        return metric.result(), updates[0] if len(updates) == 1 else tf.group(*updates)
+    if isinstance(metric, tuple) and len(metric) == 2:
         return metric[0], metric[1]
     raise TypeError(
         f"Values of eval_metric_ops must be (metric_value, update_op) tuples, given: {metric!r} "
-        f"for key: {name!r}. tf.compat.v1.metrics functions give such a pair."
+        f"for key: {name}. tf.compat.v1.metrics functions give such a pair."
     )
 
 

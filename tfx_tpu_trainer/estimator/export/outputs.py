@@ -193,19 +193,19 @@ def normalise_export_outputs(
         predictions: A tensor or a dict of tensors, used where `export_outputs` is `None`.
 
     Returns:
-        A new dict, in which `serving_default` is always one of the keys. A lone output under
-        another name stands under both names.
+        A new dict, in which `serving_default` is one of the keys if there are any. A lone output
+        under another name stands under both names.
 
     Raises:
         TypeError: If `export_outputs` is no dict, or a value no `ExportOutput`.
-        ValueError: If there are several outputs and none is the default, or no output at all, or
-            the predictions cannot be exported.
+        ValueError: If there are several outputs and none is the default, or the predictions
+            cannot be exported.
     """
     if export_outputs is None:
         return {DEFAULT_SIGNATURE: PredictOutput(predictions)}
     if not isinstance(export_outputs, Mapping):
         raise TypeError(
-            f"`export_outputs` must be dict, received: {export_outputs!r}. Write "
+            f"`export_outputs` must be dict, received: {export_outputs!r}. Give "
             f"{{{DEFAULT_SIGNATURE!r}: output}}."
         )
     for name, output in export_outputs.items():
@@ -218,13 +218,11 @@ def normalise_export_outputs(
     if len(normalised) == 1:
         (output,) = normalised.values()
         normalised[DEFAULT_SIGNATURE] = output
-    if DEFAULT_SIGNATURE not in normalised:
+    if normalised and DEFAULT_SIGNATURE not in normalised:
         raise ValueError(
             "Multiple `export_outputs` were provided, but none of them are specified as the "
-            f"default: {list(normalised)}. Use `tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY` "
-            f"({DEFAULT_SIGNATURE!r}) to specify a default."
-            if normalised
-            else "`export_outputs` is empty. Leave it out to export all predictions."
+            "default. Use `tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY` to specify a default: "
+            f"{DEFAULT_SIGNATURE!r}; there are {list(normalised)}."
         )
     return normalised
 

@@ -12,6 +12,8 @@ from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.callables import positional_names, takes_varargs
 from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator.export import outputs
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
 
@@ -69,7 +71,7 @@ class TPUEstimatorSpec(_Fields):
         evaluation_hooks: Iterable[v1.train.SessionRunHook] | None = None,
         prediction_hooks: Iterable[v1.train.SessionRunHook] | None = None,
     ) -> TPUEstimatorSpec:
-        """Checks the host functions and hooks and makes a spec.
+        """Checks the fields and makes a spec.
 
         Args:
             mode: One of `ModeKeys`.
@@ -91,13 +93,24 @@ class TPUEstimatorSpec(_Fields):
             The spec.
 
         Raises:
-            ValueError: If a host function is no pair, or its tensors no list or dict.
-            TypeError: If a host function is not callable, or a hook no SessionRunHook.
+            ValueError: If the mode lacks a field, a field is not what it must be, a host function is
+                no pair, or its tensors no list or dict.
+            TypeError: If a field is of the wrong type, or a host function is not callable.
             RuntimeError: If a list of tensors is not as long as the function's arguments.
         """
         for name, host_function in (("eval_metrics", eval_metrics), ("host_call", host_call)):
             if host_function is not None:
                 _check_host_function(name, host_function)
+        hooks = {
+            "training_hooks": spec_checks.check_hooks(training_hooks),
+            "evaluation_hooks": spec_checks.check_hooks(evaluation_hooks),
+            "prediction_hooks": spec_checks.check_hooks(prediction_hooks),
+        }
+        train_op = spec_checks.check_train_op(train_op, mode)
+        loss = spec_checks.check_loss(loss, mode)
+        predictions = spec_checks.check_predictions(predictions, mode)
+        if mode == ModeKeys.PREDICT:
+            export_outputs = outputs.normalise_export_outputs(export_outputs, predictions)
         return super().__new__(
             cls,
             mode=mode,
@@ -108,9 +121,7 @@ class TPUEstimatorSpec(_Fields):
             export_outputs=export_outputs,
             scaffold_fn=scaffold_fn,
             host_call=host_call,
-            training_hooks=spec_checks.check_hooks(training_hooks),
-            evaluation_hooks=spec_checks.check_hooks(evaluation_hooks),
-            prediction_hooks=spec_checks.check_hooks(prediction_hooks),
+            **hooks,
         )
 
     def as_estimator_spec(self) -> EstimatorSpec:
@@ -157,7 +168,7 @@ class TPUEstimatorSpec(_Fields):
             labels=labels,
             loss=spec_checks.check_loss(self.loss, mode),
             train_op=spec_checks.check_train_op(self.train_op, mode),
-            predictions=spec_checks.check_predictions(self.predictions, mode),
+            predictions=spec_checks.predictions_of_mode(self.predictions, mode),
             eval_metrics=_host_function("eval_metrics", self.eval_metrics),
             eval_metric_ops={},
             host_call=_host_function("host_call", self.host_call),
