@@ -7,8 +7,10 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from tests.engine.event_files import read_values
+from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
@@ -172,6 +174,105 @@ def test_b198_metric_fn_sees_the_global_batch_in_the_cores_order(tmp_path):
     cores.make(tmp_path, model_fn, cores=4).evaluate(_rows())
     assert shapes == [[8, 3], [None, 3]]
     assert [len(values) for (values,) in seen[2:]] == [8, 8, 4]
+
+
+def _full_rows(count):
+    def input_fn(params):
+        dataset = linear_model.input_fn(params, count=count).unbatch()
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    return input_fn
+
+
+def _same_input(params):
+    features, labels = linear_model.rows(params["batch_size"])
+    return {"x": tf.constant(features)}, tf.constant(labels)
+
+
+def _counted(labels):
+    """A mean over labels, with variables of get_variable."""
+    counters = [
+        v1.get_variable(
+            name, (), initializer=v1.zeros_initializer(), collections=["local_variables"]
+        )
+        for name in ("total", "count")
+    ]
+    added = (tf.reduce_sum(labels), tf.cast(labels.shape[0], tf.float32))
+    updates = [counter.assign_add(value) for counter, value in zip(counters, added)]
+    return counters[0] / counters[1], tf.group(*updates)
+
+
+def _shape_metrics(labels, outputs):
+    keras = tf_keras.metrics.Mean()
+    keras.update_state(tf.square(labels - outputs))
+    return {
+        "mae": v1.metrics.mean_absolute_error(labels, outputs),
+        "keras": keras,
+        "counted": _counted(labels),
+        "unstacked": v1.metrics.mean(tf.stack(tf.unstack(labels))),
+    }
+
+
+def _each_row(labels, outputs):
+    rows = v1.metrics.mean_tensor(tf.abs(labels - outputs))
+    return {"rows": rows, **_shape_metrics(labels, outputs)}
+
+
+def _shapes_model_fn(metric_fn):
+    def model_fn(features, labels, mode, params):
+        assert labels.shape == [params["batch_size"]]
+        outputs = linear_model.outputs_of(features)
+        loss = tf.reduce_mean(tf.square(outputs - labels))
+        return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [labels, outputs]))
+
+    return model_fn
+
+
+def _assert_exact(metrics, features, labels):
+    error = linear_model.output(features) - labels
+    expected = {"loss": error**2, "keras": error**2, "mae": np.abs(error)}
+    expected |= {"counted": labels, "unstacked": labels}
+    for name, values in expected.items():
+        assert metrics[name] == pytest.approx(np.mean(values), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "input_fn", "steps"),
+    [
+        ({"per_host_input_for_training": cores.PER_HOST_V1}, _full_rows(20), None),
+        ({"per_host_input_for_training": cores.PER_HOST_V1}, _same_input, 2),
+        ({"per_host_input_for_training": cores.PER_HOST_V2}, _full_rows(16), None),
+        ({"eval_training_input_configuration": cores.SLICED}, _full_rows(20), None),
+    ],
+    ids=["PER_HOST_V1", "tensors", "PER_HOST_V2", "SLICED"],
+)
+def test_b198_full_batches_have_a_static_shape_in_metric_fn(tmp_path, options, input_fn, steps):
+    estimator = cores.make(tmp_path, _shapes_model_fn(_each_row), tpu_options=options)
+    metrics = estimator.evaluate(input_fn, steps=steps)
+    features, labels = linear_model.rows(8) if steps else _first(16)
+    _assert_exact(metrics, features, labels)
+    rows = np.abs(linear_model.output(features) - labels).reshape(-1, 8)
+    np.testing.assert_allclose(metrics["rows"], np.mean(rows, axis=0), rtol=1e-4)
+
+
+def test_b198_batches_for_some_cores_only_count_too(tmp_path):
+    options = {"per_host_input_for_training": cores.PER_HOST_V2}
+    estimator = cores.make(
+        tmp_path, _shapes_model_fn(_shape_metrics), cores=4, eval_batch_size=16, tpu_options=options
+    )
+    _assert_exact(estimator.evaluate(_full_rows(28)), *linear_model.rows(28))
+
+
+def test_b198_a_metric_of_all_cores_rows_leaves_out_what_is_for_some_cores_only(tmp_path, caplog):
+    options = {"per_host_input_for_training": cores.PER_HOST_V2}
+    estimator = cores.make(
+        tmp_path, _shapes_model_fn(_each_row), cores=4, eval_batch_size=16, tpu_options=options
+    )
+    with log_lines(caplog) as lines:
+        result = estimator.evaluate_result(_full_rows(28))
+    assert result.num_examples == 16
+    _assert_exact(result.metrics, *(part[:16] for part in linear_model.rows(28)))
+    assert any(line.startswith("The last 12 rows of the input are not evaluated") for line in lines)
 
 
 @pytest.mark.parametrize("form", ["list", "dict", "nested"])

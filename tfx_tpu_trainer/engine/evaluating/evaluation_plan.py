@@ -62,15 +62,24 @@ def log_progress(done: int, *, before: int, steps: int | None) -> None:
 class StopAfterOneCallHook(v1.train.SessionRunHook):
     """Stops after a single session call: it has run all batches."""
 
-    def __init__(self, eval_step: tf.Variable, *, steps: int | None) -> None:
+    def __init__(
+        self,
+        eval_step: tf.Variable,
+        *,
+        steps: int | None,
+        left_out: tf.Variable | None = None,
+    ) -> None:
         """Takes what is logged.
 
         Args:
             eval_step: Counts the batches.
             steps: Batches asked for, or `None`.
+            left_out: Counts the rows that were read for some cores only and not evaluated.
+                Defaults to `None`: all rows are.
         """
         self._done = eval_step.read_value()
         self._steps = steps
+        self._left_out = None if left_out is None else left_out.read_value()
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
@@ -80,6 +89,14 @@ class StopAfterOneCallHook(v1.train.SessionRunHook):
         if self._steps is not None:
             done = int(run_context.session.run(self._done))
             log_progress(done, before=0, steps=self._steps)
+        if self._left_out is not None:
+            rows = int(run_context.session.run(self._left_out))
+            if rows:
+                _logger.warning(
+                    "The last %d rows of the input are not evaluated: they are batches for some of "
+                    "the cores, and metric_fn takes no others than all cores' together.",
+                    rows,
+                )
         run_context.request_stop()
 
 

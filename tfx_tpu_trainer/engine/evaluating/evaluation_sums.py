@@ -60,6 +60,11 @@ def create_eval_step() -> tf.Variable:
     return _local_variable("eval_step", tf.int64, collections=[v1.GraphKeys.EVAL_STEP])
 
 
+def create_left_out() -> tf.Variable:
+    """Makes the counter of rows that are read and not evaluated."""
+    return _local_variable("rows_left_out", tf.int64)
+
+
 def _local_variable(name: str, dtype: tf.DType, collections: list[str] | None = None) -> Any:
     return v1.get_variable(
         name,

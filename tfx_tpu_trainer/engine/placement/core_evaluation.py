@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -19,12 +20,17 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     StopAfterOneCallHook,
     check_metrics,
 )
-from tfx_tpu_trainer.engine.evaluating.evaluation_sums import EvaluationSums, create_eval_step
+from tfx_tpu_trainer.engine.evaluating.evaluation_sums import (
+    EvaluationSums,
+    create_eval_step,
+    create_left_out,
+)
 from tfx_tpu_trainer.engine.feeding.finite_feed import Drawn, FiniteFeed
 from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 
 def plan_evaluation_on_cores(
@@ -41,7 +47,8 @@ def plan_evaluation_on_cores(
     Full batches are cut over the cores. What is left for the last step runs on one copy of the
     same template, unpadded, so that a metric_fn need not know of padding: a short batch whole;
     full batches that do not suffice for all cores one after the other, as the model may rely on
-    their size.
+    their size. Where every batch is full, metric_fn is told so, as on a TPU; one that does not
+    take a single core's batch as well leaves out the batches that do not suffice for all.
 
     Args:
         template: A template of mode `"eval"`, traced on the feed's placeholders.
@@ -56,21 +63,27 @@ def plan_evaluation_on_cores(
         The plan.
     """
     sums, eval_step = EvaluationSums(), create_eval_step()
-    full = feed.always_full and len(feed.draws()) == 1
+    # Of batches that are one each for a core, those of the last step may not suffice for all.
+    may_lack = feed.always_full and len(feed.draws()) > 1
+    full = feed.always_full and not may_lack
     metrics = trace_host_function(
-        template.eval_metrics, cores=cores, broadcast=broadcast, full=full
+        template.eval_metrics, cores=cores, broadcast=broadcast, full=feed.always_full
     )
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast, full=full)
-    values, updates = _split_metrics(metrics)
+    values, counts = _split_metrics(metrics)
+    counts_of_one = _for_one_core(counts) if may_lack else counts
+    left_out = create_left_out() if counts is not None and counts_of_one is None else None
     copier = GraphCopier(template.graph)
 
     step = _BatchStep(template, copier, cores_copier or copier, [metrics, host_call], cores=cores)
 
-    def count_batch(outputs: list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
+    def count_batch(
+        outputs: list[tf.Tensor], rows: tf.Tensor, counts: _MetricCounts | None = counts
+    ) -> tf.Tensor:
         loss, (metric_tensors, host_tensors) = step.unpack(outputs)
         effects = sums.add(loss=loss, rows=rows)
-        if metrics is not None:
-            effects += metrics.copy(copier, metric_tensors, updates, name="metrics")
+        if counts is not None:
+            effects += counts.function.copy(copier, metric_tensors, counts.updates, name="metrics")
         if host_call is not None:
             effects.append(host_call.run(copier, host_tensors, name="host_call"))
         with tf.control_dependencies(effects):
@@ -79,10 +92,15 @@ def plan_evaluation_on_cores(
     def count_rest(drawn: Drawn) -> tf.Tensor:
         if not feed.always_full:
             return count_batch(step.on_one(feed.whole(drawn)), drawn.total_rows)
+        if left_out is not None:
+            more = tf.cast(drawn.total_rows, left_out.dtype)
+            with tf.control_dependencies([left_out.assign_add(more, read_value=False)]):
+                return tf.constant(0)
         rows = feed.full_rows()
 
         def count_piece(index: tf.Tensor) -> tf.Tensor:
-            return index + count_batch(step.on_one(feed.piece(drawn, index)), tf.constant(rows))
+            outputs = step.on_one(feed.piece(drawn, index))
+            return index + count_batch(outputs, tf.constant(rows), counts_of_one)
 
         pieces = drawn.total_rows // rows
         (counted,) = tf.while_loop(lambda index: index < pieces, lambda i: (count_piece(i),), [0])
@@ -97,7 +115,7 @@ def plan_evaluation_on_cores(
         else:
             counted = tf.cond(feed.is_full(drawn), count_full, lambda: count_rest(drawn))
         with tf.control_dependencies([counted]):
-            incremented = eval_step.assign_add(1, read_value=False)
+            incremented = eval_step.assign_add(tf.cast(counted, tf.int64), read_value=False)
         with tf.control_dependencies([incremented]):
             return tf.identity(counted)
 
@@ -120,7 +138,7 @@ def plan_evaluation_on_cores(
         update_op=tf.function(all_batches, autograph=False)(),
         values={**values, LOSS: sums.loss_by_rows(template.loss_dtype)},
         sums=sums,
-        stop_hook=StopAfterOneCallHook(eval_step, steps=steps),
+        stop_hook=StopAfterOneCallHook(eval_step, steps=steps, left_out=left_out),
     )
 
 
@@ -168,8 +186,37 @@ class _BatchStep:
         ]
 
 
-def _split_metrics(metrics: TracedHostFunction | None) -> tuple[dict[str, Any], list[Any]]:
-    built = {} if metrics is None else check_metrics(metrics.result)
-    values, updates = metric_ops.split(built)
-    values[GLOBAL_STEP] = v1.train.get_global_step().read_value()
-    return values, tf.nest.flatten(updates)
+@dataclasses.dataclass(frozen=True)
+class _MetricCounts:
+    """What counts a batch in the metrics.
+
+    Attributes:
+        function: The metric_fn.
+        updates: The update ops of what it returned.
+    """
+
+    function: TracedHostFunction
+    updates: list[Any]
+
+
+def _split_metrics(
+    metrics: TracedHostFunction | None,
+) -> tuple[dict[str, Any], _MetricCounts | None]:
+    values: dict[str, Any] = {GLOBAL_STEP: v1.train.get_global_step().read_value()}
+    if metrics is None:
+        return values, None
+    of_metrics, updates = metric_ops.split(check_metrics(metrics.result))
+    return {**of_metrics, **values}, _MetricCounts(metrics, tf.nest.flatten(updates))
+
+
+def _for_one_core(counts: _MetricCounts | None) -> _MetricCounts | None:
+    """Gives what counts the batch of a single core, `None` where metric_fn takes no such batch."""
+    if counts is None:
+        return None
+    try:
+        function = counts.function.for_one_core()
+        _, updates = metric_ops.split(check_metrics(function.result))
+    except Exception as error:  # Whatever a user's function does with a batch that is too small.
+        _logger.info("metric_fn takes the batches of all cores only: %s", error)
+        return None
+    return _MetricCounts(function, tf.nest.flatten(updates))
