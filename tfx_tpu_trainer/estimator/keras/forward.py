@@ -146,7 +146,8 @@ def _with_loss(
     loss = model.loss(features, labels, outputs, packed, training=training)
     if loss is None:
         raise ValueError(
-            "The Keras model has no loss: give model.compile(loss=...), or add one with add_loss."
+            "The model cannot be compiled because it has no loss to optimize. Give "
+            "model.compile(loss=...), or add one with add_loss."
         )
     return outputs, tf.reduce_sum(loss) if loss.shape.rank else loss
 

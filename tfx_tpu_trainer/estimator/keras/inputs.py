@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
 
+v1 = tf.compat.v1
+
+_SPARSE: Final = v1.SparseTensorValue
+_COMPOSITE: Final = (tf.SparseTensor, tf.RaggedTensor)
 _WITH_WEIGHTS: Final = {"features", "sample_weights"}
 
 
@@ -30,7 +35,7 @@ def split_weights(features: Any) -> tuple[Any, Any]:
         The features and the weights; `None` where there are none.
     """
     if isinstance(features, Mapping) and set(features) == _WITH_WEIGHTS:
-        return as_tensors(features["features"]), as_tensors(features["sample_weights"])
+        return as_tensors(features["features"]), _as_tensor(features["sample_weights"])
     return as_tensors(features), None
 
 
@@ -146,10 +151,31 @@ def _in_order(given: Any, names: Sequence[str], what: str, of_model: str) -> lis
 
 
 def as_tensors(structure: Any) -> Any:
-    """Gives a structure with tensors for arrays, and a plain dict for one that knows of padding."""
+    """Returns a structure with tensors for arrays, numbers and nested lists of numbers.
+
+    Args:
+        structure: What input_fn returned: at the top, a list or tuple has one element for each of
+            the model's inputs or outputs; a list below is one tensor, unless it holds tensors.
+
+    Returns:
+        The same with dicts, lists and tensors only: a dict that knows of padding is a plain one.
+    """
     if isinstance(structure, Mapping):
-        return {key: as_tensors(value) for key, value in structure.items()}
-    if isinstance(structure, (list, tuple)):
-        return [as_tensors(value) for value in structure]
-    composite = isinstance(structure, (tf.SparseTensor, tf.RaggedTensor))
-    return structure if composite or structure is None else tf.convert_to_tensor(structure)
+        return {key: _as_tensor(value) for key, value in structure.items()}
+    if isinstance(structure, (list, tuple)) and not isinstance(structure, _SPARSE):
+        return [_as_tensor(value) for value in structure]
+    if structure is None or isinstance(structure, _COMPOSITE):
+        return structure
+    return v1.convert_to_tensor_or_sparse_tensor(structure)
+
+
+def _as_tensor(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and not isinstance(value, _SPARSE):
+        leaves = tf.nest.flatten(value)
+        if leaves and all(np.ndim(leaf) == 0 and _is_plain(leaf) for leaf in leaves):
+            return tf.convert_to_tensor(value)
+    return as_tensors(value)
+
+
+def _is_plain(leaf: Any) -> bool:
+    return isinstance(leaf, (bool, int, float, complex, str, bytes, np.generic))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
+
+_UNKNOWN: Final = re.compile(r"Unknown |Cannot deserialize object of type|custom_object_scope")
 
 
 class Keras2Model(KerasModel):
@@ -23,6 +26,29 @@ class Keras2Model(KerasModel):
     def known_output_names(self) -> Sequence[str] | None:
         """The names of its output layers."""
         return self.model.output_names
+
+    def check_custom_objects(self) -> None:
+        """Checks that Keras knows the classes and functions that the layers' configs name.
+
+        The model itself is made of no config. But one whose names Keras does not know can't be
+        saved and loaded either, and the original, which makes layers of their configs, refuses it.
+
+        Raises:
+            TypeError: If a class or a function is in neither Keras nor `custom_objects`.
+            ValueError: The same, of a layer within a layer.
+        """
+        for layer in _layers_of(self.model) if self.is_functional else ():
+            try:
+                with self.custom_scope():
+                    type(layer).from_config(layer.get_config())
+            except Exception as error:
+                # What can't be made again for other reasons need not be.
+                if _UNKNOWN.search(str(error)):
+                    kind = TypeError if isinstance(error, TypeError) else ValueError
+                    raise kind(
+                        f"{error}\nGive model_to_estimator what the layer {layer.name!r} uses in "
+                        "custom_objects={'name': class_or_function}."
+                    ) from error
 
     def custom_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Makes the custom objects known to Keras."""
@@ -73,6 +99,17 @@ class Keras2Model(KerasModel):
     def raw(self, variable: Any) -> tf.Variable:
         """Gives the variable itself."""
         return variable
+
+
+def _layers_of(model: Any) -> Iterator[Any]:
+    """Returns the layers of a model and of the models in it, without those that hold a table."""
+    import tf_keras
+
+    for layer in model.layers:
+        if isinstance(layer, tf_keras.Model):
+            yield from _layers_of(layer)
+        elif not hasattr(layer, "vocabulary_size"):
+            yield layer
 
 
 def _once(variables: Sequence[Any]) -> list[Any]:

@@ -28,6 +28,9 @@ class Keras3Model(KerasModel):
             return [self.model.layers[-1].name]
         return names
 
+    def check_custom_objects(self) -> None:
+        """Checks nothing: there is no original to be like."""
+
     def custom_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Makes the custom objects known to Keras."""
         import keras

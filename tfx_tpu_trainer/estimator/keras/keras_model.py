@@ -85,6 +85,10 @@ class KerasModel(abc.ABC):
         """The names of a functional model's outputs; `None` where there are none."""
 
     @abc.abstractmethod
+    def check_custom_objects(self) -> None:
+        """Checks that Keras knows what the layers' configs name, where the original does."""
+
+    @abc.abstractmethod
     def custom_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Makes the custom objects known to Keras."""
 

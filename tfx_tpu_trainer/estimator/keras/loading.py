@@ -57,9 +57,9 @@ def compiled_model(model: Any, custom_objects: Mapping[str, Any] | None) -> Kera
     wrapped = _wrapped(model, custom_objects)
     if not wrapped.optimizer:
         raise ValueError(
-            f"The given keras model {model.name!r} has not been compiled yet. Please compile the "
-            "model with `model.compile()` before calling `model_to_estimator()`: it needs an "
-            "optimizer and, to be trained, a loss."
+            "The given keras model has not been compiled yet. Please compile the model with "
+            f"`model.compile()` before calling `model_to_estimator()`. The model {model.name!r} needs "
+            "an optimizer and, to be trained, a loss."
         )
     # Keras 2 raises where it is asked for the variables of a model that has none yet.
     variables = model.weights if wrapped.is_built else []
@@ -69,6 +69,7 @@ def compiled_model(model: Any, custom_objects: Mapping[str, Any] | None) -> Kera
             "off, or inside of `tf.Graph().as_default()`. Make it eagerly: call "
             "tf.compat.v1.disable_eager_execution() after it, or not at all."
         )
+    eagerly(wrapped.check_custom_objects)
     train_step = getattr(type(model), "train_step", None)
     if getattr(train_step, "__module__", "").partition(".")[0] not in _WRAPPERS:
         _logger.warning(
@@ -91,13 +92,16 @@ def load_model(path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir
         The model.
 
     Raises:
-        ValueError: If there is no such file, or Keras can't load it.
+        OSError: If there is no such file.
+        ValueError: If Keras can't load it; TypeError where Keras says so.
     """
     path = os.fsdecode(path)
     if path.startswith(_WEB_ADDRESS):
         path = f"gs://{path.removeprefix(_WEB_ADDRESS)}"
     if not tf.io.gfile.exists(path):
-        raise ValueError(f"keras_model_path {path!r}: there is no such file or folder.")
+        raise FileNotFoundError(
+            f"No file or directory found at {path}: keras_model_path is a saved Keras model."
+        )
     if "://" in path:
         path = _copied(path, os.path.join(model_dir, "keras"))
     keras = importlib.import_module(_library_of(path))
@@ -107,9 +111,10 @@ def load_model(path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir
             lambda: keras.models.load_model(path, custom_objects=dict(custom_objects or {}))
         )
     except Exception as error:
-        raise ValueError(
-            f"keras_model_path {path!r}: {keras.__name__} {keras.__version__} can't load it: {error}"
-            " Classes and functions of your own must be in custom_objects={'Name': Name}."
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"{error}\nkeras_model_path {path!r}: {keras.__name__} {keras.__version__} can't load it. "
+            "Classes and functions of your own must be in custom_objects={'Name': Name}."
         ) from error
 
 

@@ -268,9 +268,11 @@ def _export_outputs(
     }
     unknown = sorted(set(classes or {}) - set(predictions))
     if unknown:
+        names = list(predictions)
         raise inputs.MissingKeysError(
-            "The dictionary passed into export_outputs names outputs that the keras model does not "
-            f"have: {unknown}. Its outputs: {sorted(predictions)}."
+            f"The list passed into {names} does not cover requested {dict(classes or {})} keys "
+            f"defined in the keras model.\n\tExpected keys: {sorted(classes or {})}\n\t{names} keys: "
+            f"{sorted(names)}\n\tMissed keys: {unknown}\nGive export_outputs the names of outputs."
         )
     for name, output in (classes or {}).items():
         outputs[name] = output(predictions[name])

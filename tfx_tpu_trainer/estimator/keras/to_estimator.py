@@ -152,7 +152,7 @@ def make_parts(
     loading.check_one_is_given(keras_model, keras_model_path)
     if checkpoint_format is not None and checkpoint_format not in _FORMATS:
         raise ValueError(
-            f'Checkpoint format must be one of "checkpoint" or "saver". Got {checkpoint_format!r}.'
+            f'Checkpoint format must be one of "checkpoint" or "saver". Got {checkpoint_format}'
         )
     if keras_model is not None:
         loading.compiled_model(keras_model, custom_objects)
