@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.saved_model.model_utils import export_output as of_tensorflow
 
 from tfx_tpu_trainer.estimator import export
 from tfx_tpu_trainer.estimator.export.outputs import normalise_export_outputs
@@ -130,6 +131,13 @@ class TestNormaliseExportOutputs:
         outputs = normalise_export_outputs(given, None)
         assert outputs == {"head": given["head"], "serving_default": given["head"]}
         assert list(given) == ["head"]
+
+    def test_b307_tensorflows_own_classes_are_taken_as_they_are(self):
+        class Own(of_tensorflow.ExportOutput):
+            pass
+
+        given = {"serving_default": of_tensorflow.PredictOutput(floats()), "own": Own()}
+        assert normalise_export_outputs(given, None) == given
 
     def test_several_without_a_default(self):
         output = export.PredictOutput(floats())

@@ -121,5 +121,5 @@ def test_inputs_are_needed():
 
 
 def test_b329_it_cannot_be_served_from_a_tpu():
-    with pytest.raises(ValueError, match="must have type `ClassificationOutput`"):
+    with pytest.raises(ValueError, match="must be have type `ClassificationOutput`"):
         export.EvalOutput(loss=tf.constant(1.0)).map_tensors(tf.identity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.saved_model.model_utils import export_output as of_tensorflow
 
 from tests.estimator.export import saved_model_facts, small_export, tpu_graph_on_host
 from tests.estimator.export.small_export import ROWS, call_model, linear
@@ -141,20 +142,22 @@ def test_nothing_left_for_the_tpu_is_an_error():
         build_tpu_meta_graph(model, small_export.receiver_fn, api_version=1)
 
 
+@pytest.mark.parametrize("library", [export, of_tensorflow], ids=["ours", "of_tensorflow"])
 @pytest.mark.parametrize("halves", [("scores",), ("classes",), ("scores", "classes")])
-def test_b330_classification_survives_with_either_half(halves, tmp_path):
+def test_b330_classification_survives_with_either_half(halves, library, tmp_path):
     def model(features, labels, mode, use_tpu):
         scores = tf.nn.softmax(linear(features))
         best = tf.expand_dims(tf.argmax(scores, axis=1), 1)
         classes = v1.tpu.outside_compilation(tf.as_string, best)
         both = {"scores": scores, "classes": classes}
-        output = export.ClassificationOutput(**{half: both[half] for half in halves})
+        output = library.ClassificationOutput(**{half: both[half] for half in halves})
         return TPUEstimatorSpec(
             mode,
             predictions={"scores": scores},
             export_outputs={
-                "serving_default": export.PredictOutput({"scores": scores}),
+                "serving_default": library.PredictOutput({"scores": scores}),
                 "classes": output,
+                "value": library.RegressionOutput(scores),
             },
         )
 
@@ -165,11 +168,13 @@ def test_b330_classification_survives_with_either_half(halves, tmp_path):
     path = small_export.export_model(model, tmp_path, serving_input_receiver_fn=parsing_receiver_fn)
     of_host, of_tpu = (m["signatures"] for m in saved_model_facts.read_facts(path))
     assert set(of_tpu["classes"]["outputs"]) == set(halves)
+    assert set(of_tpu) == {"serving_default", "classes", "value"}
     assert of_tpu == of_host
 
 
-def test_b329_an_output_of_an_own_kind_is_refused():
-    class OwnOutput(export.ExportOutput):
+@pytest.mark.parametrize("library", [export, of_tensorflow], ids=["ours", "of_tensorflow"])
+def test_b329_an_output_of_an_own_kind_is_refused(library):
+    class OwnOutput(library.ExportOutput):
         def as_signature_def(self, receiver_tensors):
             raise AssertionError("the export ends before")
 
@@ -180,7 +185,7 @@ def test_b329_an_output_of_an_own_kind_is_refused():
             export_outputs={"serving_default": OwnOutput()},
         )
 
-    with pytest.raises(ValueError, match="must have type `ClassificationOutput`"):
+    with pytest.raises(ValueError, match="must be have type `ClassificationOutput`"):
         build_tpu_meta_graph(model, small_export.receiver_fn, api_version=1)
 
 

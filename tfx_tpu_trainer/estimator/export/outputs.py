@@ -2,7 +2,8 @@
 
 A model_fn gives these in `export_outputs` of its spec, in mode `"infer"`. Each becomes one
 signature of the SavedModel, of the kind that TensorFlow Serving's Predict, Classify or Regress
-call takes.
+call takes. TensorFlow's own classes of the same names, which libraries import from where the
+original has them, are taken too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.export import tf_private
 
 v1 = tf.compat.v1
 
@@ -52,11 +55,7 @@ class ExportOutput(abc.ABC):
         Raises:
             ValueError: If outputs of this kind cannot be served from a TPU.
         """
-        raise ValueError(
-            "`export_output` must have type `ClassificationOutput`, `RegressionOutput`, or "
-            f"`PredictOutput`; got {self!r}. Export one of these kinds, or let it be served from "
-            "CPU hosts only, with export_to_tpu=False."
-        )
+        raise _not_for_tpus(self)
 
 
 class PredictOutput(ExportOutput):
@@ -183,13 +182,31 @@ class RegressionOutput(ExportOutput):
         return RegressionOutput(fn(self._value))
 
 
+def own_output(output: Any) -> ExportOutput:
+    """Gives an output of this module for one that may be TensorFlow's.
+
+    Raises:
+        ValueError: If it is TensorFlow's and of none of the kinds that can be served from a TPU.
+    """
+    if isinstance(output, ExportOutput):
+        return output
+    if isinstance(output, tf_private.ClassificationOutput):
+        return ClassificationOutput(output.scores, output.classes)
+    if isinstance(output, tf_private.RegressionOutput):
+        return RegressionOutput(output.value)
+    if isinstance(output, tf_private.PredictOutput):
+        return PredictOutput(output.outputs)
+    raise _not_for_tpus(output)
+
+
 def normalise_export_outputs(
-    export_outputs: Mapping[str, ExportOutput] | None, predictions: Any
-) -> dict[str, ExportOutput]:
+    export_outputs: Mapping[str, Any] | None, predictions: Any
+) -> dict[str, Any]:
     """Checks the export outputs of a spec and makes sure that there is a default one.
 
     Args:
-        export_outputs: Signature name -> output; `None` for one predict output of all predictions.
+        export_outputs: Signature name -> output, of this module or TensorFlow's; `None` for one
+            predict output of all predictions.
         predictions: A tensor or a dict of tensors, used where `export_outputs` is `None`.
 
     Returns:
@@ -209,7 +226,7 @@ def normalise_export_outputs(
             f"{{{DEFAULT_SIGNATURE!r}: output}}."
         )
     for name, output in export_outputs.items():
-        if not isinstance(output, ExportOutput):
+        if not isinstance(output, (ExportOutput, tf_private.ExportOutput)):
             raise TypeError(
                 "Values in `export_outputs` must be ExportOutput objects, received: "
                 f"{output!r} for key: {name!r}. Wrap it, for instance in PredictOutput."
@@ -263,6 +280,14 @@ def _only_string_tensor(receiver_tensors: Mapping[str, Any], kind: str) -> tf.Te
             f"Received: {dict(receiver_tensors)}."
         )
     return tensors[0]
+
+
+def _not_for_tpus(output: Any) -> ValueError:
+    return ValueError(
+        "`export_output` must be have type `ClassificationOutput`, `RegressionOutput`, or "
+        f"`PredictOutput`; got {output!r}. Export one of these kinds, or let it be served from CPU "
+        "hosts only, with export_to_tpu=False."
+    )
 
 
 def _is_floating(tensor: Any) -> bool:

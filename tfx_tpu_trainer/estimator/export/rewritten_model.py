@@ -9,7 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.export.batching import BatchConfig, call_in_batches
-from tfx_tpu_trainer.estimator.export.outputs import ExportOutput, normalise_export_outputs
+from tfx_tpu_trainer.estimator.export.outputs import (
+    ExportOutput,
+    normalise_export_outputs,
+    own_output,
+)
 from tfx_tpu_trainer.estimator.export.tpu_call import call_on_tpu
 
 v1 = tf.compat.v1
@@ -73,7 +77,8 @@ def rewrite_model(
     def computation(inner_features: Any) -> list[tf.Tensor]:
         nonlocal spec
         spec = call_model(inner_features)
-        made_inside.update(normalise_export_outputs(spec.export_outputs, spec.predictions))
+        given = normalise_export_outputs(spec.export_outputs, spec.predictions)
+        made_inside.update({name: own_output(output) for name, output in given.items()})
         for output in made_inside.values():
             output.map_tensors(note)
         if predictions_come_out:
