@@ -14,6 +14,7 @@ import tf_keras
 from tfx_tpu_trainer.estimator import heads
 from tfx_tpu_trainer.estimator.heads import optimizers
 from tfx_tpu_trainer.estimator.heads import v1 as v1_heads
+from tfx_tpu_trainer.estimator.heads.train_op import on_cores as optimizers_on_cores
 
 v1 = tf.compat.v1
 legacy = tf_keras.optimizers.legacy
@@ -195,3 +196,35 @@ def test_update_ops_run_with_each_step() -> None:
         session.run(v1.global_variables_initializer())
         session.run(spec.train_op)
         assert session.run(runs) == 1.0
+
+
+@pytest.mark.parametrize("base", [legacy.Optimizer, tf_keras.optimizers.Optimizer])
+def test_an_optimizers_own_get_updates_is_the_step(base: type) -> None:
+    class Doubling(base):  # type: ignore[misc]
+        def get_updates(self, loss, params):
+            return [2.0 * loss, params]
+
+        def get_config(self):
+            return super().get_config()
+
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = v1.get_variable("w", [1, 1], initializer=v1.zeros_initializer())
+        spec = heads.RegressionHead().create_estimator_spec(
+            {}, "train", tf.constant(X) @ w, Y, Doubling("mine"), trainable_variables=[w]
+        )
+        session.run(v1.global_variables_initializer())
+        assert session.run(spec.train_op) == pytest.approx(2.0 * (Y**2).mean())
+
+
+def test_an_optimizers_own_get_updates_is_refused_on_cores() -> None:
+    class Mine(legacy.SGD):
+        def get_updates(self, loss, params):
+            return super().get_updates(2.0 * loss, params)
+
+    with (
+        optimizers_on_cores(),
+        pytest.raises(ValueError, match="Mine has a get_updates of its own"),
+    ):
+        trained(Mine(0.01))
+    # On a host twice the loss is twice the rate.
+    assert trained(Mine(0.01)) == trained(legacy.SGD(0.02))

@@ -72,7 +72,9 @@ class BinaryClassHead(SingleHead):
             weight_column=weight_column, loss_reduction=loss_reduction, loss_fn=loss_fn, name=name
         )
         self._label_vocabulary = labels.check_vocabulary(label_vocabulary)
-        self._thresholds = classes.check_thresholds(thresholds)
+        self._thresholds = classes.check_thresholds(
+            thresholds, f"thresholds not in (0, 1): {thresholds!r}."
+        )
 
     @property
     def logits_dimension(self) -> int:

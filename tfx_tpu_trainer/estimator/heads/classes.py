@@ -68,8 +68,14 @@ def classification_output(
     return ClassificationOutput(scores=scores, classes=all_classes(scores, n_classes, vocabulary))
 
 
-def check_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
+def check_thresholds(
+    thresholds: Iterable[float] | None, message: str = "thresholds must be in (0, 1) range."
+) -> tuple[float, ...]:
     """Gives thresholds as a tuple.
+
+    Args:
+        thresholds: The thresholds, or `None`.
+        message: What to say if one is wrong; it is added.
 
     Raises:
         ValueError: If one is not greater than 0 and less than 1.
@@ -77,25 +83,21 @@ def check_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
     checked = tuple(thresholds or ())
     for threshold in checked:
         if not 0.0 < threshold < 1.0:
-            raise ValueError(
-                f"thresholds must be in (0, 1) range; not in (0, 1): {threshold} of {checked}."
-            )
+            raise ValueError(f"{message} Given: {threshold} of {checked}.")
     return checked
 
 
-def check_n_classes(n_classes: Any, *, least: int, instead: str) -> int:
+def check_n_classes(n_classes: Any, *, least: int, message: str) -> int:
     """Gives a number of classes back if a head can do with it.
 
     Args:
         n_classes: The number.
         least: The least that will do.
-        instead: What to use where there are fewer.
+        message: What to say if there are fewer.
 
     Raises:
-        ValueError: If it is none, or less.
+        ValueError: If it is less.
     """
-    if n_classes is None:
-        raise ValueError("n_classes cannot be None: give the number of classes.")
-    if int(n_classes) < least:
-        raise ValueError(f"n_classes must be > {least - 1}: {n_classes}. {instead}")
+    if n_classes is None or int(n_classes) < least:
+        raise ValueError(message)
     return int(n_classes)

@@ -48,8 +48,9 @@ def check_given(labels: Any) -> None:
     """
     if labels is None:
         raise ValueError(
-            "You must provide a labels Tensor. Given: None. Check that your data contains the "
-            "label, and that input_fn returns (features, labels)."
+            "You must provide a labels Tensor. Given: None. Suggested troubleshooting steps: Check "
+            "that your data contains your label feature. Check that your input_fn properly parses "
+            "and returns labels, as (features, labels)."
         )
 
 
@@ -70,27 +71,16 @@ def dense_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
     check_given(labels)
     if isinstance(labels, (tf.SparseTensor, v1.SparseTensorValue)):
         raise ValueError(
-            "SparseTensor labels are not supported. labels must be a Tensor of shape "
-            f"[D0, D1, ..., DN, {dimension}], e.g. [batch_size, {dimension}]; got {labels}. "
-            "Check the label in your data, and make it dense in input_fn with tf.sparse.to_dense."
+            "SparseTensor labels are not supported. Labels must be a Tensor of shape "
+            f"[D0, D1, ..., DN, {dimension}], e.g. [batch_size, {dimension}]. Suggested Fix (1): "
+            f"Check the label feature in your data. Each example must contain {dimension} "
+            "value(s). If not, your choice of label was probably incorrect. Suggested Fix (2): In "
+            "your input_fn, use tf.sparse.to_dense() to turn labels into a Tensor. Given: "
+            f"{labels}."
         )
     with v1.name_scope(None, "labels"):
         labels = shapes.with_last_axis(tf.convert_to_tensor(labels), logits)
-        rank = labels.shape.rank
-        if rank and labels.shape[-1] not in (None, dimension):
-            raise ValueError(
-                f"Mismatched label shape. Expected labels dimension={dimension}.  Received "
-                f"{labels.shape[-1]}, of labels of shape {labels.shape}. Check the head's number "
-                "of classes and the shape of your labels: class ids have one column, however many "
-                "classes there are."
-            )
-        return shapes.matching_logits(
-            labels,
-            logits,
-            dimensions=(dimension,),
-            message=f"labels shape must be [D0, D1, ... DN, {dimension}].",
-            what="labels",
-        )
+        return shapes.matching_labels(labels, logits, dimension)
 
 
 def class_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
@@ -125,7 +115,7 @@ def class_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
     return shapes.required(
         found,
         tf.reduce_all(known),
-        "Labels must be of label_vocabulary.",
+        "Labels must be >= 0; one that label_vocabulary lacks has the id -1.",
         {
             "labels that it lacks": tf.boolean_mask(labels, tf.logical_not(known)),
             "label_vocabulary": tf.constant(vocabulary),
@@ -139,22 +129,36 @@ def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> t
     Args:
         labels: Numbers, of any shape.
         n_classes: One more than the greatest.
-        message: What to say if one is not; the least and the greatest label are added. Defaults
-            to the range.
+        message: What to say if one is not. Defaults to the range.
 
     Raises:
-        ValueError: If one is not (in a graph, the session raises InvalidArgumentError then).
+        ValueError: If one is not; while a graph is built InvalidArgumentError, which is also what
+            the session raises for values that are not known then.
     """
     with v1.name_scope(None, "check_label_range"):
-        least, greatest = tf.reduce_min(labels), tf.reduce_max(labels)
-        low = tf.greater_equal(least, tf.cast(0, labels.dtype))
-        high = tf.less_equal(greatest, tf.cast(n_classes - 1, labels.dtype))
-        return shapes.required(
-            labels,
-            tf.logical_and(low, high),
-            message or f"Labels must be >= 0 and <= n_classes - 1 = {n_classes - 1}.",
-            {"least label": least, "greatest label": greatest},
-        )
+        greatest = n_classes - 1
+        if tf.executing_eagerly():
+            least, most = tf.reduce_min(labels), tf.reduce_max(labels)
+            if not most <= tf.cast(greatest, labels.dtype):
+                raise ValueError(
+                    f"{message or f'Labels must be <= {n_classes} - 1'}. The greatest label is "
+                    f"{most.numpy()}."
+                )
+            if not least >= tf.cast(0, labels.dtype):
+                raise ValueError(
+                    f"{message or 'Labels must be >= 0'}. The least label is {least.numpy()}."
+                )
+            return labels
+        checks = [
+            v1.debugging.assert_less_equal(
+                labels,
+                tf.cast(greatest, labels.dtype),
+                message=message or f"Labels must be <= n_classes - 1, {greatest}",
+            ),
+            v1.debugging.assert_non_negative(labels, message=message or "Labels must be >= 0"),
+        ]
+        with tf.control_dependencies(checks):
+            return tf.identity(labels)
 
 
 def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
@@ -181,7 +185,7 @@ def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) ->
                 f"strings, {labels}. Give a SparseTensor of strings, and a label_vocabulary."
             )
         return in_range(
-            labels, 2, "labels must be an integer indicator Tensor with values in [0, 1]."
+            labels, 2, "labels must be an integer indicator Tensor with values in [0, 1]"
         )
     if labels.dtype == tf.string:
         if vocabulary is None:
@@ -194,7 +198,7 @@ def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) ->
         ids = in_range(
             labels.values,
             n_classes,
-            f"labels must be an integer SparseTensor with values in [0, {n_classes}).",
+            f"labels must be an integer SparseTensor with values in [0, {n_classes})",
         )
     else:
         raise ValueError(f"Labels dtype should be integer. Instead got {labels.dtype.name}.")

@@ -32,8 +32,8 @@ def check_reduction(reduction: Any, valid: Sequence[str] = _REDUCTIONS) -> str:
     """
     if reduction not in valid:
         raise ValueError(
-            f"Invalid loss_reduction: {reduction!r}. Give one of {', '.join(map(repr, valid))}; "
-            "see tf.losses.Reduction."
+            f"Invalid loss_reduction: {reduction}. See `tf.losses.Reduction` for valid options: "
+            f"{', '.join(map(repr, valid))}."
         )
     return reduction
 
@@ -72,8 +72,7 @@ def check_loss_fn(loss_fn: Callable[..., Any] | None, *, reduction_allowed: bool
     for required in ("labels", "logits"):
         if required not in names:
             raise ValueError(
-                f"loss_fn must contain argument: {required}. Given arguments: {list(names)} of "
-                f"{loss_fn!r}."
+                f"loss_fn must contain argument: {required}. Given arguments: {names} of {loss_fn!r}."
             )
     allowed = _LOSS_FN_ARGUMENTS if reduction_allowed else _LOSS_FN_ARGUMENTS[:-1]
     unexpected = unexpected_arguments(loss_fn, allowed)
@@ -111,7 +110,7 @@ def call_loss_fn(
         The losses, [D0, ... DN, dimension].
 
     Raises:
-        ValueError: If they are of another shape, as far as shapes are known.
+        ValueError: If they are of another shape; in a graph the session checks that.
     """
     available = {
         "labels": labels,
@@ -125,7 +124,7 @@ def call_loss_fn(
             losses,
             logits,
             dimensions=(dimension,),
-            message=f"loss_fn must return Tensor of shape [D0, D1, ... DN, {dimension}].",
+            message=f"loss_fn must return Tensor of shape [D0, D1, ... DN, {dimension}]. ",
             what="loss",
         )
 

@@ -62,8 +62,12 @@ class MultiClassHead(SingleHead):
         super().__init__(
             weight_column=weight_column, loss_reduction=loss_reduction, loss_fn=loss_fn, name=name
         )
+        if n_classes is None:
+            raise ValueError("n_classes cannot be None: give the number of classes.")
         self._n_classes = classes.check_n_classes(
-            n_classes, least=3, instead="For two classes, use BinaryClassHead."
+            n_classes,
+            least=3,
+            message=f"n_classes must be > 2: {n_classes}. For two classes, use BinaryClassHead.",
         )
         self._label_vocabulary = labels.check_vocabulary(label_vocabulary, self._n_classes)
 

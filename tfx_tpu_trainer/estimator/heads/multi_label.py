@@ -72,10 +72,13 @@ class MultiLabelHead(SingleHead):
         self._n_classes = classes.check_n_classes(
             n_classes,
             least=2,
-            instead="For multi-label classification of one class, use BinaryClassHead.",
+            message=(
+                "n_classes must be > 1 for multi-label classification. Given: "
+                f"{n_classes}. For one class, use BinaryClassHead."
+            ),
         )
         self._thresholds = classes.check_thresholds(thresholds)
-        self._label_vocabulary = labels.check_vocabulary(label_vocabulary, self._n_classes)
+        self._label_vocabulary = self._check_vocabulary(label_vocabulary)
         self._measured_classes = self._class_ids_of(tuple(classes_for_class_based_metrics or ()))
 
     @property
@@ -96,6 +99,18 @@ class MultiLabelHead(SingleHead):
                 ),
             }
             return {key: makers[key]() for key in _KEYS if key in keys}
+
+    def _check_vocabulary(self, vocabulary: Any) -> tuple[str, ...] | None:
+        if isinstance(vocabulary, (list, tuple)) and len(vocabulary) != self._n_classes:
+            raise ValueError(
+                f"Length of label_vocabulary must be n_classes ({self._n_classes}). "
+                f"Given: {len(vocabulary)}, {vocabulary!r}."
+            )
+        if vocabulary is not None and not isinstance(vocabulary, (list, tuple)):
+            raise ValueError(
+                f"label_vocabulary must be a list or tuple. Given type: {type(vocabulary)}."
+            )
+        return labels.check_vocabulary(vocabulary)
 
     def _class_ids_of(self, named: Sequence[Any]) -> tuple[int, ...]:
         if not any(isinstance(name, str) for name in named):

@@ -49,8 +49,9 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None) -> Any:
         learning_rate: Of a name's optimizer. Defaults to `None`, Keras's own default.
 
     Returns:
-        A `tf.compat.v1.train.Optimizer` or a `tf_keras.optimizers.legacy.Optimizer`. The
-        caller's object is never changed: each model that is built has an optimizer of its own.
+        A `tf.compat.v1.train.Optimizer`, a `tf_keras.optimizers.legacy.Optimizer`, or one of a
+        class with its own `get_updates`. The caller's object is never changed: each model that
+        is built has an optimizer of its own.
 
     Raises:
         ValueError: If it is none of these, or can't work in a graph.
@@ -66,7 +67,7 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None) -> Any:
     if isinstance(optimizer, legacy.Optimizer):
         return _of_this_graph(optimizer)
     if _is_todays_keras(optimizer):
-        return _as_legacy(optimizer)
+        return optimizer if makes_its_updates(optimizer) else _as_legacy(optimizer)
     if callable(optimizer) and not isinstance(optimizer, type):
         made = optimizer()
         if not callable(made) and not isinstance(made, str):
@@ -77,6 +78,18 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None) -> Any:
         f"a {type(optimizer)}. Give an optimizer, a function without arguments that makes one, or "
         f"one of the names {sorted(_KERAS_CLASSES)}."
     )
+
+
+def makes_its_updates(optimizer: Any) -> bool:
+    """Tells whether an optimizer is of a user's class that says itself what a step does.
+
+    Heads call `get_updates(loss, variables)` of Keras 2's legacy optimizers; a subclass may give
+    its own, and so may one of today's optimizers, which have none.
+    """
+    from tf_keras.optimizers import legacy
+
+    own = getattr(type(optimizer), "get_updates", None)
+    return own is not None and own is not legacy.Optimizer.get_updates
 
 
 def v1_optimizer_instance(optimizer: Any, learning_rate: Any = None) -> v1.train.Optimizer:

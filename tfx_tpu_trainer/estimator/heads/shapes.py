@@ -49,34 +49,90 @@ def check_logits(logits: Any, dimension: int) -> tf.Tensor:
         dimension: The last axis that the head needs.
 
     Returns:
-        The logits.
+        The logits; where a shape is not known, logits that depend on a check.
 
     Raises:
         ValueError: If the shape is known not to fit.
     """
     with v1.name_scope(None, "logits"):
         logits = tf.cast(logits, tf.float32)
-        message = f"logits shape must be [D0, D1, ... DN, logits_dimension={dimension}], "
+        message = "logits shape must be [D0, D1, ... DN, logits_dimension]"
         rank = logits.shape.rank
         if rank is None:
             shape = tf.shape(logits)
             fits = tf.logical_and(tf.rank(logits) >= 2, tf.equal(shape[-1], dimension))
-            return required(logits, fits, message + "got", {"logits_shape": shape})
-        if rank < 2 or logits.shape[-1] not in (None, dimension):
+            return _checked_when_run(logits, fits, [message, shape])
+        if rank < 2:
             raise ValueError(
-                f"{message}got {logits.shape}. Give the last layer as many units as "
-                "head.logits_dimension says."
+                f"logits must have rank at least 2.  Received rank {rank}, shape {logits.shape}. "
+                f"{message}."
             )
-        if logits.shape[-1] is None:
+        last = logits.shape[-1]
+        if last is None:
             shape = tf.shape(logits)
-            return required(
-                logits, tf.equal(shape[-1], dimension), message + "got", {"logits_shape": shape}
+            return _checked_when_run(logits, tf.equal(shape[-1], dimension), [message, shape])
+        if last != dimension:
+            raise ValueError(
+                f"{message}, got {logits.shape}. Give the last layer {dimension} units, as "
+                "head.logits_dimension says."
             )
         return logits
 
 
+def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.Tensor:
+    """Gives labels back, once their shape is seen to go with the logits.
+
+    Args:
+        labels: [D0, ... DN, dimension].
+        logits: [D0, ... DN, logits dimension].
+        dimension: The last axis that the labels need.
+
+    Returns:
+        The labels; in a graph where shapes are not known, labels that depend on a check.
+
+    Raises:
+        ValueError: If shapes are known not to match; what only a session can see is its
+            InvalidArgumentError.
+    """
+    message = (
+        f"labels shape must be [D0, D1, ... DN, {dimension}]. Suggested Fix: check your n_classes "
+        "argument to the head and/or the shape of your label."
+    )
+    rank = labels.shape.rank
+    if rank is not None and rank < 2:
+        raise ValueError(
+            f"labels must have rank at least 2.  Received rank {rank}, shape {labels.shape}. "
+            f"{message}"
+        )
+    if rank is not None and labels.shape[-1] not in (None, dimension):
+        raise ValueError(
+            f"Mismatched label shape. Expected labels dimension={dimension}.  Received "
+            f"{labels.shape[-1]}, of labels of shape {labels.shape}. Suggested Fix: If your "
+            "classifier expects one-hot encoding label, check your n_classes argument to the "
+            "estimator and/or the shape of your label. Otherwise, check the shape of your label: "
+            "class ids have one column, however many classes there are."
+        )
+    expected = logits.shape[:-1].concatenate(dimension)
+    if not labels.shape.is_compatible_with(expected):
+        raise ValueError(
+            f"{message}, expected_labels_shape: {expected}. labels_shape: {labels.shape}."
+        )
+    if _known_equal(labels.shape, expected):
+        return labels
+    wanted = tf.concat([tf.shape(logits)[:-1], [dimension]], axis=0)
+    shape = tf.shape(labels)
+    shown = [message, "expected_labels_shape: ", wanted, "labels_shape: ", shape]
+    return _checked_when_run(labels, _equal_shapes(shape, wanted), shown)
+
+
 def matching_logits(
-    tensor: tf.Tensor, logits: tf.Tensor, *, dimensions: Sequence[int], message: str, what: str
+    tensor: tf.Tensor,
+    logits: tf.Tensor,
+    *,
+    dimensions: Sequence[int],
+    message: str,
+    what: str,
+    hint: str = "",
 ) -> tf.Tensor:
     """Gives a tensor back whose shape is that of the logits, but for the last axis.
 
@@ -86,30 +142,28 @@ def matching_logits(
         dimensions: What the last axis may be.
         message: What to say if it is not so; the shapes are added.
         what: What the tensor is, for the message.
+        hint: What the message ends with. Defaults to nothing.
 
     Returns:
-        The tensor; where a shape is not known, one that depends on a check.
+        The tensor; in a graph, unless its shape is known to match, one that depends on a check.
 
     Raises:
-        ValueError: If the shapes are known not to match.
+        ValueError: If the shapes do not match and no graph is being built; in a graph the
+            session raises InvalidArgumentError.
     """
-    leading = logits.shape[:-1]
-    expected = [leading.concatenate(dimension) for dimension in dimensions]
-    if not any(tensor.shape.is_compatible_with(shape) for shape in expected):
-        raise ValueError(f"{message} logits_shape: {logits.shape}, {what}_shape: {tensor.shape}.")
-    if tensor.shape.is_fully_defined() and logits.shape.is_fully_defined():
+    expected = [logits.shape[:-1].concatenate(dimension) for dimension in dimensions]
+    if any(_known_equal(tensor.shape, shape) for shape in expected):
         return tensor
+    if tf.executing_eagerly():
+        seen = f"logits_shape: {logits.shape}. {what}_shape: {tensor.shape}."
+        raise ValueError(f"{message}{seen} {hint}".rstrip())
     shape, logits_shape = tf.shape(tensor), tf.shape(logits)
     fits = [
         _equal_shapes(shape, tf.concat([logits_shape[:-1], [dimension]], axis=0))
         for dimension in dimensions
     ]
-    return required(
-        tensor,
-        tf.reduce_any(fits),
-        message,
-        {"logits_shape": logits_shape, f"{what}_shape": shape},
-    )
+    shown = [message, "logits_shape: ", logits_shape, f"{what}_shape: ", shape, hint]
+    return _checked_when_run(tensor, tf.reduce_any(fits), shown)
 
 
 def with_last_axis(tensor: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -118,6 +172,15 @@ def with_last_axis(tensor: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     if rank is not None and logits_rank is not None and rank == logits_rank - 1:
         return tf.expand_dims(tensor, -1)
     return tensor
+
+
+def _checked_when_run(tensor: tf.Tensor, condition: tf.Tensor, shown: list[Any]) -> tf.Tensor:
+    with tf.control_dependencies([tf.debugging.Assert(condition, shown, summarize=_SHOWN)]):
+        return tf.identity(tensor)
+
+
+def _known_equal(shape: tf.TensorShape, expected: tf.TensorShape) -> bool:
+    return shape.is_fully_defined() and expected.is_fully_defined() and shape == expected
 
 
 def _equal_shapes(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

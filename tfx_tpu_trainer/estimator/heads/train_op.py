@@ -8,7 +8,11 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.heads import losses
-from tfx_tpu_trainer.estimator.heads.optimizers import KerasOptimizer, optimizer_instance
+from tfx_tpu_trainer.estimator.heads.optimizers import (
+    KerasOptimizer,
+    makes_its_updates,
+    optimizer_instance,
+)
 from tfx_tpu_trainer.estimator.on_cores import is_on_cores, on_cores
 
 __all__ = [
@@ -45,25 +49,32 @@ def minimize(
         loss_reduction: How the rows' losses became one; decides what cores do.
 
     Returns:
-        The op.
+        The op; a tensor where an optimizer's own `get_updates` makes one.
 
     Raises:
-        ValueError: If a Keras optimizer is given no variables.
+        ValueError: If a Keras optimizer is given no variables, or has a `get_updates` of its own
+            on cores.
     """
     if isinstance(optimizer, v1.train.Optimizer):
         chosen = _for_cores(optimizer, loss_reduction) if is_on_cores() else optimizer
         return chosen.minimize(loss, global_step=global_step, var_list=variables)
     trained = check_variables(variables)
-    if global_step is not None and not optimizer.weights:
+    counts = hasattr(optimizer, "get_gradients")
+    if counts and global_step is not None and not optimizer.weights:
         optimizer.iterations = global_step
     if is_on_cores():
+        if makes_its_updates(optimizer):
+            raise ValueError(
+                f"The optimizer {type(optimizer).__name__} has a get_updates of its own, whose "
+                "gradients can't be put together on TPU cores. Give a train_op_fn, or a "
+                "CrossShardOptimizer."
+            )
         step = _for_cores(KerasOptimizer(optimizer), loss_reduction).minimize(
             loss, var_list=trained
         )
     else:
-        gradients = optimizer.get_gradients(loss, trained)
-        step = optimizer.apply_gradients(list(zip(gradients, trained)))
-    if global_step is None or optimizer.iterations is global_step:
+        step = optimizer.get_updates(loss, trained)[0]
+    if not counts or global_step is None or optimizer.iterations is global_step:
         return step
     with tf.control_dependencies([step]):
         return v1.assign_add(global_step, 1).op

@@ -54,7 +54,7 @@ class WeightColumn:
 
         Raises:
             ValueError: If the feature is not there, holds no numbers, or is of a shape that does
-                not go with the logits.
+                not go with the logits; in a graph the shape is the session's to check.
         """
         feature = self._feature(features)
         with v1.name_scope(None, "weights"):
@@ -74,8 +74,9 @@ class WeightColumn:
                 weights,
                 logits,
                 dimensions=allowed,
-                message=f"weights shape must be {shape}; they are the feature {self.key!r}.",
+                message=f"weights shape must be {shape}, ",
                 what="weights",
+                hint=f"They are the feature {self.key!r}.",
             )
 
     def _feature(self, features: Mapping[str, Any] | None) -> tf.Tensor:
