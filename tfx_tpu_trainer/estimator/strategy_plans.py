@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private, tf_private_strategy
+from tfx_tpu_trainer.engine.checking.refused_ops import refuse_ops_that_end_the_process
 from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
 from tfx_tpu_trainer.engine.checkpointing.object_scaffold import ObjectScaffold
 from tfx_tpu_trainer.engine.copying.core_ops import SUM
@@ -265,6 +266,8 @@ def _trace(call: StrategyCall, *, repeated: bool) -> tuple[ModelTemplate, Strate
             stack.enter_context(traced.tracing(feed.replica_id))
         spec = call.call_model_fn(features, labels)
     template = spec.as_template(mode=call.mode, features=features, labels=labels)
+    if not type(call.strategy).__name__.startswith("TPUStrategy"):
+        refuse_ops_that_end_the_process(template)
     scaffold = template.make_scaffold()
     given = [part for part in _SCAFFOLD_PARTS if getattr(scaffold, part) is not None]
     if given and not isinstance(scaffold, ObjectScaffold):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.framework import function
 
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
@@ -130,3 +131,58 @@ def test_each_core_gets_what_its_own_and_the_others_rows_make(where):
     for core in range(CORES):
         expected = [np.ravel(of_core(core)) for _, of_core in CASES.values()]
         np.testing.assert_allclose(got[core], np.concatenate(expected), rtol=1e-6)
+
+
+def _run_alone(model: Model) -> np.ndarray:
+    """Gives what a copy on one core makes of its rows, as it evaluates a short last batch."""
+    with fresh_graph() as graph:
+        x = v1.placeholder(tf.float32, ROWS[0].shape)
+        y = model(x)
+        fed = [{x.name: tf.constant(ROWS[0])}]
+        (copied,) = GraphCopier(graph).copy([Fetch(0, y)], replaced=fed, name="short", alone=True)
+        with v1.Session(config=placed_by_need(None)) as session:
+            return session.run(copied)
+
+
+@pytest.mark.parametrize("where", [lambda model, x: model(x), _in_a_condition])
+def test_alone_a_reduction_is_of_one_core_and_its_number_is_0(where):
+    for model in (_numbered, _reduce("Add"), _reduce("Mean", PAIRS), _reduce("Max")):
+        np.testing.assert_array_equal(_run_alone(lambda x, m=model: where(m, x)), ROWS[0])
+
+
+@pytest.mark.parametrize("where", [lambda model, x: model(x), _in_a_condition])
+@pytest.mark.parametrize("model", [_permuted, _all_to_all, _scattered])
+def test_alone_what_needs_other_cores_says_so(model, where):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="needs values of other TPU cores"):
+        _run_alone(lambda x: where(model, x))
+
+
+def test_a_loop_of_xlas_runs_jointly():
+    @function.Defun(tf.float32)
+    def small(x):
+        return tf.reduce_sum(x) < 500.0
+
+    @function.Defun(tf.float32)
+    def body(x):
+        return v1.tpu.cross_replica_sum(x, ALL)
+
+    got = _on_cores(lambda x: gen_xla_ops.xla_while([x], small, body)[0])
+    # The sum of all cores is 360 in the first round, and four times that in the second.
+    np.testing.assert_allclose(got, [4 * sum(ROWS)] * CORES)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda x: _reduce("Add", [[0, 1]])(x), "core 2 is in no group"),
+        (
+            lambda x: tf.raw_ops.CollectivePermute(input=x, source_target_pairs=[[0, 1], [0, 2]]),
+            "twice a source",
+        ),
+        (lambda x: v1.tpu.cross_replica_sum(x, v1.placeholder(tf.int32, [1, 4])), "no constant"),
+        (lambda x: function.Defun(tf.float32, func_name="f")(_numbered)(x), "tf.function only"),
+    ],
+)
+def test_what_can_not_be_exchanged_says_why(model, message):
+    with pytest.raises(ValueError, match=message):
+        _on_cores(model)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking import tpu_support
 from tfx_tpu_trainer.engine.checking.source_lines import is_of_a_library, source_line
+from tfx_tpu_trainer.engine.checking.step_ops import nodes_of_step
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 _logger = tf.get_logger()
@@ -46,47 +46,10 @@ def warn_of_ops_for_hosts(template: ModelTemplate) -> None:
 
 
 def _ops_for_hosts(template: ModelTemplate) -> Iterator[tuple[tf.Operation, str]]:
-    functions = None
-    for op in _ops_of_step(template):
-        reason = tpu_support.why_not_on_tpu(op.node_def)
-        if reason is None and any(tpu_support.called_functions(op.node_def)):
-            if functions is None:
-                library = template.graph.as_graph_def().library.function
-                functions = {function.signature.name: function for function in library}
-            inner = tpu_support.nodes_called(op.node_def, functions)
-            reason = next(filter(None, map(tpu_support.why_not_on_tpu, inner)), None)
+    for op, nodes in nodes_of_step(template):
+        reason = next(filter(None, map(tpu_support.why_not_on_tpu, nodes)), None)
         if reason is not None and not _is_made_for_emulation(op):
             yield op, reason
-
-
-def _ops_of_step(template: ModelTemplate) -> Iterator[tf.Operation]:
-    """Gives the ops between a core's inputs and what a step gives, each once."""
-    host_tensors = [
-        function.tensors
-        for function in (template.eval_metrics, template.host_call, template.table_update)
-        if function is not None
-    ]
-    results = (template.train_op, template.loss, template.predictions, host_tensors)
-    seen = {op.name for op in _ops(tf.nest.flatten((template.features, template.labels)))}
-    waiting = list(_ops(tf.nest.flatten(results)))
-    while waiting:
-        op = waiting.pop()
-        if op.name in seen:
-            continue
-        seen.add(op.name)
-        yield op
-        waiting.extend(tensor.op for tensor in op.inputs)
-        waiting.extend(op.control_inputs)
-
-
-def _ops(leaves: Iterable[Any]) -> Iterator[tf.Operation]:
-    for leaf in leaves:
-        if isinstance(leaf, tf.Operation):
-            yield leaf
-        elif isinstance(leaf, (tf.Tensor, tf.Variable)):
-            yield leaf.op
-        elif isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
-            yield from _ops(tf.nest.flatten(leaf, expand_composites=True))
 
 
 def _is_made_for_emulation(op: tf.Operation) -> bool:

@@ -133,11 +133,6 @@ def exchange(
 def _exchange_pieces(made: _Nodes, node: v1.NodeDef, place: int, inputs: Sequence[str]) -> None:
     """Puts together the piece at the core's own place of what each core of its group has."""
     count = node.attr["split_count"].i
-    if count != len(inputs):
-        raise ValueError(
-            f"{node.name}: split_count is {count}, and the groups of its group_assignment have "
-            f"{len(inputs)} cores each: they must be equal."
-        )
     split = node.attr["split_dimension"].i
     pieces = [
         made.piece(f"/from{number}", given, split, count, place)

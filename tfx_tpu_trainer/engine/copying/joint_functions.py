@@ -36,7 +36,6 @@ _CALLS = {
     "StatelessWhile": 0,
     "PartitionedCall": 0,
     "StatefulPartitionedCall": 0,
-    "XlaIf": 1,
     "XlaWhile": 0,
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.checking.refused_ops import refuse_ops_that_end_the_process
 from tfx_tpu_trainer.engine.copying.core_ops import SUM
 from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
@@ -35,7 +36,11 @@ def place_on_host(
 
     Returns:
         The template to run, and the hooks that the session needs for it.
+
+    Raises:
+        ValueError: It has an op at which TensorFlow itself would end the process here.
     """
+    refuse_ops_that_end_the_process(template)
     _bypass_cross_replica_sums(template.graph)
     template = dataclasses.replace(
         template,
