@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tests.engine.templates import make_template
 from tfx_tpu_trainer.engine.placement.host import place_on_host
+from tfx_tpu_trainer.engine.placement.host_loop import build_host_loop
 from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
@@ -54,6 +55,50 @@ def test_b190_an_unmodified_cross_shard_optimizer_trains_as_on_one_shard(reducti
             trained, step = session.run([after, v1.train.get_global_step()])
     np.testing.assert_allclose(trained, _descend(3, start=np.zeros(2)), rtol=1e-6)
     assert step == 3
+
+
+def _recorded(seen: list[int], value: tf.Tensor) -> tf.Tensor:
+    return v1.py_func(lambda x: (seen.append(int(x)), np.float32(0))[1], [value], tf.float32)
+
+
+_READS = {
+    "op": lambda step: tf.identity(step),
+    "conditional": lambda step: tf.cond(
+        tf.constant(True), lambda: tf.identity(step), lambda: tf.identity(step) + 100
+    ),
+    "call": lambda step: tf.function(lambda: tf.identity(step))(),
+}
+
+
+@pytest.mark.parametrize("read", _READS)
+def test_b248_host_call_sees_the_step_before_each_step(read):
+    seen: list[int] = []
+    with fresh_graph():
+        step = v1.train.get_global_step()
+        train_op = step.assign_add(1, read_value=False)
+        with tf.control_dependencies([train_op]):
+            after = tf.identity(step)
+        function = HostFunction(
+            "host_call", lambda *values: [_recorded(seen, v) for v in values], [_READS[read](step)]
+        )
+        template = make_template("train", train_op=train_op, host_call=function)
+        template, hooks = place_on_host(template)
+        reached = _run(after, hooks=hooks, steps=300)
+    assert seen == list(range(300))
+    assert reached == list(range(1, 301))
+
+
+def test_b248_steps_ahead_see_the_step_before_each_step():
+    seen: list[int] = []
+    with fresh_graph():
+        step = v1.train.get_global_step()
+        added = step.assign_add(1, read_value=False)
+        train_op = tf.group(added, _recorded(seen, tf.identity(step)))
+        loop = build_host_loop(make_template("train", loss=tf.constant(1.0), train_op=train_op))
+        with v1.Session(config=placed_by_need(None)) as session:
+            session.run(v1.global_variables_initializer())
+            assert loop.run(session, 50) == (1.0, 50)
+    assert seen == list(range(50))
 
 
 def test_a_sum_over_cores_that_nothing_reads_is_its_addend():

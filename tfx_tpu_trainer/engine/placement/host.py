@@ -6,6 +6,7 @@ Shared by training, evaluation and prediction with `use_tpu=False`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +29,8 @@ def place_on_host(
 
     Sums over cores become what they are on one core, so that a model_fn with a
     `CrossShardOptimizer` trains here too: TensorFlow has no CPU kernel for `CrossReplicaSum`.
-    The host_call, if there is one, is called and runs with every step.
+    The host_call, if there is one, is called and runs with every step. What it needs of a variable
+    is read before the step changes it, as everywhere else, unless the model says otherwise.
 
     Args:
         template: The template. Its graph must be the default one and not have run yet; it is
@@ -52,7 +54,10 @@ def place_on_host(
     )
     if template.host_call is None:
         return template, []
-    return template, [HostCallHook(template.host_call())]
+    fetched = template.host_call()
+    if template.train_op is not None:
+        _let_reads_come_first(template.graph, fetched, train_op=template.train_op)
+    return template, [HostCallHook(fetched)]
 
 
 def check_runs_in_cluster(graph: tf.Graph) -> None:
@@ -74,6 +79,76 @@ def check_runs_in_cluster(graph: tf.Graph) -> None:
                 "TF_CONFIG cluster can be given: wrap the optimizer in CrossShardOptimizer only "
                 "where params['use_tpu'] is true."
             )
+
+
+def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> None:
+    """Makes a step's changes of variables wait for what reads them and does not wait for a change.
+
+    In a session either may come first. Functions order them: see `reads_before_changes`.
+
+    Args:
+        graph: The graph of both.
+        fetched: Nested structure of what reads.
+        train_op: What changes.
+    """
+    kinds = (tf.Operation, tf.Tensor, tf.Variable)
+    flat = tf.nest.flatten(fetched, expand_composites=True)
+    needed = _upstream(graph, [node for node in flat if isinstance(node, kinds)])
+    of_step = _upstream(graph, [train_op])
+    if any(op.type == "Enter" for op in needed):
+        # No op outside of a loop of TensorFlow 1 can wait for one inside.
+        return
+    changes = VariableChanges(graph.as_graph_def().library)
+    changing, waiting = [], set[tf.Operation]()
+    readers: dict[str, list[tf.Operation]] = {}
+    for op in graph.get_operations():
+        if op not in needed and op not in of_step:
+            continue
+        if changes.made_by(op.node_def):
+            changing.append(op)
+            waiting.add(op)
+        elif not waiting.isdisjoint(_sources(op)):
+            waiting.add(op)
+        elif op in needed:
+            for handle in _handles(op):
+                readers.setdefault(handle, []).append(op)
+    for op in changing:
+        reads = [read for handle in _handles(op) for read in readers.get(handle, ())]
+        if op in of_step and reads:
+            done = [end for read in reads for end in _ends(read)]
+            tf_private.replace_control_inputs(op, [*op.control_inputs, *done])
+
+
+def _ends(op: tf.Operation) -> list[tf.Operation]:
+    """Gives what to wait for so that an operation's reads are done.
+
+    A call or a conditional is taken apart when it runs, and what waits for it alone need not wait
+    for the reads in it; what waits for its results does.
+    """
+    if op.type == "ReadVariableOp":
+        return [op]
+    return [tf.identity(result).op for result in op.outputs if result.dtype != tf.resource]
+
+
+def _upstream(graph: tf.Graph, nodes: Sequence[Any]) -> set[tf.Operation]:
+    """Gives what nodes need, themselves included."""
+    pending = [graph.as_graph_element(node) for node in nodes]
+    pending = [node.op if isinstance(node, tf.Tensor) else node for node in pending]
+    found = set[tf.Operation]()
+    while pending:
+        op = pending.pop()
+        if op not in found:
+            found.add(op)
+            pending += _sources(op)
+    return found
+
+
+def _sources(op: tf.Operation) -> list[tf.Operation]:
+    return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+
+
+def _handles(op: tf.Operation) -> list[str]:
+    return [tensor.name for tensor in op.inputs if tensor.dtype == tf.resource]
 
 
 def _bypass_cross_replica_sums(graph: tf.Graph) -> None:
