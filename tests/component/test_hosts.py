@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
-from tfx_tpu_trainer.component.hosts import Host, Role, outside_of_cluster, read_host
+from tfx_tpu_trainer.component.hosts import ALONE, Host, Role, read_host
+from tfx_tpu_trainer.estimator import RunConfig
 
 CLUSTER = {
     "chief": ["localhost:1"],
@@ -79,8 +79,9 @@ def test_a_host_that_is_not_in_the_slice_is_refused(monkeypatch, number):
         read_host()
 
 
-def test_the_cluster_is_hidden_and_comes_back(monkeypatch):
-    _set(monkeypatch, "chief")
-    with outside_of_cluster():
-        assert read_host() == Host()
-    assert "TF_CONFIG" in os.environ and not read_host().is_alone
+def test_what_runs_alone_sees_no_cluster(monkeypatch):
+    _set(monkeypatch, "worker")
+    assert RunConfig().task_type == "worker" and RunConfig().num_ps_replicas == 2
+    alone = RunConfig(tf_config=ALONE)
+    assert alone.is_chief and alone.num_ps_replicas == 0 and not alone.master
+    assert alone.replace(tf_random_seed=1).is_chief

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -20,7 +21,7 @@ from tfx_tpu_trainer.component.resume import (
     StillOursListener,
     checkpoint_root_of,
 )
-from tfx_tpu_trainer.component.train_request import TrainRequest
+from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.training_identity import TrainingIdentity
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.evaluation import read_eval_metrics
@@ -282,12 +283,10 @@ def test_where_folders_are():
 
 def _identity(execution):
     inputs, outputs, properties = execution.inputs, execution.outputs, execution.properties
-    request = TrainRequest.from_execution(
-        outputs=outputs,
-        exec_properties=properties,
-        fn_args=TpuTrainerExecutor()._GetFnArgs(inputs, outputs, properties),
+    job = TrainJob.from_execution(
+        inputs, outputs, properties, read_fn_args=TpuTrainerExecutor()._GetFnArgs
     )
-    return TrainingIdentity.of(request, inputs, pipeline="taxi", node=properties["node"])
+    return TrainingIdentity.of(dataclasses.replace(job, pipeline="taxi"))
 
 
 def _digest(execution):

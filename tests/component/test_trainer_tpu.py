@@ -16,7 +16,7 @@ from tfx_tpu_trainer.component import (
     VertexTpuTrainer,
     VertexTpuTrainerExecutor,
 )
-from tfx_tpu_trainer.component.train_request import settings_from
+from tfx_tpu_trainer.component.train_job import settings_from
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -29,13 +29,12 @@ def emptied_on_failure(*folders: str) -> Iterator[None]:
         raise
 
 
-def copy_folder(source: str, target: str, *, leaving_out: Collection[str] = ()) -> None:
+def copy_folder(source: str, target: str) -> None:
     """Copies a folder with all below it.
 
     Args:
         source: The folder.
         target: Where its files go; made where it is missing.
-        leaving_out: Names of files that are not copied, wherever they are. Defaults to none.
     """
     source = source.rstrip("/")
     tf.io.gfile.makedirs(target)
@@ -43,7 +42,4 @@ def copy_folder(source: str, target: str, *, leaving_out: Collection[str] = ()) 
         into = os.path.join(target, folder[len(source) :].strip("/"))
         tf.io.gfile.makedirs(into)
         for name in names:
-            if name not in leaving_out:
-                tf.io.gfile.copy(
-                    os.path.join(folder, name), os.path.join(into, name), overwrite=True
-                )
+            tf.io.gfile.copy(os.path.join(folder, name), os.path.join(into, name), overwrite=True)

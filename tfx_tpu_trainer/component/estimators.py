@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_tpu_trainer.component.tpu_strategy import strategies
-from tfx_tpu_trainer.component.train_request import TrainRequest
+from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.inputs import vocabulary_sizes
 from tfx_tpu_trainer.inputs.user_module import UserModule
 
 
-def model_params(request: TrainRequest, module: UserModule) -> dict[str, Any]:
+def model_params(job: TrainJob, module: UserModule) -> dict[str, Any]:
     """Gathers the params that model_fn gets besides those of the engine.
 
     Args:
-        request: What is asked for.
+        job: What is asked for.
         module: The user's module.
 
     Returns:
@@ -25,31 +25,37 @@ def model_params(request: TrainRequest, module: UserModule) -> dict[str, Any]:
         params, the component's, and the HyperParameters artifact's: later ones win.
     """
     return {
-        "vocabulary_sizes": vocabulary_sizes(request.transform_graph_path),
-        **module.params_for(request.fn_args),
-        **request.settings.params,
-        **request.hyperparameters,
+        "vocabulary_sizes": vocabulary_sizes(job.transform_graph_path),
+        **module.params_for(job.fn_args),
+        **job.settings.params,
+        **job.hyperparameters,
     }
 
 
 def make_estimator(
-    request: TrainRequest, module: UserModule, settings: TrainSettings, model_dir: str
+    job: TrainJob,
+    module: UserModule,
+    settings: TrainSettings,
+    model_dir: str,
+    *,
+    tf_config: Mapping[str, Any] | None = None,
 ) -> tpu.TPUEstimator:
     """Makes an estimator.
 
     Args:
-        request: What is asked for.
+        job: What is asked for.
         module: The user's module.
-        settings: The request's settings, or others in their place.
+        settings: The job's settings, or others in their place.
         model_dir: Folder of checkpoints and events.
+        tf_config: The cluster. Defaults to `None`: the environment's.
 
     Returns:
         The estimator.
     """
     return tpu.TPUEstimator(
         model_fn=module.model_fn,
-        config=run_config(settings, model_dir=model_dir),
-        params=model_params(request, module),
+        config=run_config(settings, model_dir=model_dir, tf_config=tf_config),
+        params=model_params(job, module),
         use_tpu=settings.use_tpu,
         eval_on_tpu=settings.use_tpu,
         train_batch_size=settings.train_batch_size,
@@ -58,7 +64,7 @@ def make_estimator(
         export_to_cpu=settings.export_to_cpu,
         export_to_tpu=settings.export_to_tpu,
         export_saved_model_api_version=settings.export_saved_model_api_version,
-        warm_start_from=request.base_model,
+        warm_start_from=job.base_model,
     )
 
 
@@ -72,12 +78,16 @@ def seeded(settings: TrainSettings, step: int) -> TrainSettings:
     return settings.model_copy(update={"tf_random_seed": settings.tf_random_seed + step})
 
 
-def run_config(settings: TrainSettings, *, model_dir: str) -> tpu.RunConfig:
-    """Makes a run's configuration; what belongs to a cluster is read from TF_CONFIG.
+def run_config(
+    settings: TrainSettings, *, model_dir: str, tf_config: Mapping[str, Any] | None = None
+) -> tpu.RunConfig:
+    """Makes a run's configuration.
 
     Args:
         settings: The typed parameters.
         model_dir: Folder of checkpoints and events.
+        tf_config: The cluster, in the form of TF_CONFIG; `{}` runs in this process alone. Defaults
+            to `None`: the environment's.
 
     Returns:
         The configuration.
@@ -89,6 +99,7 @@ def run_config(settings: TrainSettings, *, model_dir: str) -> tpu.RunConfig:
     }
     return tpu.RunConfig(
         model_dir=model_dir,
+        tf_config=tf_config,
         keep_checkpoint_max=settings.keep_checkpoint_max,
         save_summary_steps=settings.save_summary_steps,
         log_step_count_steps=settings.log_step_count_steps,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.hosts import Role
-from tfx_tpu_trainer.component.training import Training
+from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.schedule import EvalSpec, TrainSpec
 from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import Evaluated, EvaluationListener
 from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule, start_server
@@ -21,47 +23,66 @@ _EVALUATE_EVERY_SECONDS = 10
 _LONGEST_NAP_SECONDS = 1.0
 
 
-def help_chief(training: Training, watch: ChiefWatch) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HelperPart:
+    """What a helping host needs of a training.
+
+    Attributes:
+        role: What it does.
+        estimator: The estimator, configured for this task of the cluster.
+        train_input_fn: Input function for training.
+        eval_input_fn: Input function for evaluation.
+        train_steps: Global step at which training ends.
+        eval_steps: Batches to evaluate; `None` is the whole split.
+    """
+
+    role: Role
+    estimator: Estimator
+    train_input_fn: Callable[..., Any]
+    eval_input_fn: Callable[..., Any]
+    train_steps: int
+    eval_steps: int | None
+
+
+def help_chief(part: HelperPart, watch: ChiefWatch) -> None:
     """Does this host's part, and returns when the chief has written the artifacts.
 
     Args:
-        training: The training, prepared for this host.
+        part: This host's part in the training.
         watch: How far the chief is.
 
     Raises:
         ChiefFailedError: The chief has failed or is gone.
     """
-    role = training.host.role
-    _logger.info("This host helps as %s; the chief alone writes artifacts.", role.value)
+    _logger.info("This host helps as %s; the chief alone writes artifacts.", part.role.value)
     if watch.is_training():
-        _PARTS[role](training, watch)
+        _PARTS[part.role](part, watch)
     watch.wait_for_end()
 
 
-def _serve_variables(training: Training, watch: ChiefWatch) -> None:
-    server = start_server(training.estimator_at(0).config)
+def _serve_variables(part: HelperPart, watch: ChiefWatch) -> None:
+    server = start_server(part.estimator.config)
     # Its join() would never return.
     watch.wait_for_end()
     del server
 
 
-def _train(training: Training, watch: ChiefWatch) -> None:
-    estimator = training.estimator_at(0)
+def _train(part: HelperPart, watch: ChiefWatch) -> None:
+    estimator = part.estimator
     server = start_server(estimator.config)
     with watch.ending_this_process():
-        estimator.train(training.train_input_fn, max_steps=training.request.train_steps)
+        estimator.train(part.train_input_fn, max_steps=part.train_steps)
     del server
 
 
-def _evaluate(training: Training, watch: ChiefWatch) -> None:
-    request = training.request
+def _evaluate(part: HelperPart, watch: ChiefWatch) -> None:
     try:
         run_schedule(
-            training.estimator_at(0),
-            TrainSpec(training.train_input_fn, max_steps=request.train_steps),
+            part.estimator,
+            TrainSpec(part.train_input_fn, max_steps=part.train_steps),
             EvalSpec(
-                training.eval_input_fn,
-                steps=request.eval_steps,
+                part.eval_input_fn,
+                steps=part.eval_steps,
                 start_delay_secs=0,
                 throttle_secs=_EVALUATE_EVERY_SECONDS,
             ),
@@ -75,7 +96,7 @@ def _evaluate(training: Training, watch: ChiefWatch) -> None:
         _logger.info("The chief has ended training: the evaluation under way is left.")
 
 
-def _wait(training: Training, watch: ChiefWatch) -> None:
+def _wait(part: HelperPart, watch: ChiefWatch) -> None:
     """Leaves the cores to the TPU's own runtime, which serves the chief's session."""
 
 
@@ -99,7 +120,7 @@ def _sleep(seconds: float, while_true: Callable[[], bool]) -> None:
         time.sleep(min(left, _LONGEST_NAP_SECONDS))
 
 
-_PARTS: dict[Role, Callable[[Training, ChiefWatch], None]] = {
+_PARTS: dict[Role, Callable[[HelperPart, ChiefWatch], None]] = {
     Role.PS: _serve_variables,
     Role.WORKER: _train,
     Role.EVALUATOR: _evaluate,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
 
 from tfx_tpu_trainer.estimator.task_environment import TaskType, read_task_environment
 
-_TF_CONFIG = "TF_CONFIG"
 _TPU_HOSTS = "TPU_WORKER_HOSTNAMES"
 _TPU_HOST = "TPU_WORKER_ID"
 
@@ -51,6 +50,12 @@ class Host:
 
 ONLY_HOST = Host()
 
+ALONE: Mapping[str, Any] = {}
+"""The cluster (`RunConfig`'s `tf_config`) of what runs in this process alone.
+
+The chief evaluates and exports that way, from a checkpoint: its parameter servers may be gone.
+"""
+
 
 def read_host() -> Host:
     """Reads the environment: TF_CONFIG for a cluster, the TPU's variables for a slice of several hosts.
@@ -85,20 +90,6 @@ def read_host() -> Host:
             readers=place.num_worker_replicas,
         )
     return _tpu_host()
-
-
-@contextlib.contextmanager
-def outside_of_cluster() -> Iterator[None]:
-    """Hides TF_CONFIG's cluster: what is configured in the block runs in this process alone.
-
-    The chief evaluates and exports that way, from a checkpoint: its parameter servers may be gone.
-    """
-    hidden = os.environ.pop(_TF_CONFIG, None)
-    try:
-        yield
-    finally:
-        if hidden is not None:
-            os.environ[_TF_CONFIG] = hidden
 
 
 def _tpu_host() -> Host:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
+from typing import Any
 
-from tfx_tpu_trainer.component.training import Training
+from tfx_tpu_trainer.component.train_job import TrainJob
+from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.preflight import PreflightReport, PreflightUnavailableError, preflight
 from tfx_tpu_trainer.preflight.report_files import write_html, write_json
 
@@ -19,37 +22,42 @@ class PreflightError(RuntimeError):
     """A model that the TPU slice asked for cannot train."""
 
 
-def check_before_training(training: Training) -> None:
+def check_before_training(
+    job: TrainJob,
+    estimator: tpu.TPUEstimator,
+    *,
+    train_input_fn: Callable[..., Any],
+    eval_input_fn: Callable[..., Any],
+) -> None:
     """Compiles the training and evaluation steps for the slice, if the settings ask for it.
 
     Args:
-        training: The training, ready to run.
+        job: What is to be trained.
+        estimator: The estimator that will train.
+        train_input_fn: Input function for training.
+        eval_input_fn: Input function for evaluation.
 
     Raises:
         PreflightError: A step does not compile or does not fit, or there is no compiler to ask, and
             `preflight` is "error".
         ValueError: The model's own functions fail, as they would in the training.
     """
-    settings = training.request.settings
+    settings = job.settings
     if settings.preflight == "off" or settings.tpu is None:
         return
-    sliced = training.sliced
     try:
         report = preflight(
-            training.estimator,
-            {
-                "train": training.train_input_fn,
-                "eval": sliced.input_fn() if sliced else training.eval_input_fn,
-            },
+            estimator,
+            {"train": train_input_fn, "eval": eval_input_fn},
             tpu=settings.tpu,
             batch_size={"train": settings.train_batch_size, "eval": settings.rows_per_eval_batch},
             steps=("train", "eval"),
-            name=str(training.request.source),
+            name=str(job.source),
         )
     except PreflightUnavailableError as error:
         _refuse(settings.preflight, f"no preflight is possible here: {error}")
         return
-    folder = os.path.join(training.request.model_run.uri, FOLDER)
+    folder = os.path.join(job.model_run.uri, FOLDER)
     _write(report, folder)
     if report.ok:
         _logger.info("Preflight: %s. The report is in %s", report.summary(), folder)

@@ -7,11 +7,12 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.training_identity import TrainingIdentity
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
@@ -43,8 +44,32 @@ class CheckpointFolder:
     claim: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
+    def of(cls, job: TrainJob) -> CheckpointFolder | None:
+        """Returns the folder of a job.
+
+        Args:
+            job: What is to be trained.
+
+        Returns:
+            The folder; `None` where nothing tells a place that a later attempt would find again.
+        """
+        root = checkpoint_root_of(
+            job.settings.checkpoint_root,
+            model_run=job.model_run.uri,
+            node=job.node,
+            orchestrated_by_tfx=job.orchestrated_by_tfx,
+        )
+        if root is None:
+            _logger.info(
+                "Another attempt at this training would begin anew: here only checkpoint_root says "
+                "where it would find these checkpoints."
+            )
+            return None
+        return cls.below(root, TrainingIdentity.of(job))
+
+    @classmethod
     def below(cls, root: str, identity: TrainingIdentity) -> CheckpointFolder:
-        """Gives the folder of a training.
+        """Returns the folder of a training.
 
         Args:
             root: Where the folders of all trainings of a node are.
@@ -83,17 +108,19 @@ class CheckpointFolder:
                 "must not write over its checkpoints."
             )
 
-    def publish(self, model_run: str) -> None:
+    def publish(self, model_run: str, *, leaving_out: Collection[str] = ()) -> None:
         """Copies checkpoints and events to a ModelRun artifact.
 
         The folder stays as it is: a failure from here on is still resumed from it.
 
         Args:
             model_run: The artifact's folder.
+            leaving_out: Names of files that are not copied, wherever they are. Defaults to none.
         """
-        names = [name for name in _files_below(self.path) if name != RECORD_FILE]
+        left_out = {RECORD_FILE, *leaving_out}
+        names = [name for name in _files_below(self.path) if os.path.basename(name) not in left_out]
         # It names files that must be there when somebody reads it.
-        for name in sorted(names, key=lambda name: name == "checkpoint"):
+        for name in sorted(names, key=lambda name: os.path.basename(name) == "checkpoint"):
             target = os.path.join(model_run, name)
             tf.io.gfile.makedirs(os.path.dirname(target))
             tf.io.gfile.copy(os.path.join(self.path, name), target, overwrite=True)

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from tfx_tpu_trainer.component.train_request import TrainRequest
+from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.serving.tfrecords import read_tfrecords
 
 
@@ -31,11 +31,11 @@ class ServingRows:
     defaults: Mapping[str, Any]
 
 
-def serving_rows(request: TrainRequest, count: int, *, transformed_will_do: bool) -> ServingRows:
+def serving_rows(job: TrainJob, count: int, *, transformed_will_do: bool) -> ServingRows:
     """Finds rows: the raw eval examples, else what is next best.
 
     Args:
-        request: What was asked for.
+        job: What was asked for.
         count: How many rows at most.
         transformed_will_do: Whether the receiver takes Transform's features and not raw ones.
 
@@ -47,20 +47,20 @@ def serving_rows(request: TrainRequest, count: int, *, transformed_will_do: bool
     """
     if transformed_will_do:
         return ServingRows(
-            examples=_records(request.fn_args.eval_files, count),
+            examples=_records(job.eval_files, count),
             origin="transformed eval examples",
             are_real=True,
             defaults={},
         )
-    spec = tft.TFTransformOutput(request.transform_graph_path).raw_feature_spec()
+    spec = tft.TFTransformOutput(job.transform_graph_path).raw_feature_spec()
     defaults = {
         name: feature.default_value
         for name, feature in spec.items()
         if isinstance(feature, tf.io.FixedLenFeature) and feature.default_value is not None
     }
-    if request.raw_eval_files:
-        examples = _records(request.raw_eval_files, count)
-        _check_examples(examples, request.raw_eval_files)
+    if job.raw_eval_files:
+        examples = _records(job.raw_eval_files, count)
+        _check_examples(examples, job.raw_eval_files)
         return ServingRows(
             examples=examples, origin="raw eval examples", are_real=True, defaults=defaults
         )

@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 
 from tfx_tpu_trainer.component.serving_rows import ServingRows, serving_rows
 from tfx_tpu_trainer.component.serving_sample import NoSampleError, receiver_inputs, take_sample
-from tfx_tpu_trainer.component.train_request import TrainRequest
+from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.preflight import serving_check
 from tfx_tpu_trainer.serving import (
@@ -42,13 +42,13 @@ class ServingStep:
     """Makes an exported model ready for a server, and refuses one that is broken.
 
     Attributes:
-        request: What was asked for.
+        job: What was asked for.
         receiver_fn: The receiver that the model was exported with.
         host_estimator: The estimator, on the host; `None` where there is none, so that the exported
             model's answers are not compared.
     """
 
-    request: TrainRequest
+    job: TrainJob
     receiver_fn: Callable[[], Any]
     host_estimator: Estimator | None
 
@@ -63,7 +63,7 @@ class ServingStep:
             ServingCheckError: The model fails its check, and `serving_check` is "error".
             ValueError: The raw examples can't be read.
         """
-        settings, model_uri = self.request.settings, self.request.model.uri
+        settings, model_uri = self.job.settings, self.job.model.uri
         meta_graphs = [graph for graph in describe_saved_model(path) if "serve" in graph.tags]
         batch_sizes = _batch_sizes(path)
         rows = self._rows(max(SAMPLE_ROWS, *(settings.warmup_batch_sizes or batch_sizes), 1))
@@ -80,10 +80,10 @@ class ServingStep:
             self._check(path, meta_graphs, rows, checkpoint_path, max(sizes, default=1))
 
     def _rows(self, count: int) -> ServingRows:
-        transformed = tft.TFTransformOutput(self.request.transform_graph_path)
+        transformed = tft.TFTransformOutput(self.job.transform_graph_path)
         taken = set(receiver_inputs(self.receiver_fn).inputs)
         return serving_rows(
-            self.request,
+            self.job,
             count,
             transformed_will_do=(
                 taken <= set(transformed.transformed_feature_spec())
@@ -104,7 +104,7 @@ class ServingStep:
                 rows.examples,
                 defaults=rows.defaults,
                 batch_sizes=batch_sizes or (1,),
-                model_name=self.request.settings.serving_model_name,
+                model_name=self.job.settings.serving_model_name,
             )
         except RequestError as error:
             _logger.warning("No warm-up requests: %s. A server loads the model without.", error)
@@ -120,7 +120,7 @@ class ServingStep:
         checkpoint_path: str | None,
         batch_size: int,
     ) -> None:
-        settings = self.request.settings
+        settings = self.job.settings
         sample, why_not = self._sample(meta_graphs, rows, checkpoint_path)
         report = check_saved_model(
             path,
@@ -139,7 +139,7 @@ class ServingStep:
                 )
             },
         )
-        write_serving_check(self.request.model.uri, report)
+        write_serving_check(self.job.model.uri, report)
         if report.passed:
             _logger.info("The exported model passes its check: %s", report.summary())
             return

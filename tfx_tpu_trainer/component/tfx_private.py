@@ -11,7 +11,7 @@ from __future__ import annotations
 from tfx.components.evaluator.executor import Executor as EvaluatorExecutor
 
 # Base class of TpuTrainerExecutor: builds FnArgs (files of the splits, data accessor, folders) from
-# artifacts. If it goes away, build FnArgs in train_request.py from `tfx.components.FnArgs`.
+# artifacts. If it goes away, build FnArgs in train_job.py from `tfx.components.FnArgs`.
 from tfx.components.trainer.executor import GenericExecutor
 
 # Packages a module_file as a wheel when the pipeline is made, and installs it where it runs.

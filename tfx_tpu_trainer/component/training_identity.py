@@ -7,14 +7,14 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.component.module_source import ModuleSource, source_hash
-from tfx_tpu_trainer.component.train_request import TrainRequest
+from tfx_tpu_trainer.component.train_job import TrainJob
 
 _STAT_THREADS = 16
 
@@ -33,44 +33,34 @@ class TrainingIdentity:
     description: Mapping[str, Any]
 
     @classmethod
-    def of(
-        cls,
-        request: TrainRequest,
-        inputs: Mapping[str, Sequence[tfx.dsl.Artifact]],
-        *,
-        pipeline: str,
-        node: str,
-    ) -> TrainingIdentity:
-        """Describes a training.
+    def of(cls, job: TrainJob) -> TrainingIdentity:
+        """Describes a training. The files of its inputs are listed, with sizes and times, not read.
 
         Args:
-            request: What is asked for.
-            inputs: The input artifacts by key. Their files are listed, with sizes and times, but
-                not read.
-            pipeline: The pipeline's name, or "" where it is not known.
-            node: The name of the component in it.
+            job: What is to be trained.
 
         Returns:
             The identity.
         """
-        settings = request.settings.to_exec_properties()
+        settings = job.settings.to_exec_properties()
         return cls(
             {
-                "pipeline": pipeline,
-                "node": node,
+                "pipeline": job.pipeline,
+                "node": job.node,
                 "inputs": {
-                    key: [_artifact(artifact) for artifact in inputs[key]] for key in sorted(inputs)
+                    key: [_artifact(artifact) for artifact in job.inputs[key]]
+                    for key in sorted(job.inputs)
                 },
-                "code": _code(request.source),
-                "train_steps": request.train_steps,
-                "train_splits": list(request.train_splits),
-                "eval_steps": request.eval_steps,
-                "eval_splits": list(request.eval_splits),
-                "custom_config": repr(request.fn_args.custom_config),
+                "code": _code(job.source),
+                "train_steps": job.train_steps,
+                "train_splits": list(job.train_splits),
+                "eval_steps": job.eval_steps,
+                "eval_splits": list(job.eval_splits),
+                "custom_config": repr(job.custom_config),
                 "settings": {
                     name: value
                     for name, value in sorted(settings.items())
-                    if request.settings.about(name).in_checkpoint
+                    if job.settings.about(name).in_checkpoint
                 },
             }
         )
@@ -98,7 +88,7 @@ def _content(uri: str) -> str:
     paths = sorted(
         os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(uri) for name in names
     )
-    # Each is a request to an object store.
+    # Each is a job to an object store.
     with concurrent.futures.ThreadPoolExecutor(_STAT_THREADS) as pool:
         found = list(pool.map(tf.io.gfile.stat, paths))
     digest = hashlib.sha256()

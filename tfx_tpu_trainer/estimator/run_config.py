@@ -62,6 +62,7 @@ class RunConfig:
         checkpoint_save_graph_def: bool = True,
         *,
         jit_compile: bool | Literal["auto"] = False,
+        tf_config: Mapping[str, Any] | None = None,
     ) -> None:
         """Checks and keeps the configuration.
 
@@ -94,6 +95,8 @@ class RunConfig:
                 ones lose by; `"auto"` measures both in the first loops and goes on with the
                 faster. Where a model can't be compiled, or a hook must see every step, a log line
                 says so. Defaults to `False`.
+            tf_config: Ours: the cluster, in the form of TF_CONFIG, in place of what the environment
+                says; `{}` runs in this process alone. Defaults to `None`: the environment's.
 
         Raises:
             ValueError: If a value is out of its range, or both kinds of checkpoint interval
@@ -111,7 +114,7 @@ class RunConfig:
                 f"{_SAVE_ERROR} Got {save_checkpoints_steps} and {save_checkpoints_secs}."
             )
         strategy = getattr(experimental_distribute, "train_distribute", None) or train_distribute
-        environment = read_task_environment(needs_chief=strategy_kinds.is_none(strategy))
+        environment = read_task_environment(tf_config, needs_chief=strategy_kinds.is_none(strategy))
         self._values: dict[str, Any] = {
             "model_dir": _one_model_dir(model_dir, environment.model_dir),
             "tf_random_seed": tf_random_seed,

@@ -57,10 +57,14 @@ class TaskEnvironment:
     model_dir: str | None
 
 
-def read_task_environment(*, needs_chief: bool = True) -> TaskEnvironment:
+def read_task_environment(
+    tf_config: Mapping[str, Any] | None = None, *, needs_chief: bool = True
+) -> TaskEnvironment:
     """Reads TF_CONFIG.
 
     Args:
+        tf_config: A cluster, in the form of TF_CONFIG, to read in its place; `{}` is a run of this
+            process alone. Defaults to `None`: what the environment variable says.
         needs_chief: Whether a cluster must have a chief; else, where it has none, the first
             worker is. Defaults to `True`.
 
@@ -71,15 +75,8 @@ def read_task_environment(*, needs_chief: bool = True) -> TaskEnvironment:
         ValueError: If TF_CONFIG is no JSON, or describes a cluster that can't be.
         TypeError: If its service is no dict.
     """
-    text = os.environ.get("TF_CONFIG") or "{}"
-    try:
-        tf_config = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"TF_CONFIG is not JSON ({error}): {text!r}") from error
-    if not isinstance(tf_config, dict):
-        raise ValueError(f"TF_CONFIG must be a JSON object; got {text!r}.")
-    if tf_config:
-        _logger.info("TF_CONFIG environment variable: %s", tf_config)
+    if tf_config is None:
+        tf_config = _tf_config_of_environment()
     service = tf_config.get("service")
     if service is not None and not isinstance(service, dict):
         raise TypeError(
@@ -95,6 +92,19 @@ def read_task_environment(*, needs_chief: bool = True) -> TaskEnvironment:
         else _local_place(tf_config)
     )
     return TaskEnvironment(service=service, model_dir=model_dir, **place)
+
+
+def _tf_config_of_environment() -> Mapping[str, Any]:
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        tf_config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"TF_CONFIG is not JSON ({error}): {text!r}") from error
+    if not isinstance(tf_config, dict):
+        raise ValueError(f"TF_CONFIG must be a JSON object; got {text!r}.")
+    if tf_config:
+        _logger.info("TF_CONFIG environment variable: %s", tf_config)
+    return tf_config
 
 
 def _cluster(tf_config: Mapping[str, Any]) -> tf.train.ClusterSpec:

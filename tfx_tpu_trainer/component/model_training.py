@@ -1,0 +1,298 @@
+"""A training of a module's model_fn: TPUEstimator trains, evaluates and exports it."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.component import preconditions, preflight_step
+from tfx_tpu_trainer.component.chief_status import ChiefWatch
+from tfx_tpu_trainer.component.estimators import (
+    make_estimator,
+    model_params,
+    run_config,
+    seeded,
+)
+from tfx_tpu_trainer.component.evaluated_training import EvaluatedTraining
+from tfx_tpu_trainer.component.helper_hosts import HelperPart, help_chief
+from tfx_tpu_trainer.component.hosts import ALONE, ONLY_HOST, Host
+from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener
+from tfx_tpu_trainer.component.serving_step import ServingStep
+from tfx_tpu_trainer.component.sliced_input import SlicedInput
+from tfx_tpu_trainer.component.train_job import TrainJob
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.component.training import Exported, Results, Training
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.schedule.tasks import start_server
+from tfx_tpu_trainer.evaluation import EvalMetrics
+from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve
+from tfx_tpu_trainer.inputs import TransformedInput, TransformServing
+from tfx_tpu_trainer.inputs.user_module import UserModule
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """A model that has been trained.
+
+    Attributes:
+        checkpoint_path: The checkpoint to export: the best one, or else the last one.
+        curve: Evaluations on the way; `None` where there were none.
+    """
+
+    checkpoint_path: str | None
+    curve: LearningCurve | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelTraining(Training[TrainedModel]):
+    """A training of a module's model_fn.
+
+    Attributes:
+        estimator: The estimator that evaluates and exports, in this process alone.
+        train_input_fn: Input function for training.
+        eval_input_fn: Input function for evaluation.
+        serving_input_receiver_fn: Receiver for the export.
+        host_estimator: The same estimator on the host, where it predicts what an exported model
+            has to answer.
+        estimator_at: Returns the estimator that trains on from a step, in the same folder, with the
+            other hosts where there are some.
+        sliced: The slices to measure and the input that they are found in, or `None`.
+    """
+
+    estimator: tpu.TPUEstimator
+    train_input_fn: Callable[..., tf.data.Dataset]
+    eval_input_fn: Callable[..., tf.data.Dataset]
+    serving_input_receiver_fn: Callable[[], Any]
+    host_estimator: tpu.TPUEstimator
+    estimator_at: Callable[[int], tpu.TPUEstimator]
+    sliced: SlicedInput | None = None
+
+    @classmethod
+    def prepare(
+        cls,
+        job: TrainJob,
+        module: UserModule,
+        *,
+        host: Host = ONLY_HOST,
+        checkpoint_folder: CheckpointFolder | None = None,
+    ) -> ModelTraining:
+        """Resolves defaults and checks what can be checked without training.
+
+        Args:
+            job: What is to be trained.
+            module: The user's module.
+            host: This process's part. Defaults to that of the only host.
+            checkpoint_folder: Where to keep checkpoints until the training has ended. Defaults to
+                `None`: the ModelRun artifact.
+
+        Returns:
+            The training.
+
+        Raises:
+            ValueError: Something would go wrong later on; names the value and the fix.
+        """
+        settings, fn_args = job.settings, job.fn_args
+        preconditions.check_in_cluster(settings, in_cluster=host.in_cluster)
+        default_input = module.input_fn is None
+        preconditions.check_label(
+            job.transform_graph_path,
+            settings.label_key,
+            wanted=default_input and module.takes_labels,
+        )
+        preconditions.check_base_model(job.base_model)
+        if host.is_chief:
+            if default_input:
+                _check_rows(job)
+            preconditions.check_writable(job.model.uri, job.model_run.uri)
+            if checkpoint_folder:
+                preconditions.check_writable(
+                    checkpoint_folder.path, called="checkpoint folder (setting checkpoint_root)"
+                )
+        receiver_fn = module.serving_receiver_for(fn_args) or TransformServing(
+            transform_graph_path=job.transform_graph_path, label_key=settings.label_key
+        )
+        preconditions.check_receiver(receiver_fn)
+        eval_input_fn = module.input_fn_for("eval", fn_args) or _eval_input(job).eval_fn()
+        model_dir = checkpoint_folder.path if checkpoint_folder else job.model_run.uri
+        sliced = SlicedInput.find(
+            job,
+            module,
+            eval_input_fn,
+            params=model_params(job, module),
+            config=run_config(settings, model_dir=model_dir, tf_config=ALONE),
+        )
+        if sliced is not None:
+            model_fn = sliced.slicing.model_fn(module.model_fn)
+            module = dataclasses.replace(module, model_fn=model_fn)
+        of_cores = ("master", "num_shards", "num_cores_per_replica")
+        on_host = settings.model_copy(update={"use_tpu": False, **dict.fromkeys(of_cores)})
+
+        def estimator_at(step: int) -> tpu.TPUEstimator:
+            return make_estimator(
+                job,
+                module,
+                seeded(settings, step),
+                model_dir,
+                tf_config=None if host.in_cluster else ALONE,
+            )
+
+        return cls(
+            job=job,
+            host=host,
+            estimator=make_estimator(job, module, settings, model_dir, tf_config=ALONE),
+            host_estimator=make_estimator(job, module, on_host, model_dir, tf_config=ALONE),
+            train_input_fn=module.input_fn_for("train", fn_args)
+            or _train_input(job, host).train_fn(),
+            eval_input_fn=eval_input_fn,
+            serving_input_receiver_fn=receiver_fn,
+            estimator_at=estimator_at,
+            sliced=sliced,
+            checkpoint_folder=checkpoint_folder,
+        )
+
+    def check_before_training(self) -> None:
+        """Compiles the training and evaluation steps for the slice, if the settings ask for it."""
+        preflight_step.check_before_training(
+            self.job,
+            self.estimator,
+            train_input_fn=self.train_input_fn,
+            eval_input_fn=self._measured_input_fn,
+        )
+
+    def help_chief(self, watch: ChiefWatch) -> None:
+        """Trains, evaluates or serves variables, as this task of the cluster does."""
+        part = HelperPart(
+            role=self.host.role,
+            estimator=self.estimator_at(0),
+            train_input_fn=self.train_input_fn,
+            eval_input_fn=self.eval_input_fn,
+            train_steps=self.job.train_steps,
+            eval_steps=self.job.eval_steps,
+        )
+        help_chief(part, watch)
+
+    def train(self) -> TrainedModel:
+        """Trains to the last step, or until the goal's patience ends."""
+        job, settings = self.job, self.job.settings
+        start, listeners = 0, []
+        if self.checkpoint_folder:
+            start = self.checkpoint_folder.take_up()
+            listeners.append(StillOursListener(self.checkpoint_folder))
+        if not settings.evaluates_in_training:
+            estimator = self.estimator_at(start)
+            # The others wait for it. It lives as long as this process trains.
+            server = start_server(estimator.config) if self.host.in_cluster else None
+            estimator.train(
+                self.train_input_fn, max_steps=job.train_steps, saving_listeners=listeners
+            )
+            del server
+            return TrainedModel(self.estimator.latest_checkpoint())
+        training = EvaluatedTraining(
+            estimator_at=self.estimator_at,
+            train_input_fn=self.train_input_fn,
+            eval_input_fn=self.eval_input_fn,
+            max_steps=job.train_steps,
+            eval_steps=job.eval_steps,
+            every_steps=settings.eval_every_steps,
+            every_secs=settings.eval_every_secs,
+            goal=_goal(settings),
+            saving_listeners=listeners,
+        )
+        curve = training.run()
+        return TrainedModel(training.chosen_checkpoint(curve), curve)
+
+    def evaluate(self, trained: TrainedModel) -> Results:
+        """Evaluates the checkpoint, unless the learning curve has its metrics and no slices are asked for."""
+        curve = trained.curve
+        if curve is None:
+            return Results(metrics=self._metrics_of(trained.checkpoint_path))
+        if self.sliced is not None:
+            metrics = self._metrics_of(trained.checkpoint_path, name="exported")
+        else:
+            chosen = curve.best or curve.points[-1]
+            metrics = dataclasses.replace(chosen.metrics, checkpoint=trained.checkpoint_path)
+        return Results(metrics=metrics, curve=curve)
+
+    def export(
+        self, trained: TrainedModel, checkpoint_path: str | None, folder: str
+    ) -> Iterator[Exported]:
+        """Exports the model with the metagraphs that the settings ask for."""
+        exported = self.estimator.export_saved_model(
+            folder, self.serving_input_receiver_fn, checkpoint_path=checkpoint_path
+        )
+        yield Exported(
+            path=tf.compat.as_str_any(exported),
+            final=self.job.serving_model_dir,
+            serving_step=ServingStep(
+                job=self.job,
+                receiver_fn=self.serving_input_receiver_fn,
+                host_estimator=self.host_estimator,
+            ),
+        )
+
+    @property
+    def _measured_input_fn(self) -> Callable[..., tf.data.Dataset]:
+        return self.sliced.input_fn() if self.sliced else self.eval_input_fn
+
+    def _metrics_of(self, checkpoint_path: str | None, name: str | None = None) -> EvalMetrics:
+        result = self.estimator.evaluate_result(
+            self._measured_input_fn,
+            steps=self.job.eval_steps,
+            checkpoint_path=checkpoint_path,
+            name=name,
+        )
+        if self.sliced:
+            return self.sliced.slicing.metrics_of(result)
+        return EvalMetrics.from_result(result)
+
+
+def _goal(settings: TrainSettings) -> Goal | None:
+    if settings.best_metric is None:
+        return None
+    return Goal(
+        metric=settings.best_metric,
+        mode=settings.best_metric_mode,
+        patience=settings.early_stopping_patience,
+    )
+
+
+def _train_input(job: TrainJob, host: Host = ONLY_HOST) -> TransformedInput:
+    if host.readers > 1:
+        _logger.info("Reads part %d of %d of the training input.", host.reader + 1, host.readers)
+    return dataclasses.replace(_input(job, job.train_files), shard=(host.reader, host.readers))
+
+
+def _eval_input(job: TrainJob) -> TransformedInput:
+    return _input(job, job.eval_files)
+
+
+def _input(job: TrainJob, files: tuple[str, ...]) -> TransformedInput:
+    return TransformedInput(
+        transform_graph_path=job.transform_graph_path,
+        file_patterns=files,
+        dataset_factory=job.dataset_factory,
+        label_key=job.settings.label_key,
+        shuffle_seed=job.settings.tf_random_seed,
+    )
+
+
+def _check_rows(job: TrainJob) -> None:
+    # eval_fn goes through a split once with a short last batch: that is what is to be counted.
+    preconditions.check_rows(
+        _train_input(job).eval_fn(),
+        batch_size=job.settings.train_batch_size,
+        split=job.train_splits,
+        training=True,
+    )
+    preconditions.check_rows(
+        _eval_input(job).eval_fn(),
+        batch_size=job.settings.rows_per_eval_batch,
+        split=job.eval_splits,
+        training=False,
+    )
