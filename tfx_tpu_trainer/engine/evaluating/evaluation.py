@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.checkpointing.writable_folder import check_writable
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
+    SECONDS_PER_CALL,
     EvaluationPlan,
 )
 from tfx_tpu_trainer.engine.loops.pace import allows_loops
@@ -74,8 +75,12 @@ def evaluate(
     # Its events are written at the end.
     check_writable(settings.model_dir)
     update_op, stop_hook = plan.update_op, plan.stop_hook
-    if plan.make_loop is not None and allows_loops([*hooks, *plan.template.hooks]):
-        update_op, stop_hook = plan.make_loop()
+    feed_dict = {}
+    if allows_loops([*hooks, *plan.template.hooks]):
+        if plan.make_loop is not None:
+            update_op, stop_hook = plan.make_loop()
+        elif plan.seconds_per_call is not None:
+            feed_dict = {plan.seconds_per_call: SECONDS_PER_CALL}
     final_values = v1.train.FinalOpsHook((dict(plan.values), plan.sums.values))
     all_hooks = [*hooks, *plan.template.hooks, final_values, stop_hook]
     scaffold = _with_default_local_init(plan.template.make_scaffold())
@@ -92,7 +97,7 @@ def evaluate(
         calls = PatientSession(session)
         with run_errors_explained(plan.template):
             while not calls.should_stop():
-                calls.run(update_op)
+                calls.run(update_op, feed_dict=feed_dict)
     seconds = time.monotonic() - started
     _logger.info("Inference Time : %0.5fs", seconds)
     _logger.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))

@@ -18,6 +18,13 @@ _logger = tf.get_logger()
 LOSS = "loss"
 GLOBAL_STEP = "global_step"
 
+SECONDS_PER_CALL = 1.0
+"""How long a session call that runs many batches takes before it comes back.
+
+An input may be endless, or not be read at all: between two calls Ctrl-C gets through, which a call
+holds up, and hooks can stop the evaluation.
+"""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationPlan:
@@ -29,8 +36,11 @@ class EvaluationPlan:
         values: Metric name -> final value, to be read at the end; nested structures may be.
         sums: What is counted beside the metrics.
         stop_hook: Stops the session after the last batch.
-        make_loop: Gives an op that runs all batches in one session call, and what stops the
-            session then; `None` where `update_op` does so, or where every call must be seen.
+        make_loop: Gives an op that runs many batches in one session call, and what stops the
+            session after the last; `None` where `update_op` does so, or where every call must be
+            seen.
+        seconds_per_call: Placeholder of how long a call of `update_op` takes before it comes back,
+            in seconds, float64; it may be left unfed. `None` where a call is one batch.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
     """
 
@@ -39,7 +49,8 @@ class EvaluationPlan:
     values: Mapping[str, Any]
     sums: EvaluationSums
     stop_hook: v1.train.SessionRunHook
-    make_loop: Callable[[], tuple[tf.Operation, v1.train.SessionRunHook]] | None = None
+    make_loop: Callable[[], tuple[tf.Tensor, v1.train.SessionRunHook]] | None = None
+    seconds_per_call: tf.Tensor | None = None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
 
 
@@ -59,12 +70,13 @@ def log_progress(done: int, *, before: int, steps: int | None) -> None:
             _logger.info("Evaluation [%d/%d]", batch, steps)
 
 
-class StopAfterOneCallHook(v1.train.SessionRunHook):
-    """Stops after a single session call: it has run all batches."""
+class StopAfterLastBatchHook(v1.train.SessionRunHook):
+    """Stops after the session call that ran the last of the batches."""
 
     def __init__(
         self,
         eval_step: tf.Variable,
+        all_done: tf.Tensor,
         *,
         steps: int | None,
         left_out: tf.Variable | None = None,
@@ -73,22 +85,37 @@ class StopAfterOneCallHook(v1.train.SessionRunHook):
 
         Args:
             eval_step: Counts the batches.
+            all_done: Of a call: whether the last batch was among its own, a boolean scalar.
             steps: Batches asked for, or `None`.
             left_out: Counts the rows that were read for some cores only and not evaluated.
                 Defaults to `None`: all rows are.
         """
         self._done = eval_step.read_value()
+        self._all_done = all_done
         self._steps = steps
+        self._told = 0
         self._left_out = None if left_out is None else left_out.read_value()
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Begins to count: a session made anew begins with the first batch."""
+        del session, coord
+        self._told = 0
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Asks the call whether it was the last."""
+        del run_context
+        return v1.train.SessionRunArgs(self._all_done)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Logs the batches and stops."""
-        del run_values
+        """Logs the batches, and stops after the last one."""
         if self._steps is not None:
             done = int(run_context.session.run(self._done))
-            log_progress(done, before=0, steps=self._steps)
+            log_progress(done, before=self._told, steps=self._steps)
+            self._told = done
+        if not run_values.results:
+            return
         if self._left_out is not None:
             rows = int(run_context.session.run(self._left_out))
             if rows:

@@ -8,7 +8,9 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking.nan_hook import StopAtNanHook
+from tfx_tpu_trainer.engine.checking.variable_checks import VariableChecksHook
 from tfx_tpu_trainer.engine.feeding.input_pipeline import DatasetInitializerHook
+from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
 from tfx_tpu_trainer.engine.reporting.loss_log_hook import LossLogHook
 from tfx_tpu_trainer.engine.reporting.throughput_hook import ThroughputHook
 
@@ -25,6 +27,7 @@ _KNOWN_HOOKS = (
     DatasetInitializerHook,
     *_REPORTERS,
     StopAtNanHook,
+    VariableChecksHook,
     v1.train.FinalOpsHook,
     v1.train.StopAtStepHook,
 )
@@ -77,7 +80,10 @@ class Pace:
 def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
     """Tells whether no hook could tell that it was not called back every step."""
     return all(
-        type(hook) in _KNOWN_HOOKS or getattr(hook, LOOP_ENDS_ARE_ENOUGH, False) for hook in hooks
+        type(hook) in _KNOWN_HOOKS
+        or getattr(hook, LOOP_ENDS_ARE_ENOUGH, False)
+        or (type(hook) is HostCallHook and not hook.runs_each_step)
+        for hook in hooks
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -16,8 +17,9 @@ from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     LOSS,
+    SECONDS_PER_CALL,
     EvaluationPlan,
-    StopAfterOneCallHook,
+    StopAfterLastBatchHook,
     check_metrics,
 )
 from tfx_tpu_trainer.engine.evaluating.evaluation_sums import (
@@ -42,7 +44,10 @@ def plan_evaluation_on_cores(
     steps: int | None,
     cores_copier: GraphCopier | TPUCopier | None = None,
 ) -> EvaluationPlan:
-    """Plans an evaluation over cores: all its batches in one session call.
+    """Plans an evaluation over cores: as many batches in one session call as hooks need not see.
+
+    A number of steps is one call, as in the original, unless nobody could tell; to the end of the
+    input, which may have none, a call each second.
 
     Full batches are cut over the cores. What is left for the last step runs on one copy of the
     same template, unpadded, so that a metric_fn need not know of padding: a short batch whole;
@@ -125,20 +130,32 @@ def plan_evaluation_on_cores(
         done = tf.cond(drawn.total_rows > 0, lambda: run_batch(drawn), lambda: tf.constant(0))
         return count + done, drawn.ended
 
-    def all_batches() -> tf.Tensor:
+    def batches(seconds: tf.Tensor) -> tf.Tensor:
+        end = tf.timestamp() + seconds
+
+        def all_done(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
+            return ended if steps is None else tf.logical_or(ended, count >= steps)
+
         def goes_on(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
-            more = tf.logical_not(ended)
-            return more if steps is None else tf.logical_and(more, count < steps)
+            time_is_up = tf.timestamp() > end
+            return tf.logical_not(tf.logical_or(all_done(count, ended), time_is_up))
 
-        start = (tf.constant(0), tf.constant(False))
-        return tf.while_loop(goes_on, one_batch, start, parallel_iterations=1)[0]
+        start = (tf.cast(eval_step.read_value(), tf.int32), tf.constant(False))
+        return all_done(*tf.while_loop(goes_on, one_batch, start, parallel_iterations=1))
 
+    seconds = v1.placeholder_with_default(
+        tf.constant(SECONDS_PER_CALL if steps is None else math.inf, tf.float64),
+        (),
+        name="seconds_per_call",
+    )
+    all_done = tf.function(batches, autograph=False)(seconds)
     return EvaluationPlan(
         template=template,
-        update_op=tf.function(all_batches, autograph=False)(),
+        update_op=all_done,
+        seconds_per_call=seconds,
         values={**values, LOSS: sums.loss_by_rows(template.loss_dtype)},
         sums=sums,
-        stop_hook=StopAfterOneCallHook(eval_step, steps=steps, left_out=left_out),
+        stop_hook=StopAfterLastBatchHook(eval_step, all_done, steps=steps, left_out=left_out),
     )
 
 

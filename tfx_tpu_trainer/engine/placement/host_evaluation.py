@@ -8,8 +8,9 @@ from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     LOSS,
+    SECONDS_PER_CALL,
     EvaluationPlan,
-    StopAfterOneCallHook,
+    StopAfterLastBatchHook,
     check_metrics,
     log_progress,
 )
@@ -75,14 +76,18 @@ def plan_evaluation_on_host(
     counted = sums.add(loss=template.loss, rows=count_rows((template.features, template.labels)))
     eval_step = create_eval_step()
     update_op = tf.group(*tf.nest.flatten(updates), *counted)
+
+    def make_loop() -> tuple[tf.Tensor, v1.train.SessionRunHook]:
+        all_done = build_evaluation_loop(
+            template, update_op, eval_step=eval_step, steps=steps, seconds=SECONDS_PER_CALL
+        )
+        return all_done, StopAfterLastBatchHook(eval_step, all_done, steps=steps)
+
     return EvaluationPlan(
         template=template,
         update_op=update_op,
         values=values,
         sums=sums,
         stop_hook=StopAfterBatchesHook(eval_step, steps=steps),
-        make_loop=lambda: (
-            build_evaluation_loop(template, update_op, eval_step=eval_step, steps=steps),
-            StopAfterOneCallHook(eval_step, steps=steps),
-        ),
+        make_loop=make_loop,
     )

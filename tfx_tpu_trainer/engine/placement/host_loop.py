@@ -79,18 +79,20 @@ def build_evaluation_loop(
     *,
     eval_step: tf.Variable,
     steps: int | None,
-) -> tf.Operation:
-    """Makes an op that runs all batches of an evaluation.
+    seconds: float,
+) -> tf.Tensor:
+    """Makes a tensor that runs batches of an evaluation when it is fetched.
 
     Args:
         template: A template of mode `"eval"`, placed on the host, its metrics built.
         update_op: What counts one batch.
         eval_step: The counter of batches.
-        steps: Batches to run; `None` goes to the end of the input, which ends the op with
-            OutOfRangeError after the last batch is counted.
+        steps: Batches to run in all; `None` goes to the end of the input, which ends the session
+            call with OutOfRangeError after the last batch is counted.
+        seconds: How long a call runs batches before it comes back, to be made again.
 
     Returns:
-        The op.
+        Whether all of `steps` are run, a boolean scalar.
     """
     copier = GraphCopier(template.graph)
 
@@ -101,10 +103,16 @@ def build_evaluation_loop(
         with tf.control_dependencies([counted]):
             return [number + 1]
 
-    def all_batches() -> tf.Tensor:
+    def all_done(number: tf.Tensor) -> tf.Tensor:
+        return tf.constant(False) if steps is None else number >= steps
+
+    def batches() -> tf.Tensor:
+        end = tf.timestamp() + seconds
+
         def goes_on(number: tf.Tensor) -> tf.Tensor:
-            return tf.constant(True) if steps is None else number < steps
+            return tf.logical_not(tf.logical_or(all_done(number), tf.timestamp() > end))
 
-        return tf.while_loop(goes_on, one_batch, [tf.constant(0)], parallel_iterations=1)[0]
+        done = tf.while_loop(goes_on, one_batch, [eval_step.read_value()], parallel_iterations=1)
+        return all_done(done[0])
 
-    return tf.function(all_batches, autograph=False)().op
+    return tf.function(batches, autograph=False)()

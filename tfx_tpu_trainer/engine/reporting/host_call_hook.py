@@ -28,6 +28,11 @@ class HostCallHook(v1.train.SessionRunHook):
         self._open_writers: list[tf.Operation] = []
         self._flush_writers: list[tf.Operation] = []
 
+    @property
+    def runs_each_step(self) -> bool:
+        """Whether there is anything to run, beside opening and flushing writers."""
+        return bool(tf.nest.flatten(self._fetches))
+
     def begin(self) -> None:
         """Finds the summary writers of the graph, before it is finalized."""
         graph = v1.get_default_graph()

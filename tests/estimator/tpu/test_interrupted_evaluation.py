@@ -1,0 +1,98 @@
+"""An evaluation of endless input comes back: to Ctrl-C and to hooks, where it runs loops too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.engine.loops.pace import LOOP_ENDS_ARE_ENOUGH
+
+v1 = tf.compat.v1
+
+STEPS = 10**9
+
+
+class _Loops(v1.train.SessionRunHook):
+    """Leaves an evaluation its loops."""
+
+    def __init__(self) -> None:
+        setattr(self, LOOP_ENDS_ARE_ENOUGH, True)
+
+
+class _Stop(_Loops):
+    """Stops after the second session call."""
+
+    calls = 0
+
+    def after_run(self, run_context, run_values):
+        self.calls += 1
+        if self.calls == 2:
+            run_context.request_stop()
+
+
+class _Interrupt(_Loops):
+    """Sends what Ctrl-C sends, once the session runs."""
+
+    def after_create_session(self, session, coord):
+        sent = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        sent.daemon = True
+        sent.start()
+
+
+def _constant_batch(params):
+    return {"x": tf.ones([params["batch_size"], 3])}, tf.ones([params["batch_size"]])
+
+
+@pytest.mark.parametrize("use_tpu", [False, True], ids=["host", "cores"])
+def test_a_hook_ends_the_evaluation_of_input_without_an_end(tmp_path, use_tpu):
+    estimator = cores.linear(tmp_path, use_tpu=use_tpu)
+    hook = _Stop()
+    result = estimator.evaluate_result(cores.train_input_fn, hooks=[hook])
+    assert hook.calls == 2
+    # Two calls of a loop, and not two batches.
+    assert result.num_examples > 2 * cores.BATCH
+
+
+@pytest.mark.parametrize("use_tpu", [False, True], ids=["host", "cores"])
+@pytest.mark.parametrize(
+    ("input_fn", "steps"), [(_constant_batch, None), (cores.train_input_fn, STEPS)]
+)
+def test_ctrl_c_ends_an_evaluation_within_a_loop(tmp_path, use_tpu, input_fn, steps):
+    estimator = cores.linear(tmp_path, use_tpu=use_tpu)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.evaluate(input_fn, steps=steps, hooks=[_Interrupt()])
+
+
+def test_batches_are_told_once_over_many_calls(tmp_path, caplog):
+    # Each batch takes a third of a second: three calls or so.
+    def input_fn(params):
+        def slow(row):
+            time.sleep(0.3)
+            return row
+
+        dataset = cores.train_input_fn(params)
+        slowed = dataset.map(
+            lambda features, labels: (
+                {"x": tf.ensure_shape(tf.py_function(slow, [features["x"]], tf.float32), [8, 3])},
+                labels,
+            )
+        )
+        return slowed.prefetch(0)
+
+    hook = _Loops()
+    seen = []
+    hook.after_run = lambda run_context, run_values: seen.append(run_context)
+    with caplog.at_level("INFO", logger="tensorflow"):
+        result = cores.linear(tmp_path, use_tpu=False).evaluate_result(
+            input_fn, steps=6, hooks=[hook]
+        )
+    assert result.num_examples == 6 * cores.BATCH
+    assert len(seen) > 1
+    told = [line for line in caplog.messages if line.startswith("Evaluation [")]
+    assert told == [f"Evaluation [{done}/6]" for done in range(1, 7)]
