@@ -153,7 +153,7 @@ def test_b278_variables_of_the_latest_checkpoint(tmp_path):
     bias, weights = estimator.get_variable_value(["linear/bias", "linear/weights:0"])
     assert bias == linear_model.BIAS
     assert weights.tolist() == linear_model.WEIGHTS.tolist()
-    with pytest.raises(ValueError, match="No variable 'absent'"):
+    with pytest.raises(tf.errors.NotFoundError, match="Key absent not found in checkpoint"):
         estimator.get_variable_value("absent")
 
 

@@ -77,7 +77,10 @@ def test_b68_the_evaluator_stands_outside_of_the_cluster(monkeypatch):
             r"must have only one \"chief\" node; it has \['h:1', 'i:1'\]",
         ),
         ({"cluster": {**CLUSTER, **LEGACY}, "task": _at("chief", 0)}, "use only one"),
-        ({"cluster": LEGACY, "task": _at("evaluator", 0)}, "has no evaluator"),
+        (
+            {"cluster": LEGACY, "task": _at("evaluator", 0)},
+            "task_type `evaluator` is not supported",
+        ),
         ({"model_dir": ""}, "model_dir in TF_CONFIG should be non-empty"),
         ({"cluster": CLUSTER, "task": _at("worker", "two")}, "an integer; got 'two'"),
         ({"task": _at("worker", None)}, "must be an integer; got None"),

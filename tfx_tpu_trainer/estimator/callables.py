@@ -115,7 +115,7 @@ def check_model_fn(model_fn: Callable[..., Any] | None, params: Mapping[str, Any
     assert model_fn is not None
     if not takes(model_fn, "features"):
         raise ValueError(
-            f"model_fn ({model_fn!r}) must include features argument; it takes {list(names)}."
+            f"model_fn ({model_fn!r}) must include features argument. It takes {list(names)}."
         )
     if params is not None and not takes(model_fn, "params"):
         raise ValueError(

@@ -80,8 +80,14 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
 
 def check_listeners(
     listeners: Iterable[v1.train.CheckpointSaverListener] | None,
+    *,
+    message: str = "saving_listeners must be a list of CheckpointSaverListener",
 ) -> tuple[v1.train.CheckpointSaverListener, ...]:
-    """Checks saving listeners and gives them as a tuple.
+    """Checks saving listeners and returns them as a tuple.
+
+    Args:
+        listeners: The listeners, or `None`.
+        message: The beginning of the error. Defaults to that of `Estimator.train`.
 
     Raises:
         TypeError: If one is no CheckpointSaverListener.
@@ -89,9 +95,7 @@ def check_listeners(
     listeners = tuple(listeners or ())
     for listener in listeners:
         if not isinstance(listener, v1.train.CheckpointSaverListener):
-            raise TypeError(
-                f"saving_listeners must be a list of CheckpointSaverListener, given: {listener!r}"
-            )
+            raise TypeError(f"{message}, given: {listener!r}")
     return listeners
 
 

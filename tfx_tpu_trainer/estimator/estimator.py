@@ -19,14 +19,14 @@ from tfx_tpu_trainer.engine.predicting import prediction
 from tfx_tpu_trainer.engine.training import training
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.call_planner import CallPlanner
-from tfx_tpu_trainer.estimator.callables import check_model_fn
+from tfx_tpu_trainer.estimator.callables import argument_names, check_model_fn
 from tfx_tpu_trainer.estimator.construction import (
     check_listeners,
     check_members_are_not_overridden,
     complete_config,
 )
 from tfx_tpu_trainer.estimator.export.exported_variables import find_checkpoint
-from tfx_tpu_trainer.estimator.export.saved_model import export_saved_model
+from tfx_tpu_trainer.estimator.export.saved_model import check_receiver_fns, export_saved_model
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.predicted_rows import single_rows
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -35,6 +35,8 @@ from tfx_tpu_trainer.estimator.warm_start import as_warm_start_settings, warm_st
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+_SESSION_HOOKS = "Hooks must be a SessionRunHook"
 
 
 class Estimator:
@@ -50,6 +52,9 @@ class Estimator:
     metrics = estimator.evaluate(eval_input_fn)
     ```
     """
+
+    # A TPUEstimator gives its model_fn a batch size in params whether or not there are others.
+    _warns_of_missing_params = True
 
     def __init__(
         self,
@@ -78,8 +83,18 @@ class Estimator:
         check_members_are_not_overridden(type(self), Estimator)
         self._config, self._model_dir = complete_config(config, model_dir)
         if model_fn is None:
-            raise ValueError("model_fn must be provided to Estimator; got None.")
+            raise ValueError("model_fn must be provided to Estimator.")
         check_model_fn(model_fn, params)
+        if (
+            params is None
+            and self._warns_of_missing_params
+            and "params" in argument_names(model_fn)
+        ):
+            _logger.warning(
+                "Estimator's model_fn (%s) includes params argument, but params are not passed to "
+                "Estimator.",
+                model_fn,
+            )
         self._model_fn = model_fn
         self._params = copy.deepcopy(dict(params or {}))
         self._warm_start_settings = as_warm_start_settings(warm_start_from)
@@ -131,7 +146,8 @@ class Estimator:
             The value, or a list of values.
 
         Raises:
-            ValueError: If the model is not trained, or has no such variable.
+            ValueError: If the model is not trained.
+            tf.errors.NotFoundError: If it has no such variable.
         """
         if isinstance(name, str):
             return checkpoints.variable_value(self.model_dir, name)
@@ -183,7 +199,7 @@ class Estimator:
         if max_steps is not None and checkpoints.global_step_of(self.model_dir) >= max_steps:
             _logger.info("Skipping training since max_steps has already saved.")
             return self
-        all_hooks = spec_checks.check_hooks(hooks)
+        all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
         listeners = check_listeners(saving_listeners)
         with self._planner.fresh_graph():
             plan, own_hooks = self._planner.plan_training(
@@ -247,10 +263,10 @@ class Estimator:
             The result.
         """
         self._planner.check_eval_steps(steps)
-        all_hooks = spec_checks.check_hooks(hooks)
+        all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
         checkpoint_path = checkpoint_path or self.latest_checkpoint()
         if not checkpoint_path:
-            _logger.warning(
+            _logger.info(
                 "Could not find trained model in model_dir: %s, running initialization to evaluate.",
                 self.model_dir,
             )
@@ -296,10 +312,10 @@ class Estimator:
             ValueError: If none of the keys is there, or rows are asked for and the predictions
                 of a batch differ in length.
         """
-        all_hooks = spec_checks.check_hooks(hooks)
+        all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
         checkpoint_path = checkpoint_path or self.latest_checkpoint()
         if not checkpoint_path:
-            _logger.warning(
+            _logger.info(
                 "Could not find trained model in model_dir: %s, running initialization to predict.",
                 self.model_dir,
             )
@@ -411,6 +427,7 @@ class Estimator:
         checkpoint_path: str | None,
         **options: Any,
     ) -> bytes:
+        check_receiver_fns(input_receiver_fns)
         return export_saved_model(
             export_dir_base=export_dir_base,
             call_model=self._planner.call_model_for_export,

@@ -61,8 +61,12 @@ def single_rows(batches: Iterable[Any]) -> Iterator[Any]:
 
 def _check_batch_length(batch: Mapping[str, Any]) -> None:
     lengths = {name: value.shape[0] for name, value in batch.items()}
-    if len(set(lengths.values())) > 1:
+    first = next(iter(lengths.values()), None)
+    for name, length in lengths.items():
+        if length == first:
+            continue
         raise ValueError(
-            f"Batch length of predictions should be same; got {lengths}. Use "
+            f"Batch length of predictions should be same. {name} has different batch length than "
+            f"others. Lengths: {lengths}. Use "
             "yield_single_examples=False for predictions that are not one per row."
         )

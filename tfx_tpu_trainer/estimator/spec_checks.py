@@ -84,8 +84,15 @@ def predictions_of_mode(predictions: Any, mode: str) -> Any:
     return predictions
 
 
-def check_hooks(hooks: Iterable[Any] | None) -> tuple[v1.train.SessionRunHook, ...]:
-    """Checks hooks and gives them as a tuple.
+def check_hooks(
+    hooks: Iterable[Any] | None, *, message: str = "All hooks must be SessionRunHook instances"
+) -> tuple[v1.train.SessionRunHook, ...]:
+    """Checks hooks and returns them as a tuple.
+
+    Args:
+        hooks: The hooks, or `None`.
+        message: The beginning of the error: the original has other words in each place. Defaults
+            to those of a spec.
 
     Raises:
         TypeError: If one is no SessionRunHook.
@@ -93,7 +100,7 @@ def check_hooks(hooks: Iterable[Any] | None) -> tuple[v1.train.SessionRunHook, .
     hooks = tuple(hooks or ())
     for hook in hooks:
         if not isinstance(hook, v1.train.SessionRunHook):
-            raise TypeError(f"All hooks must be SessionRunHook instances, given: {hook!r}")
+            raise TypeError(f"{message}, given: {hook!r}")
     return hooks
 
 

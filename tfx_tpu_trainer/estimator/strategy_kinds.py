@@ -25,11 +25,10 @@ def check_strategy(name: str, strategy: Any) -> None:
         return
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         raise ValueError(
-            f"{name}={strategy!r} is TensorFlow 2's parameter server strategy, which schedules "
-            "eager functions and can't run a model_fn's graph. Please use "
-            "`tf.compat.v1.distribute.experimental.ParameterServerStrategy` for parameter server "
-            "strategy with estimator, or leave the strategy out: a TF_CONFIG with ps tasks is "
-            "enough."
+            "Please use `tf.compat.v1.distribute.experimental.ParameterServerStrategy` for "
+            "parameter server strategy with estimator, or leave the strategy out: a TF_CONFIG with "
+            f"ps tasks is enough. {name}={strategy!r} is TensorFlow 2's, which schedules eager "
+            "functions and can't run a model_fn's graph."
         )
     if not isinstance(strategy, _STRATEGIES):
         raise ValueError(

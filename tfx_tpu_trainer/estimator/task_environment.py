@@ -170,8 +170,8 @@ def _place_in_cluster(
     task_type, task_id = _check_task(cluster, _task(tf_config), chief_type)
     if legacy and task_type == TaskType.EVALUATOR:
         raise ValueError(
-            'A "cluster" with a "master" in TF_CONFIG has no evaluator: the master evaluates. '
-            'Call it "chief" to have one.'
+            "If `master` node exists in `cluster`, task_type `evaluator` is not supported: the "
+            'master evaluates. Call it "chief" in TF_CONFIG to have an evaluator.'
         )
     if task_type == TaskType.EVALUATOR:
         return {
@@ -209,7 +209,7 @@ def _check_task(
         )
     if chief_type == TaskType.MASTER and TaskType.CHIEF in cluster.jobs:
         raise ValueError(
-            'If "master" is set in TF_CONFIG\'s "cluster", "chief" must not be: use only one.'
+            "If `master` node exists in `cluster`, job `chief` is not supported: use only one."
         )
     if chief_type != TaskType.WORKER and cluster.num_tasks(chief_type) > 1:
         raise ValueError(

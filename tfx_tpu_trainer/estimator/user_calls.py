@@ -100,8 +100,8 @@ def call_model_fn(
     _logger.info("Done calling model_fn.")
     if not hasattr(spec, "as_template"):
         raise ValueError(
-            "model_fn should return an EstimatorSpec or TPUEstimatorSpec (of "
-            f"tfx_tpu_trainer.estimator); got {spec!r} from {model_fn!r}."
+            f"model_fn should return an EstimatorSpec. Got {spec!r} from {model_fn!r}; an "
+            "EstimatorSpec or TPUEstimatorSpec of tfx_tpu_trainer.estimator is one."
         )
     return spec
 

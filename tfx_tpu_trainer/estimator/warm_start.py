@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 # The original exports the class under the name of `tf.compat.v1.train`'s neighbour.
 VocabInfo = v1.train.VocabInfo
@@ -82,6 +83,7 @@ def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
     if isinstance(warm_start_from, (str, bytes, os.PathLike)):
         path = os.fsdecode(warm_start_from)
         if tf.saved_model.contains_saved_model(path):
+            _logger.info("Warm-starting from a SavedModel")
             path = os.path.join(path, "variables", "variables")
         return WarmStartSettings(ckpt_to_initialize_from=path)
     raise ValueError(

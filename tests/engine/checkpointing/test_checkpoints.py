@@ -38,7 +38,9 @@ def test_b278_a_variables_value(tmp_path, name):
 
 def test_an_unknown_variable_is_refused_with_the_known_ones(tmp_path):
     save(tmp_path, 7)
-    with pytest.raises(ValueError, match=r"No variable 'bias' .* global_step, layer/weights"):
+    with pytest.raises(
+        tf.errors.NotFoundError, match=r"Key bias not found in checkpoint .* global_step, layer/w"
+    ):
         checkpoints.variable_value(str(tmp_path), "bias")
 
 

@@ -125,7 +125,7 @@ def test_specs_of_examples_are_checked():
         ours.regressor_parse_example_spec(numeric(), "x")
     with pytest.raises(ValueError, match=r"weight_column should not be used as feature.*'x'"):
         ours.v1.classifier_parse_example_spec(numeric(), "label", weight_column="x")
-    with pytest.raises(ValueError, match=r"numeric_column, or its name. Given type.*value: 7"):
+    with pytest.raises(ValueError, match=r"numeric_column. Given type.*value: 7"):
         ours.classifier_parse_example_spec(numeric(), "label", weight_column=7)
 
 

@@ -116,7 +116,11 @@ def test_b417_workers_follow_the_chief(tmp_path, monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"estimator": 1}, TypeError, "`estimator` must have type `Estimator`. Got: <class 'int'>"),
+        (
+            {"estimator": 1},
+            TypeError,
+            "`estimator` must have type `tf.estimator.Estimator`. Got: <class 'int'>",
+        ),
         ({"should_stop_fn": 1}, TypeError, "`should_stop_fn` must be callable; got 1"),
         ({"run_every_steps": 2}, ValueError, "Only one of .* got 60 and 2"),
     ],

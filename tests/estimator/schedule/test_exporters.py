@@ -102,7 +102,7 @@ def test_b415_without_a_pattern_a_restart_forgets(trained, tmp_path):
 @pytest.mark.parametrize("number", [0, -1])
 @pytest.mark.parametrize("kind", [tfe.BestExporter, tfe.LatestExporter])
 def test_b415_exports_to_keep_is_positive(kind, number):
-    with pytest.raises(ValueError, match=f"must be a positive number. Got {number}"):
+    with pytest.raises(ValueError, match=f"must be .*positive number. Got {number}"):
         kind("name", plain.receiver_fn, exports_to_keep=number)
 
 

@@ -127,9 +127,9 @@ def test_b410_what_evaluate_returns_is_checked(tmp_path, monkeypatch, returned, 
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        ([0, 0, 0], "`eval_spec` must have type `EvalSpec`. Got: <class 'int'>"),
-        ([0, 0, 1], "`estimator` must have type `Estimator`"),
-        ([1, 0, 1], "`train_spec` must have type `TrainSpec`"),
+        ([0, 0, 0], "`eval_spec` must have type `tf.estimator.EvalSpec`. Got: <class 'int'>"),
+        ([0, 0, 1], "`estimator` must have type `tf.estimator.Estimator`"),
+        ([1, 0, 1], "`train_spec` must have type `tf.estimator.TrainSpec`"),
     ],
 )
 def test_b404_arguments_are_checked_the_eval_spec_first(tmp_path, place, says):

@@ -26,8 +26,8 @@ def test_b401_a_train_spec_keeps_its_arguments():
         ({"input_fn": "data"}, TypeError, "`input_fn` must be callable, given: 'data'"),
         ({"max_steps": 0}, ValueError, "Must specify max_steps > 0, given: 0"),
         ({"max_steps": -1}, ValueError, "max_steps > 0, given: -1"),
-        ({"hooks": [1]}, TypeError, "All hooks must be SessionRunHook instances, given: 1"),
-        ({"saving_listeners": [1]}, TypeError, "CheckpointSaverListener, given: 1"),
+        ({"hooks": [1]}, TypeError, "All hooks must be `SessionRunHook` instances, given: 1"),
+        ({"saving_listeners": [1]}, TypeError, "CheckpointSaverListener` instances, given: 1"),
     ],
 )
 def test_b401_a_train_spec_is_checked(arguments, error, says):

@@ -49,12 +49,15 @@ def variable_value(model_dir: str, name: str) -> np.ndarray:
     """Gives the value of a variable in the latest checkpoint of a folder.
 
     Raises:
-        ValueError: If there is no checkpoint, or no such variable in it.
+        ValueError: If there is no checkpoint.
+        tf.errors.NotFoundError: If it has no such variable.
     """
     path = require_checkpoint(model_dir)
     reader = open_checkpoint(path)
     name = name.removesuffix(":0")
     if not reader.has_tensor(name):
         known = ", ".join(sorted(reader.get_variable_to_shape_map()))
-        raise ValueError(f"No variable {name!r} in the checkpoint {path}; it has: {known}.")
+        raise tf.errors.NotFoundError(
+            None, None, f"Key {name} not found in checkpoint {path}; it has: {known}."
+        )
     return reader.get_tensor(name)

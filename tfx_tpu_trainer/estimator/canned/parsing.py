@@ -115,8 +115,8 @@ def _with_label_and_weight(
     # The class itself has no public name.
     if not isinstance(weight_column, type(tf.feature_column.numeric_column("any"))):
         raise ValueError(
-            "weight_column should be an instance of tf.feature_column.numeric_column, or its "
-            f"name. Given type: {type(weight_column)} value: {weight_column!r}"
+            "weight_column should be an instance of tf.feature_column.numeric_column. Given type: "
+            f"{type(weight_column)} value: {weight_column!r}. The column's name is taken too."
         )
     if weight_column.key in spec:
         raise ValueError(

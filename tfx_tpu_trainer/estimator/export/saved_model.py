@@ -79,7 +79,7 @@ def export_saved_model(
         )
     if api_version not in (1, 2):
         raise ValueError(f"api_version must be 1 or 2, got: {api_version!r}.")
-    _check_receiver_fns(input_receiver_fns)
+    check_receiver_fns(input_receiver_fns)
     assets_extra = _check_assets_extra(assets_extra)
 
     meta_graphs = list(
@@ -94,7 +94,7 @@ def export_saved_model(
     )
     if not meta_graphs:
         raise ValueError(
-            f"No valid modes for exporting found. Got {list(input_receiver_fns)}, and only "
+            f"No valid modes for exporting found. Got {input_receiver_fns.keys()}. Only "
             f"{ModeKeys.PREDICT!r} is exported for TPU hosts: set export_to_cpu=True."
         )
     for meta_graph in meta_graphs:
@@ -117,17 +117,22 @@ def export_saved_model(
     return final.encode()
 
 
-def _check_receiver_fns(input_receiver_fns: Mapping[str, Callable[[], Any]]) -> None:
+def check_receiver_fns(input_receiver_fns: Mapping[str, Callable[[], Any]]) -> None:
+    """Checks that there are modes to export, and a function for each.
+
+    Raises:
+        ValueError: If a mode is unknown or has no function.
+    """
     if not input_receiver_fns or not set(input_receiver_fns) <= set(_MODES):
         raise ValueError(
-            f"No valid modes for exporting found. Got {list(input_receiver_fns)}; the modes are "
+            f"No valid modes for exporting found. Got {input_receiver_fns.keys()}. The modes are "
             f"{', '.join(map(repr, _MODES))}."
         )
     for mode, receiver_fn in input_receiver_fns.items():
         if not callable(receiver_fn):
             raise ValueError(
-                f"An input_receiver_fn must be defined: that of mode {mode!r} is {receiver_fn!r}, "
-                "and no function. Use build_parsing_serving_input_receiver_fn(feature_spec) for "
+                f"An input_receiver_fn must be defined. That of mode {mode!r} is {receiver_fn!r}, "
+                "which is no function. Use build_parsing_serving_input_receiver_fn(feature_spec) for "
                 "serialised Examples."
             )
 

@@ -43,7 +43,9 @@ def make_early_stopping_hook(
         ValueError: If both intervals are set.
     """
     if not isinstance(estimator, Estimator):
-        raise TypeError(f"`estimator` must have type `Estimator`. Got: {type(estimator)}")
+        raise TypeError(
+            f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
+        )
     if not callable(should_stop_fn):
         raise TypeError(f"`should_stop_fn` must be callable; got {should_stop_fn!r}.")
     if run_every_secs is not None and run_every_steps is not None:

@@ -97,9 +97,22 @@ def _rows(
 
 
 def _warn_of_threads(reading: Reading) -> None:
-    if reading.num_threads > 1 and reading.num_epochs is not None:
+    if reading.num_threads <= 1:
+        return
+    if reading.num_epochs is not None:
         _logger.warning(
-            "num_threads=%d reads each row num_epochs * num_threads = %d times.",
+            "enqueue_data was called with num_epochs and num_threads > 1. num_threads=%d reads "
+            "each row num_epochs * num_threads = %d times.",
             reading.num_threads,
             reading.num_epochs * reading.num_threads,
+        )
+    if reading.num_epochs is not None and reading.shuffle:
+        _logger.warning(
+            "enqueue_data was called with shuffle=True, num_threads > 1, and num_epochs. The rows "
+            "of all epochs are shuffled together."
+        )
+    if not reading.shuffle:
+        _logger.warning(
+            "enqueue_data was called with shuffle=False and num_threads > 1. Use one thread for "
+            "rows in order."
         )

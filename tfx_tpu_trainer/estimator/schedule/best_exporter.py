@@ -76,7 +76,7 @@ class BestExporter(Exporter):
         self._export = SavedModelExport(serving_input_receiver_fn, assets_extra, as_text)
         self._event_file_pattern = event_file_pattern
         self._compare_fn = compare_fn
-        self._exports_to_keep = check_exports_to_keep(exports_to_keep)
+        self._exports_to_keep = check_exports_to_keep(exports_to_keep, kind="a positive number")
         self._model_dir: str | None = None
         self._best: Mapping[str, Any] | None = None
 
@@ -97,6 +97,7 @@ class BestExporter(Exporter):
         del is_the_final_export
         if self._model_dir != estimator.model_dir:
             self._model_dir, self._best = estimator.model_dir, None
+            _logger.info("Loading best metric from event files.")
             # Without an export there is nothing that a worse model could take the place of.
             if self._event_file_pattern and versions_of(export_path):
                 self._best = self._best_before(eval_result)
@@ -113,7 +114,6 @@ class BestExporter(Exporter):
     def _best_before(self, eval_result: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Finds the best result in the events; that of the current step is not yet one of them."""
         assert self._model_dir is not None and self._event_file_pattern is not None
-        _logger.info("Loading best metric from event files.")
         best = None
         pattern = os.path.join(self._model_dir, self._event_file_pattern)
         for step, metrics in read_events(pattern):
@@ -126,7 +126,7 @@ class BestExporter(Exporter):
 
 def _check_compare_fn(compare_fn: Callable[..., bool] | None) -> None:
     if compare_fn is None:
-        raise ValueError("`compare_fn` must not be None: leave it out to compare the loss.")
+        raise ValueError("`compare_fn` must not be None. Leave it out to compare the loss.")
     arguments = argument_names(compare_fn)
     for name in _COMPARED:
         if name not in arguments:

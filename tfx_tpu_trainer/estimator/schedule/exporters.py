@@ -157,16 +157,20 @@ class LatestExporter(Exporter):
         return exported
 
 
-def check_exports_to_keep(number: int | None) -> int | None:
-    """Checks a number of exports to keep and gives it back.
+def check_exports_to_keep(number: int | None, *, kind: str = "positive number") -> int | None:
+    """Checks a number of exports to keep and returns it.
+
+    Args:
+        number: The number; `None` for all.
+        kind: What the error calls it: the original's exporters differ. Defaults to
+            `LatestExporter`'s words.
 
     Raises:
         ValueError: If it is not positive.
     """
     if number is not None and number <= 0:
         raise ValueError(
-            f"`exports_to_keep`, if provided, must be a positive number. Got {number}: use None "
-            "to keep all."
+            f"`exports_to_keep`, if provided, must be {kind}. Got {number}: use None to keep all."
         )
     return number
 

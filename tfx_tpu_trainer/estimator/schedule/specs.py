@@ -13,6 +13,9 @@ from tfx_tpu_trainer.estimator.schedule.exporters import Exporter
 
 v1 = tf.compat.v1
 
+_HOOKS = "All hooks must be `SessionRunHook` instances"
+_LISTENERS = "All saving_listeners must be `CheckpointSaverListener` instances"
+
 
 class _TrainFields(NamedTuple):
     input_fn: Callable[..., Any]
@@ -54,8 +57,8 @@ class TrainSpec(_TrainFields):
             cls,
             input_fn,
             max_steps,
-            spec_checks.check_hooks(hooks),
-            check_listeners(saving_listeners),
+            spec_checks.check_hooks(hooks, message=_HOOKS),
+            check_listeners(saving_listeners, message=_LISTENERS),
         )
 
 
@@ -118,7 +121,7 @@ class EvalSpec(_EvalFields):
             input_fn,
             steps,
             name,
-            spec_checks.check_hooks(hooks),
+            spec_checks.check_hooks(hooks, message=_HOOKS),
             _check_exporters(exporters),
             start_delay_secs,
             throttle_secs,
@@ -159,5 +162,8 @@ def _check_exporters(exporters: Any) -> tuple[Exporter, ...]:
         if not isinstance(name, str):
             raise ValueError(f"An Exporter must have a string name. Given: {name!r}")
     if len(set(names)) < len(names):
-        raise ValueError(f"`exporters` must have unique names. All exporter names: {names}")
+        raise ValueError(
+            "`exporters` must have unique names. Such a name cannot be `None`. All exporter "
+            f"names: {names}"
+        )
     return several

@@ -86,7 +86,9 @@ def run_schedule(
         ("train_spec", train_spec, TrainSpec),
     ):
         if not isinstance(value, kind):
-            raise TypeError(f"`{name}` must have type `{kind.__name__}`. Got: {type(value)}")
+            raise TypeError(
+                f"`{name}` must have type `tf.estimator.{kind.__name__}`. Got: {type(value)}"
+            )
     config = estimator.config
     _logger.info("Not using Distribute Coordinator.")
     if not config.cluster_spec and config.task_type != TaskType.EVALUATOR:

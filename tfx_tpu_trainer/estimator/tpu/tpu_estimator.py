@@ -52,6 +52,8 @@ class TPUEstimator(Estimator):
     ```
     """
 
+    _warns_of_missing_params = False
+
     def __init__(
         self,
         model_fn: Callable[..., Any] | None = None,
