@@ -22,7 +22,7 @@ from tfx_tpu_trainer.component.helper_hosts import HelperPart, help_chief
 from tfx_tpu_trainer.component.hosts import ALONE, ONLY_HOST, Host
 from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener
 from tfx_tpu_trainer.component.serving_step import ServingStep
-from tfx_tpu_trainer.component.sliced_input import SlicedInput
+from tfx_tpu_trainer.component.slicing import SlicedInput
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.component.training import Exported, Results, Training

@@ -8,12 +8,13 @@ from typing import Any
 
 from tfx import v1 as tfx
 
-from tfx_tpu_trainer.component import preconditions, user_module
+from tfx_tpu_trainer.component import preconditions
 from tfx_tpu_trainer.component.chief_status import ChiefStatus, ChiefWatch
 from tfx_tpu_trainer.component.hosts import Host, read_host
 from tfx_tpu_trainer.component.legacy.module import find_legacy
 from tfx_tpu_trainer.component.legacy.training import LegacyTraining
 from tfx_tpu_trainer.component.model_training import ModelTraining
+from tfx_tpu_trainer.component.module_source import imported
 from tfx_tpu_trainer.component.resume import CheckpointFolder
 from tfx_tpu_trainer.component.tfx_private import GenericExecutor
 from tfx_tpu_trainer.component.train_job import TrainJob
@@ -79,7 +80,7 @@ class TpuTrainerExecutor(GenericExecutor):
 @contextlib.contextmanager
 def _prepared(job: TrainJob, host: Host) -> Iterator[Training[Any]]:
     """Prepares a training of the user's module, which is importable while it is in use."""
-    with user_module.imported(job.source, restore_tf_estimator=job.restore_tf_estimator) as module:
+    with imported(job.source, restore_tf_estimator=job.restore_tf_estimator) as module:
         legacy = find_legacy(module, job.source.trainer_fn)
         checked = None if legacy else check_module(module)
         folder = CheckpointFolder.of(job) if job.settings.resume else None

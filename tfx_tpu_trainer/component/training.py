@@ -17,9 +17,9 @@ from typing import Generic, TypeVar
 import tensorflow as tf
 
 from tfx_tpu_trainer.component import preconditions
+from tfx_tpu_trainer.component.artifacts import all_or_nothing, write_metrics
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.hosts import Host
-from tfx_tpu_trainer.component.results import all_or_nothing, write_metrics
 from tfx_tpu_trainer.component.resume import CheckpointFolder
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.train_job import TrainJob

@@ -14,7 +14,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_tpu_trainer.compat.tfma_export import evaluation_receiver, export_eval_savedmodel
 from tfx_tpu_trainer.component import preconditions
-from tfx_tpu_trainer.component.artifact_folders import copy_folder
+from tfx_tpu_trainer.component.artifacts import copy_folder
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.hosts import ONLY_HOST, Host
 from tfx_tpu_trainer.component.legacy.fn_args import LegacyFnArgs, legacy_fn_args

@@ -10,8 +10,7 @@ import zipfile
 
 import pytest
 
-from tfx_tpu_trainer.component.module_source import ModuleSource, source_hash
-from tfx_tpu_trainer.component.user_module import opened
+from tfx_tpu_trainer.component.module_source import ModuleSource, opened, source_hash
 from tfx_tpu_trainer.inputs.user_module import check_module
 
 

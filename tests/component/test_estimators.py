@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.component.execution import Execution
-from tfx_tpu_trainer.component.tpu_strategy import strategies
+from tfx_tpu_trainer.component.estimators import strategies
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 
 
