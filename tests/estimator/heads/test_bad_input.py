@@ -174,7 +174,7 @@ def test_a_heads_constructor_refuses(
             lambda: heads.BinaryClassHead("weight").loss(
                 [[1], [0]], LOGITS, {"weight": tf.sparse.from_dense([[1.0], [2.0]])}
             ),
-            "feature 'weight' is sparse",
+            "SparseTensor is not supported. key: weight",
         ),
         (
             lambda: heads.BinaryClassHead(
@@ -286,7 +286,9 @@ def test_heads_of_a_multi_head_must_reduce_alike() -> None:
 
 
 def test_a_head_of_ones_own_must_say_how_it_makes_a_spec() -> None:
-    with pytest.raises(NotImplementedError, match="Unfinished must implement"):
+    with pytest.raises(
+        NotImplementedError, match=r"Subclasses of Head must implement .* Unfinished has"
+    ):
         Unfinished().create_estimator_spec({}, "train", LOGITS, LOGITS)
 
 
@@ -295,5 +297,51 @@ def test_a_head_of_ones_own_must_say_how_it_makes_a_spec() -> None:
 )
 def test_an_unknown_mode_is_refused(head: heads.Head) -> None:
     labels = LOGITS if head.name is None else {"a": LOGITS}
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="mode='fit' unrecognized"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="mode=fit unrecognized"):
         head.create_estimator_spec({}, "fit", tf.zeros([2, 1]), labels)
+
+
+def test_strings_of_an_unknown_shape_are_looked_up_when_they_run() -> None:
+    head = heads.BinaryClassHead(label_vocabulary=["no", "yes"])
+    with tf.Graph().as_default(), v1.Session() as session:
+        given = v1.placeholder(tf.string)
+        loss = head.loss(given, LOGITS)
+        session.run(v1.tables_initializer())
+        # Sigmoid cross entropy of a logit of 0, whatever the label is.
+        assert session.run(loss, {given: [["no"], ["yes"]]}) == pytest.approx(np.log(2.0))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Labels must be >= 0"):
+            session.run(loss, {given: [["no"], ["maybe"]]})
+
+
+@pytest.mark.parametrize("dtype", [tf.float64, tf.int32])
+def test_a_loss_fn_may_give_any_number_type(dtype: tf.DType) -> None:
+    head = heads.BinaryClassHead("weight", loss_fn=lambda labels, logits: tf.ones([2, 1], dtype))
+    loss = head.loss([[1], [0]], LOGITS, {"weight": [1.0, 3.0]})
+    assert (loss.dtype, loss.numpy()) == (dtype, 2)
+
+
+def test_weights_may_be_true_and_false() -> None:
+    loss = heads.BinaryClassHead("weight").loss([[1], [0]], LOGITS, {"weight": [True, False]})
+    assert loss.numpy() == pytest.approx(np.log(2.0) / 2)
+
+
+@pytest.mark.parametrize(
+    ("head", "given", "message"),
+    [
+        (lambda: heads.BinaryClassHead("weight"), {"weight": [[2.0]]}, "weights shape"),
+        (lambda: heads.RegressionHead(1, "weight"), {"weight": [[1.0, 2.0]] * 2}, "weights shape"),
+        (
+            lambda: heads.BinaryClassHead(loss_fn=lambda labels, logits: tf.ones([2])),
+            {},
+            r"loss_fn must return .*\[logits_shape: \] \[2 1\] \[loss_shape: \] \[2\]",
+        ),
+    ],
+)
+def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
+    head: Callable[[], heads.Head], given: dict[str, Any], message: str
+) -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        features = {name: tf.constant(value) for name, value in given.items()}
+        loss = head().loss([[1], [0]], LOGITS, features)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            session.run(loss)

@@ -157,18 +157,25 @@ class Head(abc.ABC):
 
         Raises:
             ValueError: If what the mode needs is missing, or does not fit the head.
+            NotImplementedError: If a class of one's own does not say how a spec is made.
         """
-        spec = self._create_tpu_estimator_spec(
-            features=features,
-            mode=mode,
-            logits=logits,
-            labels=labels,
-            optimizer=optimizer,
-            trainable_variables=trainable_variables,
-            train_op_fn=train_op_fn,
-            update_ops=update_ops,
-            regularization_losses=regularization_losses,
-        )
+        try:
+            spec = self._create_tpu_estimator_spec(
+                features=features,
+                mode=mode,
+                logits=logits,
+                labels=labels,
+                optimizer=optimizer,
+                trainable_variables=trainable_variables,
+                train_op_fn=train_op_fn,
+                update_ops=update_ops,
+                regularization_losses=regularization_losses,
+            )
+        except NotImplementedError as error:
+            raise NotImplementedError(
+                "Subclasses of Head must implement `create_estimator_spec()` or "
+                f"_create_tpu_estimator_spec(). {type(self).__name__} has neither."
+            ) from error
         # Summaries of the v1 API can't be read from cores.
         if mode == ModeKeys.TRAIN and not train_op.is_on_cores():
             written = self._summaries(spec.loss, features, logits, labels, regularization_losses)
@@ -206,8 +213,8 @@ class Head(abc.ABC):
     ) -> TPUEstimatorSpec:
         """Gives the spec of either kind of estimator; heads of one's own may override it."""
         raise NotImplementedError(
-            f"{type(self).__name__} must implement `create_estimator_spec()` or "
-            "`_create_tpu_estimator_spec()`."
+            "TPUEstimatorSpec not available for this model head. "
+            f"{type(self).__name__} has no _create_tpu_estimator_spec()."
         )
 
     def _summaries(

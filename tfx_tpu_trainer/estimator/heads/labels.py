@@ -117,7 +117,9 @@ def class_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
         tf.reduce_all(known),
         "Labels must be >= 0; one that label_vocabulary lacks has the id -1.",
         {
-            "labels that it lacks": tf.boolean_mask(labels, tf.logical_not(known)),
+            "labels that it lacks": tf.boolean_mask(
+                tf.reshape(labels, [-1]), tf.reshape(tf.logical_not(known), [-1])
+            ),
             "label_vocabulary": tf.constant(vocabulary),
         },
     )

@@ -47,13 +47,16 @@ def reduce_loss(losses: tf.Tensor, weights: tf.Tensor | None, reduction: str) ->
         reduction: `"sum"`, or `"sum_over_batch_size"` (`"auto"` is the same).
 
     Returns:
-        A scalar.
+        A scalar of the losses' type.
     """
-    weighted = losses if weights is None else losses * weights
+    # A loss_fn may give any number type; as in the original it is reduced as float32.
+    weighted = tf.cast(losses, tf.float32)
+    if weights is not None:
+        weighted *= weights
     total = tf.reduce_sum(weighted)
-    if reduction == SUM:
-        return total
-    return tf.math.divide_no_nan(total, tf.cast(tf.size(weighted), total.dtype))
+    if reduction != SUM:
+        total = tf.math.divide_no_nan(total, tf.cast(tf.size(weighted), tf.float32))
+    return tf.cast(total, losses.dtype)
 
 
 def check_loss_fn(loss_fn: Callable[..., Any] | None, *, reduction_allowed: bool = True) -> None:

@@ -11,6 +11,7 @@ from tfx_tpu_trainer.estimator.export.outputs import ExportOutput, PredictOutput
 from tfx_tpu_trainer.estimator.heads import losses, train_op
 from tfx_tpu_trainer.estimator.heads.head import Head
 from tfx_tpu_trainer.estimator.heads.keys import MetricKeys, SignatureKeys
+from tfx_tpu_trainer.estimator.heads.labels import check_given
 from tfx_tpu_trainer.estimator.heads.single_head import check_is_train, eval_metrics_of
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
@@ -253,8 +254,11 @@ class MultiHead(Head):
             return {name: part for (name, _), part in zip(self._named(), parts)}
 
     def _check_labels(self, labels: Any) -> None:
+        check_given(labels)
         if not isinstance(labels, Mapping):
-            raise ValueError(f"labels must be a dict of head's name to labels. Given: {labels!r}.")
+            raise ValueError(
+                f"labels must be a dict. Given: {labels}. Give a dict of head's name to labels."
+            )
         self._check_all_heads_are_in("labels", labels)
 
     def _check_all_heads_are_in(self, what: str, given: Mapping[str, Any]) -> None:

@@ -133,6 +133,7 @@ def matching_logits(
     message: str,
     what: str,
     hint: str = "",
+    broadcast: bool = False,
 ) -> tf.Tensor:
     """Gives a tensor back whose shape is that of the logits, but for the last axis.
 
@@ -143,18 +144,20 @@ def matching_logits(
         message: What to say if it is not so; the shapes are added.
         what: What the tensor is, for the message.
         hint: What the message ends with. Defaults to nothing.
+        broadcast: Whether the tensor is going to be multiplied with one of the logits' shape.
+            Defaults to `False`.
 
     Returns:
         The tensor; in a graph, unless its shape is known to match, one that depends on a check.
 
     Raises:
-        ValueError: If the shapes do not match and no graph is being built; in a graph the
-            session raises InvalidArgumentError.
+        ValueError: If the shapes are known not to match and no graph is being built, or they can't
+            be broadcast where they must be; else the session raises InvalidArgumentError.
     """
     expected = [logits.shape[:-1].concatenate(dimension) for dimension in dimensions]
     if any(_known_equal(tensor.shape, shape) for shape in expected):
         return tensor
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() or (broadcast and not _can_broadcast(tensor, logits)):
         seen = f"logits_shape: {logits.shape}. {what}_shape: {tensor.shape}."
         raise ValueError(f"{message}{seen} {hint}".rstrip())
     shape, logits_shape = tf.shape(tensor), tf.shape(logits)
@@ -181,6 +184,14 @@ def _checked_when_run(tensor: tf.Tensor, condition: tf.Tensor, shown: list[Any])
 
 def _known_equal(shape: tf.TensorShape, expected: tf.TensorShape) -> bool:
     return shape.is_fully_defined() and expected.is_fully_defined() and shape == expected
+
+
+def _can_broadcast(tensor: tf.Tensor, logits: tf.Tensor) -> bool:
+    try:
+        tf.broadcast_static_shape(tensor.shape, logits.shape)
+    except ValueError:
+        return False
+    return True
 
 
 def _equal_shapes(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

@@ -316,4 +316,4 @@ def check_is_train(mode: str) -> None:
         ValueError: If it is not.
     """
     if mode != ModeKeys.TRAIN:
-        raise ValueError(f"mode={mode!r} unrecognized; it must be one of tf.estimator.ModeKeys.")
+        raise ValueError(f"mode={mode} unrecognized; it must be one of tf.estimator.ModeKeys.")

@@ -141,7 +141,7 @@ def head_train_op(
                 global_step=v1.train.get_or_create_global_step(),
                 loss_reduction=loss_reduction,
             )
-        return tf.group(train_op, *update_ops) if update_ops else train_op
+        return train_op if update_ops is None else tf.group(train_op, *update_ops)
 
 
 def check_one_is_given(optimizer: Any, train_op_fn: Any) -> Any:

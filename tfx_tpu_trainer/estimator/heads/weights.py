@@ -77,6 +77,7 @@ class WeightColumn:
                 message=f"weights shape must be {shape}, ",
                 what="weights",
                 hint=f"They are the feature {self.key!r}.",
+                broadcast=True,
             )
 
     def _feature(self, features: Mapping[str, Any] | None) -> tf.Tensor:
@@ -89,13 +90,14 @@ class WeightColumn:
         feature = features[self.key]
         if isinstance(feature, (tf.SparseTensor, v1.SparseTensorValue)):
             raise ValueError(
-                f"The weights must be a dense Tensor, but the feature {self.key!r} is sparse: "
-                f"{feature}. Make it dense in input_fn with tf.sparse.to_dense."
+                "The corresponding Tensor of numerical column must be a Tensor. SparseTensor is "
+                f"not supported. key: {self.key}. The weights must be dense: make them so in "
+                f"input_fn with tf.sparse.to_dense. Given: {feature}."
             )
         feature = tf.convert_to_tensor(feature)
         if self._normalizer_fn is not None:
             feature = self._normalizer_fn(feature)
-        if not (feature.dtype.is_floating or feature.dtype.is_integer):
+        if not (feature.dtype.is_floating or feature.dtype.is_integer or feature.dtype.is_bool):
             raise ValueError(
                 f"Weight column should be castable to float. Given dtype: {feature.dtype.name} of "
                 f"the feature {self.key!r}."
