@@ -133,6 +133,55 @@ def test_each_core_gets_what_its_own_and_the_others_rows_make(where):
         np.testing.assert_allclose(got[core], np.concatenate(expected), rtol=1e-6)
 
 
+def _in_a_function(model: Model, x: tf.Tensor) -> tf.Tensor:
+    return tf.function(model, autograph=False)(x)
+
+
+GRADIENTS: list[tuple[Model, Callable[[int], np.ndarray]]] = [
+    # Each core's loss is half of the sum of squares: the gradient is the result, sent back.
+    (_gathered, lambda core: CORES * ROWS[core]),
+    (lambda x: v1.tpu.cross_replica_sum(x, ALL), lambda core: CORES * sum(ROWS)),
+    (_permuted, lambda core: ROWS[core] * (core != 3)),
+    (_all_to_all, lambda core: ROWS[core]),
+]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [lambda model, x: model(x), _in_a_condition, _in_a_loop, _in_a_function, _nested],
+)
+def test_gradients_go_back_to_the_cores_that_the_values_came_from(where):
+    def gradients(x: tf.Tensor) -> tf.Tensor:
+        losses = [tf.nn.l2_loss(where(model, x)) for model, _ in GRADIENTS]
+        return tf.stack([tf.gradients(loss, x)[0] for loss in losses])
+
+    got = _on_cores(gradients)
+    for core in range(CORES):
+        np.testing.assert_allclose(got[core], [of_core(core) for _, of_core in GRADIENTS], 1e-6)
+
+
+def _in_changing_groups(x: tf.Tensor) -> tf.Tensor:
+    def body(i: tf.Tensor, y: tf.Tensor, groups: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return i + 1, v1.tpu.cross_replica_sum(y, groups), groups[:, ::-1]
+
+    return tf.while_loop(lambda i, y, groups: i < 2, body, [0, x, tf.constant(ALL)])[1]
+
+
+def _in_groups_of_outside(x: tf.Tensor) -> tf.Tensor:
+    groups = tf.constant(PAIRS)
+    total = tf.function(lambda y, groups: v1.tpu.cross_replica_sum(y, groups), autograph=False)
+    body = lambda i, y, groups: (i + 1, total(y, groups), groups)  # noqa: E731
+    twice = tf.while_loop(lambda i, y, groups: i < 2, body, [0, x, groups])[1]
+    return twice + total(x, groups[::-1, ::-1])
+
+
+def test_groups_are_followed_into_the_functions_that_they_are_given_to():
+    got = _on_cores(_in_groups_of_outside)
+    # A pair's sum, twice that, and once more from the call outside of the loop.
+    expected = [3 * sum(ROWS[other] for other in _pair(core)) for core in range(CORES)]
+    np.testing.assert_allclose(got, expected, 1e-6)
+
+
 def _run_alone(model: Model) -> np.ndarray:
     """Gives what a copy on one core makes of its rows, as it evaluates a short last batch."""
     with fresh_graph() as graph:
@@ -180,6 +229,7 @@ def test_a_loop_of_xlas_runs_jointly():
             "twice a source",
         ),
         (lambda x: v1.tpu.cross_replica_sum(x, v1.placeholder(tf.int32, [1, 4])), "no constant"),
+        (_in_changing_groups, "no constant"),
         (lambda x: function.Defun(tf.float32, func_name="f")(_numbered)(x), "tf.function only"),
     ],
 )

@@ -61,7 +61,7 @@ class GraphCopier:
         self._versions = graph_def.versions
         self._library = graph_def.library
         self._changes = VariableChanges(graph_def.library)
-        self.joint_functions = JointFunctions(graph_def.library, self._changes)
+        self.joint_functions = JointFunctions(graph, graph_def.library, self._changes)
         self._node_defs: dict[str, v1.NodeDef] = {}
         self._order = {op.name: index for index, op in enumerate(graph.get_operations())}
 
@@ -263,7 +263,7 @@ class _CopyJob:
         return (core,) if self._alone else tuple(range(len(self._replaced)))
 
     def _exchange(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> list[v1.NodeDef]:
-        dimension = _constant(op, 2) if op.inputs[2:] else None
+        dimension = self._constant(op, 2) if op.inputs[2:] else None
         nodes = core_ops.exchange(
             self._node_def(op),
             name,
@@ -277,7 +277,18 @@ class _CopyJob:
         return nodes
 
     def _senders(self, op: tf.Operation, core: int) -> tuple[int, ...]:
-        return core_ops.senders(self._node_def(op), _constant(op, 1), core)
+        return core_ops.senders(self._node_def(op), self._constant(op, 1), core)
+
+    def _constant(self, op: tf.Operation, index: int) -> np.ndarray:
+        """Gives the value of an input that must be known before the graph runs."""
+        value = tf.get_static_value(op.inputs[index])
+        if value is None:
+            value = self._copier.joint_functions.scope.value(op.inputs[index].name)
+        if value is None:
+            raise ValueError(
+                f"{op.name} ({op.type}) has groups of cores that are no constant: give it a list."
+            )
+        return np.asarray(value)
 
     def _node_def(self, op: tf.Operation) -> v1.NodeDef:
         return self._copier.node_def(op)
@@ -285,16 +296,6 @@ class _CopyJob:
     def _stands_outside(self, core: int, op: tf.Operation) -> bool:
         replaced = any(tensor.name in self._replaced[core] for tensor in op.outputs)
         return replaced or makes_handle(op)
-
-
-def _constant(op: tf.Operation, index: int) -> np.ndarray:
-    """Gives the value of an input that must be known before the graph runs."""
-    value = tf.get_static_value(op.inputs[index])
-    if value is None:
-        raise ValueError(
-            f"{op.name} ({op.type}) has groups of cores that are no constant: give it a list."
-        )
-    return np.asarray(value)
 
 
 def _node_name(reference: str) -> str:

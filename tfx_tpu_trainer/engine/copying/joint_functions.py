@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying import core_ops
 from tfx_tpu_trainer.engine.copying.core_ops import CORE_NUMBER, EXCHANGES
+from tfx_tpu_trainer.engine.copying.static_values import Scope
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
 v1 = tf.compat.v1
@@ -48,11 +49,12 @@ def deciding_inputs(node: v1.NodeDef) -> int:
 class JointFunctions:
     """Makes joint functions of the functions of a graph."""
 
-    def __init__(self, library: Any, changes: VariableChanges) -> None:
+    def __init__(self, graph: tf.Graph, library: Any, changes: VariableChanges) -> None:
         """Reads the functions.
 
         Args:
-            library: The `library` of a GraphDef.
+            graph: The graph.
+            library: The `library` of its GraphDef.
             changes: Tells which nodes change variables.
         """
         self._functions = {function.signature.name: function for function in library.function}
@@ -60,6 +62,8 @@ class JointFunctions:
         self._exchanging = self._with(EXCHANGES)
         self._numbered = self._with({CORE_NUMBER})
         self._made: dict[str, Any] = {}
+        self.scope = Scope(lambda name: _node_of(graph, name), self._functions)
+        """The graph around the functions."""
 
     @property
     def made(self) -> list[Any]:
@@ -82,18 +86,25 @@ class JointFunctions:
         """
         return self._calls(node, self._numbered)
 
-    def join(self, node: v1.NodeDef, name: str, cores: Sequence[int]) -> v1.NodeDef:
+    def join(
+        self, node: v1.NodeDef, name: str, cores: Sequence[int], scope: Scope | None = None
+    ) -> v1.NodeDef:
         """Gives the joint call of some cores, its inputs left out.
 
         Args:
             node: The call of one core.
             name: Name of the joint call.
             cores: The cores.
+            scope: Where the call stands. Defaults to `None`: in the graph.
 
         Returns:
             The call. It takes the deciding inputs once, then the others core by core, and gives
             the outputs core by core.
         """
+        scope = scope or self.scope
+        given = [each for each in node.input if not each.startswith("^")][deciding_inputs(node) :]
+        if "body" in node.attr:
+            given = scope.unchanged(node.attr["body"].func.name, given)
         joint = v1.NodeDef(name=name, op=node.op)
         for key, attr in node.attr.items():
             if key not in ("_class", "_read_only_resource_inputs"):
@@ -107,7 +118,8 @@ class JointFunctions:
                 outputs_of = cores[:1] if key == "cond" else cores
                 for function in (joint.attr[key].func, *joint.attr[key].list.func):
                     if function.name:
-                        function.name = self._joint(function.name, cores, outputs_of)
+                        inner = scope.of_call(function.name, given)
+                        function.name = self._joint(function.name, cores, outputs_of, inner)
         return joint
 
     def _with(self, types: Collection[str]) -> set[str]:
@@ -137,12 +149,17 @@ class JointFunctions:
             )
         return True
 
-    def _joint(self, function: str, cores: Sequence[int], outputs_of: Sequence[int]) -> str:
+    def _joint(
+        self, function: str, cores: Sequence[int], outputs_of: Sequence[int], scope: Scope
+    ) -> str:
         numbers = "_".join(map(str, cores))
         name = f"{function}_of_cores_{numbers}" + ("" if cores == outputs_of else "_first")
         if name not in self._made:
-            body = _Body(self, self._functions[function], cores, outputs_of)
-            self._made[name] = body.definition(name, self._changes)
+            body = _Body(self, self._functions[function], cores, outputs_of, scope)
+            made = body.definition(name, self._changes)
+            if scope.asked_outside:
+                name = made.signature.name = f"{name}_call{len(self._made)}"
+            self._made[name] = made
         return name
 
 
@@ -150,8 +167,14 @@ class _Body:
     """The FunctionDef of one joint function, growing from what it gives upstream."""
 
     def __init__(
-        self, joint: JointFunctions, function: Any, cores: Sequence[int], outputs_of: Sequence[int]
+        self,
+        joint: JointFunctions,
+        function: Any,
+        cores: Sequence[int],
+        outputs_of: Sequence[int],
+        scope: Scope,
     ) -> None:
+        self._scope = scope
         self._joint = joint
         self._function = function
         self._cores = tuple(cores)
@@ -269,7 +292,7 @@ class _Body:
     def _call(
         self, node: v1.NodeDef, name: str, data: Sequence[str], cores: Sequence[int]
     ) -> v1.NodeDef:
-        call = self._joint.join(node, name, cores)
+        call = self._joint.join(node, name, cores, self._scope)
         deciding = deciding_inputs(node)
         call.input.extend(self._reference(cores[0], given) for given in data[:deciding])
         for core in cores:
@@ -282,13 +305,20 @@ class _Body:
         return tuple(each for each in found if each in self._cores) if present else found
 
     def _constant(self, node: v1.NodeDef, reference: str) -> np.ndarray:
-        given = self._nodes.get(reference.split(":")[0])
-        if given is None or given.op != "Const":
+        value = self._scope.value(reference)
+        if value is None:
             raise ValueError(
                 f"{node.name} ({node.op}) in the function {self._function.signature.name!r} has "
                 "groups of cores that are no constant: give it a list."
             )
-        return tf.make_ndarray(given.attr["value"].tensor)
+        return value
+
+
+def _node_of(graph: tf.Graph, name: str) -> v1.NodeDef | None:
+    try:
+        return graph.get_operation_by_name(name).node_def
+    except KeyError:
+        return None
 
 
 def _called(node: v1.NodeDef) -> list[str]:

@@ -168,7 +168,7 @@ def _bypass_cross_replica_sums(graph: tf.Graph) -> None:
 def _bypass_sums_in_functions(graph: tf.Graph) -> None:
     """Gives calls of functions with a sum inside what these functions are on one core."""
     graph_def = graph.as_graph_def()
-    functions = JointFunctions(graph_def.library, VariableChanges(graph_def.library))
+    functions = JointFunctions(graph, graph_def.library, VariableChanges(graph_def.library))
     calls = [node for node in graph_def.node if functions.exchanges_inside(node)]
     alone = [functions.join(node, node.name, [0]) for node in calls]
     library = v1.GraphDef(versions=graph_def.versions)
