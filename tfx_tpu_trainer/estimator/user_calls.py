@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.callables import call_with, takes
+from tfx_tpu_trainer.estimator.keras.in_model_fn import keras_optimizers_train
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
@@ -95,7 +96,7 @@ def call_model_fn(
         *(["params"] if params else []),
     ]
     _logger.info("Calling model_fn.")
-    with _explained_keys("model_fn", mode, given):
+    with _explained_keys("model_fn", mode, given), keras_optimizers_train():
         spec = call_with(model_fn, _copied(available), required=required)
     _logger.info("Done calling model_fn.")
     if not hasattr(spec, "as_template"):

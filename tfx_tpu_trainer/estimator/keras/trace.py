@@ -53,6 +53,7 @@ class Trace:
         *,
         stand_in: Callable[[Any], tf.Tensor],
         name: str,
+        after: tf.Tensor | None = None,
     ) -> list[Any]:
         """Copies the nodes that some results need into the default graph.
 
@@ -61,6 +62,7 @@ class Trace:
             stand_in: Gives the default graph's tensor for a captured eager one; called for those
                 that are needed only.
             name: Name scope of the copies.
+            after: What copies that read or change a variable wait for. Defaults to `None`, nothing.
 
         Returns:
             The copies of the fetches.
@@ -98,6 +100,9 @@ class Trace:
                     node.input.append(key)
                     input_map[f"{key}:0"] = given
             node.input.extend(controls)
+            if after is not None and self.handles_of(op):
+                node.input.append("^after")
+                input_map["^after"] = after
         made = [fetch for fetch in fetches if _replacement(fetch, replaced) is None]
         copies = iter(
             tf.graph_util.import_graph_def(
@@ -146,7 +151,7 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Trace:
 
     function_of_graph = tf.function(traced, autograph=False)
     concrete = eagerly(lambda: function_of_graph.get_concrete_function(*specs))
-    _keep_alive(v1.get_default_graph(), concrete)
+    keep_alive(v1.get_default_graph(), concrete)
     graph, placeholders = concrete.graph, concrete.inputs
     captured = concrete.captured_inputs
     return Trace(
@@ -191,6 +196,6 @@ def _replacement(
     return None if isinstance(fetch, tf.Operation) else replaced(fetch)
 
 
-def _keep_alive(graph: tf.Graph, traced: Any) -> None:
+def keep_alive(graph: tf.Graph, traced: Any) -> None:
     """Binds what a Python op of a traced function looks up to the graph that has its copy."""
     graph.kept_keras_traces = [*getattr(graph, "kept_keras_traces", []), traced]
