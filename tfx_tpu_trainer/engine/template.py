@@ -96,22 +96,3 @@ class ModelTemplate:
         if self.loss is None:
             raise ValueError(f"A template of mode {self.mode!r} has no loss.")
         return self.loss.dtype
-
-
-def count_rows(structure: Any) -> tf.Tensor | None:
-    """Gives the number of rows of a batch: axis 0 of its first tensor that has one.
-
-    Args:
-        structure: Nested structure of dense, sparse or ragged tensors.
-
-    Returns:
-        An int64 scalar tensor, or `None` when no tensor of the structure has an axis.
-    """
-    for leaf in tf.nest.flatten(structure):
-        if isinstance(leaf, (tf.SparseTensor, v1.SparseTensorValue)):
-            return tf.cast(leaf.dense_shape[0], tf.int64)
-        if isinstance(leaf, tf.RaggedTensor):
-            return tf.cast(leaf.nrows(), tf.int64)
-        if leaf is not None and leaf.shape.rank != 0:
-            return tf.shape(leaf, out_type=tf.int64)[0]
-    return None

@@ -54,6 +54,28 @@ def test_b131_each_call_feeds_its_core():
     assert [list(y) for _, y in read] == [[0, 1], [100, 101]]
 
 
+def test_each_core_has_the_numbers_as_they_are():
+    with fresh_graph() as graph:
+        given = ({"k": 3, "x": X, "none": None}, {"rate": np.float32(0.5), "y": Y})
+        source = as_input_tensors(given).with_tensors()
+        feed = CoreFeed(
+            [source],
+            row_slices(InputMode.PER_HOST_V1, CoreLayout(2)),
+            batch_axes=[None, 0, None, 0],
+        )
+        assert [p.shape.as_list() for p in feed.placeholders] == [[4, 3], [4]]
+        assert feed.features["none"] is None
+        with v1.Session(graph=graph) as session:
+            assert session.run([feed.features["k"], feed.labels["rate"]]) == [3, 0.5]
+
+
+def test_numbers_that_differ_between_calls_are_refused():
+    with fresh_graph():
+        sources = [as_input_tensors({"k": k, "x": X}).with_tensors() for k in (3, 4)]
+        with pytest.raises(ValueError, match="the same in each of its calls; got 3 and 4"):
+            CoreFeed(sources, row_slices(InputMode.PER_SHARD_V1, CoreLayout(2)), batch_axes=None)
+
+
 def test_b132_an_axis_for_each_tensor():
     with fresh_graph():
         source = as_input_tensors(tf.data.Dataset.from_tensors(({"a": X.T, "b": X}, Y)).repeat())

@@ -4,6 +4,7 @@ import gc
 import weakref
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.engine.templates import batches_of, make_template, settings_in
@@ -55,6 +56,21 @@ def test_b220_nothing_runs_before_the_generator_is_advanced(tmp_path):
     assert not hasattr(watcher, "session")
     next(batches)
     assert hasattr(watcher, "session")
+
+
+def test_b380_an_op_without_a_kernel_in_the_first_batch_is_the_error_that_comes_out(tmp_path):
+    with fresh_graph():
+        inputs = batches_of([1, 2], 1)
+        predictions = tf.cast(tf.strings.as_string(inputs.features), tf.float32)
+        template = make_template("infer", predictions=predictions)
+    batches = predict_batches(
+        PredictionPlan(template, predictions),
+        settings=settings_in(tmp_path),
+        hooks=inputs.hooks,
+        checkpoint_path=None,
+    )
+    with pytest.raises(tf.errors.UnimplementedError, match="Cast string to float"):
+        next(batches)
 
 
 def test_closing_the_generator_closes_and_frees_its_session(tmp_path):

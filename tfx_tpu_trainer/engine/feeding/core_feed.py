@@ -11,6 +11,7 @@ from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.feeding.core_layout import RowSlice
 from tfx_tpu_trainer.engine.feeding.input_names import structure_difference
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors
+from tfx_tpu_trainer.engine.feeding.input_values import is_number
 
 v1 = tf.compat.v1
 
@@ -21,7 +22,8 @@ class CoreFeed:
     The sources' tensors stand at the top level of the graph, where they were made; a step copies
     what makes them, an iterator's get_next as well as any other op, and cuts the copies into the
     replicas' pieces. The template is traced on placeholders with one replica's static shapes;
-    only where short batches may come, and are not padded, the batch is unknown to it.
+    only where short batches may come, and are not padded, the batch is unknown to it. Numbers have
+    no rows to cut: each replica has them as they are.
     """
 
     def __init__(
@@ -54,14 +56,15 @@ class CoreFeed:
         self._structure = (sources[0].features, sources[0].labels)
         for source in sources[1:]:
             _check_same_input(self._structure, (source.features, source.labels))
+            _check_same_numbers(self._structure, (source.features, source.labels))
+        self._numbers = [
+            tf.constant(tf.get_static_value(leaf), leaf.dtype)
+            for leaf in tf.nest.flatten(self._structure)
+            if is_number(leaf)
+        ]
         features, labels = _dense(sources[0].features), _dense(sources[0].labels)
         flat = [*features, *labels]
-        if batch_axes is not None and len(batch_axes) != len(flat):
-            raise ValueError(
-                f"batch_axis has {len(batch_axes)} entries {tuple(batch_axes)}, but the input "
-                f"has {len(flat)} tensors (features before labels, dict keys sorted)."
-            )
-        self.axes = [0] * len(flat) if batch_axes is None else [axis or 0 for axis in batch_axes]
+        self.axes = _axes(batch_axes, tf.nest.flatten(self._structure))
         names = ["features"] * len(features) + ["labels"] * len(labels)
         self.full_shapes = [
             _full_shape(name, tensor, axis, batch_size, padded=padded)
@@ -141,10 +144,14 @@ class CoreFeed:
         )
 
     def _packed(self) -> Any:
-        flat = iter(self.placeholders)
-        return tf.nest.map_structure(
-            lambda leaf: None if leaf is None else next(flat), self._structure
-        )
+        rows, numbers = iter(self.placeholders), iter(self._numbers)
+
+        def standing_for(leaf: Any) -> Any:
+            if leaf is None:
+                return None
+            return next(numbers) if is_number(leaf) else next(rows)
+
+        return tf.nest.map_structure(standing_for, self._structure)
 
 
 def _check_same_input(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
@@ -157,9 +164,36 @@ def _check_same_input(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
     tf.nest.assert_same_structure(first, other)
 
 
+def _check_same_numbers(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    for one, another in zip(tf.nest.flatten(first), tf.nest.flatten(other)):
+        if not is_number(one) and not is_number(another):
+            continue
+        values = [tf.get_static_value(leaf) for leaf in (one, another)]
+        if values[0] != values[1]:
+            raise ValueError(
+                "A number that input_fn returns is given to each core as it is, so it must be the "
+                f"same in each of its calls; got {values[0]} and {values[1]}. Give it rows."
+            )
+
+
+def _axes(batch_axes: Sequence[int | None] | None, leaves: Sequence[Any]) -> list[int]:
+    """Returns the axis to cut for each leaf that has rows."""
+    tensors = [leaf for leaf in leaves if leaf is not None]
+    if batch_axes is None:
+        batch_axes = [0] * len(tensors)
+    if len(batch_axes) != len(tensors):
+        raise ValueError(
+            f"batch_axis has {len(batch_axes)} entries {tuple(batch_axes)}, but the input "
+            f"has {len(tensors)} tensors (features before labels, dict keys sorted)."
+        )
+    return [axis or 0 for axis, leaf in zip(batch_axes, tensors) if not is_number(leaf)]
+
+
 def _dense(structure: Any) -> list[tf.Tensor]:
-    """Flattens a structure of dense tensors; `None` leaves are left out."""
-    leaves = [leaf for leaf in tf.nest.flatten(structure) if leaf is not None]
+    """Flattens a structure of dense tensors; `None` leaves and numbers are left out."""
+    leaves = [
+        leaf for leaf in tf.nest.flatten(structure) if leaf is not None and not is_number(leaf)
+    ]
     for leaf in leaves:
         if isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
             raise ValueError(

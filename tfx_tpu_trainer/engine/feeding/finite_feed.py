@@ -38,7 +38,9 @@ class FiniteFeed(CoreFeed):
     """Feeds the replicas of a template until the input ends."""
 
     def full_rows(self) -> int:
-        """Gives the rows of a full batch of one draw."""
+        """Gives the rows of a full batch of one draw; numbers alone count as one."""
+        if not self.axes:
+            return 1
         return self.full_shapes[0][self.axes[0]]
 
     def draw(self, copier: GraphCopier) -> Drawn:
@@ -59,7 +61,7 @@ class FiniteFeed(CoreFeed):
                 optional = iterator.get_next_as_optional()
                 batches[draw] = self._rows_or_none(optional)
                 ended.append(tf.logical_not(optional.has_value()))
-            rows[draw] = tf.shape(batches[draw][0])[self.axes[0]]
+            rows[draw] = self._rows_of(batches[draw])
         return Drawn(batches, rows, tf.reduce_any(ended) if ended else tf.constant(False))
 
     def is_full(self, drawn: Drawn) -> tf.Tensor:
@@ -132,6 +134,9 @@ class FiniteFeed(CoreFeed):
             )
             for number, (axis, shape) in enumerate(zip(self.axes, self.full_shapes))
         )
+
+    def _rows_of(self, batch: list[tf.Tensor]) -> tf.Tensor:
+        return tf.shape(batch[0])[self.axes[0]] if self.axes else tf.constant(1)
 
     def _known_full(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """Gives tensors the shapes of full batches, unseen by what stands outside.

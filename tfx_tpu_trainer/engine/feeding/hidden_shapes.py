@@ -24,6 +24,8 @@ def hide(tensors: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]
     Returns:
         The same values.
     """
+    if not tensors:
+        return []
     return tf.raw_ops.OptionalGetValue(
         optional=tf.raw_ops.OptionalFromValue(components=list(tensors)),
         output_types=[tensor.dtype for tensor in tensors],

@@ -8,8 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.feeding.hidden_shapes import hide_open_batches
+from tfx_tpu_trainer.engine.feeding.input_values import as_tensors
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,8 +19,9 @@ class InputTensors:
     """The tensors of one batch.
 
     Attributes:
-        features: Nested structure of tensors.
-        labels: Nested structure of tensors, or `None`.
+        features: Nested structure of tensors; where input_fn returned no Dataset, of whatever it
+            returned.
+        labels: The same, or `None`.
         hooks: What must run in the session before the tensors can be read.
         iterator: The iterator that the tensors are drawn from; `None` where input_fn gave
             tensors of its own.
@@ -28,6 +31,14 @@ class InputTensors:
     labels: Any
     hooks: tuple[v1.train.SessionRunHook, ...] = ()
     iterator: v1.data.Iterator | None = None
+
+    def with_tensors(self) -> InputTensors:
+        """Returns the input with a tensor for each Python value and array in it."""
+        if self.iterator is not None:
+            return self
+        return dataclasses.replace(
+            self, features=as_tensors(self.features), labels=as_tensors(self.labels)
+        )
 
     def with_hidden_batches(self) -> InputTensors:
         """Gives the tensors to a model that must not be taken at its word of short batches.
@@ -67,13 +78,13 @@ def as_input_tensors(returned: Any) -> InputTensors:
 
     Args:
         returned: A `tf.data.Dataset` of features or of (features, labels); or features; or
-            a pair (features, labels) of tensors.
+            a pair (features, labels) of tensors or of what can be made tensors.
 
     Returns:
         The tensors, in the default graph.
 
     Raises:
-        ValueError: If a tuple or list does not have two elements, or no features are given.
+        ValueError: If a tuple or list does not have two elements.
     """
     if isinstance(returned, tf.data.Dataset):
         iterator = v1.data.make_initializable_iterator(returned)
@@ -92,10 +103,10 @@ def split_features_and_labels(element: Any) -> tuple[Any, Any]:
         The pair (features, labels); labels are `None` where there are none.
 
     Raises:
-        ValueError: If a tuple or list does not have two elements, or no features are given.
+        ValueError: If a tuple or list does not have two elements.
     """
     features, labels = element, None
-    if isinstance(element, (tuple, list)) and not hasattr(element, "_fields"):
+    if isinstance(element, (tuple, list)) and not tf.is_tensor(element):
         if len(element) != 2:
             raise ValueError(
                 "input_fn should return (features, labels) as a len 2 tuple; got "
@@ -103,5 +114,5 @@ def split_features_and_labels(element: Any) -> tuple[Any, Any]:
             )
         features, labels = element
     if features is None:
-        raise ValueError("input_fn returned no features (None); return a Dataset or tensors.")
+        _logger.warning("input_fn returned no features (None). Does it lack a return statement?")
     return features, labels

@@ -15,8 +15,9 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     log_progress,
 )
 from tfx_tpu_trainer.engine.evaluating.evaluation_sums import EvaluationSums, create_eval_step
+from tfx_tpu_trainer.engine.feeding.input_values import count_rows
 from tfx_tpu_trainer.engine.placement.host_loop import build_evaluation_loop
-from tfx_tpu_trainer.engine.template import ModelTemplate, count_rows
+from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 
@@ -73,7 +74,7 @@ def plan_evaluation_on_host(
     )
     values[GLOBAL_STEP] = v1.train.get_global_step().read_value()
     sums = EvaluationSums()
-    counted = sums.add(loss=template.loss, rows=count_rows((template.features, template.labels)))
+    counted = sums.add(loss=template.loss, rows=count_rows(template.features, template.labels))
     eval_step = create_eval_step()
     update_op = tf.group(*tf.nest.flatten(updates), *counted)
 

@@ -167,7 +167,7 @@ class _TransferLoop:
         assert template.loss is not None
         self._loss_dtype = template.loss.dtype
         self._host_tensors = [] if host_call is None else host_call.tensors
-        self._placeholders = _placeholders(feed)
+        self._placeholders = feed.placeholders
         self._replica = ReplicaGraph(
             template.graph,
             [template.loss, *self._host_tensors, template.train_op],
@@ -277,11 +277,6 @@ def _handles(replica: ReplicaGraph) -> dict[str, tf.Tensor]:
     return {handle.name: handle for handle in replica.handles}
 
 
-def _placeholders(feed: CoreFeed) -> list[tf.Tensor]:
-    leaves = tf.nest.flatten((feed.features, feed.labels))
-    return [leaf for leaf in leaves if leaf is not None]
-
-
 def _steps_of_a_transfer(feed: CoreFeed, *, at_most: int) -> int:
-    step_bytes = sum(math.prod(p.shape.as_list()) * p.dtype.size for p in _placeholders(feed))
+    step_bytes = sum(math.prod(p.shape.as_list()) * p.dtype.size for p in feed.placeholders)
     return max(1, min(at_most, _BYTES_PER_TRANSFER // max(1, step_bytes)))

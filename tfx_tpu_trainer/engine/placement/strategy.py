@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating import metric_ops
+from tfx_tpu_trainer.engine.feeding.input_values import count_rows
 from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed, spans_processes
 from tfx_tpu_trainer.engine.placement.strategy_session import (
     StrategySessionCreator,
@@ -24,7 +25,7 @@ from tfx_tpu_trainer.engine.placement.strategy_steps import (
     with_tensors,
 )
 from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
-from tfx_tpu_trainer.engine.template import ModelTemplate, count_rows
+from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -150,7 +151,7 @@ def place_evaluation_under_strategy(
     """
     values, updates = metric_ops.split(template.eval_metric_ops)
     functions = [template.eval_metrics, template.host_call]
-    rows = count_rows((template.features, template.labels))
+    rows = count_rows(template.features, template.labels)
     gathered = [
         tensor for function in functions if function for tensor in tf.nest.flatten(function.tensors)
     ]

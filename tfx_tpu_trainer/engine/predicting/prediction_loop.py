@@ -142,7 +142,7 @@ def run_prediction_loop(loop: PredictionLoop, session: PatientSession) -> Iterat
         try:
             found = session.run(loop.run, feed_dict={loop.count: count}, options=_IN_CALLERS_THREAD)
         except tf.errors.OpError:
-            yield from loop.batches(session.run(loop.rest))
+            yield from _finished_batches(loop, session)
             raise
         length.report(seconds=time.monotonic() - started, steps=count)
         yield from loop.batches(found)
@@ -151,6 +151,15 @@ def run_prediction_loop(loop: PredictionLoop, session: PatientSession) -> Iterat
         size = sum(rows.nbytes for rows, _ in found) / count
         most = min(2 * count, int(_MOST_BYTES / max(size, 1)))
         count = max(1, min(most, length()))
+
+
+def _finished_batches(loop: PredictionLoop, session: PatientSession) -> Iterator[Any]:
+    try:
+        rest = session.run(loop.rest)
+    except tf.errors.FailedPreconditionError:
+        # A first call that found no kernel for an op of the model has kept nothing.
+        return
+    yield from loop.batches(rest)
 
 
 class _Column:

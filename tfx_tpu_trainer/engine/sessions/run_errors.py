@@ -149,7 +149,9 @@ def _explain_short_batch(
     """Explains an op that was given other rows than the model reckoned with."""
     node = _NODE.search(message) or re.search(r"Node: '([^']+)'", message)
     short = any(_SHORT_BATCH in name for name in _NODE.findall(message))
-    if not short and all(leaf.shape[:1].is_fully_defined() for leaf in leaves.values()):
+    if not short and all(
+        leaf.shape[:1].is_fully_defined() for leaf in leaves.values() if tf.is_tensor(leaf)
+    ):
         return None
     op = _COPIES.sub("", node[1]) if node else "an op"
     name = {"infer": "predict"}.get(mode, mode) + "_batch_size"

@@ -359,7 +359,7 @@ def _source(run: CoreRun, call_input_fn: CallInputFn, index: int) -> InputTensor
         )
     if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
         returned = returned.map(lambda features: features)
-    return as_input_tensors(returned)
+    return as_input_tensors(returned).with_tensors()
 
 
 def _has_features_alone(dataset: tf.data.Dataset) -> bool:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.embedding.embedding_lookup import is_there
 from tfx_tpu_trainer.engine.feeding.input_pipeline import split_features_and_labels
+from tfx_tpu_trainer.engine.feeding.input_values import as_tensors
 from tfx_tpu_trainer.engine.feeding.sparse_rows import decode_rows, encode_rows
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
 from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
@@ -84,8 +85,8 @@ class IdFeatures:
                 "With embedding_config_spec the features must be a dict, as ids are found by their "
                 f"names; got {features!r}."
             )
-        prepared = dict(features)
-        rows = _static_rows(features, labels)
+        prepared, labels = as_tensors(dict(features)), as_tensors(labels)
+        rows = _static_rows(prepared, labels)
         for name in self._plan.features:
             self._prepare(name, prepared, rows)
         for column in self._plan.tensor_core_columns:

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.feeding.input_values import as_tensors, count_rows, is_number
+from tfx_tpu_trainer.engine.tracing import fresh_graph
+
+v1 = tf.compat.v1
+
+Pair = collections.namedtuple("Pair", ["left", "right"])
+
+
+@pytest.mark.parametrize(
+    ("make", "rows"),
+    [
+        (lambda: tf.zeros([3, 2]), 3),
+        (lambda: {"b": tf.zeros([5]), "a": tf.zeros([4, 1])}, 4),
+        (lambda: (tf.constant(1.0), {"x": tf.zeros([2])}), 2),
+        (lambda: ({"x": tf.zeros([6, 1])}, None), 6),
+        (lambda: tf.sparse.from_dense([[0, 1], [2, 0], [0, 0]]), 3),
+        (lambda: tf.ragged.constant([[1], [2, 3]]), 2),
+        (lambda: v1.placeholder_with_default(tf.zeros([7, 2]), None), 7),
+        (lambda: {"a": 3, "b": [[1.0], [2.0]]}, 2),
+        (lambda: (np.float32(1.0), np.zeros([5, 2])), 5),
+        (lambda: {"x": (1, 2, 3)}, 3),
+        (lambda: [tf.constant(1.0), tf.constant(2.0)], 2),
+        (lambda: [np.zeros([4, 2]), np.zeros([4, 1])], 4),
+    ],
+    ids=[
+        "dense",
+        "first_of_dict",
+        "scalar_skipped",
+        "no_labels",
+        "sparse",
+        "ragged",
+        "any_shape",
+        "list",
+        "array",
+        "tuple",
+        "list_of_scalars",
+        "list_of_arrays",
+    ],
+)
+def test_rows_are_counted_on_the_first_axis_there_is(make, rows):
+    with fresh_graph(), v1.Session() as session:
+        count = count_rows(make())
+        assert count.dtype == tf.int64
+        assert session.run(count) == rows
+
+
+@pytest.mark.parametrize("structure", [None, (None, None), {}, 3, "word", np.float32(1.0)])
+def test_there_may_be_no_axis_to_count(structure):
+    with fresh_graph():
+        assert count_rows(structure) is None
+        assert count_rows(tf.constant(1.0), structure) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "shapes"),
+    [
+        (3, []),
+        ("word", []),
+        (np.float64(1.0), []),
+        ([[1, 2], [3, 4], [5, 6]], [3, 2]),
+        (((1, 2), (3, 4)), [2, 2]),
+        (np.zeros([2, 3]), [2, 3]),
+        ({"x": [1.0], "y": {"z": np.zeros(2)}}, {"x": [1], "y": {"z": [2]}}),
+        ((np.zeros(2), [1, 2, 3]), ([2], [3])),
+        (Pair(1, [2, 3]), Pair([], [2])),
+        ([np.zeros([4, 2]), np.zeros([4])], [[4, 2], [4]]),
+        ([1.0, np.float32(2.0)], [2]),
+        ({"x": [1], "none": None}, {"x": [1], "none": None}),
+    ],
+)
+def test_b116_each_value_becomes_a_tensor(given, shapes):
+    with fresh_graph():
+        made = as_tensors(given)
+    assert type(made) is type(shapes) or isinstance(made, tf.Tensor)
+    assert _shapes(made) == shapes
+
+
+def _shapes(made):
+    if isinstance(made, tf.Tensor):
+        return made.shape.as_list()
+    if isinstance(made, dict):
+        return {key: _shapes(part) for key, part in made.items()}
+    if isinstance(made, Pair):
+        return Pair(*map(_shapes, made))
+    return None if made is None else type(made)(map(_shapes, made))
+
+
+def test_b116_scalars_in_a_list_are_one_tensor_and_rows_are_not():
+    with fresh_graph():
+        packed = as_tensors([tf.constant(1.0), 2.0])
+        rows = [tf.zeros([2]), tf.zeros([2])]
+        assert packed.shape == [2]
+        assert as_tensors(rows) is rows
+        pair = (tf.constant(1.0), tf.constant(2.0))
+        assert as_tensors(pair) is pair
+
+
+def test_b116_tensors_stay_and_variables_are_read():
+    with fresh_graph():
+        sparse = tf.sparse.from_dense([[1.0, 0.0]])
+        variable = v1.get_variable("x", initializer=[1.0, 2.0])
+        made = as_tensors({"sparse": sparse, "variable": variable})
+        assert made["sparse"] is sparse
+        assert isinstance(made["variable"], tf.Tensor)
+
+
+def test_a_number_is_a_scalar_that_is_the_same_in_every_batch():
+    with fresh_graph():
+        drawn = v1.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next()
+        assert is_number(tf.constant(3))
+        assert not any(map(is_number, [tf.constant([3]), drawn, None]))
