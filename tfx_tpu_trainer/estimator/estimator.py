@@ -15,6 +15,7 @@ from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.evaluating import evaluation
 from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
 from tfx_tpu_trainer.engine.evaluating.evaluation_events import write_evaluation_events
+from tfx_tpu_trainer.engine.evaluating.given_values import with_values
 from tfx_tpu_trainer.engine.predicting import prediction
 from tfx_tpu_trainer.engine.training import training
 from tfx_tpu_trainer.estimator import spec_checks
@@ -254,25 +255,31 @@ class Estimator:
         hooks: Sequence[v1.train.SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
+        variable_values: Mapping[str, Any] | None = None,
     ) -> EvalResult:
         """Evaluates the model and tells more than `evaluate`: rows, loss by rows, seconds.
 
-        Ours; the original has no such method. Arguments and errors are those of `evaluate`.
+        Ours; the original has no such method. `variable_values` is name of a variable -> the value
+        to evaluate it with, instead of a checkpoint's; it defaults to `None`. The other arguments,
+        and errors, are those of `evaluate`.
 
         Returns:
             The result.
         """
         self._planner.check_eval_steps(steps)
         all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
-        checkpoint_path = checkpoint_path or self.latest_checkpoint()
-        if not checkpoint_path:
+        if variable_values is None:
+            checkpoint_path = checkpoint_path or self.latest_checkpoint()
+        if not checkpoint_path and variable_values is None:
             _logger.info(
                 "Could not find trained model in model_dir: %s, running initialization to evaluate.",
                 self.model_dir,
             )
         with self._planner.fresh_graph():
             plan, own_hooks = self._planner.plan_evaluation(input_fn, steps=steps)
-            if not checkpoint_path:
+            if variable_values is not None:
+                plan = with_values(plan, variable_values)
+            elif not checkpoint_path:
                 self._warm_start()
             result = evaluation.evaluate(
                 plan,
@@ -282,6 +289,14 @@ class Estimator:
             )
             write_evaluation_events(result, output_dir=self.eval_dir(name))
         return result
+
+    def _evaluation_scaffold(
+        self, input_fn: Callable[..., Any], steps: int | None
+    ) -> v1.train.Scaffold:
+        """Traces an evaluation that is not run, and gives the scaffold that it would have."""
+        with self._planner.fresh_graph():
+            plan, _ = self._planner.plan_evaluation(input_fn, steps=steps)
+            return plan.template.make_scaffold()
 
     def predict(
         self,

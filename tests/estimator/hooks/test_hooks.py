@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.schedule import plain
+from tests.estimator.tpu import cores
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import experimental
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
@@ -160,10 +161,81 @@ def test_an_in_memory_evaluator_needs_no_checkpoint(tmp_path):
     assert kept == ["model.ckpt-0.index", "model.ckpt-5.index"]
 
 
+def _model_with(what: str, mode: str):
+    """The linear model, in one mode with something that an in-memory evaluation can't do."""
+
+    def make_scaffold():
+        if what == "init_fn":
+            return v1.train.Scaffold(init_fn=lambda scaffold, session: None)
+        if what == "saver":
+            return v1.train.Scaffold(saver=v1.train.Saver())
+        iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(3))
+        saveable = tf.data.experimental.make_saveable_from_iterator(iterator)
+        v1.add_to_collection(v1.GraphKeys.SAVEABLE_OBJECTS, saveable)
+        return None
+
+    def model_fn(features, labels, mode):
+        spec = plain.model_fn(features, labels, mode)
+        return spec._replace(scaffold=make_scaffold() if mode == wanted else None)
+
+    wanted = mode
+    return model_fn
+
+
+@pytest.mark.parametrize(
+    ("what", "mode", "says"),
+    [
+        ("saver", "eval", "^InMemoryEvaluator does not support custom saver"),
+        ("init_fn", "eval", "^InMemoryEvaluator does not support custom init_fn"),
+        (
+            "saveable",
+            "train",
+            "^InMemoryEvaluator does not support saveables other than global var",
+        ),
+    ],
+)
+def test_an_in_memory_evaluator_refuses_what_it_cannot_hand_over(tmp_path, what, mode, says):
+    estimator = plain.make(tmp_path, fn=_model_with(what, mode))
+    hook = experimental.InMemoryEvaluatorHook(estimator, plain.eval_input)
+    with pytest.raises(ValueError, match=says):
+        estimator.train(plain.train_input, hooks=[hook], max_steps=2)
+    assert not list(tmp_path.glob("*ckpt*"))
+    assert not list(tmp_path.glob("eval*"))
+
+
+def test_an_in_memory_evaluator_initializes_what_training_does_not_have(tmp_path):
+    def model_fn(features, labels, mode):
+        spec = plain.model_fn(features, labels, mode)
+        if mode == "train":
+            return spec._replace(scaffold=v1.train.Scaffold(saver=v1.train.Saver()))
+        more = v1.get_variable("of_evaluation", [], initializer=v1.constant_initializer(1000.0))
+        return spec._replace(loss=more, eval_metric_ops={})
+
+    estimator = plain.make(tmp_path, fn=model_fn)
+    hook = experimental.InMemoryEvaluatorHook(estimator, plain.eval_input)
+    estimator.train(plain.train_input, hooks=[hook], max_steps=1)
+    found = read_eval_metrics(estimator.eval_dir())
+    assert {step: metrics["loss"] for step, metrics in found.items()} == {0: 1000, 1: 1000}
+
+
+def test_an_in_memory_evaluator_sees_the_values_of_cores(tmp_path):
+    estimator = cores.linear(tmp_path, loop=2)
+    hook = experimental.InMemoryEvaluatorHook(estimator, linear_model.input_fn, every_n_iter=1)
+    estimator.train(cores.train_input_fn, hooks=[hook], max_steps=2)
+    _, weights, bias = cores.descended(2)
+    features, labels = linear_model.rows()
+    error = linear_model.output(features, weights, bias) - labels
+    found = read_eval_metrics(estimator.eval_dir())
+    assert list(found) == [0, 2]
+    assert found[2]["loss"] == pytest.approx(np.mean(error**2), rel=1e-5)
+
+
 def test_an_in_memory_evaluator_is_checked(tmp_path, monkeypatch):
     estimator = plain.make(tmp_path)
-    with pytest.raises(ValueError, match="invalid every_n_iter=0"):
+    with pytest.raises(ValueError, match=r"invalid every_n_iter=0\."):
         experimental.InMemoryEvaluatorHook(estimator, plain.eval_input, every_n_iter=0)
+    with pytest.raises(ValueError, match="Must specify steps > 0, given: 0"):
+        experimental.InMemoryEvaluatorHook(estimator, plain.eval_input, steps=0)
     cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
     task = {"type": "chief", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +16,9 @@ v1 = tf.compat.v1
 class InMemoryEvaluatorHook(v1.train.SessionRunHook):
     """Evaluates before, during and after training; mirrors the original of that name.
 
-    The values go through a temporary folder, so that `model_dir` has the checkpoints of its own
-    schedule only. (The original hands them from session to session.)
+    The values go from session to session, so that `model_dir` has the checkpoints of its own
+    schedule only. What a saver or an `init_fn` of the model's own would restore, and what is saved
+    beside variables, can't be handed over so.
     """
 
     def __init__(
@@ -42,32 +41,49 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
             every_n_iter: Session calls of training between evaluations. Defaults to 100.
 
         Raises:
-            ValueError: If every_n_iter is not positive, or there is more than one process.
+            ValueError: If every_n_iter or steps is not positive, or there is more than one process.
             TypeError: If a hook is none.
         """
         if not every_n_iter or every_n_iter < 0:
-            raise ValueError(f"invalid every_n_iter={every_n_iter}: it must be positive.")
+            raise ValueError(f"invalid every_n_iter={every_n_iter}. It must be positive.")
         config = estimator.config
         if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
             raise ValueError(
-                "InMemoryEvaluator supports only single machine (aka Local) setting; TF_CONFIG has "
+                "InMemoryEvaluator supports only single machine (aka Local) setting. TF_CONFIG has "
                 f"{config.num_worker_replicas} workers and {config.num_ps_replicas} ps."
             )
         self._estimator = estimator
         self._input_fn = input_fn
         self._steps = steps
-        self._hooks = spec_checks.check_hooks(hooks)
+        self._hooks = spec_checks.check_hooks(hooks, message="Hooks must be a SessionRunHook")
+        estimator._planner.check_eval_steps(steps)
         self._name = name
         self._every_n_iter = every_n_iter
 
     def begin(self) -> None:
-        """Makes the saver, before the graph is finalized."""
+        """Checks that the model can be evaluated without a checkpoint, before a session is made.
+
+        Raises:
+            ValueError: If its scaffold for evaluation has a saver or an init_fn, or something
+                is saved beside its variables.
+        """
         self._calls = 0
-        self._saver = v1.train.Saver(max_to_keep=1)
+        _check_no_saveables()
+        scaffold = self._estimator._evaluation_scaffold(self._input_fn, self._steps)
+        for part in ("saver", "init_fn"):
+            if getattr(scaffold, part) is not None:
+                raise ValueError(
+                    f"InMemoryEvaluator does not support custom {part}. The Scaffold that model_fn "
+                    "makes for evaluation has one: leave it out there, or evaluate checkpoints, "
+                    "with train_and_evaluate."
+                )
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Evaluates the values that training starts from."""
         del coord
+        # Other hooks may have made some when they began.
+        _check_no_saveables()
+        self._variables = {variable.name: variable for variable in v1.global_variables()}
         self._evaluate(session)
 
     def after_run(
@@ -84,12 +100,20 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
         self._evaluate(session)
 
     def _evaluate(self, session: v1.Session) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = self._saver.save(session, os.path.join(folder, "values"), write_meta_graph=False)
-            self._estimator.evaluate(
-                self._input_fn,
-                steps=self._steps,
-                hooks=self._hooks,
-                checkpoint_path=path,
-                name=self._name,
-            )
+        self._estimator.evaluate_result(
+            self._input_fn,
+            steps=self._steps,
+            hooks=self._hooks,
+            name=self._name,
+            variable_values=session.run(self._variables),
+        )
+
+
+def _check_no_saveables() -> None:
+    saveables = v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)
+    if saveables:
+        raise ValueError(
+            "InMemoryEvaluator does not support saveables other than global variables. There are "
+            f"{[saveable.name for saveable in saveables]}: evaluate checkpoints, with "
+            "train_and_evaluate."
+        )
