@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import zipfile
 
 import pytest
 
-from tfx_tpu_trainer.component.module_source import ModuleSource, opened, source_hash
+from tfx_tpu_trainer.component.module_source import ModuleSource, imported, source_hash
 from tfx_tpu_trainer.inputs.user_module import check_module
 
 
@@ -22,6 +23,12 @@ def _module(**names):
 
 def _model_fn(features, labels, mode, params):
     return features, labels, mode, params
+
+
+@contextlib.contextmanager
+def opened(source):
+    with imported(source) as module:
+        yield check_module(module)
 
 
 def _write(folder, name, text):

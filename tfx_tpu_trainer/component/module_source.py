@@ -18,8 +18,6 @@ from tfx_tpu_trainer.component.legacy.module import mentions_trainer_fn
 from tfx_tpu_trainer.component.tfx_private import udf_utils
 from tfx_tpu_trainer.inputs.import_folder import imported_from
 from tfx_tpu_trainer.inputs.user_module import (
-    UserModule,
-    check_module,
     import_file,
     import_module,
 )
@@ -158,23 +156,6 @@ def _find(module: str) -> importlib.machinery.ModuleSpec:
 
 
 _PATH_ADVICE = "give an import path like 'package.model' whose package is on PYTHONPATH"
-
-
-@contextlib.contextmanager
-def opened(source: ModuleSource) -> Iterator[UserModule]:
-    """Loads a module with a model_fn and keeps its helpers importable while it is in use.
-
-    Args:
-        source: Where the module is.
-
-    Yields:
-        The module, checked.
-
-    Raises:
-        ValueError: The module can't be loaded, has no model_fn, or a function with wrong arguments.
-    """
-    with imported(source) as module:
-        yield check_module(module)
 
 
 @contextlib.contextmanager

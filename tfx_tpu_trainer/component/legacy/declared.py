@@ -1,4 +1,4 @@
-"""What can be said of a TpuTrainer's module when the pipeline is made, before anything is imported."""
+"""What can be said of a module and its parameters when the pipeline is made, before anything is imported."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tfx_tpu_trainer.component.legacy.module import (
     both_message,
     names_in_source,
 )
-from tfx_tpu_trainer.component.legacy.settings import check_settings
 from tfx_tpu_trainer.component.module_source import ModuleSource, source_file
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 
 
 def declared_source(
@@ -64,3 +64,30 @@ def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
     if {TRAINER_FN, MODEL_FN} <= names:
         raise ValueError(both_message(str(source or module_file)))
     return TRAINER_FN in names
+
+
+def check_settings(values: Mapping[str, Any]) -> None:
+    """Refuses parameters that a legacy module could not see.
+
+    Args:
+        values: Parameters by name, settings of other kinds too. `None`, and a setting's default,
+            count as not given.
+
+    Raises:
+        ValueError: One is given; says where the module has it.
+    """
+    for name in TrainSettings.model_fields:
+        value, why = values.get(name), TrainSettings.about(name).not_legacy
+        if why and _is_given(name, value):
+            raise ValueError(
+                f"{name}={value!r} has no meaning for a module with a trainer_fn: {why}; leave it out"
+            )
+
+
+def _is_given(name: str, value: Any) -> bool:
+    default = TrainSettings.model_fields[name].default
+    try:
+        return value is not None and bool(value != default)
+    except (TypeError, ValueError):
+        # A runtime parameter or a placeholder, which makes a comparison part of the pipeline.
+        return True

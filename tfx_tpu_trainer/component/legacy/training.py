@@ -17,9 +17,9 @@ from tfx_tpu_trainer.component import preconditions
 from tfx_tpu_trainer.component.artifacts import copy_folder
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.hosts import ONLY_HOST, Host
+from tfx_tpu_trainer.component.legacy.declared import check_settings
 from tfx_tpu_trainer.component.legacy.fn_args import LegacyFnArgs, legacy_fn_args
 from tfx_tpu_trainer.component.legacy.module import LegacyModule
-from tfx_tpu_trainer.component.legacy.settings import check_settings
 from tfx_tpu_trainer.component.legacy.training_spec import TrainingSpec
 from tfx_tpu_trainer.component.legacy.watched import EXPORT_FILE, Export, WatchedSchedule
 from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener
