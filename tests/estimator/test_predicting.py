@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
-from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, tpu
 
 v1 = tf.compat.v1
 
@@ -64,6 +65,52 @@ def test_b118_labels_are_dropped_before_a_model_fn_that_takes_none(tmp_path):
         return EstimatorSpec(mode, predictions=features["x"])
 
     assert len(list(Estimator(model_fn, tmp_path).predict(_input_fn(count=4)))) == 4
+
+
+def _constant():
+    return {"x": tf.constant(linear_model.rows(4)[0])}
+
+
+def _from_iterator():
+    return v1.data.make_one_shot_iterator(
+        tf.data.Dataset.from_tensors(linear_model.rows(4))
+    ).get_next()
+
+
+def _from_queue():
+    row = v1.train.input_producer(linear_model.rows(4)[0], num_epochs=1).dequeue()
+    return {"x": v1.train.batch([row], 2)}
+
+
+_ENDLESS = "Input graph does not use tf.data.Dataset or contain a QueueRunner."
+
+
+@pytest.mark.parametrize(
+    ("input_fn", "endless"),
+    [
+        (_constant, True),
+        (lambda: {"x": tf.identity(_from_iterator()[0])}, True),
+        (lambda: {"x": _from_iterator()[0]}, False),
+        (_from_queue, False),
+        (_input_fn(count=4), False),
+    ],
+    ids=["constant", "computed", "iterator", "queue", "dataset"],
+)
+def test_an_input_that_may_never_end_is_a_warning(tmp_path, caplog, input_fn, endless):
+    # What TensorFlow 2.15.1's Estimator does, and its TPUEstimator never: asked by hand.
+    with log_lines(caplog) as lines:
+        next(_estimator(tmp_path).predict(input_fn))
+    assert any(line.startswith(_ENDLESS) for line in lines) == endless
+
+
+def test_a_tpu_estimator_on_the_host_takes_an_input_that_never_ends(tmp_path, caplog):
+    model_fn = linear_model.model_fn_for(tpu)
+    config = tpu.RunConfig(model_dir=str(tmp_path))
+    sizes = {"train_batch_size": 4, "predict_batch_size": 4}
+    estimator = tpu.TPUEstimator(model_fn, config=config, use_tpu=False, **sizes)
+    with log_lines(caplog) as lines:
+        next(estimator.predict(lambda params: _constant()))
+    assert not any(line.startswith(_ENDLESS) for line in lines)
 
 
 @pytest.mark.parametrize("keys", [["y"], "y", ["y", "absent"]])

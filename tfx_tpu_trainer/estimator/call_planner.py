@@ -156,8 +156,8 @@ class CallPlanner:
             The template, and the hooks that input and placement need.
         """
         inputs = self._call_input_fn(input_fn, mode)
-        if mode == ModeKeys.PREDICT and inputs.iterator is None:
-            _warn_of_endless_input()
+        if mode == ModeKeys.PREDICT:
+            self._look_for_endless_input(inputs)
         if mode != ModeKeys.TRAIN:
             inputs = inputs.with_hidden_batches()
         labels = None if mode == ModeKeys.PREDICT else inputs.labels
@@ -165,6 +165,18 @@ class CallPlanner:
         template = spec.as_template(mode=mode, features=inputs.features, labels=labels)
         template, placement_hooks = place_on_host(template)
         return template, [*inputs.hooks, *placement_hooks]
+
+    def _look_for_endless_input(self, inputs: InputTensors) -> None:
+        """Warns of tensors that nothing ends."""
+        flat = tf.nest.flatten(inputs.features)
+        ends = inputs.iterator is not None or any(
+            isinstance(leaf, tf.Tensor) and leaf.op.type == "IteratorGetNext" for leaf in flat
+        )
+        if not ends and not v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
+            _logger.warning(
+                "Input graph does not use tf.data.Dataset or contain a QueueRunner. That means "
+                "predict yields forever. This is probably a mistake."
+            )
 
     def _call_input_fn(self, input_fn: Callable[..., Any], mode: str) -> InputTensors:
         returned = user_calls.call_input_fn(
@@ -216,12 +228,4 @@ class CallPlanner:
             session_creation_timeout_secs=config.session_creation_timeout_secs,
             checkpoint_save_graph_def=config.checkpoint_save_graph_def,
             jit_compile=config.jit_compile,
-        )
-
-
-def _warn_of_endless_input() -> None:
-    if not v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
-        _logger.warning(
-            "Input graph does not use tf.data.Dataset or contain a QueueRunner. That means predict "
-            "yields forever. This is probably a mistake."
         )
