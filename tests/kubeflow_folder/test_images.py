@@ -327,7 +327,7 @@ def _in_image(folder: Path, *words: str) -> str:
 
 
 # Each installs 240 packages: a minute and more, 3 GB.
-@pytest.mark.e2e
+@pytest.mark.sweep
 def test_the_pipelines_image_installs_and_runs_a_components_command(tmp_path: Path) -> None:
     (image,) = [image for image in (OLDER, LATEST) if image.is_of_this_tfx]
     if not HERE.startswith(f"python:{image.python}-"):
@@ -348,7 +348,7 @@ def test_the_pipelines_image_installs_and_runs_a_components_command(tmp_path: Pa
     assert "--executor_class_path" in help_text
 
 
-@pytest.mark.e2e
+@pytest.mark.sweep
 def test_the_tpu_image_installs_up_to_its_driver(tmp_path: Path) -> None:
     output = _install(TPU.dockerfile, tmp_path / "image", "--without", "libtpu==")
     left_out = re.findall(r"^left out: (.*)$", output, re.MULTILINE)
