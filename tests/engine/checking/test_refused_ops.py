@@ -21,6 +21,7 @@ from tfx_tpu_trainer.engine.copying.core_ops import CORE_NUMBER, EXCHANGES
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.placement.host import place_on_host
 from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
@@ -129,6 +130,15 @@ def test_on_the_host_what_would_end_the_process_is_refused(predict):
     message = _refusal(predict, place_on_host)
     assert "would end the process" in message
     assert "params['use_tpu']" in message
+
+
+def test_on_the_host_the_host_call_is_looked_at_too():
+    with fresh_graph(None):
+        x = v1.placeholder(tf.float32, [4])
+        host_call = HostFunction("host_call", lambda y: [_number(y)], [x])
+        template = make_template("infer", features=x, predictions={"y": x}, host_call=host_call)
+        with pytest.raises(ValueError, match="would end the process"):
+            place_on_host(template)
 
 
 def test_what_no_step_reads_is_not_refused():

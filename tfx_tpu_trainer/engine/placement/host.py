@@ -55,6 +55,7 @@ def place_on_host(
     if template.host_call is None:
         return template, []
     fetched = template.host_call()
+    refuse_ops_that_end_the_process(dataclasses.replace(template, predictions=fetched))
     if template.train_op is not None:
         _let_reads_come_first(template.graph, fetched, train_op=template.train_op)
     return template, [HostCallHook(fetched)]
