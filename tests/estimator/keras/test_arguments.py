@@ -253,16 +253,6 @@ def test_a_train_step_of_ones_own_is_told_to_be_left_out(tmp_path, caplog):
     assert "train_step of Own is not used" in caplog.text
 
 
-def test_a_model_that_was_made_in_a_graph():
-    keras = keras_of("tf_keras")
-    with tf.Graph().as_default():
-        x = keras.Input([4], name="x")
-        model = keras.Model(x, keras.layers.Dense(1)(x))
-        model.compile(keras.optimizers.legacy.SGD(0.1), "mse")
-        with pytest.raises(ValueError, match=r"was made in a graph.*Make it eagerly"):
-            tfe.model_to_estimator(model)
-
-
 def test_batch_sizes_and_options_reach_the_tpu_estimator(tmp_path):
     model = models.small(keras_of("tf_keras"))
     with pytest.raises(ValueError, match=r"`train_batch_size` cannot be `None`"):

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator.keras.graph_made import eager_classes
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
 
 _UNKNOWN: Final = re.compile(r"Unknown |Cannot deserialize object of type|custom_object_scope")
@@ -16,6 +17,10 @@ _UNKNOWN: Final = re.compile(r"Unknown |Cannot deserialize object of type|custom
 
 class Keras2Model(KerasModel):
     """A model of tf_keras."""
+
+    def in_use(self) -> contextlib.AbstractContextManager[None]:
+        """Has the classes of its layers be those of eager execution."""
+        return eager_classes(self.model)
 
     @property
     def input_names(self) -> list[str]:
@@ -25,7 +30,13 @@ class Keras2Model(KerasModel):
     @property
     def known_output_names(self) -> Sequence[str] | None:
         """The names of its output layers."""
-        return self.model.output_names
+        import tf_keras
+
+        names = self.model.output_names
+        if names is None and isinstance(self.model, tf_keras.Sequential) and self.model.layers:
+            # With TensorFlow 2's behaviour off it stays without, having no input shape.
+            return [self.model.layers[-1].name]
+        return names
 
     def check_custom_objects(self) -> None:
         """Checks that Keras knows the classes and functions that the layers' configs name.
@@ -80,6 +91,9 @@ class Keras2Model(KerasModel):
                 results.update(result)
             else:
                 results[metric.name] = result
+        names = self.metric_names
+        if names is not None and len(names) == len(results):
+            return dict(zip(names, results.values()))
         return results
 
     def metric_container(self) -> Any:

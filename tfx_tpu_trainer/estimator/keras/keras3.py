@@ -15,6 +15,10 @@ from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
 class Keras3Model(KerasModel):
     """A model of Keras 3."""
 
+    def in_use(self) -> contextlib.AbstractContextManager[None]:
+        """Does nothing: Keras 3 has one class of each name."""
+        return contextlib.nullcontext()
+
     @property
     def input_names(self) -> list[str]:
         """The names of its inputs."""

@@ -31,12 +31,18 @@ class KerasModel(abc.ABC):
     Attributes:
         model: The caller's model.
         custom_objects: Name -> class or function, for what is made from a config.
+        metric_names: Names of the compiled metrics where they are not the model's own; or `None`.
     """
 
     def __init__(self, model: Any, custom_objects: Mapping[str, Any] | None) -> None:
         """Wraps a model."""
         self.model = model
         self.custom_objects = dict(custom_objects or {})
+        self.metric_names: Sequence[str] | None = None
+
+    @abc.abstractmethod
+    def in_use(self) -> contextlib.AbstractContextManager[None]:
+        """Makes the model usable within: all that touches it runs in such a block."""
 
     @property
     def optimizer(self) -> Any:

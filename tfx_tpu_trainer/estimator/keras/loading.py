@@ -13,14 +13,36 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
+from tfx_tpu_trainer.estimator.keras.graph_made import eager_copy, metric_names
 from tfx_tpu_trainer.estimator.keras.keras2 import Keras2Model
 from tfx_tpu_trainer.estimator.keras.keras3 import Keras3Model
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
+from tfx_tpu_trainer.estimator.keras.tf_private import is_of_a_graph
 
 _logger = tf.get_logger()
 
 _WRAPPERS: Final = {"tf_keras": Keras2Model, "keras": Keras3Model}
 _WEB_ADDRESS: Final = "https://storage.googleapis.com/"
+
+
+def eager_model(
+    model: Any, custom_objects: Mapping[str, Any] | None, session_config: tf.compat.v1.ConfigProto
+) -> KerasModel:
+    """Wraps a model that can be traced: the given one, or a copy of one that is of this graph.
+
+    Args:
+        model: A compiled model of Keras 2 or Keras 3.
+        custom_objects: Name -> class or function, or `None`.
+        session_config: What a session is made with where the model has no values yet.
+
+    Returns:
+        The model.
+    """
+    if tf.executing_eagerly() or not is_of_a_graph(model):
+        return wrapped(model, custom_objects)
+    copy = wrapped(eager_copy(model, custom_objects, session_config), custom_objects)
+    copy.metric_names = metric_names(model)
+    return copy
 
 
 def check_one_is_given(keras_model: Any, keras_model_path: Any) -> None:
@@ -41,33 +63,37 @@ def check_one_is_given(keras_model: Any, keras_model_path: Any) -> None:
         )
 
 
-def compiled_model(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
-    """Wraps a model, once it is checked.
-
-    Args:
-        model: A compiled model of Keras 2 or Keras 3.
-        custom_objects: Name -> class or function, or `None`.
-
-    Returns:
-        The model.
+def check_is_compiled(model: Any) -> None:
+    """Checks that a model is one, and is compiled.
 
     Raises:
-        ValueError: If it is none, is not compiled, or can't be traced.
+        ValueError: If it is none, or is not compiled.
     """
-    wrapped = _wrapped(model, custom_objects)
-    if not wrapped.optimizer:
+    wrapped(model, None)
+    if not getattr(model, "optimizer", None):
         raise ValueError(
             "The given keras model has not been compiled yet. Please compile the model with "
             f"`model.compile()` before calling `model_to_estimator()`. The model {model.name!r} needs "
             "an optimizer and, to be trained, a loss."
         )
+
+
+def check_can_be_traced(wrapped: KerasModel) -> None:
+    """Checks a model that becomes an estimator, and warns of what an estimator does not use.
+
+    Raises:
+        ValueError: If it can't be traced.
+        TypeError: If its layers' configs name what Keras does not know.
+    """
+    model = wrapped.model
     # Keras 2 raises where it is asked for the variables of a model that has none yet.
     variables = model.weights if wrapped.is_built else []
-    if any(tf.is_symbolic_tensor(wrapped.raw(each).handle) for each in variables):
+    of_a_graph = any(tf.is_symbolic_tensor(wrapped.raw(each).handle) for each in variables)
+    if of_a_graph or is_of_a_graph(model):
         raise ValueError(
-            f"The Keras model {model.name!r} was made in a graph: with eager execution switched "
-            "off, or inside of `tf.Graph().as_default()`. Make it eagerly: call "
-            "tf.compat.v1.disable_eager_execution() after it, or not at all."
+            f"The Keras model {model.name!r} was made in a graph that is not the default one now. "
+            "Convert it where it was made, inside of the same `with graph.as_default():`, or make it "
+            "outside of any graph. A model of Keras 3 has to be made eagerly."
         )
     eagerly(wrapped.check_custom_objects)
     train_step = getattr(type(model), "train_step", None)
@@ -76,7 +102,6 @@ def compiled_model(model: Any, custom_objects: Mapping[str, Any] | None) -> Kera
             "The train_step of %s is not used: an estimator trains with the compiled loss.",
             type(model).__name__,
         )
-    return wrapped
 
 
 def load_model(path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir: str) -> Any:
@@ -118,7 +143,19 @@ def load_model(path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir
         ) from error
 
 
-def _wrapped(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
+def wrapped(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
+    """Wraps a model of either Keras.
+
+    Args:
+        model: The model.
+        custom_objects: Name -> class or function, or `None`.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If it is none.
+    """
     for name, wrapper in _WRAPPERS.items():
         keras = sys.modules.get(name)
         if keras is not None and isinstance(model, keras.Model):

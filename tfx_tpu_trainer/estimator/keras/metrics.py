@@ -60,7 +60,8 @@ def metrics_of(
         filled = [None if tensor is None else next(rest) for tensor in flat]
         packed = tf.nest.pack_sequence_as(structure, filled, expand_composites=True)
         update = functools.partial(_update, model, names, marks)
-        return _metric_ops(model, update, packed, metric_names_map)
+        with model.in_use():
+            return _metric_ops(model, update, packed, metric_names_map)
 
     return metric_fn, tensors
 

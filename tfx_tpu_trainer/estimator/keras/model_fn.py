@@ -55,10 +55,9 @@ class KerasModelFn:
         """Gives the model_fn of an Estimator."""
 
         def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec | TPUEstimatorSpec:
-            made = self._make(features, labels, mode)
-            if is_on_cores():
-                return made.tpu_spec(mode)
-            return made.spec(mode)
+            with self.model.in_use():
+                made = self._make(features, labels, mode)
+                return made.tpu_spec(mode) if is_on_cores() else made.spec(mode)
 
         return model_fn
 
@@ -69,7 +68,8 @@ class KerasModelFn:
             features: Any, labels: Any, mode: str, params: Mapping[str, Any]
         ) -> TPUEstimatorSpec:
             del params
-            return self._make(features, labels, mode).tpu_spec(mode)
+            with self.model.in_use():
+                return self._make(features, labels, mode).tpu_spec(mode)
 
         return model_fn
 
@@ -116,7 +116,7 @@ class KerasModelFn:
             metrics=metrics,
             export_outputs=_export_outputs(predictions, self.export_outputs),
             checkpoint=(
-                functools.partial(checkpoint_of, model, graph_model.stand_ins, optimizer)
+                functools.partial(_checkpoint_of, model, graph_model.stand_ins, optimizer)
                 if self.of_objects
                 else None
             ),
@@ -231,6 +231,11 @@ def _place(
         with tf.control_dependencies(steps):
             steps = [v1.assign_add(v1.train.get_or_create_global_step(), 1)]
     return _Placed(placed, tf.group(*steps, name="train_op"))
+
+
+def _checkpoint_of(model: KerasModel, *arguments: Any) -> tf.train.Checkpoint:
+    with model.in_use():
+        return checkpoint_of(model, *arguments)
 
 
 def _is_written(traced: Trace, variable: tf.Variable) -> bool:

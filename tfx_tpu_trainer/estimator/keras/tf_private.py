@@ -5,6 +5,9 @@
 | `tf.__internal__.eager_context.eager_mode` | a program may have switched eager execution off, which a thread of its own inherits | refuse such programs |
 | `_keras_mask` of an output | the mask that losses and metrics weigh rows with; Keras has no public name for it | leave masks out of metrics on cores |
 | `_keras_logits` of an output | the logits that crossentropies compute with in the output's place; no public name | give metrics the probabilities |
+| `_v1_compile_was_called` of a Keras 2 model | only a model that was made in a graph has it | refuse all models of symbolic variables |
+| `_get_compile_args` of such a model | what it was compiled with; no public name | refuse such models |
+| `_v1` at the end of a Keras 2 module's name | its classes are those of graphs | exchange the classes' bases without need |
 | `FuncGraph.control_outputs`, `FuncGraph.variables` | what a traced function changes and reads | find both among the graph's operations |
 """
 
@@ -40,6 +43,21 @@ def logits_of(output: Any) -> tf.Tensor | None:
 def put_logits(output: Any, logits: tf.Tensor) -> None:
     """Notes logits on a tensor, as a Keras activation does."""
     output._keras_logits = logits
+
+
+def is_of_a_graph(model: Any) -> bool:
+    """Tells a Keras 2 model that was made in a graph, or with eager execution off."""
+    return "_v1_compile_was_called" in vars(model)
+
+
+def compile_arguments(model: Any) -> dict[str, Any]:
+    """Returns what a model of a graph was compiled with, but the optimizer."""
+    return dict(model._get_compile_args())
+
+
+def is_class_of_graphs(base: type) -> bool:
+    """Tells whether a class of Keras 2 is the one for graphs."""
+    return base.__module__.endswith("_v1") and base.__module__.startswith("tf_keras.")
 
 
 def updates_of(graph: Any) -> Sequence[tf.Operation]:

@@ -14,6 +14,7 @@ from tfx_tpu_trainer.estimator.construction import complete_config
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.keras import loading
 from tfx_tpu_trainer.estimator.keras.checkpoints import write_first_checkpoint
+from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
 from tfx_tpu_trainer.estimator.keras.model_fn import KerasModelFn
 from tfx_tpu_trainer.estimator.keras.stand_ins import unused_name
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -155,23 +156,16 @@ def make_parts(
             f'Checkpoint format must be one of "checkpoint" or "saver". Got {checkpoint_format}'
         )
     if keras_model is not None:
-        loading.compiled_model(keras_model, custom_objects)
+        loading.check_is_compiled(keras_model)
     config, folder = complete_config(config, model_dir)
     if keras_model is None:
         keras_model = loading.load_model(keras_model_path, custom_objects, model_dir=folder)
-    model = loading.compiled_model(keras_model, custom_objects)
+    model = loading.eager_model(keras_model, custom_objects, config.session_config)
     of_objects = checkpoint_format != "saver"
-    warm_start_from = None
-    if not model.is_built:
-        _logger.info("The Keras model has no variables yet: it starts from fresh ones.")
-    elif config.is_chief:
-        taken: set[str] = set()
-        names = [unused_name(each.name, taken) for each in model.variables()]
-        warm_start_from = WarmStartSettings(
-            write_first_checkpoint(model, config, of_objects=of_objects),
-            # Of all variables, not of those that are trained alone: statistics are kept as well.
-            vars_to_warm_start=[f"{re.escape(name)}:" for name in names],
-        )
+    with model.in_use():
+        loading.check_is_compiled(model.model)
+        loading.check_can_be_traced(model)
+        warm_start_from = _first_values(model, config, of_objects=of_objects)
     model_fn = KerasModelFn(
         model=model,
         of_objects=of_objects,
@@ -180,3 +174,21 @@ def make_parts(
         has_first_checkpoint=model.is_built,
     )
     return EstimatorParts(model_fn=model_fn, config=config, warm_start_from=warm_start_from)
+
+
+def _first_values(
+    model: KerasModel, config: RunConfig, *, of_objects: bool
+) -> WarmStartSettings | None:
+    """Writes a checkpoint of the values that a model has; returns how to start from it."""
+    if not model.is_built:
+        _logger.info("The Keras model has no variables yet: it starts from fresh ones.")
+        return None
+    if not config.is_chief:
+        return None
+    taken: set[str] = set()
+    names = [unused_name(each.name, taken) for each in model.variables()]
+    return WarmStartSettings(
+        write_first_checkpoint(model, config, of_objects=of_objects),
+        # Of all variables, not of those that are trained alone: statistics are kept as well.
+        vars_to_warm_start=[f"{re.escape(name)}:" for name in names],
+    )
