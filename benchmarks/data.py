@@ -23,7 +23,7 @@ _PARSED = {
 
 
 def batches(model: str, folder: str | pathlib.Path) -> tf.data.Dataset:
-    """Gives an endless dataset of (features, labels), in an order that never changes.
+    """Returns an endless dataset of (features, labels), in an order that never changes.
 
     Args:
         model: Name of the model.

@@ -95,7 +95,7 @@ class _EndClock(v1.train.CheckpointSaverListener):
 
 
 def _times_of_events(model_dir: str) -> dict[int, float]:
-    """Gives the times at which the loss of a step was summarized."""
+    """Returns the times at which the loss of a step was summarized."""
     times = {}
     for path in pathlib.Path(model_dir).glob("events.out.tfevents.*"):
         for event in v1.train.summary_iterator(str(path)):
@@ -105,7 +105,7 @@ def _times_of_events(model_dir: str) -> dict[int, float]:
 
 
 def _rates(times: Mapping[int, float], bounds: Sequence[int]) -> list[float]:
-    """Gives the steps per second between bounds, each moved back to the last step with a time."""
+    """Returns the steps per second between bounds, each moved back to the last step with a time."""
     known = sorted({max(step for step in times if step <= bound) for bound in bounds})
     return [
         (after - before) / (times[after] - times[before])

@@ -20,7 +20,7 @@ from benchmarks.models import (
 
 
 def build(keras: Any, name: str) -> Any:
-    """Gives the Keras model of the logits, with the initial values that all contenders have.
+    """Returns the Keras model of the logits, with the initial values that all contenders have.
 
     Args:
         keras: The Keras to use.
@@ -30,7 +30,7 @@ def build(keras: Any, name: str) -> Any:
 
 
 def predicting(keras: Any, model: Any) -> Any:
-    """Gives the model that predicts what the estimators predict, with the same variables."""
+    """Returns the model that predicts what the estimators predict, with the same variables."""
     head = keras.layers.Lambda(predictions)
     return keras.Model(model.inputs, head(model.outputs[0]))
 

@@ -39,7 +39,7 @@ class Runner(Protocol):
         """Predicts so many batches, row by row; gives the number of rows."""
 
     def steps_made(self) -> int:
-        """Gives the number of steps trained."""
+        """Returns the number of steps trained."""
 
 
 def measure(request: Request) -> Measurement:

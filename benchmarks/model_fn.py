@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 def make_model_fn(model: Model, tpu: Any) -> Callable[..., Any]:
-    """Gives the model_fn.
+    """Returns the model_fn.
 
     Args:
         model: The model.

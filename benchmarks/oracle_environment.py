@@ -20,7 +20,7 @@ _NOT_THEIRS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECO
 
 
 def oracle_python(venv: Path = VENV) -> Path:
-    """Gives the interpreter of the original's environment, which is made where it is missing.
+    """Returns the interpreter of the original's environment, which is made where it is missing.
 
     Args:
         venv: Where it is.

@@ -81,7 +81,7 @@ def run(request: Request, *, threads: int, timeout: float) -> Measurement | Fail
 
 
 def reason_of(errors: str, exit_code: int) -> str:
-    """Gives one line that says why a process failed.
+    """Returns one line that says why a process failed.
 
     Args:
         errors: What it printed.

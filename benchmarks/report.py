@@ -58,7 +58,7 @@ class Report:
             console.print(self._targets_table())
 
     def markdown(self) -> str:
-        """Gives the tables as Markdown."""
+        """Returns the tables as Markdown."""
         lines = ["# Benchmark", ""]
         lines += [f"- {name}: {value}" for name, value in self.conditions.items()]
         lines += [
@@ -88,7 +88,7 @@ class Report:
         return "\n".join(lines).rstrip() + "\n"
 
     def json(self) -> str:
-        """Gives everything that was found; a number that is missing is null."""
+        """Returns everything that was found; a number that is missing is null."""
         fields = {
             "conditions": dict(self.conditions),
             "baseline": self.baseline,

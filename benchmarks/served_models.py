@@ -89,7 +89,7 @@ WAYS: Mapping[str, Callable[[str, Mapping[str, np.ndarray]], Call]] = {
 
 
 def _by_input(names: Iterable[str], features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Gives each input of a signature its feature; Keras names a lone input after its layer."""
+    """Returns each input of a signature its feature; Keras names a lone input after its layer."""
     if len(features) == 1:
         return dict(zip(names, features.values(), strict=True))
     return {name: features[name] for name in names}

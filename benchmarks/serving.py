@@ -84,7 +84,7 @@ def measure_all(
 
 
 def table(results: Sequence[Served]) -> Table:
-    """Gives the table for the terminal."""
+    """Returns the table for the terminal."""
     shown = Table(title="Exported models on this CPU", title_justify="left")
     for heading in _HEADINGS:
         shown.add_column(heading, justify="left" if heading == _HEADINGS[0] else "right")
@@ -94,7 +94,7 @@ def table(results: Sequence[Served]) -> Table:
 
 
 def markdown(results: Sequence[Served]) -> str:
-    """Gives the table as a section of the report."""
+    """Returns the table as a section of the report."""
     lines = ["## Exported models on this CPU", "", f"| {' | '.join(_HEADINGS)} |"]
     lines += ["|---" + "|---:" * (len(_HEADINGS) - 1) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in _rows(results)]

@@ -115,7 +115,7 @@ class TrainingCluster(_Tpu):
             )
 
     def tasks(self) -> list[Task]:
-        """Gives all tasks, the chief first."""
+        """Returns all tasks, the chief first."""
         if self.tpu is not None:
             pods = [self._pod("host", index) for index in range(self.tpu.tpu_slice.hosts)]
             names = ",".join(f"{pod}.{self.name}" for pod in pods)
@@ -150,7 +150,7 @@ class TrainingCluster(_Tpu):
         ]
 
     def limits(self, task: Task) -> dict[str, str]:
-        """Gives what the task's container may use at most."""
+        """Returns what the task's container may use at most."""
         return {"memory": self.memory, **(self.tpu_limits() if task.has_tpu else {})}
 
     def _pod(self, kind: str, index: int) -> str:
@@ -205,7 +205,7 @@ class ModelServer(_Tpu):
         return f"/v1/models/{self.name}"
 
     def arguments(self) -> list[str]:
-        """Gives the whole command line."""
+        """Returns the whole command line."""
         return [
             "--port=8500",
             "--rest_api_port=8501",
@@ -215,7 +215,7 @@ class ModelServer(_Tpu):
         ]
 
     def added_arguments(self) -> list[str]:
-        """Gives what KServe's runtime does not say by itself."""
+        """Returns what KServe's runtime does not say by itself."""
         batching = [
             "--enable_batching=true",
             "--batching_parameters_file=/config/batching_parameters.txt",
@@ -227,7 +227,7 @@ class ModelServer(_Tpu):
         ]
 
     def batching_text(self) -> str:
-        """Gives the text of the batching parameters."""
+        """Returns the text of the batching parameters."""
         # Late: it imports TensorFlow, which has much to say.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from tfx_tpu_trainer.serving import server_config
@@ -237,7 +237,7 @@ class ModelServer(_Tpu):
         return server_config.CPU_BATCHING.to_text()
 
     def limits(self) -> dict[str, str]:
-        """Gives what the server's container may use at most."""
+        """Returns what the server's container may use at most."""
         return {"memory": self.memory, **self.tpu_limits()}
 
 

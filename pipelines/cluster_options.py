@@ -62,7 +62,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the shared options, and turns its errors into one line and exit code 1."""
+    """Returns a command the shared options, and turns its errors into one line and exit code 1."""
 
     @functools.wraps(command)
     def guarded(**values: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def last_whole_step(folder: Path) -> int:
-    """Gives the step of the last checkpoint but one below a folder; 0 where there are fewer.
+    """Returns the step of the last checkpoint but one below a folder; 0 where there are fewer.
 
     The last one may have been written in part when its writer was killed.
     """

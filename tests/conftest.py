@@ -66,7 +66,7 @@ def pytest_runtest_call() -> None:
 
 
 def _seed() -> None:
-    """Gives fixtures and tests the same numbers in each run.
+    """Lets fixtures and tests draw the same numbers in each run.
 
     Programs that users wrote set no seeds, and Keras draws its first weights from Python's own generator.
     """

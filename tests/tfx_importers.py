@@ -12,7 +12,7 @@ _kinds = tfx.types.standard_artifacts
 
 
 def importers() -> dict[str, tfx.dsl.Importer]:
-    """Gives new nodes for `examples`, `transform_graph` and `schema`; a node belongs to one pipeline."""
+    """Returns new nodes for `examples`, `transform_graph` and `schema`; a node belongs to one pipeline."""
     return {
         "examples": _imported(
             "examples",

@@ -16,5 +16,5 @@ LABEL = "tips_xf"
 
 
 def files(split: str) -> str:
-    """Gives the pattern of a split's files."""
+    """Returns the pattern of a split's files."""
     return os.path.join(TRANSFORMED_EXAMPLES, f"Split-{split}", "*")

@@ -112,11 +112,11 @@ class Execution:
         return os.path.join(self.model.uri, "Format-Serving")
 
     def add_model(self, uri: str) -> None:
-        """Gives a base model."""
+        """Adds a base model."""
         self.inputs["base_model"] = [_artifact(_artifacts.Model, uri)]
 
     def add_raw_examples(self, folder: pathlib.Path | None = None, **rows: list[bytes]) -> None:
-        """Gives raw examples: those of the tfx wheel, or rows by split, written to a folder."""
+        """Adds raw examples: those of the tfx wheel, or rows by split, written to a folder."""
         self.inputs["raw_examples"] = [
             examples_of(folder, **rows)
             if folder
@@ -126,7 +126,7 @@ class Execution:
         ]
 
     def add_hyperparameters(self, config: dict[str, Any]) -> None:
-        """Gives a HyperParameters artifact."""
+        """Adds a HyperParameters artifact."""
         folder = self.folder / "hyperparameters"
         folder.mkdir()
         (folder / "best_hyperparameters.txt").write_text(json.dumps(config))
@@ -177,7 +177,7 @@ def examples_of(folder: pathlib.Path, **rows: list[bytes]) -> Any:
 
 
 def records(split: str, count: int) -> list[bytes]:
-    """Gives the first serialized rows of a split of the tfx wheel's data."""
+    """Returns the first serialized rows of a split of the tfx wheel's data."""
     (path,) = tf.io.gfile.glob(tfx_testdata.files(split))
     data = tf.data.TFRecordDataset(path, compression_type="GZIP").take(count)
     return [record.numpy() for record in data]

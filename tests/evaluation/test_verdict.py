@@ -16,7 +16,7 @@ _UP, _DOWN = {"lower_is_better": False}, {"lower_is_better": True}
 
 @pytest.fixture
 def judge(tmp_path):
-    """Gives the verdict on metrics, after holding it against TFMA's files."""
+    """Returns the verdict on metrics, after holding it against TFMA's files."""
 
     def judge(config, candidate, baseline=None, **locations):
         uri = str(tmp_path / "evaluation")

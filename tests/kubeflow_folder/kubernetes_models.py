@@ -18,7 +18,7 @@ KINDS = {
 
 
 def accepted(manifest: Mapping[str, Any]) -> Any:
-    """Gives the client's object of a manifest.
+    """Returns the client's object of a manifest.
 
     The client checks types and required fields, and drops what it does not know: writing the object
     out again must give the manifest back, or a field was misspelt or misplaced.

@@ -45,7 +45,7 @@ class Model:
     Attributes:
         model_fn: Its model_fn.
         params: Its params.
-        batch: Gives a batch of NumPy arrays.
+        batch: Returns a batch of NumPy arrays.
         parameters: Elements of its trained variables, by the formula.
     """
 

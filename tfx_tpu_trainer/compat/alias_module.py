@@ -44,5 +44,5 @@ def is_module(value: Any) -> bool:
 
 
 def attribute(module: types.ModuleType, name: str) -> Any:
-    """Gives what a module has under a name, or `None`; a lazy module is not loaded for it."""
+    """Returns what a module has under a name, or `None`; a lazy module is not loaded for it."""
     return (object.__getattribute__(module, "__dict__") or {}).get(name)

@@ -27,8 +27,8 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
         """Keeps what to do.
 
         Args:
-            change_of: Gives what to change in a module of this name once it is imported.
-            refusal_of: Gives why there is no module of this name, for names that only this package
+            change_of: Returns what to change in a module of this name once it is imported.
+            refusal_of: Returns why there is no module of this name, for names that only this package
                 could have.
         """
         self._change_of = change_of

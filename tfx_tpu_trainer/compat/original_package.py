@@ -209,7 +209,7 @@ def _tpu() -> dict[str, dict[str, Any]]:
 
 
 def _estimator_lib(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Gives the module that listed the public names before the API was generated."""
+    """Returns the module that listed the public names before the API was generated."""
     names = [*_NAMES, *_CANNED, "canned.kmeans", "canned.parsing_utils", "canned.rnn"]
     found: dict[str, Any] = {
         "TPUEstimator": estimator.tpu.TPUEstimator,

@@ -86,7 +86,7 @@ class _Changes:
                 self.modules[f"tensorflow{place}.estimator.{below}".rstrip(".")] = module
 
     def change_of(self, name: str) -> Change | None:
-        """Gives what to change in the module of this name."""
+        """Returns what to change in the module of this name."""
         if found := _ROOT.fullmatch(name):
             root = self._apis[found.group(1) or "v2"][""]
             return lambda module: self._set_missing(module, {"estimator": root})

@@ -159,8 +159,8 @@ def evaluation_receiver(
     """Makes a serving receiver with the signature `transform_features`, in the current graph.
 
     Args:
-        eval_input_receiver_fn: Gives features and labels.
-        serving_input_receiver_fn: Gives what predictions are made from. Defaults to `None`: the
+        eval_input_receiver_fn: Returns features and labels.
+        serving_input_receiver_fn: Returns what predictions are made from. Defaults to `None`: the
             evaluation's features.
 
     Returns:

@@ -15,7 +15,7 @@ _NAMES = ("EvalInputReceiver", "build_parsing_eval_input_receiver_fn", "export_e
 
 
 def add(log: UndoLog, module: types.ModuleType) -> None:
-    """Gives a module its `export` back, where it has none.
+    """Puts `export` back into a module, where it has none.
 
     Args:
         log: Makes the changes.

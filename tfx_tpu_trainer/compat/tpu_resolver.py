@@ -52,7 +52,7 @@ class EmulatedTPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolv
     def connect(
         tpu: str | None = None, zone: str | None = None, project: str | None = None
     ) -> EmulatedTPUClusterResolver:
-        """Gives a resolver; there is nothing to connect to.
+        """Returns a resolver; there is nothing to connect to.
 
         Args:
             tpu: The TPU's name or address. Defaults to `None`.
@@ -85,7 +85,7 @@ class EmulatedTPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolv
         task_id: int | None = None,
         config_proto: Any = None,
     ) -> dict[str, int]:
-        """Gives the number of cores of each host.
+        """Returns the number of cores of each host.
 
         Args:
             task_type: Not used.

@@ -72,7 +72,7 @@ def make_estimator(
 
 
 def seeded(settings: TrainSettings, step: int) -> TrainSettings:
-    """Gives the settings of a training that goes on from a step.
+    """Returns the settings of a training that goes on from a step.
 
     Its input begins anew, and with the same seed it would give the same rows again.
     """
@@ -119,7 +119,7 @@ def run_config(
 
 
 def strategies(settings: TrainSettings) -> dict[str, tf.distribute.Strategy]:
-    """Gives the strategies of training and evaluation, as RunConfig takes them.
+    """Returns the strategies of training and evaluation, as RunConfig takes them.
 
     Runtimes of v5e and newer are reported to crash when a session trains on them, so a slice of
     theirs is used through `TPUStrategy`. A program that names a master, and emulated cores, keep

@@ -60,7 +60,7 @@ class EvaluatedTraining:
     """A training to a step, with evaluations on the way.
 
     Attributes:
-        estimator_at: Gives the estimator that trains on from a step. Each part of the training reads
+        estimator_at: Returns the estimator that trains on from a step. Each part of the training reads
             its input anew, so that the random seed should differ by the step.
         train_input_fn: Input function for training.
         eval_input_fn: Input function for evaluation.
@@ -121,7 +121,7 @@ class EvaluatedTraining:
         return curve
 
     def chosen_checkpoint(self, curve: LearningCurve) -> str | None:
-        """Gives the path of the checkpoint to export: the best one, else the last one."""
+        """Returns the path of the checkpoint to export: the best one, else the last one."""
         folder = self.estimator_at(0).model_dir
         if curve.best_checkpoint is not None:
             return os.path.join(folder, curve.best_checkpoint)

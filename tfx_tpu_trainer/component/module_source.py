@@ -185,7 +185,7 @@ def imported(
 def _found(
     source: ModuleSource, stack: contextlib.ExitStack
 ) -> tuple[str | None, Callable[[], types.ModuleType]]:
-    """Gives the module's file and what loads it; the stack holds what must last as long."""
+    """Returns the module's file and what loads it; the stack holds what must last as long."""
     if source.wheel:
         name, wheels = udf_utils.decode_user_module_key(source.wheel)
         # Left open, so that an import inside model_fn still finds the wheel's other modules. TFX puts their folder last

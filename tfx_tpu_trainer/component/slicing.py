@@ -69,7 +69,7 @@ class Slicing:
 
         Args:
             specs: Slicing specs.
-            dataset_fn: Gives the dataset that will be evaluated.
+            dataset_fn: Returns the dataset that will be evaluated.
             max_slices: Most slices of one spec; the rows of further ones are measured together.
             label_key: Name of the labels.
 
@@ -237,7 +237,7 @@ def _read_rows(
 def _select(
     features: Any, labels: Sequence[Any], names: Sequence[str] | set[str], label_key: str | None
 ) -> dict[str, Any]:
-    """Gives the features to slice by, labels among them."""
+    """Returns the features to slice by, labels among them."""
     if not isinstance(features, Mapping):
         raise ValueError(
             "slicing_specs need features by name: let input_fn return a Dataset of dicts; its features "
@@ -265,7 +265,7 @@ def _select(
 
 
 def _values_by_row(name: str, values: Any) -> list[tuple[SliceValue, ...]]:
-    """Gives the different values of each row of a batch, as Python values."""
+    """Returns the different values of each row of a batch, as Python values."""
     if isinstance(values, v1.SparseTensorValue):
         by_row: list[set] = [set() for _ in range(values.dense_shape[0])]
         for (row, *_), value in zip(values.indices, values.values.tolist()):
@@ -366,7 +366,7 @@ class SlicedInput:
         return cls(slicing, eval_input_fn)
 
     def input_fn(self) -> EvalInputFn:
-        """Gives the input function of an evaluation that measures the slices."""
+        """Returns the input function of an evaluation that measures the slices."""
         return self.slicing.input_fn(self.eval_input_fn)
 
 

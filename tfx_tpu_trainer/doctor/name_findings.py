@@ -25,7 +25,7 @@ _LAST_USE: Final = "it goes with the last use of it, see below"
 
 
 def shown(name: str) -> str:
-    """Gives a name as programs write it, with `tf` for tensorflow."""
+    """Returns a name as programs write it, with `tf` for tensorflow."""
     first, _, rest = name.partition(".")
     return f"tf.{rest}" if first == TENSORFLOW and rest else name
 
@@ -49,7 +49,7 @@ class NameFindings:
         self._on_imports: list[tuple[Binding, Finding]] = []
 
     def all(self) -> list[Finding]:
-        """Gives the findings, in no order."""
+        """Returns the findings, in no order."""
         self._switch_to_v1()
         for binding in self._program.bindings:
             if _is_of_api(binding):
@@ -108,7 +108,7 @@ class NameFindings:
                 self._look_at_use(use)
 
     def _assigned_values(self) -> Iterator[Place]:
-        """Gives where the values of `layers = tf.contrib.layers` stand: told with the assignment."""
+        """Yields where the values of `layers = tf.contrib.layers` stand: told with the assignment."""
         for binding in self._program.bindings:
             if isinstance(binding.statement, cst.Assign) and binding.uses:
                 yield self._program.place(binding.statement.value)
@@ -337,7 +337,7 @@ def _is_of_api(binding: Binding) -> bool:
 
 
 def _prefix_in(written: str, name: str, key: str) -> str:
-    """Gives the part of a name as it is written that a rule's key speaks of.
+    """Returns the part of a name as it is written that a rule's key speaks of.
 
     Args:
         written: The name in full, as the program has it.
@@ -366,7 +366,7 @@ def _why_switched(old: Sequence[Use]) -> str:
 
 
 def _old_part(use: Use) -> str:
-    """Gives the shortest part of a name that only TF 1 has: what follows hangs on it."""
+    """Returns the shortest part of a name that only TF 1 has: what follows hangs on it."""
     parts = use.name.split(".")
     prefixes = (parts[1:length] for length in range(2, len(parts) + 1))
     old = next((each for each in prefixes if is_only_in_v1(".".join(each))), parts[1:])
@@ -374,7 +374,7 @@ def _old_part(use: Use) -> str:
 
 
 def _to_class(name: str) -> str:
-    """Gives a name without what hangs on its class: `ModeKeys` for `ModeKeys.TRAIN`."""
+    """Returns a name without what hangs on its class: `ModeKeys` for `ModeKeys.TRAIN`."""
     parts = name.split(".")
     classes = (number for number, part in enumerate(parts) if part[:1].isupper())
     return ".".join(parts[: next(classes, len(parts)) + 1])

@@ -19,7 +19,7 @@ class Place:
     end: int
 
     def replaced_by(self, text: str) -> TextEdit:
-        """Gives the edit that puts another text there."""
+        """Returns the edit that puts another text there."""
         return TextEdit(self.start, self.end, text)
 
 

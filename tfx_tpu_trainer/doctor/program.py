@@ -67,12 +67,12 @@ class Program:
         self._bind_assigned_names()
 
     def place(self, node: cst.CSTNode) -> Place:
-        """Gives a node's place, without the white space around it."""
+        """Returns a node's place, without the white space around it."""
         position, span = self._positions[node].start, self._spans[node]
         return Place(position.line, position.column + 1, span.start, span.start + span.length)
 
     def written(self, node: cst.CSTNode) -> str:
-        """Gives the text of a node."""
+        """Returns the text of a node."""
         place = self.place(node)
         return self.source[place.start : place.end].decode()
 
@@ -83,7 +83,7 @@ class Program:
             node = parent
 
     def full_name(self, node: cst.BaseExpression) -> tuple[str, Binding] | None:
-        """Gives what a name with dots stands for, if it is imported, and its import."""
+        """Returns what a name with dots stands for, if it is imported, and its import."""
         parts: list[str] = []
         while isinstance(node, cst.Attribute):
             parts.insert(0, node.attr.value)
@@ -94,19 +94,19 @@ class Program:
         return (".".join([binding.name, *parts]), binding) if binding is not None else None
 
     def name_of(self, node: cst.BaseExpression | None) -> str:
-        """Gives a name in full; "" for what is no imported name."""
+        """Returns a name in full; "" for what is no imported name."""
         found = self.full_name(node) if node is not None else None
         return found[0] if found else ""
 
     def function_of(self, node: cst.CSTNode) -> Function | None:
-        """Gives the innermost function around a node."""
+        """Returns the innermost function around a node."""
         by_node = {id(function.node): function for function in self.functions}
         return next(
             (by_node[id(parent)] for parent in self.parents(node) if id(parent) in by_node), None
         )
 
     def function_named(self, name: str) -> Function | None:
-        """Gives the function of a name, the first of several."""
+        """Returns the function of a name, the first of several."""
         return next((each for each in self.functions if each.name == name), None)
 
     def _binding(self, name: cst.Name) -> Binding | None:

@@ -47,7 +47,7 @@ class Spelling:
         )
 
     def switched(self) -> list[Binding]:
-        """Gives the imports of TensorFlow that are to be imports of tf.compat.v1."""
+        """Returns the imports of TensorFlow that are to be imports of tf.compat.v1."""
         if not self.is_tf1:
             return []
         today = {each.local for each in self._program.bindings if each.works_today}
@@ -60,7 +60,7 @@ class Spelling:
         ]
 
     def spell(self, name: str) -> tuple[str, tuple[TextEdit, ...]]:
-        """Gives how the program writes a name.
+        """Returns how the program writes a name.
 
         Args:
             name: A name in full, of TensorFlow or of tfx_tpu_trainer.

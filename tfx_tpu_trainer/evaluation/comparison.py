@@ -29,7 +29,7 @@ class Comparison:
     slice_key: SliceKey = OVERALL
 
     def name_of(self, metric: str) -> str:
-        """Gives a metric's name with that of the slice."""
+        """Returns a metric's name with that of the slice."""
         return f"{metric} on {slice_in_words(self.slice_key)}" if self.slice_key else metric
 
 

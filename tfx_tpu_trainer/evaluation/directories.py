@@ -12,7 +12,7 @@ import tensorflow as tf
 
 @contextlib.contextmanager
 def written_whole(uri: str, *, replaceable: Collection[str] = ()) -> Iterator[str]:
-    """Gives a temporary folder beside `uri` to write into, and puts it in `uri`'s place at the end.
+    """Yields a temporary folder beside `uri` to write into, and puts it in `uri`'s place at the end.
 
     If the block raises, the temporary folder is removed and `uri` stays as it was.
 

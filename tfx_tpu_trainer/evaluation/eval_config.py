@@ -131,12 +131,12 @@ def _keep_applicable(thresholds: Any, key: SliceKey) -> None:
 
 
 def candidate_name(config: config_pb2.EvalConfig) -> str:
-    """Gives the candidate's model name in a config from `with_defaults`."""
+    """Returns the candidate's model name in a config from `with_defaults`."""
     return tfma.utils.get_non_baseline_model_specs(config)[0].name
 
 
 def baseline_name(config: config_pb2.EvalConfig) -> str | None:
-    """Gives the baseline's model name in a config from `with_defaults`, None without a baseline."""
+    """Returns the baseline's model name in a config from `with_defaults`, None without a baseline."""
     spec = tfma.utils.get_baseline_model_spec(config)
     return None if spec is None else spec.name
 

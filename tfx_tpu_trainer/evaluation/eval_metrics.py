@@ -94,7 +94,7 @@ class EvalMetrics:
         object.__setattr__(self, "overall", types.MappingProxyType(scalars))
 
     def of_slice(self, key: SliceKey) -> Mapping[str, float] | None:
-        """Gives the metrics of a slice, `()` being the whole split; None if it wasn't measured."""
+        """Returns the metrics of a slice, `()` being the whole split; None if it wasn't measured."""
         if not key:
             return self.overall
         return next((one.metrics for one in self.slices if one.key == key), None)
@@ -146,7 +146,7 @@ class EvalMetrics:
 
 
 def as_scalar(name: str, value: Any) -> float:
-    """Gives a metric's value as a Python float.
+    """Returns a metric's value as a Python float.
 
     Args:
         name: the metric's name, for the error.
@@ -241,7 +241,7 @@ def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
 
 
 def number_to_json(value: float) -> float | str:
-    """Gives a float as it stands in JSON: itself, or "NaN", "Infinity", "-Infinity"."""
+    """Returns a float as it stands in JSON: itself, or "NaN", "Infinity", "-Infinity"."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -250,7 +250,7 @@ def number_to_json(value: float) -> float | str:
 
 
 def number_from_json(value: Any) -> float:
-    """Gives the float that `number_to_json` wrote.
+    """Returns the float that `number_to_json` wrote.
 
     Raises:
         ValueError: it is a text that stands for no number.

@@ -47,7 +47,7 @@ class Goal:
         return value > than if self.mode == "max" else value < than
 
     def value_in(self, metrics: EvalMetrics) -> float:
-        """Gives the deciding value.
+        """Returns the deciding value.
 
         Raises:
             ValueError: the metric is not there; names those that are.
@@ -98,7 +98,7 @@ class LearningCurve:
     best_checkpoint: str | None = None
 
     def at(self, step: int) -> Point | None:
-        """Gives the point of a step, or None."""
+        """Returns the point of a step, or None."""
         return next((point for point in self.points if point.step == step), None)
 
     def with_point(self, point: Point) -> LearningCurve:

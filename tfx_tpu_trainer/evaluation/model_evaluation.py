@@ -145,7 +145,7 @@ def _metrics_with_change_thresholds(eval_config: config_pb2.EvalConfig) -> tuple
 
 
 def _metrics_of(metrics: EvalMetrics, key: SliceKey) -> Mapping[str, float]:
-    """Gives the metrics on a slice; none of a slice that was not measured."""
+    """Returns the metrics on a slice; none of a slice that was not measured."""
     counts = {one.key: one.num_examples for one in metrics.slices}
     count = {**counts, OVERALL: metrics.num_examples if counts else None}.get(key)
     of_slice = metrics.of_slice(key) or {}
@@ -157,7 +157,7 @@ def _keyed_values(
     thresholds: eval_configs.Thresholds,
     comparison: Comparison,
 ) -> dict[tfma.metrics.MetricKey, float]:
-    """Gives TFMA's keys to the metrics: candidate's, baseline's and their differences.
+    """Returns TFMA's keys to the metrics: candidate's, baseline's and their differences.
 
     A threshold's key says `example_weighted` in a way that depends on how it was written, and TFMA
     compares whole keys, so a metric with thresholds takes their keys.

@@ -45,7 +45,7 @@ def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
 
 
 def slicing_specs_to_json(specs: Iterable[config_pb2.SlicingSpec]) -> list[dict[str, Any]]:
-    """Gives specs as plain dicts that `parse_slicing_specs` reads, equal specs as equal texts."""
+    """Returns specs as plain dicts that `parse_slicing_specs` reads, equal specs as equal texts."""
     dicts = []
     for spec in specs:
         values = dict(sorted(spec.feature_values.items()))
@@ -55,7 +55,7 @@ def slicing_specs_to_json(specs: Iterable[config_pb2.SlicingSpec]) -> list[dict[
 
 
 def features_of(spec: config_pb2.SlicingSpec) -> tuple[str, ...]:
-    """Gives the names of the features that a spec slices by, sorted."""
+    """Returns the names of the features that a spec slices by, sorted."""
     return tuple(sorted({*spec.feature_keys, *spec.feature_values}))
 
 
@@ -102,13 +102,13 @@ def count_slices(
 
 
 def most_frequent(counts: Counter, max_slices: int) -> tuple[SliceKey, ...]:
-    """Gives the slices with the most rows, at most so many, in the order of their keys."""
+    """Returns the slices with the most rows, at most so many, in the order of their keys."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], _sortable(item[0])))
     return tuple(sorted((key for key, _ in ranked[:max_slices]), key=_sortable))
 
 
 def other_slice(key: SliceKey, spec: config_pb2.SlicingSpec) -> SliceKey:
-    """Gives the key of the slice that gathers what is not among a spec's most frequent slices.
+    """Returns the key of the slice that gathers what is not among a spec's most frequent slices.
 
     Args:
         key: any slice of the spec.

@@ -21,7 +21,7 @@ def stock_evaluator_config(
     slicing_specs: Any = (),
     example_weight_key: str = "",
 ) -> config_pb2.EvalConfig:
-    """Gives the EvalConfig by which TFX's Evaluator measures a model of TpuTrainer on raw examples.
+    """Returns the EvalConfig by which TFX's Evaluator measures a model of TpuTrainer on raw examples.
 
     The model gets serialized raw examples by `serving_default`; the label, which Transform has made, is
     found by the `transform_features` signature. No user code is needed.

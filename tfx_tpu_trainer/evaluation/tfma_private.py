@@ -55,7 +55,7 @@ def validate(
 def eval_run_to_json(
     eval_config: config_pb2.EvalConfig, *, data_location: str, model_locations: Mapping[str, str]
 ) -> str:
-    """Gives the text of `eval_config.json`.
+    """Returns the text of `eval_config.json`.
 
     Args:
         eval_config: a config with its defaults filled in.

@@ -73,7 +73,7 @@ _LITE = ("4x4", "4x8", "8x8", "8x16", "16x16")
 
 @lru_cache(maxsize=1)
 def known_slices() -> tuple[Slice, ...]:
-    """Gives every slice of the table, smallest first within a generation."""
+    """Returns every slice of the table, smallest first within a generation."""
     return (
         *_of_machines_with_four("v2", *_V2, vertex=("cloud-tpu", "TPU_V2")),
         Slice(

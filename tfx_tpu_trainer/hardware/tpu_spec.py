@@ -99,7 +99,7 @@ class TpuSpec(pydantic.BaseModel):
         )
 
     def to_json(self) -> str:
-        """Gives what is not at its default as a JSON text; `read` reads it."""
+        """Returns what is not at its default as a JSON text; `read` reads it."""
         return json.dumps(self.model_dump(exclude_defaults=True), separators=(",", ":"))
 
     @pydantic.model_validator(mode="after")
@@ -128,7 +128,7 @@ class TpuSpec(pydantic.BaseModel):
         )
 
     def num_replicas(self, num_cores_per_replica: int | None = None) -> int:
-        """Gives how many copies of a model the slice holds: `TPUConfig.num_shards`.
+        """Returns how many copies of a model the slice holds: `TPUConfig.num_shards`.
 
         Args:
             num_cores_per_replica: TPU devices that one copy is spread over. Defaults to `None`:
@@ -189,14 +189,14 @@ class TpuSpec(pydantic.BaseModel):
             )
 
     def tpu_config(self, num_cores_per_replica: int | None = None) -> dict[str, int | None]:
-        """Gives what a `TPUConfig` must say of the slice, as its keyword arguments."""
+        """Returns what a `TPUConfig` must say of the slice, as its keyword arguments."""
         return {
             "num_shards": self.num_replicas(num_cores_per_replica),
             "num_cores_per_replica": num_cores_per_replica,
         }
 
     def node_selector(self) -> dict[str, str]:
-        """Gives the labels of the GKE nodes that a pod needs.
+        """Returns the labels of the GKE nodes that a pod needs.
 
         Raises:
             ValueError: If GKE has no such nodes.
@@ -221,11 +221,11 @@ class TpuSpec(pydantic.BaseModel):
         return labels
 
     def resource_limits(self) -> dict[str, int]:
-        """Gives the resources of a pod, one on each host."""
+        """Returns the resources of a pod, one on each host."""
         return {"google.com/tpu": self.tpu_slice.chips_per_host}
 
     def vertex_machine_spec(self) -> dict[str, Any]:
-        """Gives the `machine_spec` of a Vertex worker pool.
+        """Returns the `machine_spec` of a Vertex worker pool.
 
         Raises:
             ValueError: If Vertex has no such machines.

@@ -39,7 +39,7 @@ class RawEvaluationInput:
     raw_features: Sequence[str]
 
     def eval_fn(self) -> InputFn:
-        """Gives the input function: once through the rows, the last batch with what is left."""
+        """Returns the input function: once through the rows, the last batch with what is left."""
         return self._dataset
 
     def _dataset(self, params: Mapping[str, Any]) -> tf.data.Dataset:

@@ -98,7 +98,7 @@ class _Functions:
         self.arguments_of = functools.cache(self._arguments_of)
 
     def _arguments_of(self, name: str, output: int) -> frozenset[int]:
-        """Gives the places of the arguments that an output of a function is computed from."""
+        """Returns the places of the arguments that an output of a function is computed from."""
         function = self._by_name[name]
         places = {arg.name: place for place, arg in enumerate(function.signature.input_arg)}
         nodes = {node.name: node for node in function.node_def}

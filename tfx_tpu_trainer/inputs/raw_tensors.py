@@ -43,7 +43,7 @@ def raw_placeholders(
 
 
 def as_parsed(feature: Any, values: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
-    """Gives an input in the form in which `tf.io.parse_example` would give it.
+    """Returns an input in the form in which `tf.io.parse_example` would give it.
 
     Args:
         feature: Its `FixedLenFeature` or `VarLenFeature`.
@@ -67,7 +67,7 @@ def as_parsed(feature: Any, values: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
 
 
 def absent(feature_spec: Mapping[str, Any], rows: tf.Tensor) -> dict[str, Any]:
-    """Gives features that a prediction doesn't need in the form of `tf.io.parse_example`.
+    """Returns features that a prediction doesn't need in the form of `tf.io.parse_example`.
 
     A graph of Transform in the format of TensorFlow 2 takes them all the same.
 

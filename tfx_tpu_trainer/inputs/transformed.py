@@ -48,7 +48,7 @@ class TransformedInput:
     shard: tuple[int, int] = (0, 1)
 
     def train_fn(self) -> InputFn:
-        """Gives the input function for training.
+        """Returns the input function for training.
 
         Returns:
             A function whose dataset is shuffled, endless, and has full batches only.
@@ -56,7 +56,7 @@ class TransformedInput:
         return functools.partial(self._dataset, training=True)
 
     def eval_fn(self) -> InputFn:
-        """Gives the input function for evaluation.
+        """Returns the input function for evaluation.
 
         Returns:
             A function whose dataset goes through the rows once, in the order of the files. The
@@ -98,7 +98,7 @@ class TransformedInput:
 
 
 def _shard_of_call(shard: tuple[int, int], context: Any) -> tuple[int, int]:
-    """Gives the part that one call of the input function reads.
+    """Returns the part that one call of the input function reads.
 
     Args:
         shard: The part of this process.

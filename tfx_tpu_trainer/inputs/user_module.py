@@ -47,7 +47,7 @@ class UserModule:
         return self.input_fn is not None and "fn_args" in argument_names(self.input_fn)
 
     def params_for(self, fn_args: Any) -> dict[str, Any]:
-        """Gives the module's own values for model_fn's params.
+        """Returns the module's own values for model_fn's params.
 
         Args:
             fn_args: TFX's FnArgs, for a `params` that is a function.
@@ -69,7 +69,7 @@ class UserModule:
         return dict(values)
 
     def input_fn_for(self, mode: str, fn_args: Any) -> Callable[..., Any] | None:
-        """Gives the module's input function in the form that an estimator takes.
+        """Returns the module's input function in the form that an estimator takes.
 
         Args:
             mode: "train" or "eval".
@@ -88,7 +88,7 @@ class UserModule:
         return lambda params: input_fn(params=params, **fixed)
 
     def serving_receiver_for(self, fn_args: Any) -> Callable[[], Any] | None:
-        """Gives the module's serving_input_receiver_fn as a function without arguments, or `None`.
+        """Returns the module's serving_input_receiver_fn as a function without arguments, or `None`.
 
         Args:
             fn_args: TFX's FnArgs, for a function that asks for them.

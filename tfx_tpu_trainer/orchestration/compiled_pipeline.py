@@ -42,7 +42,7 @@ class CompiledPipeline:
         return self.job["runtimeConfig"]["gcsOutputDirectory"]
 
     def to_text(self, form: Literal["yaml", "json"]) -> str:
-        """Gives the text of a file.
+        """Returns the text of a file.
 
         Args:
             form: `"yaml"` is what Kubeflow Pipelines takes: the `PipelineSpec`, and as a second
@@ -77,7 +77,7 @@ class CompiledPipeline:
 
 
 def form_of(path: str | pathlib.Path) -> Literal["yaml", "json"]:
-    """Gives the form of a file by the ending of its name.
+    """Returns the form of a file by the ending of its name.
 
     Raises:
         ValueError: If the ending says no form.

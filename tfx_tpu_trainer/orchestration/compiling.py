@@ -72,7 +72,7 @@ def compile_pipeline(
 
 
 def pod_tpus(pipeline: tfx.dsl.Pipeline) -> dict[str, TpuSpec]:
-    """Gives the TPU slices on whose nodes pods must run, by node id."""
+    """Returns the TPU slices on whose nodes pods must run, by node id."""
     found: dict[str, TpuSpec] = {}
     for node in pipeline.components:
         tpu = getattr(node, "pod_tpu", None)

@@ -29,7 +29,7 @@ def is_there(module: str) -> bool:
 
 
 def main(modules: list[str]) -> int | str:
-    """Gives 0, or names the modules that are missing."""
+    """Returns 0, or names the modules that are missing."""
     missing = [module for module in modules if not is_there(module)]
     return f"it lacks {', '.join(missing)}" if missing else 0
 

@@ -23,7 +23,7 @@ PROGRAM = pathlib.Path(find_modules.__file__)
 
 
 def check_command(image: str, modules: Iterable[str], *, pull: str = "missing") -> list[str]:
-    """Gives the command that looks for modules in an image; its input is `PROGRAM`.
+    """Returns the command that looks for modules in an image; its input is `PROGRAM`.
 
     Args:
         image: The image.

@@ -36,7 +36,7 @@ class KubeflowRun:
     token: str | None = dataclasses.field(default=None, repr=False)
 
     def describe(self, compiled: CompiledPipeline) -> dict[str, Any]:
-        """Gives what `submit` sends, in JSON form, without sending it."""
+        """Returns what `submit` sends, in JSON form, without sending it."""
         specs: dict[str, Any] = {"pipeline_spec": compiled.pipeline_spec}
         if compiled.platform_spec:
             specs["platform_spec"] = compiled.platform_spec

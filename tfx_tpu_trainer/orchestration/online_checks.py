@@ -39,7 +39,7 @@ class Deadline:
         """Waits for an answer.
 
         Args:
-            question: Gives the answer, or raises.
+            question: Returns the answer, or raises.
             late: What to say if it takes too long.
 
         Returns:
@@ -199,7 +199,7 @@ def _get(
 
 
 def _first(error: BaseException) -> str:
-    """Gives the first line of an error, without the nesting of urllib3's."""
+    """Returns the first line of an error, without the nesting of urllib3's."""
     reasons: Iterable[Any] = [error, *error.args]
     found = next((part.reason for part in reasons if getattr(part, "reason", None)), error)
     text = str(found).strip() or type(error).__name__

@@ -50,7 +50,7 @@ def place_on_tpus(pipeline_spec: dict[str, Any], tpus: Mapping[str, TpuSpec]) ->
 
 
 def executor_label(pipeline_spec: Mapping[str, Any], node: str) -> str:
-    """Gives the key of a node's executor.
+    """Returns the key of a node's executor.
 
     Args:
         pipeline_spec: A `PipelineSpec` in JSON form.

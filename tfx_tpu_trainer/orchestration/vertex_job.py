@@ -70,7 +70,7 @@ class VertexJob(pydantic.BaseModel):
 
 
 def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, Any]:
-    """Gives a CustomJob, but for the command of its containers.
+    """Returns a CustomJob, but for the command of its containers.
 
     Vertex AI makes as many machines as the topology needs: a slice is one worker pool with one
     replica, however many hosts it has.

@@ -60,7 +60,7 @@ class VertexRun:
             )
 
     def describe(self, compiled: CompiledPipeline) -> dict[str, Any]:
-        """Gives what `submit` sends, in JSON form, without sending it."""
+        """Returns what `submit` sends, in JSON form, without sending it."""
         optional = {"serviceAccount": self.service_account, "network": self.network}
         return {
             "parent": f"projects/{self.project}/locations/{self.region}",

@@ -145,7 +145,7 @@ class TopologyDevices(_Call):
 
 
 class DeviceId(_Call):
-    """Gives the number of a device."""
+    """Asks for the number of a device."""
 
     _fields_ = [("description", _HANDLE), ("id", ctypes.c_int)]
 
@@ -175,7 +175,7 @@ class Compile(_Call):
 
 
 class CostAnalysis(_Call):
-    """Gives what the compiler reckons that an executable costs."""
+    """Asks what the compiler reckons that an executable costs."""
 
     _fields_ = [
         ("executable", _HANDLE),
@@ -185,7 +185,7 @@ class CostAnalysis(_Call):
 
 
 class MemoryStats(_Call):
-    """Gives the HBM that an executable needs."""
+    """Asks for the HBM that an executable needs."""
 
     _fields_ = [
         ("executable", _HANDLE),
@@ -204,7 +204,7 @@ class LongMemoryStats(MemoryStats):
 
 
 class OptimizedProgram(_Call):
-    """Gives the program that an executable was made from, optimized."""
+    """Asks for the program that an executable was made from, optimized."""
 
     _fields_ = [("executable", _HANDLE), ("program", ctypes.POINTER(Program))]
 

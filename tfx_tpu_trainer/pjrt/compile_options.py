@@ -29,7 +29,7 @@ _VARINT, _BYTES, _FIXED32 = 0, 2, 5
 
 
 def serialized_options(device_ids: Sequence[int], *, effort: float | None) -> bytes:
-    """Gives the options of a program that runs once on each of some devices.
+    """Returns the options of a program that runs once on each of some devices.
 
     Args:
         device_ids: The device of each replica.

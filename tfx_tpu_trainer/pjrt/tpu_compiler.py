@@ -178,7 +178,7 @@ class TpuCompiler:
 
 
 def _named_values(options: Mapping[str, OptionValue]) -> tuple[Any, list[Any]]:
-    """Gives options as the API takes them, and what must stay alive as long as they are used."""
+    """Returns options as the API takes them, and what must stay alive as long as they are used."""
     values = (NamedValue * max(1, len(options)))()
     kept: list[Any] = []
     for entry, (name, value) in zip(values, options.items()):

@@ -243,7 +243,7 @@ def _memory_need(stats: Mapping[str, int]) -> MemoryNeed:
 
 
 def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
-    """Gives what the compiler must be told of a slice beyond its name."""
+    """Returns what the compiler must be told of a slice beyond its name."""
     options: dict[str, Any] = {}
     if tpu_slice.num_chips == 1:
         options["chips_per_host_bounds"] = [1, 1, 1]

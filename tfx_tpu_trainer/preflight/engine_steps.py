@@ -36,7 +36,7 @@ InputFn = Callable[..., Any]
 
 
 def input_fn_of_specs(features: Any, labels: Any = None) -> InputFn:
-    """Gives an input function of nothing but zeros, for a model whose data is not at hand.
+    """Returns an input function of nothing but zeros, for a model whose data is not at hand.
 
     Args:
         features: Nested structure of `tf.TensorSpec`s of one row, without the batch axis.
@@ -174,7 +174,7 @@ def _targets(template: ModelTemplate) -> list[str]:
 
 
 def _full_spec(placeholder: tf.Tensor, rows: int) -> tf.TensorSpec:
-    """Gives the spec of a full batch; where short ones may come, the batch is left open."""
+    """Returns the spec of a full batch; where short ones may come, the batch is left open."""
     sizes = [rows if size is None else size for size in placeholder.shape.as_list()]
     return tf.TensorSpec(sizes, placeholder.dtype)
 

@@ -134,7 +134,7 @@ class FeatureSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the spec as JSON values."""
+        """Returns the spec as JSON values."""
         return {
             "features": {
                 name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
@@ -145,7 +145,7 @@ class FeatureSpec:
         }
 
     def input_fn(self) -> InputFn:
-        """Gives an input function of full batches of zeros, for tracing a model."""
+        """Returns an input function of full batches of zeros, for tracing a model."""
         features = dict(self.features)
         labels = None if self.label_key is None else features.pop(self.label_key)
         return input_fn_of_specs(features, labels)

@@ -27,7 +27,7 @@ _WORTH_A_WORD_BYTES = 1 << 20
 _WORTH_A_WORD_RATIO = 1.25
 
 LookUp = Callable[[str], tuple[str | None, str | None]]
-"""Gives type and source line of a TensorFlow op by its name."""
+"""Returns type and source line of a TensorFlow op by its name."""
 
 
 def find_in_hlo(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
@@ -152,7 +152,7 @@ def _poorly_filled(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
 
 
 def _matrix_sizes(instruction: Any, by_id: dict[int, Any]) -> tuple[int, int, int] | None:
-    """Gives rows, inner size and columns of a product of matrices, a convolution's as one."""
+    """Returns rows, inner size and columns of a product of matrices, a convolution's as one."""
     if instruction.opcode not in ("dot", "convolution"):
         return None
     left, right = (by_id[number].shape.dimensions for number in instruction.operand_ids)

@@ -14,7 +14,7 @@ _SHAPES = "_output_shapes"
 
 
 def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
-    """Gives the body as nodes, the arguments as placeholders.
+    """Returns the body as nodes, the arguments as placeholders.
 
     Tensors are named in another way in functions: `MatMul:product:0`, by the argument of the op's
     definition, where a graph says `MatMul`.
@@ -44,19 +44,19 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
 
 
 def results_of_function(function: v1.FunctionDef) -> list[str]:
-    """Gives the names of the tensors that a function returns, as a graph has them."""
+    """Returns the names of the tensors that a function returns, as a graph has them."""
     offsets = {node.name: dict(_offsets(node)) for node in function.node_def}
     return [_graph_name(function.ret[arg.name], offsets) for arg in function.signature.output_arg]
 
 
 def static_shape(node: v1.NodeDef, output: int) -> tf.TensorShape:
-    """Gives the shape that is noted of an output of a node, unknown where none is."""
+    """Returns the shape that is noted of an output of a node, unknown where none is."""
     shapes = node.attr[_SHAPES].list.shape if _SHAPES in node.attr else ()
     return tf.TensorShape(shapes[output]) if output < len(shapes) else tf.TensorShape(None)
 
 
 def dtype_of(node: v1.NodeDef, output: int) -> tf.DType:
-    """Gives the dtype of an output of a node.
+    """Returns the dtype of an output of a node.
 
     Raises:
         ValueError: If this TensorFlow does not know the op.
@@ -77,7 +77,7 @@ def _graph_name(name: str, offsets: dict[str, dict[str, int]]) -> str:
 
 
 def _offsets(node: v1.NodeDef) -> Iterator[tuple[str, int]]:
-    """Gives for each output argument of an op the place of its first tensor."""
+    """Yields, for each output argument of an op, the place of its first tensor."""
     place = 0
     for name, dtypes in _output_arguments(node):
         yield name, place
@@ -85,7 +85,7 @@ def _offsets(node: v1.NodeDef) -> Iterator[tuple[str, int]]:
 
 
 def _output_arguments(node: v1.NodeDef) -> Iterator[tuple[str, list[int]]]:
-    """Gives the output arguments of a node: names, and the types of their tensors."""
+    """Yields the output arguments of a node: names, and the types of their tensors."""
     definition = tf_private_tpu.op_definition(node.op)
     if definition is None:
         raise ValueError(f"This TensorFlow knows no op {node.op!r}, the type of {node.name!r}.")

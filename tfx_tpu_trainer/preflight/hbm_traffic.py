@@ -53,7 +53,7 @@ class _Traffic:
         self._computations = {each.id: each for each in module.computations}
 
     def of(self, computation_id: int) -> int:
-        """Gives the bytes of a computation's run."""
+        """Returns the bytes of a computation's run."""
         instructions = self._computations[computation_id].instructions
         by_id = {each.id: each for each in instructions}
         return sum(self._bytes(each, [by_id[i] for i in each.operand_ids]) for each in instructions)
@@ -91,7 +91,7 @@ class _Traffic:
         return read + _in_hbm(instruction.shape)
 
     def _async_bytes(self, started: Any, operands: Sequence[Any]) -> int:
-        """Gives the bytes of a slice that is moved while other things run."""
+        """Returns the bytes of a slice that is moved while other things run."""
         # ((where from), where to, a flag)
         to = started.shape.tuple_shapes[1]
         for number in started.called_computation_ids:
@@ -120,7 +120,7 @@ class _Traffic:
 
 
 def _read_in(fused: Any, by_id: Mapping[int, Any], parameter: Any) -> int:
-    """Gives the bytes that a fusion reads of one of its parameters."""
+    """Returns the bytes that a fusion reads of one of its parameters."""
     whole = unpadded_bytes(parameter.shape)
     read = 0
     for user in fused.instructions:
@@ -142,7 +142,7 @@ def _results(by_id: Mapping[int, Any], root_id: int) -> Iterator[Any]:
 
 
 def _written(by_id: Mapping[int, Any], result: Any) -> int:
-    """Gives the bytes that a fusion writes of one of its results."""
+    """Returns the bytes that a fusion writes of one of its results."""
     if not in_main_memory(result.shape) or result.opcode == "parameter":
         return 0
     if result.opcode in _WRITE_A_PART:
@@ -156,7 +156,7 @@ def _update_of(instruction: Any, operands: Sequence[Any]) -> Any:
 
 
 def _in_hbm(shape: Any) -> int:
-    """Gives the bytes of those arrays of a shape that are in HBM."""
+    """Returns the bytes of those arrays of a shape that are in HBM."""
     if shape.tuple_shapes:
         return sum(_in_hbm(each) for each in shape.tuple_shapes)
     return unpadded_bytes(shape) if in_main_memory(shape) else 0

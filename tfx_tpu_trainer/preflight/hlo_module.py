@@ -36,25 +36,25 @@ class HloModule:
         return cls(module.SerializeToString())
 
     def serialized(self) -> bytes:
-        """Gives the program as a serialized `HloModuleProto`."""
+        """Returns the program as a serialized `HloModuleProto`."""
         return self._module.SerializeToString(deterministic=True)
 
     def instructions(self) -> Iterator[Any]:
-        """Gives the instructions of all computations."""
+        """Yields the instructions of all computations."""
         for computation in self._module.computations:
             yield from computation.instructions
 
     def entry(self) -> Any:
-        """Gives the computation that is run."""
+        """Returns the computation that is run."""
         wanted = self._module.entry_computation_id
         return next(each for each in self._module.computations if each.id == wanted)
 
     def by_id(self) -> dict[int, Any]:
-        """Gives the instructions by their number."""
+        """Returns the instructions by their number."""
         return {instruction.id: instruction for instruction in self.instructions()}
 
     def name_parameters(self, names: Sequence[str]) -> None:
-        """Gives the program's inputs the names of TensorFlow's, for the compiler's messages.
+        """Names the program's inputs as TensorFlow does, for the compiler's messages.
 
         Args:
             names: One for each input, in their order. If there is another number of them, the
@@ -84,7 +84,7 @@ class HloModule:
                 instruction.replica_groups.extend(devices.replica_groups)
 
     def collective_bytes(self) -> int:
-        """Gives the bytes of one device that go into sums over the replicas, loops counted once."""
+        """Returns the bytes of one device that go into sums over the replicas, loops counted once."""
         return sum(
             hlo_shapes.unpadded_bytes(each.shape)
             for each in self.instructions()
@@ -92,11 +92,11 @@ class HloModule:
         )
 
     def hbm_bytes(self) -> int:
-        """Gives the bytes that an optimized program moves through HBM in one run."""
+        """Returns the bytes that an optimized program moves through HBM in one run."""
         return hbm_traffic(self._module)
 
     def parameters(self) -> list[Allocation]:
-        """Gives the program's inputs, the variables among them, largest first."""
+        """Returns the program's inputs, the variables among them, largest first."""
         return _largest_first(
             _allocation(each, each.shape, "argument")
             for each in self.entry().instructions
@@ -104,7 +104,7 @@ class HloModule:
         )
 
     def allocations(self, *, temp_bytes: int) -> list[Allocation]:
-        """Gives what takes HBM, largest first.
+        """Returns what takes HBM, largest first.
 
         What a step's instructions make shares memory over time, and the program does not say how:
         each is listed by itself, and together they are more than the program needs.
@@ -127,7 +127,7 @@ class HloModule:
         return _largest_first(found)
 
     def _results(self) -> set[int]:
-        """Gives the numbers of the instructions whose values the program gives back."""
+        """Returns the numbers of the instructions whose values the program gives back."""
         by_id = self.by_id()
         pending, found = [self.entry().root_id], set()
         while pending:
@@ -140,7 +140,7 @@ class HloModule:
         return found
 
     def _outputs(self, results: set[int]) -> Iterator[Allocation]:
-        """Gives the outputs that do not take the place of an input."""
+        """Yields the outputs that do not take the place of an input."""
         root = self.by_id()[self.entry().root_id]
         entries = self._module.input_output_alias.entries
         in_place = {tuple(entry.output_shape_index) for entry in entries}
@@ -156,7 +156,7 @@ class HloModule:
 
 
 def _made_by(instruction: Any) -> Sequence[Any]:
-    """Gives the shapes of the arrays that an instruction makes."""
+    """Returns the shapes of the arrays that an instruction makes."""
     shapes = instruction.shape.tuple_shapes or [instruction.shape]
     # The tuples of these hold what is moved, too, which is there already.
     if instruction.opcode == "copy-start":

@@ -21,25 +21,25 @@ SUBLANES, LANES = 8, 128
 
 
 def element_type(shape: Any) -> str:
-    """Gives the type of an array's elements, such as `"f32"`; `"tuple"` of a tuple."""
+    """Returns the type of an array's elements, such as `"f32"`; `"tuple"` of a tuple."""
     return _NAMES.get(shape.element_type, "?")
 
 
 def element_bytes(shape: Any) -> int:
-    """Gives the bytes of an element of an array; 0 of what has none."""
+    """Returns the bytes of an element of an array; 0 of what has none."""
     name = element_type(shape)
     return _BITS.get(name, 8 if name.startswith("f8") else 0) // 8
 
 
 def unpadded_bytes(shape: Any) -> int:
-    """Gives the bytes of an array or of all arrays of a tuple, without padding."""
+    """Returns the bytes of an array or of all arrays of a tuple, without padding."""
     if shape.tuple_shapes:
         return sum(unpadded_bytes(each) for each in shape.tuple_shapes)
     return math.prod(shape.dimensions) * element_bytes(shape)
 
 
 def padded_bytes(shape: Any) -> int:
-    """Gives the bytes that an array, or all arrays of a tuple, take in the layout of a program."""
+    """Returns the bytes that an array, or all arrays of a tuple, take in the layout of a program."""
     if shape.tuple_shapes:
         return sum(padded_bytes(each) for each in shape.tuple_shapes)
     # From the slowest to the fastest changing dimension.

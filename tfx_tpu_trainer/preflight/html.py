@@ -34,7 +34,7 @@ class BarPart:
 
 
 def render_html(report: PreflightReport) -> str:
-    """Gives a report as an HTML page: styles and drawings stand in it, nothing is loaded.
+    """Returns a report as an HTML page: styles and drawings stand in it, nothing is loaded.
 
     Args:
         report: The report.

@@ -114,7 +114,7 @@ def _as_function(
 def _plain_graph(
     step: StepGraph, nodes: Sequence[v1.NodeDef]
 ) -> tuple[v1.GraphDef, list[v1.FunctionDef]]:
-    """Gives the nodes as a graph for one device, and its functions under names of their own."""
+    """Returns the nodes as a graph for one device, and its functions under names of their own."""
     graph_def = v1.GraphDef(versions=step.graph_def.versions)
     graph_def.node.extend(node for node in nodes if node.op != _VARIABLE)
     # Two graphs of a process may have functions of one name.
@@ -136,7 +136,7 @@ def _plain_graph(
 def _called(
     nodes: Iterable[v1.NodeDef], functions: Mapping[str, v1.FunctionDef]
 ) -> dict[str, v1.FunctionDef]:
-    """Gives the functions that nodes call, and those that these call."""
+    """Returns the functions that nodes call, and those that these call."""
     found: dict[str, v1.FunctionDef] = {}
     pending = list(nodes)
     while pending:

@@ -67,7 +67,7 @@ def of_compiler(code: str | None, text: str, step: LoweredStep) -> Problem:
 
 
 def _lowering_words(text: str, op_type: str | None, name: str | None) -> tuple[str, str]:
-    """Gives message and advice for what stands in TensorFlow's message."""
+    """Returns message and advice for what stands in TensorFlow's message."""
     what = f"{op_type} {name!r}" if op_type and name else op_type or "an op of the step"
     if "compile-time constant" in text:
         message = (

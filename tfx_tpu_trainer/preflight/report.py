@@ -201,7 +201,7 @@ class PreflightReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the report as JSON values, with what follows from it (`ok`, bounds, caveats)."""
+        """Returns the report as JSON values, with what follows from it (`ok`, bounds, caveats)."""
         chip = self.tpu_slice.chip
         return {
             "format": FORMAT,

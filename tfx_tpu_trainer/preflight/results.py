@@ -94,7 +94,7 @@ class LoweredStep:
     )
 
     def look_up(self, op_name: str) -> tuple[str | None, str | None]:
-        """Gives type and source line of an op, `None` where they are not known."""
+        """Returns type and source line of an op, `None` where they are not known."""
         return self.op_types.get(op_name, (None, None))
 
 
@@ -182,5 +182,5 @@ class CompiledStep:
     problem: Problem | None
 
     def as_json(self) -> dict[str, Any]:
-        """Gives the values as JSON has them."""
+        """Returns the values as JSON has them."""
         return dataclasses.asdict(self)

@@ -76,7 +76,7 @@ def _chosen(meta_graph: v1.MetaGraphDef, signatures: Sequence[str] | None, path:
 def _programs(
     meta_graph: v1.MetaGraphDef, signatures: Sequence[str]
 ) -> tuple[dict[str, TpuProgram], dict[str, list[str]]]:
-    """Gives the programs by the names of their functions, and the signatures that use each."""
+    """Returns the programs by the names of their functions, and the signatures that use each."""
     programs: dict[str, TpuProgram] = {}
     users: dict[str, list[str]] = collections.defaultdict(list)
     for signature in signatures:
@@ -116,7 +116,7 @@ def _lower(
 
 
 def _in_batch(spec: tf.TensorSpec, batch_size: int) -> tf.TensorSpec:
-    """Gives the spec with a full batch along axis 0, where that is open."""
+    """Returns the spec with a full batch along axis 0, where that is open."""
     if spec.shape.rank and spec.shape[0] is None:
         return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
     return spec

@@ -44,7 +44,7 @@ class StepGraph:
     findings: tuple[Finding, ...] = ()
 
     def needed_nodes(self) -> list[v1.NodeDef]:
-        """Gives the nodes that the step runs, in the graph's order; its inputs are not among them."""
+        """Returns the nodes that the step runs, in the graph's order; its inputs are not among them."""
         by_name = {node.name: node for node in self.graph_def.node}
         given = {_op_of(tensor) for tensor in self.inputs}
         pending = [*map(_op_of, self.outputs), *self.targets]
@@ -57,11 +57,11 @@ class StepGraph:
         return [node for node in self.graph_def.node if node.name in needed]
 
     def functions(self) -> dict[str, v1.FunctionDef]:
-        """Gives the functions of the graph by name."""
+        """Returns the functions of the graph by name."""
         return {f.signature.name: f for f in self.graph_def.library.function}
 
     def look_up(self, op_name: str) -> tuple[str | None, str | None]:
-        """Gives type and source line of an op; of one in a function, no type and its caller's line."""
+        """Returns type and source line of an op; of one in a function, no type and its caller's line."""
         node = next((node for node in self.graph_def.node if node.name == op_name), None)
         return (node.op if node else None), self.source_of(op_name)
 

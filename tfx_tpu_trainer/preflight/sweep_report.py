@@ -60,7 +60,7 @@ class Sweep:
         return None not in self.largest.values()
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the sweep as JSON values, reports included."""
+        """Returns the sweep as JSON values, reports included."""
         return {
             "format": "tfx_tpu_trainer.preflight_sweep/1",
             "ok": self.ok,

@@ -52,14 +52,14 @@ def print_report(report: PreflightReport, console: Console | None = None) -> Non
 
 
 def report_console() -> Console:
-    """Gives the standard output as a console."""
+    """Returns the standard output as a console."""
     console = Console(highlight=False)
     # In a file or a pipe a line is a line.
     return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def render_text(report: PreflightReport) -> RenderableType:
-    """Gives a report as something that rich prints.
+    """Returns a report as something that rich prints.
 
     Args:
         report: The report.
@@ -75,7 +75,7 @@ def render_text(report: PreflightReport) -> RenderableType:
 
 
 def render_sweep(found: Sweep) -> RenderableType:
-    """Gives a sweep as something that rich prints.
+    """Returns a sweep as something that rich prints.
 
     Args:
         found: The sweep.

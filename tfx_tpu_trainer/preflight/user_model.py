@@ -17,7 +17,7 @@ def model_of_module(
     spec: FeatureSpec | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> PreflightModel:
-    """Gives a module the params and the input that `TpuTrainer` would, as far as they are known here.
+    """Adds the params and the input that `TpuTrainer` would give a module, as far as they are known here.
 
     Args:
         module: The module.

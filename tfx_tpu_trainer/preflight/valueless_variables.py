@@ -48,7 +48,7 @@ def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str
 
 
 def _value(pages: np.ndarray, spec: tf.TensorSpec) -> tf.Tensor:
-    """Gives a tensor that stands on the pages, without a copy of them."""
+    """Returns a tensor that stands on the pages, without a copy of them."""
     if spec.dtype == tf.bool or not _bytes(spec):
         # Bits can't be taken for truth values; such variables are small.
         return tf.zeros(spec.shape, spec.dtype)

@@ -77,7 +77,7 @@ class ServingCheck:
         return "; ".join(f"{check.name}: {check.outcome}" for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        """Gives the report as JSON values."""
+        """Returns the report as JSON values."""
         return {
             "passed": self.passed,
             "checks": [dataclasses.asdict(check) for check in self.checks],

@@ -61,7 +61,7 @@ class ServerBatching:
             )
 
     def to_text(self) -> str:
-        """Gives the text proto."""
+        """Returns the text proto."""
         lines = [
             f"{name} {{ value: {getattr(self, name)} }}"
             for name in (
@@ -88,7 +88,7 @@ TPU_BATCHING = ServerBatching(
 
 
 def batching_for_tpu(batch_sizes: tuple[int, ...]) -> ServerBatching:
-    """Gives the batching for a TPU host that pads up to given sizes.
+    """Returns the batching for a TPU host that pads up to given sizes.
 
     Args:
         batch_sizes: The allowed sizes, in any order; empty for the defaults.
@@ -100,7 +100,7 @@ def batching_for_tpu(batch_sizes: tuple[int, ...]) -> ServerBatching:
 
 
 def model_config_text(model_name: str, base_path: str) -> str:
-    """Gives a `model_config_list` of one model as text.
+    """Returns a `model_config_list` of one model as text.
 
     Args:
         model_name: Name under which the model is served.

@@ -43,7 +43,7 @@ class LegacyFnArgs(tfx.components.FnArgs):
         return list(self)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Gives a value, or the default where there is none."""
+        """Returns a value, or the default where there is none."""
         return getattr(self, name, default)
 
 

@@ -24,7 +24,7 @@ class TrainingSpec:
         estimator: The estimator.
         train_spec: How it is trained.
         eval_spec: How it is evaluated, and its exporters. The first of them makes Format-Serving.
-        eval_input_receiver_fn: Gives what Format-TFMA, and the signature `transform_features` of
+        eval_input_receiver_fn: Returns what Format-TFMA, and the signature `transform_features` of
             Format-Serving, are made of.
     """
 

@@ -42,11 +42,11 @@ class Context:
         self.spelling = spelling
 
     def api_calls(self, name: str) -> list[Call]:
-        """Gives the calls of a class or function of tf.estimator, by its last name."""
+        """Returns the calls of a class or function of tf.estimator, by its last name."""
         return [each for each in self.program.calls if self.api_name(each) == name]
 
     def api_name(self, call: Call) -> str:
-        """Gives the last name of what is called, if it is tf.estimator's; else ""."""
+        """Returns the last name of what is called, if it is tf.estimator's; else ""."""
         name = canonical(call.name)
         return name.rpartition(".")[2] if _ESTIMATOR_API.match(name) else ""
 
@@ -93,7 +93,7 @@ class Context:
         ]
 
     def given_input_fn(self, call: Call) -> cst.BaseExpression | None:
-        """Gives the input function of a call that takes one."""
+        """Returns the input function of a call that takes one."""
         if self.api_name(call) in ("TrainSpec", "EvalSpec"):
             return call.argument("input_fn", 0)
         if call.attribute in ("train", "evaluate", "predict"):
@@ -140,7 +140,7 @@ class Context:
         )
 
     def calls_in(self, function: Function) -> list[Call]:
-        """Gives the calls in a function, and in those that are defined in it."""
+        """Returns the calls in a function, and in those that are defined in it."""
         return [
             each
             for each in self.program.calls
@@ -170,7 +170,7 @@ def is_none(node: cst.BaseExpression | None) -> bool:
 
 
 def text_of(node: cst.BaseExpression | None) -> str | None:
-    """Gives the value of a string that is written out; `None` for everything else."""
+    """Returns the value of a string that is written out; `None` for everything else."""
     if isinstance(node, cst.SimpleString):
         value = node.evaluated_value
         return value if isinstance(value, str) else None
@@ -178,7 +178,7 @@ def text_of(node: cst.BaseExpression | None) -> str | None:
 
 
 def _returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """Gives what a function's own return statements give."""
+    """Returns the values of a function's own return statements."""
     visitor = _Returns(function)
     function.visit(visitor)
     return visitor.values

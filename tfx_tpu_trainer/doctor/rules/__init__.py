@@ -42,7 +42,7 @@ MODULES: Final = {old: new for table in _CONTRIB_TABLES for old, new in table.MO
 
 
 def canonical(name: str) -> str:
-    """Gives a name as the rules spell it.
+    """Returns a name as the rules spell it.
 
     Private paths become the public one, `tensorflow.contrib.tpu.python.tpu.tpu_config.TPUConfig`
     that of tf.contrib.tpu; queues of `tf.train` become those of `tf.compat.v1.train`.

@@ -147,7 +147,7 @@ _CANNED: Final = frozenset(
 
 
 def advice_on(module: str, name: str) -> Advice:
-    """Gives what becomes of a name of tf.estimator.
+    """Returns what becomes of a name of tf.estimator.
 
     Args:
         module: One of `MODULES`.

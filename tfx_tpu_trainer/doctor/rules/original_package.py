@@ -116,7 +116,7 @@ MODULES: Final = {
 
 
 def advice_on(name: str) -> Advice | None:
-    """Gives what becomes of a name of the original's package.
+    """Returns what becomes of a name of the original's package.
 
     Args:
         name: A name in full.
