@@ -26,6 +26,7 @@ from tfx_tpu_trainer.engine.evaluating.sliced_metrics import (
 )
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
+from tfx_tpu_trainer.estimator.tpu.run_place import emulated_replicas
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.evaluation import EvalMetrics, SliceMetrics, slicing_specs
 from tfx_tpu_trainer.evaluation.slice_keys import OTHER_VALUE, SliceKey, SliceValue, slice_name
@@ -296,9 +297,6 @@ def _as_python(name: str, value: Any) -> SliceValue:
     return int(value) if isinstance(value, bool) else value
 
 
-# As many as the engine takes where num_shards says nothing.
-_DEFAULT_CORES = 8
-
 EvalInputFn = Callable[..., tf.data.Dataset]
 
 
@@ -354,7 +352,7 @@ class SlicedInput:
             if job.eval_steps is None or not isinstance(dataset, tf.data.Dataset):
                 return dataset
             # The input may be endless. On cores a step may take a batch for each of them.
-            cores = (settings.num_shards or _DEFAULT_CORES) if settings.use_tpu else 1
+            cores = (settings.num_shards or emulated_replicas()) if settings.use_tpu else 1
             return dataset.take(job.eval_steps * cores)
 
         slicing = Slicing.find(

@@ -6,7 +6,7 @@ format that TensorFlow Model Analysis and the stock components read.
 
 from __future__ import annotations
 
-from tfx_tpu_trainer.evaluation.blessing import write_blessing
+from tfx_tpu_trainer.evaluation.blessing import Failure, Verdict, write_blessing
 from tfx_tpu_trainer.evaluation.eval_config import check_eval_config
 from tfx_tpu_trainer.evaluation.eval_metrics import (
     EVAL_METRICS_FILE,
@@ -20,7 +20,6 @@ from tfx_tpu_trainer.evaluation.model_evaluation import (
     write_model_evaluation,
 )
 from tfx_tpu_trainer.evaluation.properties import metric_properties, set_properties
-from tfx_tpu_trainer.evaluation.verdict import Failure, Verdict
 
 __all__ = [
     "EVAL_METRICS_FILE",

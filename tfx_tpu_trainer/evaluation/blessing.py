@@ -1,13 +1,182 @@
-"""ModelBlessing: the artifact that Pusher and the resolvers trust."""
+"""ModelBlessing: TFMA's decision on a model in words, and the artifact that Pusher and the resolvers trust."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
-from tfx_tpu_trainer.evaluation.verdict import Verdict
+from tfx_tpu_trainer.evaluation import slicing_specs
+from tfx_tpu_trainer.evaluation.comparison import Comparison, bound_in_words, failed, passed
+from tfx_tpu_trainer.evaluation.eval_config import Thresholds, applies
+from tfx_tpu_trainer.evaluation.slice_keys import OVERALL, SliceKey
+
+# A verdict is read in a table or a log line, where hundreds of slices would hide the first.
+_MOST_REASONS = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One threshold that doesn't hold, or can't be checked.
+
+    Args:
+        metric: the metric's name.
+        message: a sentence without full stop, with value, bound and the baseline's value.
+        bound: the bound in words, as ">= 0.75" or "change >= -0.01".
+        value: the candidate's value; None if metric_fn doesn't give this metric, or the slice wasn't measured.
+        baseline_value: the baseline's value; None if there is no baseline or it doesn't know the metric.
+        slice_key: the slice, as TFMA writes it; `()` is the whole eval split, and stands also where a
+            threshold's slices were not measured.
+    """
+
+    metric: str
+    message: str
+    bound: str
+    value: float | None
+    baseline_value: float | None
+    slice_key: SliceKey = ()
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether a model may be pushed, and why.
+
+    Args:
+        blessed: True or False; None if there was nothing to check, in which case no blessing is written.
+        rubber_stamp: change thresholds were ignored, because there is no baseline model yet.
+        failures: what failed; empty unless `blessed` is False.
+        passes: one phrase for each threshold that holds; one for all slices on which it does.
+        unchecked: names of the metrics whose change thresholds were ignored.
+    """
+
+    blessed: bool | None
+    rubber_stamp: bool = False
+    failures: tuple[Failure, ...] = ()
+    passes: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        """Tells the verdict and its reasons on one line, for logs, tables and MLMD."""
+        unchecked = ", ".join(self.unchecked)
+        if self.blessed is None and self.rubber_stamp:
+            return (
+                "no blessing written: there is no baseline model yet, and eval_config has only change "
+                f"thresholds ({unchecked}). Add a value threshold, by which a first model can be blessed"
+            )
+        if self.blessed is None:
+            return "no blessing written: eval_config has no thresholds"
+        verdict = "blessed" if self.blessed else "not blessed"
+        if self.rubber_stamp:
+            verdict += f" (rubber stamp: no baseline model yet, change of {unchecked} not checked)"
+        reasons = self.passes if self.blessed else [failure.message for failure in self.failures]
+        more = len(reasons) - _MOST_REASONS
+        shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
+        return f"{verdict}: {'; '.join(shown)}"
+
+
+def verdict_of(
+    validation: tfma.ValidationResult,
+    thresholds: Thresholds,
+    comparisons: Sequence[Comparison],
+    *,
+    unchecked: tuple[str, ...],
+) -> Verdict:
+    """Turns TFMA's result into a verdict. TFMA decides; this finds the words.
+
+    Args:
+        validation: TFMA's result.
+        thresholds: the thresholds it checked.
+        comparisons: the numbers it checked, of the whole split first, then of the slices.
+        unchecked: metrics whose change thresholds were ignored for want of a baseline.
+
+    Returns:
+        The verdict.
+    """
+    rubber_stamp = bool(unchecked)
+    if not thresholds:
+        return Verdict(blessed=None, rubber_stamp=rubber_stamp, unchecked=unchecked)
+    found = list(_found_failing(validation))
+    failures: dict[tuple[Any, ...], Failure] = {}
+    passes: list[str] = []
+    for key, pairs in sorted(thresholds.items(), key=lambda item: (item[0].name, item[0].is_diff)):
+        for spec, threshold in pairs:
+            concerned = [one for one in comparisons if applies(spec, key.name, one.slice_key)]
+            failing = [
+                one for one in concerned if (one.slice_key, key.to_proto(), threshold) in found
+            ]
+            for one in failing:
+                # Two specs may put the same threshold on one slice.
+                name = (key, one.slice_key, threshold.SerializeToString())
+                failures[name] = _failure(key.name, threshold, one)
+            passing = [one for one in concerned if one not in failing]
+            passes += _passes(key.name, threshold, passing)
+            if not concerned:
+                missing = (key, str(spec), threshold.SerializeToString())
+                failures[missing] = _not_measured(key.name, threshold, spec, comparisons)
+    return Verdict(
+        blessed=validation.validation_ok,
+        rubber_stamp=rubber_stamp,
+        failures=tuple(failures.values()),
+        passes=tuple(passes),
+        unchecked=unchecked,
+    )
+
+
+def _found_failing(validation: tfma.ValidationResult) -> Iterator[tuple[SliceKey, Any, Any]]:
+    for of_slice in validation.metric_validations_per_slice:
+        slice_key = tfma.slicer.deserialize_slice_key(of_slice.slice_key)
+        for failure in of_slice.failures:
+            threshold = failure.metric_threshold
+            is_value = threshold.HasField("value_threshold")
+            yield (
+                slice_key,
+                failure.metric_key,
+                threshold.value_threshold if is_value else threshold.change_threshold,
+            )
+
+
+def _passes(name: str, threshold: Any, passing: Sequence[Comparison]) -> Iterator[str]:
+    slices = [one for one in passing if one.slice_key]
+    yield from (passed(name, threshold, one) for one in passing if not one.slice_key)
+    if len(slices) == 1:
+        yield passed(name, threshold, slices[0])
+    elif slices:
+        yield f"{name} on {len(slices)} slices ({bound_in_words(threshold)})"
+
+
+def _failure(name: str, threshold: Any, comparison: Comparison) -> Failure:
+    return Failure(
+        metric=name,
+        message=failed(name, threshold, comparison),
+        bound=bound_in_words(threshold),
+        value=comparison.candidate.get(name),
+        baseline_value=(comparison.baseline or {}).get(name),
+        slice_key=comparison.slice_key,
+    )
+
+
+def _not_measured(
+    name: str, threshold: Any, spec: config_pb2.SlicingSpec, comparisons: Sequence[Comparison]
+) -> Failure:
+    wanted = slicing_specs.in_words(spec)
+    bound = bound_in_words(threshold)
+    message = f"{name} must be {bound} on {wanted}, a slice that was not measured: "
+    if all(one.slice_key == OVERALL for one in comparisons):
+        message += "give slicing_specs to TpuTrainer"
+    else:
+        message += (
+            "give it to TpuTrainer's slicing_specs, or check that the eval split has such rows"
+        )
+    return Failure(metric=name, message=message, bound=bound, value=None, baseline_value=None)
+
 
 if TYPE_CHECKING:
     from tfx import v1 as tfx

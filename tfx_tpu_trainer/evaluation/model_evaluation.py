@@ -12,10 +12,10 @@ from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation import eval_config as eval_configs
 from tfx_tpu_trainer.evaluation import tfma_private
+from tfx_tpu_trainer.evaluation.blessing import Comparison, Verdict, verdict_of
 from tfx_tpu_trainer.evaluation.directories import written_whole
 from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, SliceMetrics
 from tfx_tpu_trainer.evaluation.slice_keys import OVERALL, SliceKey
-from tfx_tpu_trainer.evaluation.verdict import Comparison, Verdict, verdict_of
 
 _METRICS_FILE = "metrics-00000-of-00001.tfrecord"
 _PLOTS_FILE = "plots-00000-of-00001.tfrecord"
