@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
 
 from tests.estimator import linear_model
 from tests.estimator.strategies import strategy_runs as runs
@@ -65,6 +66,18 @@ def test_a_scaffold_is_refused(tmp_path, mode, part, value):
     with pytest.raises(ValueError, match=says):
         call(runs.train_input_of(), steps=1)
     assert cores.checkpoint_steps(tmp_path) == []
+
+
+def test_a_replicas_number_of_xlas_is_refused(tmp_path):
+    """TensorFlow has none for CPUs and GPUs: the original's process ends with a SIGSEGV."""
+
+    def model_fn(features, labels, mode):
+        number = tf.cast(xla.replica_id(), tf.float32)
+        return runs.model_fn_for()(features, labels + 0 * number, mode)
+
+    estimator = runs.make(tmp_path, runs.mirrored(), model_fn)
+    with pytest.raises(ValueError, match=r"^Operation of type XlaReplicaId .* would end the proc"):
+        estimator.train(runs.train_input_of(), steps=1)
 
 
 def test_a_loss_of_each_row_is_refused(tmp_path):

@@ -28,11 +28,11 @@ EXCHANGES = frozenset({SUM, _REDUCE, _SCATTER, _PERMUTE, _ALL_TO_ALL})
 _REDUCTIONS = {b"Min": "Minimum", b"Max": "Maximum", b"Mul": "Mul"}
 
 Read = Callable[[int], str]
-"""Gives the reference to what one core puts into an exchange."""
+"""Returns the reference to what one core puts into an exchange."""
 
 
 def senders(node: v1.NodeDef, assignment: np.ndarray, core: int) -> tuple[int, ...]:
-    """Gives the cores that an exchange reads for one of them.
+    """Returns the cores that an exchange reads for one of them.
 
     Args:
         node: A node of one of the types of `EXCHANGES`.
@@ -64,7 +64,7 @@ def same_on_all(node: v1.NodeDef) -> bool:
 
 
 def result_name(node: v1.NodeDef) -> str:
-    """Gives the name of the output that has an exchange's result, for references in functions."""
+    """Returns the name of the output that has an exchange's result, for references in functions."""
     return "sum" if node.op == SUM else "output"
 
 

@@ -42,7 +42,7 @@ _CALLS = {
 
 
 def deciding_inputs(node: v1.NodeDef) -> int:
-    """Gives how many of a call's inputs, the first ones, are taken from one core only."""
+    """Returns how many of a call's inputs, the first ones, are taken from one core only."""
     return _CALLS[node.op]
 
 
@@ -89,7 +89,7 @@ class JointFunctions:
     def join(
         self, node: v1.NodeDef, name: str, cores: Sequence[int], scope: Scope | None = None
     ) -> v1.NodeDef:
-        """Gives the joint call of some cores, its inputs left out.
+        """Returns the joint call of some cores, its inputs left out.
 
         Args:
             node: The call of one core.
@@ -123,7 +123,7 @@ class JointFunctions:
         return joint
 
     def _with(self, types: Collection[str]) -> set[str]:
-        """Gives the names of the functions that have an op of some types, however deep."""
+        """Returns the names of the functions that have an op of some types, however deep."""
         found: set[str] = set()
         while True:
             new = {
@@ -219,7 +219,7 @@ class _Body:
         return made
 
     def _name(self, core: int, node_name: str) -> str:
-        """Gives the name of a node's copy and asks for it."""
+        """Returns the name of a node's copy and asks for it."""
         node = self._nodes[node_name]
         if node.op in EXCHANGES and core_ops.same_on_all(node):
             core = self._senders(node, core)[0]
@@ -232,7 +232,7 @@ class _Body:
         return name
 
     def _reference(self, core: int, reference: str) -> str:
-        """Gives the reference to the copy of what an input of the original refers to."""
+        """Returns the reference to the copy of what an input of the original refers to."""
         node_name, *output = reference.split(":")
         if node_name in self._arguments:
             return f"core{core}_{node_name}"
@@ -300,7 +300,7 @@ class _Body:
         return call
 
     def _senders(self, node: v1.NodeDef, core: int, *, present: bool = True) -> tuple[int, ...]:
-        """Gives the cores that an exchange reads for one of them; those of this call, if asked."""
+        """Returns the cores that an exchange reads for one of them; those of this call, if asked."""
         found = core_ops.senders(node, self._constant(node, node.input[1]), core)
         return tuple(each for each in found if each in self._cores) if present else found
 
@@ -322,7 +322,7 @@ def _node_of(graph: tf.Graph, name: str) -> v1.NodeDef | None:
 
 
 def _called(node: v1.NodeDef) -> list[str]:
-    """Gives the names of the functions that a node calls; a node may be named for one."""
+    """Returns the names of the functions that a node calls; a node may be named for one."""
     names = [node.op]
     for attr in node.attr.values():
         names += [function.name for function in (attr.func, *attr.list.func) if function.name]

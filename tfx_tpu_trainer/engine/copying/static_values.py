@@ -54,7 +54,7 @@ class Scope:
         self._outer = outer
 
     def value(self, reference: str) -> np.ndarray | None:
-        """Gives the value that a reference is to, `None` where it isn't known.
+        """Returns the value that a reference is to, `None` where it isn't known.
 
         Args:
             reference: `"node"`, `"node:1"`, `"node:output:1"`, or the name of an argument.
@@ -79,7 +79,7 @@ class Scope:
         return None
 
     def of_call(self, function: str, given: Sequence[str]) -> Scope:
-        """Gives the scope of a function's body in one call.
+        """Returns the scope of a function's body in one call.
 
         Args:
             function: Name of the function.
@@ -91,7 +91,7 @@ class Scope:
         return Scope(nodes.get, self._functions, arguments=arguments, given=given, outer=self)
 
     def unchanged(self, body: str, given: Sequence[str]) -> list[str]:
-        """Gives what a loop begins with, empty where a round may change it.
+        """Returns what a loop begins with, empty where a round may change it.
 
         Args:
             body: Name of the function of a round.
@@ -104,7 +104,7 @@ class Scope:
         return [g if a == r else "" for g, a, r in zip(given, arguments, results)]
 
     def _origin(self, reference: str) -> str:
-        """Gives the name of the argument or node that a reference's value is passed on from."""
+        """Returns the name of the argument or node that a reference's value is passed on from."""
         name = reference.split(":")[0]
         node = None if name in self._arguments else self._find(name)
         return self._origin(node.input[0]) if node and node.op in _PASSING_ON else name
