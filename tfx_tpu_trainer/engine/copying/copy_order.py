@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+# Attributes that say which outputs a call, a conditional or a loop has.
+_OUTPUT_TYPES = ("Tout", "T")
+_HANDLE_TYPES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
 
 
 def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[bool]) -> list[int]:
@@ -38,3 +46,50 @@ def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[b
             if not waiting[reader]:
                 heapq.heappush(ready, (changes[reader], reader))
     return order
+
+
+def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> list[v1.NodeDef]:
+    """Makes what changes a variable wait for the reads in the conditionals that stand before it.
+
+    A function makes a change wait for a conditional or a call that reads the variable. But both are
+    taken apart when they run, and what waits for them alone need not wait for the reads in them;
+    what waits for their results does.
+
+    Args:
+        nodes: Nodes in the order of `reads_before_changes`; those that change are changed in place.
+        changes: Whether each node changes a variable.
+
+    Returns:
+        The nodes, and after each conditional that must be waited for what there is to wait for.
+    """
+    changed = {name for node, does in zip(nodes, changes) if does for name in node.input}
+    reads: dict[str, list[str]] = {}
+    result = []
+    for node, does in zip(nodes, changes):
+        result.append(node)
+        inputs = {name for name in node.input if not name.startswith("^")}
+        if does:
+            node.input.extend(
+                dict.fromkeys(f"^{end}" for i in sorted(inputs) for end in reads.get(i, ()))
+            )
+        elif inputs & changed and _calls(node):
+            ends = list(_results(node))
+            result += ends
+            for name in inputs & changed:
+                reads.setdefault(name, []).extend(end.name for end in ends)
+    return result
+
+
+def _calls(node: v1.NodeDef) -> bool:
+    return any(attr.HasField("func") or attr.list.func for attr in node.attr.values())
+
+
+def _results(node: v1.NodeDef) -> Iterator[v1.NodeDef]:
+    """Gives nodes that are there when a call's results are."""
+    lists = [node.attr[name].list.type for name in _OUTPUT_TYPES if name in node.attr]
+    for index, dtype in enumerate(lists[0] if lists else ()):
+        if dtype not in _HANDLE_TYPES:
+            end = v1.NodeDef(name=f"{node.name}/result{index}", op="Identity")
+            end.input.append(f"{node.name}:{index}")
+            end.attr["T"].type = dtype
+            yield end

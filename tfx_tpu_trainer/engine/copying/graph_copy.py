@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying import core_ops
-from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes
+from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes, waiting_for_reads
 from tfx_tpu_trainer.engine.copying.core_ops import CORE_NUMBER, EXCHANGES
 from tfx_tpu_trainer.engine.copying.joint_functions import (
     SEED_STRIDE,
@@ -178,9 +178,9 @@ class _CopyJob:
                 nodes = [self._join(name, op, cores)]
             else:
                 nodes = [self._copy(name, op, cores[0])]
-            changes = self._copier.is_change(op)
+            does_change = self._copier.is_change(op)
             place = self._copier.order(op)
-            self._nodes.extend((place, cores[0], changes, node) for node in nodes)
+            self._nodes.extend((place, cores[0], does_change, node) for node in nodes)
         self._nodes.sort(key=lambda entry: entry[:2])
         nodes = [node for *_, node in self._nodes]
         numbers = {node.name: number for number, node in enumerate(nodes)}
@@ -188,8 +188,10 @@ class _CopyJob:
             [numbers[name] for name in map(_node_name, node.input) if name in numbers]
             for node in nodes
         ]
-        order = reads_before_changes(sources, [changes for *_, changes, _ in self._nodes])
-        return v1.GraphDef(node=[nodes[number] for number in order])
+        changes = [changes for *_, changes, _ in self._nodes]
+        order = reads_before_changes(sources, changes)
+        ordered = [nodes[number] for number in order]
+        return v1.GraphDef(node=waiting_for_reads(ordered, [changes[number] for number in order]))
 
     def _input_of(self, core: int, tensor: tf.Tensor) -> str:
         if tensor.name in self._replaced[core]:
