@@ -137,3 +137,17 @@ def test_b69_a_task_of_a_cluster_gets_device_filters_unless_a_session_config_is_
     assert list(filters) == ["/job:ps", "/job:worker/task:1"]
     given = v1.ConfigProto()
     assert RunConfig(session_config=given).session_config == given
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({}, ""),
+        ({"model_dir": "m", "tf_random_seed": 0}, "model_dir='m', tf_random_seed=0"),
+        ({"save_checkpoints_steps": 5}, "save_checkpoints_steps=5"),
+        ({"save_checkpoints_secs": None}, "save_checkpoints_secs=None"),
+        ({"keep_checkpoint_max": None}, "keep_checkpoint_max=None"),
+    ],
+)
+def test_it_shows_what_is_not_the_default(given, shown):
+    assert repr(RunConfig(**given)) == f"RunConfig({shown})"

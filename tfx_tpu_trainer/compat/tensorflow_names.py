@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +32,13 @@ _KERAS = re.compile(r"tensorflow\.keras|keras\._tf_keras\.keras")
 # Modules that no one but this package has, and what could be below them.
 _ESTIMATOR = re.compile(
     r"(tensorflow(\.compat\.v[12]|\.python)?\.estimator|tensorflow_estimator)\..+"
+)
+
+_CONTRIB = re.compile(r"tensorflow(\.compat\.v[12])?\.contrib(\..+)?")
+
+_WITHOUT_CONTRIB = (
+    "TensorFlow 2 has no contrib. `tfx-tpu-trainer doctor PROGRAM` says what stands for each of its "
+    "names today, and with --fix puts in what can be put in (docs/doctor.md)."
 )
 
 _PARAMETERS = (
@@ -89,7 +97,9 @@ class _Changes:
         """Returns what to change in the module of this name."""
         if found := _ROOT.fullmatch(name):
             root = self._apis[found.group(1) or "v2"][""]
-            return lambda module: self._set_missing(module, {"estimator": root})
+            return lambda module: self._set_missing(
+                module, {"estimator": root, "__getattr__": _explain_missing(name)}
+            )
         if _TPU_EXPERIMENTAL.fullmatch(name):
             return self._add_parameters
         if _RESOLVERS.fullmatch(name) and self._emulate:
@@ -116,7 +126,19 @@ class _Changes:
                 self._log.set_attribute(module, name, value)
 
 
+def _explain_missing(module: str) -> Callable[[str], Any]:
+    """Makes what Python asks for the names that a module of TensorFlow does not have."""
+
+    def missing(name: str) -> Any:
+        words = f"module {module!r} has no attribute {name!r}"
+        raise AttributeError(f"{words}: {_WITHOUT_CONTRIB}" if name == "contrib" else words)
+
+    return missing
+
+
 def _refusal(name: str) -> str | None:
+    if _CONTRIB.fullmatch(name):
+        return f"No module named {name!r}: {_WITHOUT_CONTRIB}"
     found = _ESTIMATOR.fullmatch(name)
     if found is None:
         return None

@@ -83,6 +83,7 @@ class Estimator:
         """
         check_members_are_not_overridden(type(self), Estimator)
         self._config, self._model_dir = complete_config(config, model_dir)
+        self._has_temporary_model_dir = not (model_dir or (config and config.model_dir))
         if model_fn is None:
             raise ValueError("model_fn must be provided to Estimator.")
         check_model_fn(model_fn, params)

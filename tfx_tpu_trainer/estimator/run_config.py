@@ -209,6 +209,26 @@ class RunConfig:
         _check_values(changed._values)
         return changed
 
+    def __repr__(self) -> str:
+        """The arguments that are not the defaults."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self._given().items())
+        return f"{type(self).__name__}({given})"
+
+    def _given(self) -> dict[str, Any]:
+        defaults = {name: each.default for name, each in _PARAMETERS.items()}
+        by_time = {
+            "save_checkpoints_steps": None,
+            "save_checkpoints_secs": _DEFAULT_CHECKPOINT_SECS,
+        }
+        defaults.update(by_time)
+        if self.save_checkpoints_steps is not None:
+            defaults["save_checkpoints_secs"] = None
+        return {
+            name: value
+            for name, value in self._values.items()
+            if value is not defaults[name] and value != defaults[name]
+        }
+
     def described(self) -> dict[str, Any]:
         """Returns every property under the name that the original logs it by."""
         rest = {name: value for name, value in vars(self).items() if name != "_values"}
@@ -355,7 +375,8 @@ class RunConfig:
         return self._service
 
 
-REPLACEABLE = tuple(name for name in inspect.signature(RunConfig).parameters)
+_PARAMETERS = inspect.signature(RunConfig).parameters
+REPLACEABLE = tuple(_PARAMETERS)
 
 
 def _one_model_dir(given: str | os.PathLike[str] | None, from_tf_config: str | None) -> str | None:

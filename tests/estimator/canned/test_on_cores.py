@@ -187,3 +187,15 @@ def test_arguments_are_checked(tmp_path):
         tpu.from_estimator("runs/model")
     with pytest.raises(ValueError, match=r"one of \('mean', 'sum'\); got 'max'"):
         tpu.from_estimator(ours.BaselineClassifier(model_dir=str(tmp_path)), gradients="max")
+
+
+def test_a_model_folder_of_the_config_is_used_where_the_estimator_had_none(tmp_path):
+    config = tpu.RunConfig(model_dir=str(tmp_path / "of_config"))
+    options = {"use_tpu": False, "train_batch_size": BATCH}
+    without = ours.BaselineClassifier()
+    assert tpu.from_estimator(without, config, **options).model_dir == config.model_dir
+    without.train(lambda: tf.data.Dataset.from_tensors(rows()), steps=1)
+    with_one = ours.BaselineClassifier(model_dir=str(tmp_path / "own"))
+    for estimator in (without, with_one):
+        with pytest.raises(ValueError, match="`model_dir` are set both in constructor and `RunCon"):
+            tpu.from_estimator(estimator, config, **options)

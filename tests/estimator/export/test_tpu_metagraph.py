@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,7 +13,7 @@ from tests.estimator.export import saved_model_facts, small_export, tpu_graph_on
 from tests.estimator.export.small_export import ROWS, call_model, linear
 from tfx_tpu_trainer.estimator import export
 from tfx_tpu_trainer.estimator.export.tpu_metagraph import build_tpu_meta_graph
-from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
+from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec, inference_on_tpu
 
 v1 = tf.compat.v1
 
@@ -193,6 +195,26 @@ def test_errors_of_model_fn_arrive_as_they_are():
     model = call_model(lambda features: linear({"x": features["missing"]}))
     with pytest.raises(KeyError, match="missing"):
         build_tpu_meta_graph(model, small_export.receiver_fn, api_version=1)
+
+
+@pytest.mark.parametrize("rewrites", [True, False])
+def test_b325_version_2_says_so_where_nothing_runs_on_the_tpu(rewrites, caplog):
+    def model(features, labels, mode, use_tpu):
+        def network(x):
+            return [tf.matmul(x, tf.ones([3, 2]))]
+
+        on_tpu = functools.partial(
+            inference_on_tpu,
+            num_batch_threads=1,
+            max_batch_size=None,
+            batch_timeout_micros=0,
+        )
+        (y,) = on_tpu(network, [features["x"]]) if rewrites else network(features["x"])
+        return TPUEstimatorSpec(mode, predictions={"y": y})
+
+    build_tpu_meta_graph(model, small_export.receiver_fn, api_version=2)
+    lines = [record for record in caplog.records if "runs nothing on a TPU" in record.message]
+    assert len(lines) == (0 if rewrites else 1)
 
 
 def test_b325_version_2_leaves_the_rewriting_to_model_fn(tmp_path):

@@ -105,6 +105,14 @@ def test_b55_replace_keeps_or_replaces_the_tpu_config():
     assert isinstance(changed, RunConfig)
 
 
+def test_it_shows_the_tpu_config_and_the_master_where_they_are_given():
+    assert repr(RunConfig()) == "RunConfig()"
+    tpu_config = TPUConfig(num_shards=2)
+    shown = repr(RunConfig(model_dir="b", tpu_config=tpu_config, master="emulated"))
+    assert shown == f"RunConfig(model_dir='b', tpu_config={tpu_config!r}, master='emulated')"
+    assert "evaluation_master='e'" in repr(RunConfig(evaluation_master="e"))
+
+
 def test_b56_the_master_cannot_be_replaced():
     with pytest.raises(ValueError, match="Replacing master is not supported"):
         RunConfig().replace(master="m")

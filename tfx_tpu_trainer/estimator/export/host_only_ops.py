@@ -10,6 +10,13 @@ from tfx_tpu_trainer.engine.checking.source_lines import source_line
 _SHOWN = 5
 
 
+def runs_on_tpu(graph: tf.Graph) -> bool:
+    """Tells whether a graph, or a function that it has, has put any op on the TPU."""
+    definition = graph.as_graph_def()
+    bodies = [definition.node, *(each.node_def for each in definition.library.function)]
+    return any(tpu_support.ON_TPU_MARK in node.attr for body in bodies for node in body)
+
+
 def check_runs_on_tpu(graph: tf.Graph) -> None:
     """Checks the ops that a graph has put on the TPU.
 

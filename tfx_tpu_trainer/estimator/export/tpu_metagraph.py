@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private_tpu, tracing
 from tfx_tpu_trainer.estimator.export import signatures
-from tfx_tpu_trainer.estimator.export.host_only_ops import check_runs_on_tpu
+from tfx_tpu_trainer.estimator.export.host_only_ops import check_runs_on_tpu, runs_on_tpu
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall, receive
 from tfx_tpu_trainer.estimator.export.outputs import ExportOutput, normalise_export_outputs
 from tfx_tpu_trainer.estimator.export.rewritten_model import rewrite_model
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 TAGS = (tf.saved_model.SERVING, tf.saved_model.TPU)
 
@@ -64,6 +65,12 @@ def _call_model_that_rewrites(
     spec = _call(call_model, receiver.features, receiver, use_tpu=True)
     # A model_fn may rewrite without the calls of this package, which check for themselves.
     check_runs_on_tpu(v1.get_default_graph())
+    if not runs_on_tpu(v1.get_default_graph()):
+        _logger.warning(
+            "The exported graph for TPU hosts runs nothing on a TPU: with "
+            "export_saved_model_api_version=2 it is model_fn that calls inference_on_tpu where "
+            "params['use_tpu'] is True. Version 1 puts all of model_fn on the TPU."
+        )
     return spec, normalise_export_outputs(spec.export_outputs, spec.predictions)
 
 

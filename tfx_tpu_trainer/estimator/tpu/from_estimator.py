@@ -61,7 +61,8 @@ def from_estimator(
     Args:
         estimator: Any `Estimator`. Its model folder, params and warm start are kept; `batch_size`,
             `context` and `use_tpu` in its params are for its model_fn only.
-        config: Configuration of the runs. Defaults to `None`: that of the estimator.
+        config: Configuration of the runs. Defaults to `None`: that of the estimator. Its model
+            folder is used where the estimator was given none and has trained nothing yet.
         gradients: What a model_fn of one's own that uses no head makes of the cores' gradients:
             `"mean"`, the default, for a loss that is a mean over rows, or `"sum"`.
         **options: `use_tpu`, batch sizes, and whatever else `TPUEstimator` takes.
@@ -95,11 +96,17 @@ def from_estimator(
         return _as_tpu_spec(spec, mode)
 
     given = {
-        "model_dir": estimator.model_dir,
+        "model_dir": _model_dir_of(estimator, config),
         "params": {key: each for key, each in estimator.params.items() if key not in _RESERVED},
         "warm_start_from": estimator._warm_start_settings,
     }
     return TPUEstimator(model_fn, config=config or _config_of(estimator), **{**given, **options})
+
+
+def _model_dir_of(estimator: Estimator, config: RunConfig | None) -> str:
+    replaceable = estimator._has_temporary_model_dir and estimator.latest_checkpoint() is None
+    given = None if config is None else config.model_dir
+    return given if given and replaceable else estimator.model_dir
 
 
 def _config_of(estimator: Estimator) -> RunConfig:

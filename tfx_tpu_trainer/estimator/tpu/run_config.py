@@ -55,6 +55,18 @@ class RunConfig(run_config.RunConfig):
         if cluster is not None:
             self._merge_cluster(cluster)
 
+    def _given(self) -> dict[str, Any]:
+        given = super()._given()
+        if self._tpu_config != TPUConfig():
+            given["tpu_config"] = self._tpu_config
+        if self._cluster is not None:
+            given["cluster"] = self._cluster
+        elif self._master:
+            given["master"] = self._master
+        if self._evaluation_master != self._master:
+            given["evaluation_master"] = self._evaluation_master
+        return given
+
     def _configure_sessions_of_a_cluster(self) -> None:
         """Leaves the session alone: a TPU run is one graph over all hosts, without filters."""
 
