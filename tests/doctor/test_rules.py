@@ -168,6 +168,22 @@ def test_names_have_one_spelling(name, rule):
     assert canonical(name) == rule
 
 
+@pytest.mark.parametrize(
+    ("module", "now"),
+    [
+        ("python.ops.tpu_ops", "from tensorflow.python.tpu.ops import tpu_ops"),
+        ("python.tpu.tpu_function", "from tensorflow.python.tpu import tpu_function"),
+    ],
+)
+def test_modules_of_ops_for_tpus_are_imported_from_where_they_went(module, now):
+    """Each edit is an import that this TensorFlow knows, and no estimator's module has the names."""
+    name = f"tensorflow.contrib.tpu.{module}"
+    found = look_up(canonical(f"{name}.cross_replica_sum"))
+    assert found is not None
+    assert (found[0], found[1].edit) == (name, now)
+    exec(now, {})
+
+
 def test_an_unknown_name_of_an_estimator_is_an_edit():
     found = look_up("tensorflow.estimator.FooEstimator")
     assert found is not None

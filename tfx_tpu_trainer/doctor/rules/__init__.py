@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from tfx_tpu_trainer.doctor.rules import (
@@ -55,6 +56,8 @@ def canonical(name: str) -> str:
     """
     if name.startswith("tensorflow.compat.v1.contrib"):
         name = name.replace("tensorflow.compat.v1", "tensorflow", 1)
+    if _longest(name, contrib_tpu.PRIVATE_MODULES):
+        return name
     parts = name.split(".")
     if name.startswith(f"{CONTRIB}.") and "python" in parts[3:4]:
         # contrib.<package>.python.<folders>.<module>.<Name>; modules are in lower case.
@@ -87,7 +90,7 @@ def look_up(name: str) -> tuple[str, Advice] | None:
     return (name, advice) if advice is not None else None
 
 
-def _longest(name: str, rules: dict[str, Advice]) -> str | None:
+def _longest(name: str, rules: Mapping[str, object]) -> str | None:
     parts = name.split(".")
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((prefix for prefix in prefixes if prefix in rules), None)
