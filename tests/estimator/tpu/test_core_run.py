@@ -49,6 +49,16 @@ def test_evaluation_and_prediction_read_one_input_whatever_the_hosts():
         assert run.sizes == BatchSizes(33, 33)
 
 
+@pytest.mark.parametrize("mode", cores.MODES)
+def test_b94_only_per_host_v2_has_replicas_wider_than_a_host(mode):
+    wide = {"num_cores_per_replica": 16}
+    v2 = {"per_host_input_for_training": cores.PER_HOST_V2}
+    for evaluated in ({}, {"eval_training_input_configuration": cores.SLICED}):
+        assert _plan(mode, **wide, **v2, **evaluated).sizes.model_fn == 4
+        with pytest.raises(ValueError, match=r"^Except the PER_HOST_V2 mode, the num"):
+            _plan(mode, **wide, **evaluated)
+
+
 def test_b132_batch_axis_is_of_per_host_v1_only():
     assert _plan("train", axis=[1, 0]).batch_axis == [1, 0]
     assert _plan("train", axis=[1, 0], per_host_input_for_training=3).batch_axis is None

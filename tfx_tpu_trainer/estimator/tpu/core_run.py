@@ -149,7 +149,7 @@ def plan_core_run(
         raise TypeError("For mode PREDICT, batch_axis is not supported yet: leave it out.")
     if (
         layout.num_cores_per_replica > layout.cores_per_host
-        and input_mode is not InputMode.PER_HOST_V2
+        and tpu_config.per_host_input_for_training != InputMode.PER_HOST_V2
     ):
         raise ValueError(
             "Except the PER_HOST_V2 mode, the num of cores required by model parallelism specified "
