@@ -12,6 +12,19 @@ from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 v1 = tf.compat.v1
 
 
+class NoSpecError(ValueError):
+    """A model_fn returned something else than a spec.
+
+    Attributes:
+        returned: What it returned.
+    """
+
+    def __init__(self, message: str, *, returned: Any) -> None:
+        """Takes the message, and what was returned."""
+        super().__init__(message)
+        self.returned = returned
+
+
 def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
     """Checks a loss and gives it as a scalar tensor.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.callables import call_with, takes
 from tfx_tpu_trainer.estimator.keras.in_model_fn import keras_optimizers_train
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
@@ -80,7 +81,8 @@ def call_model_fn(
         The spec that it returns.
 
     Raises:
-        ValueError: If there are labels and it takes none, or if it returns no spec.
+        ValueError: If there are labels and it takes none.
+        spec_checks.NoSpecError: If it returns no spec.
         UnknownKeyError: If it looks up a key that is not there.
     """
     if labels is not None and not takes(model_fn, "labels"):
@@ -100,9 +102,10 @@ def call_model_fn(
         spec = call_with(model_fn, _copied(available), required=required)
     _logger.info("Done calling model_fn.")
     if not hasattr(spec, "as_template"):
-        raise ValueError(
+        raise spec_checks.NoSpecError(
             f"model_fn should return an EstimatorSpec. Got {spec!r} from {model_fn!r}; an "
-            "EstimatorSpec or TPUEstimatorSpec of tfx_tpu_trainer.estimator is one."
+            "EstimatorSpec or TPUEstimatorSpec of tfx_tpu_trainer.estimator is one.",
+            returned=spec,
         )
     return spec
 

@@ -18,7 +18,44 @@ v1 = tf.compat.v1
 pytestmark = pytest.mark.matrix
 
 
-def test_b260_a_hook_that_fetches_a_tensor_of_the_computation_fails(tmp_path):
+class _FetchesWithTheCall(v1.train.SessionRunHook):
+    def __init__(self, get_tensor):
+        self._get_tensor = get_tensor
+
+    def before_run(self, run_context):
+        return v1.train.SessionRunArgs({"kept": [self._get_tensor()]})
+
+
+class _FetchesWhatItMadeOfIt(_FetchesWithTheCall):
+    def begin(self):
+        made = self._get_tensor() + 1
+        self._get_tensor = lambda: made
+
+
+class _FetchesByItself(v1.train.SessionRunHook):
+    def __init__(self, get_tensor):
+        self._get_tensor = get_tensor
+
+    def after_run(self, run_context, run_values):
+        run_context.session.run(self._get_tensor())
+
+
+class _FetchesAtTheEnd(_FetchesByItself):
+    def after_run(self, run_context, run_values):
+        pass
+
+    def end(self, session):
+        session.run(self._get_tensor())
+
+
+@pytest.mark.parametrize(
+    ("mode", "kinds"),
+    [
+        ("train", (_FetchesWithTheCall, _FetchesWhatItMadeOfIt, _FetchesAtTheEnd)),
+        ("eval", (_FetchesByItself,)),
+    ],
+)
+def test_b260_a_hook_that_fetches_a_tensor_of_the_computation_is_named(tmp_path, mode, kinds):
     kept = []
 
     def model_fn(features, labels, mode, params):
@@ -26,13 +63,30 @@ def test_b260_a_hook_that_fetches_a_tensor_of_the_computation_fails(tmp_path):
         kept.append(spec.loss)
         return spec
 
-    class FetchesLoss(v1.train.SessionRunHook):
-        def before_run(self, run_context):
-            return v1.train.SessionRunArgs(kept[-1])
+    estimator = cores.make(tmp_path, model_fn)
+    call = {"train": estimator.train, "eval": estimator.evaluate}[mode]
+    for kind in kinds:
+        says = (
+            rf"^Operation .* has been marked as not fetchable\..* hook {kind.__name__} .*host_call"
+        )
+        with pytest.raises(ValueError, match=says):
+            call(cores.train_input_fn, steps=1, hooks=[kind(lambda: kept[-1])])
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value for placeholder"):
-        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1, hooks=[FetchesLoss()])
-    assert kept
+
+def test_a_hook_fetches_what_is_there_without_the_cores(tmp_path):
+    kept, seen = [], []
+
+    def model_fn(features, labels, mode, params):
+        kept.append(v1.train.get_global_step() * 2)
+        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+
+    class Fetches(_FetchesWithTheCall):
+        def after_run(self, run_context, run_values):
+            seen.append(run_values.results["kept"][0])
+
+    estimator = cores.make(tmp_path, model_fn, loop=1)
+    estimator.train(cores.train_input_fn, steps=3, hooks=[Fetches(lambda: kept[-1])])
+    assert len(seen) == 3
 
 
 def _exported_output(estimator, folder, features):

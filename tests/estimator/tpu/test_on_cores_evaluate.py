@@ -362,9 +362,18 @@ def test_b210_reserved_metric_names(tmp_path, name):
         _evaluates(tmp_path, eval_metrics=eval_metrics)
 
 
-def test_b153_evaluation_needs_a_tpu_estimator_spec(tmp_path):
-    with pytest.raises(RuntimeError, match="TPU evaluation must have type `TPUEstimatorSpec`"):
-        _evaluates(tmp_path, spec=EstimatorSpec)
+@pytest.mark.parametrize(
+    ("spec", "got"),
+    [
+        (EstimatorSpec, ".*EstimatorSpec'>"),
+        (lambda mode, **fields: fields, "<class 'dict'>"),
+        (lambda mode, **fields: None, "<class 'NoneType'>"),
+    ],
+)
+def test_b153_evaluation_needs_a_tpu_estimator_spec(tmp_path, spec, got):
+    says = r"^estimator_spec used by TPU evaluation must have type`TPUEstimatorSpec`\. Got "
+    with pytest.raises(RuntimeError, match=says + got):
+        _evaluates(tmp_path, spec=spec)
 
 
 def test_b155_b217_b90_b146_eval_on_tpu_false_evaluates_on_the_host(tmp_path):

@@ -116,8 +116,14 @@ def test_b228_rows_of_different_lengths_are_refused(tmp_path):
     estimator = _predicts(
         tmp_path, lambda f: {"y": f["x"], "z": tf.concat([f["x"], f["x"]], axis=0)}
     )
-    with pytest.raises(ValueError, match=r"Shapes .* are incompatible"):
+    with pytest.raises(
+        ValueError,
+        match=r"^Batch length of predictions should be same. z has .*'y': 8, 'z': 16",
+    ):
         next(estimator.predict(_rows()))
+    batches = list(estimator.predict(_rows(12), yield_single_examples=False))
+    assert [len(batch["y"]) for batch in batches] == [8, 4]
+    assert [len(batch["z"]) for batch in batches] == [16, 4]
 
 
 def test_b229_predict_keys(tmp_path):
@@ -145,7 +151,10 @@ def test_b233_predictions_of_a_gibibyte_are_refused(tmp_path):
 
 
 def test_b154_prediction_needs_a_tpu_estimator_spec(tmp_path):
-    with pytest.raises(RuntimeError, match="TPU prediction must have type `TPUEstimatorSpec`"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"^estimator_spec used by TPU prediction must have type`TPUEstimatorSpec`. Got",
+    ):
         next(_predicts(tmp_path, _outputs, spec=EstimatorSpec).predict(_rows()))
 
 

@@ -72,13 +72,26 @@ def plan_prediction_on_cores(
         n = len(taken_from)
         with tf.control_dependencies(effects):
             outputs = [
-                tf.boolean_mask(tf.concat(copies[start : start + n], axis=0), is_real)
+                _real_rows(tf.concat(copies[start : start + n], axis=0), is_real)
                 for start in range(0, count, n)
             ]
             return [*outputs, tf.identity(drawn.total_rows)]
 
     *outputs, rows = tf.function(one_batch, autograph=False)()
     return PredictionPlan(template, dict(zip(names, outputs)), rows)
+
+
+def _real_rows(prediction: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
+    """Cuts off the padding.
+
+    A prediction that is not one for each row keeps what it has of a full batch, and its first rows
+    of a padded one, as in the original: who iterates over rows is told of it there.
+    """
+    if prediction.shape[0] == is_real.shape[0]:
+        return tf.boolean_mask(prediction, is_real)
+    count = tf.reduce_sum(tf.cast(is_real, tf.int32))
+    all_rows = tf.shape(prediction)[0]
+    return prediction[: tf.where(tf.reduce_all(is_real), all_rows, count)]
 
 
 def check_predictions(predictions: Any) -> None:

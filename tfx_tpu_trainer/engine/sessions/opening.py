@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.engine.checkpointing.savers import fitted_scaffold
+from tfx_tpu_trainer.engine.sessions.guarded_hooks import guarded
 
 v1 = tf.compat.v1
 
@@ -109,6 +110,7 @@ def open_training_session(
         initializes; the others wait for it.
     """
     config = placed_by_need(settings.session_config)
+    hooks, chief_hooks = guarded(hooks), guarded(chief_hooks)
     if not settings.is_chief and session_creator is v1.train.ChiefSessionCreator:
         waiting = v1.train.WorkerSessionCreator(
             scaffold=scaffold,
@@ -175,5 +177,5 @@ def open_restored_session(
                 master=master,
                 config=placed_by_need(settings.session_config),
             ),
-            hooks=hooks,
+            hooks=guarded(hooks),
         )

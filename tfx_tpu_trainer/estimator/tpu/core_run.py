@@ -24,7 +24,9 @@ from tfx_tpu_trainer.engine.feeding.finite_feed import FiniteFeed
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem
 from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.sessions.guarded_hooks import keep_from_hooks
 from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.tpu.host_scaffold import make_host_scaffold
 from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
@@ -236,8 +238,7 @@ def trace_on_cores(
     }
     of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
     with tf_private.replicas(run.cores):
-        spec = call_model_fn(features, feed.labels, added)
-    _check_spec(spec, run.mode)
+        spec = _call_for_spec(call_model_fn, features, feed.labels, added, run.mode)
     _check_no_v1_summaries(of_input)
     template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
     make_scaffold = v1.train.Scaffold
@@ -246,6 +247,7 @@ def trace_on_cores(
             make_host_scaffold, spec.scaffold_fn, [*feed.placeholders, is_padding]
         )
     template = dataclasses.replace(template, make_scaffold=make_scaffold)
+    keep_from_hooks([*feed.placeholders, *([] if is_padding is None else [is_padding])])
     hooks = [hook for source in sources for hook in source.hooks]
     # Summary writers need opening wherever they were made: in host_call or in model_fn itself.
     hooks.append(HostCallHook([]))
@@ -380,14 +382,29 @@ def _input_scope(
     return v1.name_scope(scope)
 
 
+def _call_for_spec(
+    call_model_fn: CallModelFn, features: Any, labels: Any, added: dict[str, Any], mode: str
+) -> Any:
+    try:
+        spec = call_model_fn(features, labels, added)
+    except spec_checks.NoSpecError as error:
+        if mode == ModeKeys.TRAIN:
+            raise
+        # In the original this is an error of the spec's type, whatever it is.
+        _check_spec(error.returned, mode)
+        raise
+    _check_spec(spec, mode)
+    return spec
+
+
 def _check_spec(spec: Any, mode: str) -> None:
     if isinstance(spec, TPUEstimatorSpec):
         return
     if mode != ModeKeys.TRAIN:
         raise RuntimeError(
             f"estimator_spec used by TPU {'evaluation' if mode == ModeKeys.EVAL else 'prediction'}"
-            f" must have type `TPUEstimatorSpec`. Got {type(spec)}: its metrics and scaffold "
-            "can't be taken from the cores."
+            f" must have type`TPUEstimatorSpec`. Got {type(spec)}. The metrics and the scaffold of "
+            "any other can't be taken from the cores."
         )
     if spec.training_chief_hooks:
         raise ValueError(
