@@ -149,5 +149,21 @@ def test_logit_functions_serve_a_model_fn_of_ones_own(tmp_path):
     } <= set(found)
     with pytest.raises(ValueError, match=r"units must be an int.*'2'"):
         experimental.dnn_logit_fn_builder("2", [3], pair(), None, None, None, False)
-    with pytest.raises(ValueError, match=r"should return a Tensor or a dictionary.*returned: 7"):
-        experimental.call_logit_fn(lambda features: 7, {}, "train", None, None)
+    for wrong in (7, {"a": 7}, {7: tf.constant(1.0)}, [tf.constant(1.0)]):
+        with pytest.raises(ValueError, match=r"mapping strings to Tensors.  logit_fn returned: "):
+            experimental.call_logit_fn(lambda features, given=wrong: given, {}, "train", None, None)
+
+
+def test_a_v1_estimators_optimizer_needs_no_var_list(tmp_path):
+    class Plain(v1.train.GradientDescentOptimizer):
+        def minimize(self, loss, global_step=None):
+            return super().minimize(loss, global_step=global_step)
+
+    makers = {
+        "linear": lambda **given: ours.v1.LinearRegressor(pair(), label_dimension=2, **given),
+        "dnn": lambda **given: ours.v1.DNNRegressor([3], pair(), label_dimension=2, **given),
+        "baseline": lambda **given: ours.v1.BaselineRegressor(label_dimension=2, **given),
+    }
+    for name, make in makers.items():
+        model = make(model_dir=str(tmp_path / name), optimizer=Plain(0.01))
+        assert trained(model, "targets")["global_step"] > 0

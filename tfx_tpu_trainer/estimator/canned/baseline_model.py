@@ -53,10 +53,10 @@ def v1_baseline_model_fn(*, head: Any, optimizer: Any, weight_column: Any) -> Ca
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         del config
-        logits, bias = _logits(features, head.logits_dimension, weight_key, use_resource=None)
+        logits, _ = _logits(features, head.logits_dimension, weight_key, use_resource=None)
         train_op_fn = None
         if mode == ModeKeys.TRAIN:
-            trained = Trained(v1_optimizer_instance(optimizer, _RATE), [bias])
+            trained = Trained(v1_optimizer_instance(optimizer, _RATE), None)
             train_op_fn = v1_train_op_fn_of(head, [trained])
         return head.create_estimator_spec(
             features=features, mode=mode, labels=labels, logits=logits, train_op_fn=train_op_fn

@@ -197,7 +197,7 @@ def v1_dnn_model_fn(
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         instance = v1_optimizer_instance(optimizer, _V1_RATE)
         checks.check_features(features)
-        with v1.variable_scope("dnn", partitioner=hidden_partitioner(config)) as scope:
+        with v1.variable_scope("dnn", partitioner=hidden_partitioner(config)):
             logits = v1_dnn_logits(
                 features,
                 mode,
@@ -206,7 +206,7 @@ def v1_dnn_model_fn(
                 units=head.logits_dimension,
                 partitioner=input_partitioner(config, partitioner),
             )
-            trained = Trained(instance, trainable_variables(scope))
+            trained = Trained(instance, None)
             return head.create_estimator_spec(
                 features=features,
                 mode=mode,

@@ -13,7 +13,6 @@ from tfx_tpu_trainer.estimator.canned.train_ops import (
     Trained,
     linear_rate,
     train_op_fn_of,
-    trainable_variables,
     v1_train_op_fn_of,
 )
 from tfx_tpu_trainer.estimator.heads.optimizers import optimizer_instance, v1_optimizer_instance
@@ -132,9 +131,7 @@ def v1_linear_model_fn(
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         checks.check_features(features)
-        with v1.variable_scope(
-            "linear", partitioner=input_partitioner(config, partitioner)
-        ) as scope:
+        with v1.variable_scope("linear", partitioner=input_partitioner(config, partitioner)):
             made = linear_logits(
                 features,
                 columns=columns,
@@ -143,9 +140,7 @@ def v1_linear_model_fn(
             )
             summarize_weights(made, head.logits_dimension)
             rate = RATE_LIMIT if optimizer else linear_rate(RATE_LIMIT, len(columns))
-            trained = Trained(
-                v1_optimizer_instance(optimizer or "Ftrl", rate), trainable_variables(scope)
-            )
+            trained = Trained(v1_optimizer_instance(optimizer or "Ftrl", rate), None)
             return head.create_estimator_spec(
                 features=features,
                 mode=mode,

@@ -101,9 +101,12 @@ def call_logit_fn(
     """
     available = {"features": features, "mode": mode, "params": params, "config": config}
     logits = call_with(logit_fn, available, required=("features",))
-    if not tf.is_tensor(logits) and not isinstance(logits, dict):
+    by_name = isinstance(logits, dict) and all(
+        isinstance(name, str) and isinstance(value, tf.Tensor) for name, value in logits.items()
+    )
+    if not (by_name or isinstance(logits, tf.Tensor)):
         raise ValueError(
-            f"logit_fn should return a Tensor or a dictionary of Tensors. logit_fn: {logit_fn!r}, "
-            f"returned: {logits!r}"
+            "logit_fn should return a Tensor or a dictionary mapping strings to Tensors.  logit_fn "
+            f"returned: {logits}, of {logit_fn!r}."
         )
     return logits

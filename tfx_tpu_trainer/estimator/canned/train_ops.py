@@ -18,11 +18,13 @@ class Trained(NamedTuple):
 
     Attributes:
         optimizer: A Keras 2 legacy or a `tf.compat.v1.train` optimizer.
-        variables: What it changes.
+        variables: What it changes; `None`, of a `tf.compat.v1.train` optimizer only, leaves it to
+            the optimizer, as the original does for a model of one part: programs wrap optimizers
+            whose `minimize` takes no `var_list`.
     """
 
     optimizer: Any
-    variables: Sequence[tf.Variable]
+    variables: Sequence[tf.Variable] | None
 
 
 def linear_rate(limit: float, number_of_columns: int) -> float:
@@ -53,7 +55,7 @@ def train_op_fn_of(
             train_op.minimize(
                 part.optimizer,
                 loss if isinstance(part.optimizer, v1.train.Optimizer) else of_keras,
-                list(part.variables),
+                part.variables,
                 global_step=None if number else v1.train.get_or_create_global_step(),
                 loss_reduction=head.loss_reduction,
             )
@@ -81,7 +83,7 @@ def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tens
             train_op.minimize(
                 part.optimizer,
                 loss,
-                list(part.variables),
+                part.variables,
                 global_step=v1.train.get_global_step() if only else None,
                 loss_reduction=head.loss_reduction,
             )

@@ -57,7 +57,9 @@ def minimize(
     """
     if isinstance(optimizer, v1.train.Optimizer):
         chosen = _for_cores(optimizer, loss_reduction) if is_on_cores() else optimizer
-        return chosen.minimize(loss, global_step=global_step, var_list=variables)
+        if variables is None:
+            return chosen.minimize(loss, global_step=global_step)
+        return chosen.minimize(loss, global_step=global_step, var_list=list(variables))
     trained = check_variables(variables)
     counts = hasattr(optimizer, "get_gradients")
     if counts and global_step is not None and not optimizer.weights:
