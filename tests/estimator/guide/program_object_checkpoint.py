@@ -4,9 +4,7 @@ Run as a script, top to bottom, in a folder of its own: it writes below the curr
 differs here from the page's listings:
 
 1. Imports; `tf.estimator`, gone since TensorFlow 2.16, is this package's, `tfe`.
-2. `tf.keras.optimizers.Adam` of the page's days is `tf.keras.optimizers.legacy.Adam` now. Today's
-   trains nothing in a graph, with the original of TensorFlow 2.15 silently.
-3. The formatter's line breaks and quotes.
+2. The formatter's line breaks and quotes.
 """
 
 # ruff: noqa: C408, UP008 - lines of the listing
@@ -36,7 +34,7 @@ class Net(tf.keras.Model):
 
 def model_fn(features, labels, mode):
     net = Net()
-    opt = tf.keras.optimizers.legacy.Adam(0.1)
+    opt = tf.keras.optimizers.Adam(0.1)
     ckpt = tf.train.Checkpoint(step=tf_compat.train.get_global_step(), optimizer=opt, net=net)
     with tf.GradientTape() as tape:
         output = net(features["x"])
@@ -56,7 +54,7 @@ tf.keras.backend.clear_session()
 est = tfe.Estimator(model_fn, "./tf_estimator_example/")
 est.train(toy_dataset, steps=10)
 
-opt = tf.keras.optimizers.legacy.Adam(0.1)
+opt = tf.keras.optimizers.Adam(0.1)
 net = Net()
 ckpt = tf.train.Checkpoint(step=tf.Variable(1, dtype=tf.int64), optimizer=opt, net=net)
 ckpt.restore(tf.train.latest_checkpoint("./tf_estimator_example/"))
