@@ -136,7 +136,9 @@ def test_b230_a_lone_tensor(tmp_path):
 
 def test_b228_unequal_lengths_are_refused_by_row_only(tmp_path):
     estimator = _estimator(tmp_path, lambda features, outputs: {"y": outputs, "first": outputs[:1]})
-    with pytest.raises(ValueError, match="should be same; got"):
+    with pytest.raises(
+        ValueError, match=r"^Batch length of predictions should be same\. first has different"
+    ):
         next(estimator.predict(_input_fn()))
     batch = next(estimator.predict(_input_fn(), yield_single_examples=False))
     assert (len(batch["y"]), len(batch["first"])) == (3, 1)
