@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -131,6 +132,9 @@ def own_model_fn(make_optimizer: Callable[[], Any]) -> Callable[..., Any]:
         optimizer = make_optimizer()
         if isinstance(optimizer, v1.train.Optimizer):
             train_op = optimizer.minimize(loss, step)
+        elif not hasattr(optimizer, "get_updates"):
+            update = optimizer.apply_gradients(zip(tf.gradients(loss, [w]), [w]))
+            train_op = tf.group(update, step.assign_add(1))
         else:
             optimizer.iterations = step
             train_op = optimizer.get_updates(loss, [w])[0]
@@ -145,8 +149,10 @@ def own_model_fn(make_optimizer: Callable[[], Any]) -> Callable[..., Any]:
     [
         lambda: v1.train.MomentumOptimizer(0.1, 0.9),
         lambda: tf.keras.optimizers.legacy.SGD(0.1, momentum=0.9),
+        lambda: tf.keras.optimizers.SGD(0.1, momentum=0.9),
+        lambda: keras.optimizers.SGD(0.1, momentum=0.9),
     ],
-    ids=["v1", "keras"],
+    ids=["v1", "legacy", "keras_2", "keras_3"],
 )
 def test_a_model_fn_of_ones_own_gets_the_gradient_of_all_rows(tmp_path, make_optimizer):
     plain = ours.Estimator(own_model_fn(make_optimizer), model_dir=str(tmp_path / "host"))

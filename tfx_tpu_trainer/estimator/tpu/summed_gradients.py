@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal
 
 import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.keras.in_model_fn import legacy_bases, todays_bases
 
 v1 = tf.compat.v1
 
@@ -47,14 +48,12 @@ def summed_gradients(*, replicas: int, gradients: Combination) -> Iterator[None]
 
 
 def _bases() -> list[Any]:
-    bases: list[Any] = [v1.train.Optimizer]
-    if "tf_keras" in sys.modules:
-        bases.append(sys.modules["tf_keras"].optimizers.legacy.Optimizer)
-    return bases
+    return [v1.train.Optimizer, *legacy_bases(), *todays_bases()]
 
 
 @contextlib.contextmanager
 def _replaced(base: Any, replicas: int, gradients: Combination) -> Iterator[None]:
+    inherited = "apply_gradients" not in vars(base)
     own: Callable[..., Any] = base.apply_gradients
 
     def apply_gradients(
@@ -70,7 +69,10 @@ def _replaced(base: Any, replicas: int, gradients: Combination) -> Iterator[None
     try:
         yield
     finally:
-        base.apply_gradients = own
+        if inherited:
+            del base.apply_gradients
+        else:
+            base.apply_gradients = own
 
 
 def _summed(gradient: Any, replicas: int, gradients: Combination) -> Any:
