@@ -345,3 +345,11 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
         loss = head().loss([[1], [0]], LOGITS, features)
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             session.run(loss)
+
+
+def test_labels_without_rows_are_refused_in_the_words_of_the_mode() -> None:
+    head, short = heads.MultiClassHead(3), "labels must have rank at least 2.  Received rank 0"
+    with pytest.raises(ValueError, match=f"^{short}"):
+        head.loss(1, THREE_LOGITS)
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=f"^labels shape .*{short}"):
+        head.loss(1, THREE_LOGITS)

@@ -100,10 +100,10 @@ def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.
     )
     rank = labels.shape.rank
     if rank is not None and rank < 2:
-        raise ValueError(
-            f"labels must have rank at least 2.  Received rank {rank}, shape {labels.shape}. "
-            f"{message}"
-        )
+        short = f"labels must have rank at least 2.  Received rank {rank}, shape {labels.shape}."
+        # The original's words differ between the two.
+        told = (short, message) if tf.executing_eagerly() else (message, short)
+        raise ValueError(" ".join(told))
     if rank is not None and labels.shape[-1] not in (None, dimension):
         raise ValueError(
             f"Mismatched label shape. Expected labels dimension={dimension}.  Received "
