@@ -46,7 +46,7 @@ class Unfinished(heads.Head):
         (
             lambda: heads.BinaryClassHead(thresholds=[0.5, 1.5]),
             ValueError,
-            r"thresholds not in \(0, 1\): \[0.5, 1.5\]",
+            r"thresholds not in \(0, 1\): \(\(0.5, 1.5\),\)",
         ),
         (
             lambda: heads.BinaryClassHead(loss_reduction="none"),
@@ -132,7 +132,7 @@ def test_a_heads_constructor_refuses(
         ),
         (
             lambda: heads.BinaryClassHead(label_vocabulary=["a", "b"]).loss([[0], [1]], LOGITS),
-            "should be string .* Instead got int32",
+            "should be string .* Instead got .*int32",
         ),
         (
             lambda: heads.BinaryClassHead().loss(tf.sparse.from_dense([[1], [1]]), LOGITS),
@@ -168,7 +168,7 @@ def test_a_heads_constructor_refuses(
             lambda: heads.BinaryClassHead("weight").loss(
                 [[1], [0]], LOGITS, {"weight": ["a", "b"]}
             ),
-            "castable to float. Given dtype: string of the feature 'weight'",
+            "castable to float. Given dtype: .*string.* of the feature 'weight'",
         ),
         (
             lambda: heads.BinaryClassHead("weight").loss(
@@ -188,7 +188,7 @@ def test_a_heads_constructor_refuses(
         ),
         (
             lambda: heads.MultiClassHead(3).loss([[0.0], [1.0]], THREE_LOGITS),
-            "should be integer. Instead got float32",
+            "should be integer. Instead got .*float32",
         ),
         (
             lambda: heads.MultiClassHead(3).loss([[3], [-1]], THREE_LOGITS),
@@ -206,7 +206,7 @@ def test_a_heads_constructor_refuses(
             lambda: heads.MultiLabelHead(3).loss(
                 tf.sparse.from_dense([["a"], ["b"]]), THREE_LOGITS
             ),
-            "Instead got string: give the head a label_vocabulary",
+            "Instead got .*string.*: give the head a label_vocabulary",
         ),
         (
             lambda: heads.LogisticRegressionHead().loss([[0.5], [1.5]], LOGITS),

@@ -59,7 +59,7 @@ def test_b243_a_scalar_is_refused_but_not_in_broadcast(tmp_path):
     def host_call(features, spec, step):
         return cores.recorder(seen, 0), [spec.loss]
 
-    with pytest.raises(RuntimeError, match=r"host_call tensor .* should preserve batch size"):
+    with pytest.raises(RuntimeError, match=r"should preserve batch size .* in host_call"):
         _trains(tmp_path, host_call)
     options = {"per_host_input_for_training": cores.BROADCAST}
     _trains(tmp_path, host_call, tpu_options=options)
@@ -117,7 +117,7 @@ def test_b246_v1_summaries_in_the_function_are_refused(tmp_path):
     def host_call(features, spec, step):
         return (lambda loss: v1.summary.scalar("l", loss[0])), [tf.reshape(spec.loss, [1])]
 
-    with pytest.raises(ValueError, match=r"host_call makes a summary of the v1 API .*TensorFlow 2"):
+    with pytest.raises(ValueError, match=r"TensorFlow 2.*host_call makes a summary of the v1 API"):
         _trains(tmp_path, host_call)
     _trains(tmp_path / "host", host_call, use_tpu=False, train_batch_size=4)
 

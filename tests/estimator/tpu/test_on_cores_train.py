@@ -97,7 +97,7 @@ def test_b160_b161_b162_b163_steps_that_do_not_hold(tmp_path):
     estimator = cores.linear(tmp_path)
     cases = [
         ({}, ValueError, "one of `steps` or `max_steps` must be set"),
-        ({"steps": 2.5}, TypeError, "must be int; got 2.5"),
+        ({"steps": 2.5}, TypeError, "must be int, got .*2.5"),
         ({"max_steps": "3"}, TypeError, "'<='|must be int"),
         ({"steps": 0}, ValueError, "steps > 0, given: 0"),
         ({"max_steps": -1}, ValueError, "max_steps > 0, given: -1"),
@@ -409,7 +409,7 @@ def test_b265_b266_b269_scaffold_fn_on_cores(tmp_path):
     estimator.train(cores.train_input_fn, steps=1)
     estimator.train(cores.train_input_fn, steps=1)
     assert initialized == [1]
-    with pytest.raises(ValueError, match=r"scaffold_fn .* returned None"):
+    with pytest.raises(ValueError, match="scaffold_fn returns None, which is not allowed"):
         cores.linear(tmp_path / "none", fields={"scaffold_fn": lambda: None}).train(
             cores.train_input_fn, steps=1
         )

@@ -8,8 +8,8 @@ root whenever a case changes:
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.words.record_original
 
 There is no TPU: the original is told of eight cores that do not exist, with which it gets as far as
-its graphs, and no session runs on them. A case hits a row where its error came through the row's
-lines, where the failed op was made there, or where a log record says so.
+its graphs; the error of a session that has no TPU counts as none. A case hits a row where its error
+came through the row's lines, where the failed op was made there, or where a log record says so.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from tests.estimator.words.stacks import Stack
 
 RECORDING = pathlib.Path(__file__).with_name("original.json")
 CASE_SECONDS = 60
+# How a session ends that has a TPU's ops and no TPU.
+_NO_TPU = ["InvalidArgumentError", "Graph execution error"]
 
 
 def _made_up_cores(*_: Any, **__: Any) -> Any:
@@ -58,6 +60,8 @@ def main() -> None:
         faulthandler.dump_traceback_later(CASE_SECONDS, exit=True)
         with Stack(tf.estimator, v1, v1.tpu) as stack:
             told, heard, error = outcomes.outcome(case, stack)
+        if told["error"] == _NO_TPU:
+            told["error"] = None
         own = [record for record in heard.records if str(package) in record.pathname]
         told["logs"] = [outcomes.log_words(record) for record in own]
         where = [(record.pathname, record.lineno) for record in own]

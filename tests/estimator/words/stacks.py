@@ -51,13 +51,17 @@ class Stack:
         """One variable that learns the labels' mean."""
         return self.spec(features, labels, mode)
 
-    def spec(self, features: Any, labels: Any, mode: str, **fields: Any) -> Any:
+    def spec(
+        self, features: Any, labels: Any, mode: str, cores: bool = False, **fields: Any
+    ) -> Any:
         """The model's EstimatorSpec; `fields` are added or take a field's place."""
-        return self._fields(self.est.EstimatorSpec, features, labels, mode, fields)
+        return self._fields(self.est.EstimatorSpec, features, labels, mode, fields, cores)
 
-    def tpu_spec(self, features: Any, labels: Any, mode: str, **fields: Any) -> Any:
-        """The model's TPUEstimatorSpec, with the cores' optimizer."""
-        return self._fields(self.tpu.TPUEstimatorSpec, features, labels, mode, fields, cores=True)
+    def tpu_spec(
+        self, features: Any, labels: Any, mode: str, cores: bool = True, **fields: Any
+    ) -> Any:
+        """The model's TPUEstimatorSpec, on cores with the optimizer of cores."""
+        return self._fields(self.tpu.TPUEstimatorSpec, features, labels, mode, fields, cores)
 
     def _fields(
         self,

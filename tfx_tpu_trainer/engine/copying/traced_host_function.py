@@ -81,9 +81,10 @@ class TracedHostFunction:
         for op in graph.get_operations()[known:]:
             if op.type in _V1_SUMMARIES:
                 raise ValueError(
-                    f"{name} makes a summary of the v1 API ({op.name}), which can't be written "
-                    "from TPU cores: use tf.summary.create_file_writer and tf.summary of "
-                    "TensorFlow 2."
+                    "Please use tf.contrib.summary instead of tf.summary inside of host_calls. "
+                    f"It is now tf.summary of TensorFlow 2, with tf.summary.create_file_writer: "
+                    f"{name} makes a summary of the v1 API ({op.name}), which can't be written from "
+                    "TPU cores."
                 )
 
     def for_one_core(self) -> TracedHostFunction:
@@ -207,8 +208,8 @@ def _as_node(value: Any) -> tf.Tensor | tf.Operation:
 def _check_has_batch_axis(name: str, tensor: tf.Tensor) -> None:
     if tensor.shape.rank == 0:
         raise RuntimeError(
-            f"{name} tensor {tensor.name} should preserve batch size dimension, but it is a "
-            "scalar: give it one with tf.reshape(tensor, [1])."
+            "All tensors outfed from TPU should preserve batch size dimension, but got scalar "
+            f"{tensor.name} in {name}: give it one with tf.reshape(tensor, [1])."
         )
 
 

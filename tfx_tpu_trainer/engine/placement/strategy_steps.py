@@ -288,8 +288,8 @@ class HostCall:
         for tensor in self.tensors:
             if tensor.shape.rank == 0:
                 raise RuntimeError(
-                    f"host_call tensor {tensor.name} should preserve batch size dimension, but "
-                    "it is a scalar: give it one with tf.reshape(tensor, [1])."
+                    "All tensors outfed from TPU should preserve batch size dimension, but got "
+                    f"scalar {tensor.name} in host_call: give it one with tf.reshape(tensor, [1])."
                 )
         self._placeholders = [v1.placeholder(t.dtype, _any_batch(t.shape)) for t in self.tensors]
         result = with_tensors(host_call, iter(self._placeholders))()

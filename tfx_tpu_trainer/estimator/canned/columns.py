@@ -67,8 +67,8 @@ def _checked(
             if allow_v1:
                 continue
             raise ValueError(
-                f"Received a feature column from TensorFlow v1, {column.name!r}, but this is a "
-                "TensorFlow v2 Estimator. Please either use v2 feature columns (of "
+                f"Received a feature column from TensorFlow v1, but this is a TensorFlow v2 "
+                f"Estimator: {column.name!r}. Please either use v2 feature columns (of "
                 "tf.feature_column) with this Estimator, or switch to a v1 Estimator (of "
                 "tfx_tpu_trainer.estimator.v1) for use with v1 feature columns."
             )

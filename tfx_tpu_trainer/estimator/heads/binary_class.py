@@ -73,7 +73,7 @@ class BinaryClassHead(SingleHead):
         )
         self._label_vocabulary = labels.check_vocabulary(label_vocabulary)
         self._thresholds = classes.check_thresholds(
-            thresholds, f"thresholds not in (0, 1): {thresholds!r}."
+            thresholds, f"thresholds not in (0, 1): {(tuple(thresholds or ()),)}."
         )
 
     @property

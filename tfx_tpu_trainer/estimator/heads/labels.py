@@ -100,7 +100,7 @@ def class_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
     if labels.dtype != tf.string:
         raise ValueError(
             "Labels dtype should be string if there is a vocabulary. Instead got "
-            f"{labels.dtype.name}. Leave label_vocabulary out where labels are numbers."
+            f"{labels.dtype}. Leave label_vocabulary out where labels are numbers."
         )
     ids = list(range(len(vocabulary)))
     table = tf.lookup.StaticHashTable(
@@ -192,7 +192,7 @@ def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) ->
     if labels.dtype == tf.string:
         if vocabulary is None:
             raise ValueError(
-                f"Labels dtype should be integer. Instead got {labels.dtype.name}: give the head a "
+                f"Labels dtype should be integer. Instead got {labels.dtype}: give the head a "
                 "label_vocabulary."
             )
         ids = class_ids(labels.values, vocabulary)
@@ -203,6 +203,6 @@ def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) ->
             f"labels must be an integer SparseTensor with values in [0, {n_classes})",
         )
     else:
-        raise ValueError(f"Labels dtype should be integer. Instead got {labels.dtype.name}.")
+        raise ValueError(f"Labels dtype should be integer. Instead got {labels.dtype}.")
     of_classes = tf.SparseTensor(labels.indices, ids, labels.dense_shape)
     return tf.cast(tf.sparse.to_indicator(of_classes, n_classes), tf.int64)

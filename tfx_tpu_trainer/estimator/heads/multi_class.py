@@ -102,7 +102,7 @@ class MultiClassHead(SingleHead):
             return labels.class_ids(dense, self._label_vocabulary)
         if not dense.dtype.is_integer:
             raise ValueError(
-                f"Labels dtype should be integer. Instead got {dense.dtype.name}. Cast class ids "
+                f"Labels dtype should be integer. Instead got {dense.dtype}. Cast class ids "
                 "to int64, or give the head a label_vocabulary for strings."
             )
         return labels.in_range(dense, self._n_classes)

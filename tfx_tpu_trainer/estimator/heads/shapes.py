@@ -162,11 +162,16 @@ def matching_logits(
         raise ValueError(f"{message}{seen} {hint}".rstrip())
     shape, logits_shape = tf.shape(tensor), tf.shape(logits)
     fits = [
-        _equal_shapes(shape, tf.concat([logits_shape[:-1], [dimension]], axis=0))
+        _equal_shapes(shape, tf.concat([logits_shape[:-1], _axis(dimension, logits_shape)], axis=0))
         for dimension in dimensions
     ]
     shown = [message, "logits_shape: ", logits_shape, f"{what}_shape: ", shape, hint]
     return _checked_when_run(tensor, tf.reduce_any(fits), shown)
+
+
+def _axis(dimension: int | None, logits_shape: tf.Tensor) -> Any:
+    """Returns a dimension as a shape of one axis: that of the logits where it is not known."""
+    return logits_shape[-1:] if dimension is None else [dimension]
 
 
 def with_last_axis(tensor: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -99,7 +99,7 @@ class WeightColumn:
             feature = self._normalizer_fn(feature)
         if not (feature.dtype.is_floating or feature.dtype.is_integer or feature.dtype.is_bool):
             raise ValueError(
-                f"Weight column should be castable to float. Given dtype: {feature.dtype.name} of "
+                f"Weight column should be castable to float. Given dtype: {feature.dtype} of "
                 f"the feature {self.key!r}."
             )
         return feature

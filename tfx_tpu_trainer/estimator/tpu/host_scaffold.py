@@ -38,8 +38,9 @@ def make_host_scaffold(
     scaffold = scaffold_fn()
     if scaffold is None:
         raise ValueError(
-            f"TPUEstimatorSpec.scaffold_fn ({scaffold_fn!r}) returned None: it must return a "
-            "tf.compat.v1.train.Scaffold. Leave scaffold_fn out where none is needed."
+            "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed: it must return a "
+            "tf.compat.v1.train.Scaffold. Leave it out where none is needed. scaffold_fn: "
+            f"{scaffold_fn!r}"
         )
     named = [getattr(scaffold, field) for field in _OP_FIELDS]
     nodes = [getattr(node, "op", node) for node in tf.nest.flatten(named)]

@@ -8,6 +8,10 @@ import os
 import re
 from typing import Any, NamedTuple
 
+import tensorflow as tf
+
+_logger = tf.get_logger()
+
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -52,8 +56,9 @@ def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLo
     match = re.fullmatch(r"([1-9]\d*)([smh]?)", str(iterations_per_loop))
     if match is None or isinstance(iterations_per_loop, bool):
         raise ValueError(
-            f"Invalid TPUConfig `iterations_per_loop` value {iterations_per_loop!r}: it must be a "
-            "positive number of steps, a time such as '30s', '5m' or '1h', or 'auto'."
+            "Invalid TPUConfig `iterations_per_loop` value. Value must be positive integer value or "
+            "time-based value such as '30s', '5m' or '1h', or 'auto'; got "
+            f"{iterations_per_loop!r}."
         )
     number, unit = int(match[1]), match[2]
     if not unit:
@@ -73,7 +78,7 @@ def check_positive_integer(value: Any, name: str) -> None:
         ValueError: If it is not positive.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be int; got {value!r} of {type(value)}.")
+        raise TypeError(f"{name} must be int, got {type(value)}: {value!r}.")
     if value <= 0:
         raise ValueError(f"{name} must be positive; got {value}.")
 
@@ -206,4 +211,7 @@ def _check_input_partition_dims(
 
 def _tpu_job_name_of_tf_config() -> str | None:
     tf_config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-    return (tf_config.get("service") or {}).get("tpu_worker_job_name")
+    name = (tf_config.get("service") or {}).get("tpu_worker_job_name")
+    if name:
+        _logger.info("Load TPU job name from TF_CONFIG: %s", name)
+    return name

@@ -1,15 +1,19 @@
 """Small programs, each of which makes the original say something; named after its modules."""
 
 from tests.estimator.words.cases import (
+    canned,
     config,
     estimator,
+    heads,
     hooks,
     inputs,
+    keras,
     specs,
+    tpu,
     training,
 )
 
-MODULES = (estimator, specs, config, training, hooks, inputs)
+MODULES = (estimator, specs, config, training, hooks, inputs, heads, canned, tpu, keras)
 CASES = {
     f"{module.__name__.rpartition('.')[2]}.{name}": case
     for module in MODULES
