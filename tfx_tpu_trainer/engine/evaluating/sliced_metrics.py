@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import check_metrics
 from tfx_tpu_trainer.engine.template import HostFunction
 
 v1 = tf.compat.v1
@@ -39,13 +40,7 @@ def slice_eval_metrics(
 
     def all_metrics(tensors: Any, membership: tf.Tensor) -> dict[str, Any]:
         def call(arguments: Any) -> Mapping[str, Any]:
-            metrics = HostFunction("eval_metrics", metric_fn, arguments)()
-            if not isinstance(metrics, Mapping):
-                raise ValueError(
-                    "The metric_fn of eval_metrics must return a dict of metric name to "
-                    f"(value, update_op); got {metrics!r}."
-                )
-            return metrics
+            return check_metrics(HostFunction("eval_metrics", metric_fn, arguments)())
 
         members = tf.cast(_checked_against_rows(tensors, membership), tf.bool)
         metrics = dict(call(tensors))
