@@ -9,7 +9,7 @@ root whenever a case changes:
 
 There is no TPU: the original is told of eight cores that do not exist, with which it gets as far as
 its graphs; the error of a session that has no TPU counts as none. A case hits a row where its error
-came through the row's lines, where the failed op was made there, or where a log record says so.
+came through the row's lines, where the failed op was made there or says the row's words, or where a log record says so.
 """
 
 from __future__ import annotations
@@ -66,7 +66,14 @@ def main() -> None:
         told["logs"] = [outcomes.log_words(record) for record in own]
         where = [(record.pathname, record.lineno) for record in own]
         where += outcomes.places(error) if error else []
-        told["rows"] = sorted({at[place] for place in where if place in at})
+        hit = {at[place] for place in where if place in at}
+        if isinstance(error, tf.errors.InvalidArgumentError):
+            hit |= {
+                row.id
+                for row in rows
+                if ":check:" in row.id and row.words and row.words in str(error)
+            }
+        told["rows"] = sorted(hit)
         recorded[name] = told
         print(name, told["error"], [row for row in told["rows"] if ":log:" not in row], flush=True)
     if sys.argv[1:]:

@@ -42,16 +42,19 @@ class Head(abc.ABC):
     @abc.abstractmethod
     def name(self) -> str | None:
         """Name of the head; metrics and summaries have it at their end."""
+        raise NotImplementedError("Calling an abstract method.")
 
     @property
     @abc.abstractmethod
     def logits_dimension(self) -> int:
         """The last axis of the logits that the head takes."""
+        raise NotImplementedError("Calling an abstract method.")
 
     @property
     @abc.abstractmethod
     def loss_reduction(self) -> str:
         """How the losses of the rows become one: a constant of `tf.losses.Reduction`."""
+        raise NotImplementedError("Calling an abstract method.")
 
     @abc.abstractmethod
     def loss(
@@ -74,6 +77,7 @@ class Head(abc.ABC):
         Returns:
             A scalar.
         """
+        raise NotImplementedError("Calling an abstract method.")
 
     @abc.abstractmethod
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, tf.Tensor]:
@@ -86,6 +90,7 @@ class Head(abc.ABC):
         Returns:
             Prediction key -> tensor.
         """
+        raise NotImplementedError("Calling an abstract method.")
 
     @abc.abstractmethod
     def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
@@ -97,6 +102,7 @@ class Head(abc.ABC):
         Returns:
             Metric name -> Keras 2 metric.
         """
+        raise NotImplementedError("Calling an abstract method.")
 
     @abc.abstractmethod
     def update_metrics(
@@ -121,6 +127,7 @@ class Head(abc.ABC):
         Returns:
             The updated metrics.
         """
+        raise NotImplementedError("Calling an abstract method.")
 
     def create_estimator_spec(
         self,

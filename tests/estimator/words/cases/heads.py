@@ -100,7 +100,22 @@ def _bad_shape_fn(labels: Any, logits: Any) -> Any:
     return tf.ones([7])
 
 
+def _abstract(t: Stack) -> Any:
+    """A head that implements nothing."""
+    kind = type("Bare", (t.est.Head,), {})
+    kind.__abstractmethods__ = frozenset()
+    return kind()
+
+
 CASES: dict[str, _Case] = {
+    "abstract_name": lambda t: _abstract(t).name,
+    "abstract_logits_dimension": lambda t: _abstract(t).logits_dimension,
+    "abstract_loss_reduction": lambda t: _abstract(t).loss_reduction,
+    "abstract_loss": lambda t: _abstract(t).loss(_ONES, _ONES),
+    "abstract_predictions": lambda t: _abstract(t).predictions(_ONES),
+    "abstract_metrics": lambda t: _abstract(t).metrics(),
+    "abstract_update_metrics": lambda t: _abstract(t).update_metrics({}, {}, _ONES, _ONES),
+    "abstract_spec": lambda t: _abstract(t).create_estimator_spec({}, "train", _ONES),
     # Constructors.
     "binary_thresholds": _make("BinaryClassHead", thresholds=[0.5, 1.0]),
     "binary_vocabulary_of_a_string": _make("BinaryClassHead", label_vocabulary="ab"),
