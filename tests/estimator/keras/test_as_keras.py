@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +17,7 @@ from tests.estimator.keras.models import (
     mostly_swept,
 )
 from tfx_tpu_trainer import estimator as tfe
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
 
 v1 = tf.compat.v1
 
@@ -54,6 +57,29 @@ def test_b422_b424_b425_b434_predicts_evaluates_and_trains_as_keras_does(kind, t
     np.testing.assert_allclose(
         models.predicted(estimator), trained.predict(features, verbose=0), atol=1e-5
     )
+
+
+@both_keras
+def test_a_step_that_gets_no_batch_is_not_counted(library, tmp_path):
+    keras = keras_of(library)
+    features, labels = models.rows()
+
+    def two_batches_and_a_late_end():
+        for start in (0, models.BATCH):
+            taken = slice(start, start + models.BATCH)
+            yield {"x": features[taken]}, labels[taken]
+        # Time enough for whatever does not wait for the batch.
+        time.sleep(0.3)
+
+    def input_fn():
+        shapes = ({"x": tf.TensorSpec([models.BATCH, 4])}, tf.TensorSpec([models.BATCH, 1]))
+        return tf.data.Dataset.from_generator(two_batches_and_a_late_end, output_signature=shapes)
+
+    model = models.small(keras, "adam")
+    with models.left_alone(model):
+        estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+        estimator.train(input_fn, steps=50)
+    assert checkpoints.global_step_of(tmp_path) == 2
 
 
 def _subclassed(keras):

@@ -207,10 +207,15 @@ def _place(
         expand_composites=True,
     )
     there = [tensor for tensor in tensors if tensor is not None]
+    after = None
+    if optimizer is not None:
+        # A count of steps depends on no batch: it would go up beside the one that ends the input.
+        after = next((tf.identity(tensor) for tensor in traced.inputs.values()), None)
     copies = traced.copy(
         [*there, *updates],
         stand_in=lambda captured: stand_ins.tensor_for(captured, traced),
         name=model.model.name,
+        after=after,
     )
     rest = iter(copies[: len(there)])
     outputs, marks, loss, gradients = tf.nest.pack_sequence_as(
