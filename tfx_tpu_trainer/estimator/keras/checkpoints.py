@@ -13,7 +13,11 @@ from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
 from tfx_tpu_trainer.estimator.keras.graph_model import GraphModel
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, is_variable
-from tfx_tpu_trainer.estimator.keras.optimizers import GraphOptimizer, TracedOptimizer
+from tfx_tpu_trainer.estimator.keras.optimizers import (
+    GraphOptimizer,
+    GraphOptimizers,
+    TracedOptimizer,
+)
 from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 
@@ -51,19 +55,28 @@ def checkpoint_of(
         # Never through the optimizer, which is not there in evaluation: a variable is saved under
         # the shortest path to it.
         own = _Mirror(model, stand_ins, left_out=mirror.reached)
-        of_optimizer = eagerly(own.children_of, optimizer.optimizer)
+        # As Keras has it: several are below `optimizer` by their places.
+        trained_by = getattr(optimizer.optimizer, "optimizers", optimizer.optimizer)
+        of_optimizer = eagerly(own.children_of, trained_by)
         children["optimizer"] = _with_children(tf.train.Checkpoint(), of_optimizer)
         mirror.reached |= own.reached
+    elif isinstance(optimizer, GraphOptimizers):
+        places = {str(place): _saved(part) for place, part in enumerate(optimizer.parts)}
+        children["optimizer"] = _with_children(tf.train.Checkpoint(), places)
     elif optimizer is not None:
-        inner = optimizer.optimizer
-        is_v1 = isinstance(inner, v1.train.Optimizer)
-        children["optimizer"] = tf.train.Checkpoint(optimizer=inner) if is_v1 else inner
+        children["optimizer"] = _saved(optimizer)
     children[_STEP] = v1.train.get_or_create_global_step()
     others = {v.op.name: v for v in stand_ins.all() if id(v) not in mirror.reached}
     others.pop(children[_STEP].op.name, None)
     if others:
         children[_OTHERS] = _with_children(tf.train.Checkpoint(), others)
     return _with_children(tf.train.Checkpoint(), children)
+
+
+def _saved(optimizer: GraphOptimizer) -> Any:
+    inner = optimizer.optimizer
+    is_v1 = isinstance(inner, v1.train.Optimizer)
+    return tf.train.Checkpoint(optimizer=inner) if is_v1 else inner
 
 
 def write_first_checkpoint(model: KerasModel, config: RunConfig, *, of_objects: bool) -> str:

@@ -96,6 +96,16 @@ def keras_optimizers_train() -> Iterator[None]:
         call.restore()
 
 
+def is_of_this_call(optimizer: Any) -> None:
+    """Notes an optimizer that was made for the model_fn that runs, though not in its graph.
+
+    It keeps its variables afterwards, for what is saved of it.
+    """
+    call = _call.get()
+    if call is not None:
+        call.made_here.add(optimizer)
+
+
 def todays_bases() -> list[Any]:
     """Returns the bases of today's Keras optimizers, of those Kerases that are imported."""
     return [*_bases("tf_keras"), *_bases("keras")]

@@ -38,6 +38,20 @@ class Keras2Model(KerasModel):
             return [self.model.layers[-1].name]
         return names
 
+    def parts_to_optimize(self) -> list[tuple[Any, list[Any]]]:
+        """Returns each optimizer of the caller's with the variables that it trains."""
+        import tf_keras
+
+        model, optimizers = self.model, self.optimizer
+        if not isinstance(optimizers, (list, tuple)) or len(optimizers) != 2:
+            return super().parts_to_optimize()
+        if not isinstance(model, tf_keras.experimental.WideDeepModel):
+            return super().parts_to_optimize()
+        parts = (model.linear_model, model.dnn_model)
+        if not self.is_built:
+            return [(optimizer, []) for optimizer in optimizers]
+        return [(each, list(part.trainable_variables)) for each, part in zip(optimizers, parts)]
+
     def check_custom_objects(self) -> None:
         """Checks that Keras knows the classes and functions that the layers' configs name.
 

@@ -143,13 +143,30 @@ class KerasModel(abc.ABC):
     def raw(self, variable: Any) -> tf.Variable:
         """Gives the `tf.Variable` of one of Keras's variables."""
 
-    def fresh_optimizer(self) -> Any:
+    def parts_to_optimize(self) -> list[tuple[Any, list[Any]]]:
+        """Returns each optimizer of the caller's with the variables that it trains.
+
+        Raises:
+            ValueError: If there are several, and no telling which trains what.
+        """
+        optimizer = self.optimizer
+        if isinstance(optimizer, (list, tuple)):
+            raise ValueError(
+                "The `optimizer` in `compile` should be a single optimizer. The Keras model "
+                f"{self.model.name!r} has {len(optimizer)}; only a WideDeepModel tells what each of "
+                "its two trains."
+            )
+        return [(optimizer, self.trainable_variables)]
+
+    def fresh_optimizer(self, optimizer: Any) -> Any:
         """Makes an optimizer with the settings of the caller's and without its state.
+
+        Args:
+            optimizer: The caller's optimizer.
 
         Raises:
             ValueError: If Keras can't make it from its config.
         """
-        optimizer = self.optimizer
         try:
             with self.custom_scope():
                 return type(optimizer).from_config(optimizer.get_config())

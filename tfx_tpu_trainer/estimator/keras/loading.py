@@ -86,6 +86,8 @@ def check_can_be_traced(wrapped: KerasModel) -> None:
         TypeError: If its layers' configs name what Keras does not know.
     """
     model = wrapped.model
+    if isinstance(wrapped.optimizer, (list, tuple)):
+        wrapped.parts_to_optimize()
     # Keras 2 raises where it is asked for the variables of a model that has none yet.
     variables = model.weights if wrapped.is_built else []
     of_a_graph = any(tf.is_symbolic_tensor(wrapped.raw(each).handle) for each in variables)

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
+from tfx_tpu_trainer.estimator.keras.in_model_fn import is_of_this_call
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named, is_variable
 from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, unused_name
 
@@ -59,19 +60,73 @@ class GraphOptimizer:
     optimizer: Any
 
     def apply(self, pairs: Sequence[tuple[Any, tf.Variable]]) -> tf.Operation:
-        """Gives the op that applies gradients and raises the global step.
+        """Returns the op that applies gradients and raises the global step.
 
         Args:
             pairs: Gradients, of all cores together where there are several, and variables of the
                 default graph.
         """
-        pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
-        global_step = v1.train.get_or_create_global_step()
         with v1.name_scope(""), v1.name_scope("training"):
-            if isinstance(self.optimizer, v1.train.Optimizer):
-                return self.optimizer.apply_gradients(pairs, global_step=global_step)
+            return self.apply_part(pairs, v1.train.get_or_create_global_step())
+
+    def apply_part(
+        self, pairs: Sequence[tuple[Any, tf.Variable]], global_step: tf.Variable | None
+    ) -> tf.Operation:
+        """Returns the op that applies gradients, in this name scope.
+
+        Args:
+            pairs: Gradients and variables.
+            global_step: What it raises; `None` leaves that to another optimizer.
+        """
+        pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if isinstance(self.optimizer, v1.train.Optimizer):
+            return self.optimizer.apply_gradients(pairs, global_step=global_step)
+        is_of_this_call(self.optimizer)
+        if global_step is not None:
             self.optimizer.iterations = global_step
-            return self.optimizer.apply_gradients(pairs)
+        return self.optimizer.apply_gradients(pairs)
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphOptimizers(GraphOptimizer):
+    """Several of them, each for a part of the variables.
+
+    Attributes:
+        parts: The optimizers; `optimizer` is the first, which counts the steps.
+        belongs: Of each variable in the model's order, the place of its optimizer.
+    """
+
+    parts: Sequence[GraphOptimizer]
+    belongs: Sequence[int]
+
+    def apply_part(
+        self, pairs: Sequence[tuple[Any, tf.Variable]], global_step: tf.Variable | None
+    ) -> tf.Operation:
+        """Returns the op that applies gradients, in this name scope."""
+        return tf.group(
+            *(
+                part.apply_part(
+                    [pair for pair, place in zip(pairs, self.belongs) if place == number],
+                    None if number else global_step,
+                )
+                for number, part in enumerate(self.parts)
+            )
+        )
+
+
+class _PartWise(tf.Module):
+    """Several optimizers of today's Keras as one: each applies the gradients of its part."""
+
+    def __init__(self, optimizers: Sequence[Any], belongs: Sequence[int]) -> None:
+        super().__init__(name="part_wise")
+        self.optimizers = list(optimizers)
+        self._belongs = belongs
+
+    def apply_gradients(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        for number, optimizer in enumerate(self.optimizers):
+            optimizer.apply_gradients(
+                [pair for pair, place in zip(pairs, self._belongs) if place == number]
+            )
 
 
 def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
@@ -81,16 +136,46 @@ def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
         model: The model, built.
 
     Returns:
-        The optimizer.
+        The optimizer; one that stands for all of them where the model has several.
 
     Raises:
         ValueError: If it can't work in a graph, or can't be made from its config.
     """
-    optimizer = model.optimizer
-    if isinstance(optimizer, (list, tuple)):
+    parts = model.parts_to_optimize()
+    made = [_made(model, optimizer, variables) for optimizer, variables in parts]
+    if len(made) == 1:
+        return made[0]
+    places = {
+        id(variable): number
+        for number, (_, variables) in enumerate(parts)
+        for variable in variables
+    }
+    belongs = [places[id(variable)] for variable in model.trainable_variables]
+    in_graphs = [each for each in made if isinstance(each, GraphOptimizer)]
+    traced = [each for each in made if isinstance(each, TracedOptimizer)]
+    if in_graphs and traced:
         raise ValueError(
-            f"The Keras model has {len(optimizer)} optimizers; an estimator trains with one."
+            f"The optimizers {model.optimizer!r} of the Keras model are of different kinds: one "
+            "kind works in graphs, as those of tf.compat.v1.train and tf.keras.optimizers.legacy "
+            "do, the other does not. Compile the model with optimizers of one kind."
         )
+    if in_graphs:
+        return GraphOptimizers(in_graphs[0].optimizer, in_graphs, belongs)
+    counters = [
+        Named(f"training/{number}/iteration", each.iterations, False)
+        for number, each in enumerate(traced)
+        if number
+    ]
+    return TracedOptimizer(
+        _PartWise([each.optimizer for each in traced], belongs),
+        [*(named for each in traced for named in each.variables), *counters],
+        traced[0].iterations,
+    )
+
+
+def _made(
+    model: KerasModel, optimizer: Any, variables: Sequence[Any]
+) -> TracedOptimizer | GraphOptimizer:
     inner = getattr(optimizer, "optimizer", None)
     if isinstance(inner, v1.train.Optimizer):
         return GraphOptimizer(_unwrapped(inner))
@@ -100,13 +185,13 @@ def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
                 f"{type(optimizer).__name__} around a legacy optimizer scales the loss outside of "
                 "its graph. Wrap a tf_keras.optimizers.Optimizer instead of a legacy one."
             )
-        return GraphOptimizer(eagerly(model.fresh_optimizer))
-    return eagerly(_built, model)
+        return GraphOptimizer(eagerly(model.fresh_optimizer, optimizer))
+    return eagerly(_built, model, optimizer, variables)
 
 
-def _built(model: KerasModel) -> TracedOptimizer:
-    optimizer = model.fresh_optimizer()
-    optimizer.build(model.trainable_variables)
+def _built(model: KerasModel, given: Any, trained: Sequence[Any]) -> TracedOptimizer:
+    optimizer = model.fresh_optimizer(given)
+    optimizer.build(trained)
     iterations = model.raw(optimizer.iterations)
     variables = [
         Named(
