@@ -353,3 +353,15 @@ def test_labels_without_rows_are_refused_in_the_words_of_the_mode() -> None:
         head.loss(1, THREE_LOGITS)
     with tf.Graph().as_default(), pytest.raises(ValueError, match=f"^labels shape .*{short}"):
         head.loss(1, THREE_LOGITS)
+
+
+def test_weights_of_logits_whose_width_comes_with_them() -> None:
+    head, weights = heads.RegressionHead(2, "weight"), np.array([[1.0, 2.0], [3.0, 4.0]])
+    for shape in (None, [None, None]):
+        with tf.Graph().as_default(), v1.Session() as session:
+            logits = v1.placeholder(tf.float32, shape)
+            loss = head.loss(np.zeros([2, 2]), logits, {"weight": weights})
+            # Squared errors of 1, weighted: (1 + 2 + 3 + 4) / 4.
+            assert session.run(loss, {logits: np.ones([2, 2])}) == pytest.approx(2.5)
+    with pytest.raises(ValueError, match=r"Feature \(key: weight\) cannot have rank 0"):
+        head.loss(np.zeros([2, 2]), np.ones([2, 2]), {"weight": 2.0})

@@ -129,7 +129,7 @@ def matching_logits(
     tensor: tf.Tensor,
     logits: tf.Tensor,
     *,
-    dimensions: Sequence[int],
+    dimensions: Sequence[int | None],
     message: str,
     what: str,
     hint: str = "",
@@ -140,7 +140,7 @@ def matching_logits(
     Args:
         tensor: The tensor.
         logits: [D0, ... DN, logits dimension].
-        dimensions: What the last axis may be.
+        dimensions: What the last axis may be; `None` for that of the logits.
         message: What to say if it is not so; the shapes are added.
         what: What the tensor is, for the message.
         hint: What the message ends with. Defaults to nothing.

@@ -63,7 +63,7 @@ class WeightColumn:
             if weights.shape.rank == 1:
                 weights = tf.expand_dims(weights, -1)
             weights = shapes.with_last_axis(weights, logits)
-            allowed = [1]
+            allowed: list[int | None] = [1]
             shape = "[D0, D1, ... DN] or [D0, D1, ... DN, 1]"
             if per_logit:
                 allowed.append(logits.shape[-1])
@@ -95,6 +95,11 @@ class WeightColumn:
                 f"input_fn with tf.sparse.to_dense. Given: {feature}."
             )
         feature = tf.convert_to_tensor(feature)
+        if feature.shape.rank == 0:
+            raise ValueError(
+                f"Feature (key: {self.key}) cannot have rank 0. Given: {feature}. Give each row its "
+                "weight."
+            )
         if self._normalizer_fn is not None:
             feature = self._normalizer_fn(feature)
         if not (feature.dtype.is_floating or feature.dtype.is_integer or feature.dtype.is_bool):
