@@ -42,9 +42,19 @@ def test_ours_fails_and_logs_in_the_words_of_the_original(name):
         assert not difference, f"{difference}\n{error!r}"
 
 
+def _is_unsaid(row: str) -> bool:
+    """Tells whether a row is a log line that ours has no use for."""
+    words = outcomes.first_words(ROWS[row], 3).replace("%s", "infeed")
+    return ":log:" in row and any(
+        line.partition(" ")[2].startswith(words) for line in differences.UNSAID
+    )
+
+
 def _status(row: str) -> str:
     """Returns what is known of a row: equal, documented, without a case, or open."""
     names = [name for name, told in RECORDED.items() if row in told["rows"]]
+    if names and all(name.startswith("tpu.") for name in names) and _is_unsaid(row):
+        return "documented"
     if any(name not in differences.CASES for name in names):
         return "equal"
     if names:
