@@ -21,7 +21,7 @@ RUN_SECONDS = 400
 
 
 def package_folder(name: str) -> pathlib.Path:
-    """Gives the folder with a package's files; its dependencies are not there.
+    """Returns the folder with a package's files; its dependencies are not there.
 
     Args:
         name: Name and version, as they stand in the lock: `"tf-slim==1.1.0"`.

@@ -69,7 +69,7 @@ OLD_MESSAGES = (
 
 @pytest.fixture(scope="module")
 def tapas(tmp_path_factory):
-    """Gives a function that runs TAPAS's pretraining: (model folder, words) -> its metrics."""
+    """Returns a function that runs TAPAS's pretraining: (model folder, words) -> its metrics."""
     folder = tmp_path_factory.mktemp("tapas")
     write_config(folder / "bert_config.json")
     write_examples(folder / "train.tfrecord", rows=160, seed=1)

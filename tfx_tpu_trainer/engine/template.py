@@ -64,7 +64,7 @@ class ModelTemplate:
         eval_metrics: Metrics not yet built: the function returns name -> (value, update op).
         eval_metric_ops: Metrics that the model built itself: name -> (value, update op).
         host_call: Function that runs on the host once a step.
-        make_scaffold: Gives the `Scaffold` of the session; called once, after tracing.
+        make_scaffold: Returns the `Scaffold` of the session; called once, after tracing.
         hooks: The session hooks of this mode that model_fn asked for.
         chief_hooks: The same, for the chief only.
         table_update: Function that trains what the model's own optimizer does not, once a step,

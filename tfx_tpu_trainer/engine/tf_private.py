@@ -129,7 +129,7 @@ def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def saveables_of_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """Gives what a v1 saver must be given to write what a tf.train.Checkpoint would.
+    """Returns what a v1 saver must be given to write what a tf.train.Checkpoint would.
 
     Args:
         checkpoint: Objects of the default graph; what is added to it later is left out.

@@ -127,7 +127,7 @@ class _TracedExtended(v1.distribute.StrategyExtended):
         return (value,)
 
     def value_container(self, value: Any) -> Any:
-        """Gives the value: there are no containers of several."""
+        """Returns the value: there are no containers of several."""
         return value
 
     def read_var(self, v: tf.Variable) -> tf.Tensor:
@@ -135,7 +135,7 @@ class _TracedExtended(v1.distribute.StrategyExtended):
         return tf.identity(v)
 
     def non_slot_devices(self, var_list: Sequence[tf.Variable]) -> tf.Variable:
-        """Gives what variables beside the slots stand with."""
+        """Returns what variables beside the slots stand with."""
         return var_list[0]
 
     def _in_multi_worker_mode(self) -> bool:
@@ -185,7 +185,7 @@ def _sum_over_replicas(tensor: tf.Tensor) -> tf.Tensor:
 def distribute_values(
     strategy: tf.distribute.Strategy, value_fn: Callable[[Any], tf.Tensor]
 ) -> Any:
-    """Gives each replica a value of its own.
+    """Makes a value of its own for each replica.
 
     Args:
         strategy: The strategy, of `tf.distribute` or `tf.compat.v1.distribute`.

@@ -51,7 +51,7 @@ def prune_unconnected_ops(graph: tf.Graph) -> None:
 
 
 def op_definition(name: str) -> Any | None:
-    """Gives the OpDef of an op type, `None` where this TensorFlow has no such op.
+    """Returns the OpDef of an op type, `None` where this TensorFlow has no such op.
 
     Args:
         name: The op type.

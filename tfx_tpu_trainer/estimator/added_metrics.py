@@ -14,7 +14,7 @@ _ARGUMENTS: Final = ("features", "labels", "predictions", "config")
 
 
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) -> Estimator:
-    """Gives an Estimator that measures more; mirrors `tf.estimator.add_metrics`.
+    """Returns an Estimator that measures more; mirrors `tf.estimator.add_metrics`.
 
     Example:
     ```python

@@ -48,7 +48,7 @@ class CallPlanner:
         self._params = params
 
     def export_options(self) -> dict[str, Any]:
-        """Gives what an export needs to know of graphs and versions."""
+        """Returns what an export needs to know of graphs and versions."""
         return {"export_to_cpu": True, "export_to_tpu": False, "api_version": 1}
 
     def call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
@@ -207,7 +207,7 @@ class CallPlanner:
         return fresh_graph(self._config.tf_random_seed, device_fn=device_fn)
 
     def session_settings(self, model_dir: str) -> SessionSettings:
-        """Gives the settings of every session.
+        """Returns the settings of every session.
 
         Args:
             model_dir: Folder of checkpoints and events.

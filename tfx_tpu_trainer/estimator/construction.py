@@ -43,7 +43,7 @@ def check_members_are_not_overridden(subclass: type, base: type) -> None:
 
 
 def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig, str]:
-    """Gives a configuration that has a model folder and a session configuration.
+    """Returns a configuration that has a model folder and a session configuration.
 
     Args:
         config: What the constructor was given, or `None`.
@@ -100,7 +100,7 @@ def check_listeners(
 
 
 def variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
-    """Gives what puts variables on a cluster's parameter servers, the rest on this task.
+    """Returns what puts variables on a cluster's parameter servers, the rest on this task.
 
     Args:
         config: The configuration of the run.

@@ -127,11 +127,11 @@ class Estimator:
         return public_model_fn
 
     def latest_checkpoint(self) -> str | None:
-        """Gives the path of the latest checkpoint, or `None` before training."""
+        """Returns the path of the latest checkpoint, or `None` before training."""
         return checkpoints.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
-        """Gives the names of the variables in the latest checkpoint.
+        """Returns the names of the variables in the latest checkpoint.
 
         Raises:
             ValueError: If the model is not trained.
@@ -139,7 +139,7 @@ class Estimator:
         return checkpoints.variable_names(self.model_dir)
 
     def get_variable_value(self, name: str | Sequence[str]) -> np.ndarray | list[np.ndarray]:
-        """Gives the value of a variable in the latest checkpoint.
+        """Returns the value of a variable in the latest checkpoint.
 
         Args:
             name: A name, or a list of names (which the original does not take).
@@ -156,7 +156,7 @@ class Estimator:
         return [checkpoints.variable_value(self.model_dir, each) for each in name]
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Gives the folder of an evaluation's events.
+        """Returns the folder of an evaluation's events.
 
         Args:
             name: Name of the evaluation. Defaults to `None`, the unnamed one.
@@ -176,7 +176,7 @@ class Estimator:
         Goes on from the latest checkpoint and writes one at the end.
 
         Args:
-            input_fn: Gives the training data: a `tf.data.Dataset` of (features, labels), or
+            input_fn: Returns the training data: a `tf.data.Dataset` of (features, labels), or
                 the tensors themselves.
             hooks: Hooks of the session. Defaults to `None`.
             steps: Steps to make now. Defaults to `None`: until the data ends.
@@ -228,7 +228,7 @@ class Estimator:
         """Evaluates the model.
 
         Args:
-            input_fn: Gives the evaluation data, as in `train`.
+            input_fn: Returns the evaluation data, as in `train`.
             steps: Batches to evaluate. Defaults to `None`: until the data ends.
             hooks: Hooks of the session. Defaults to `None`.
             checkpoint_path: Checkpoint to evaluate. Defaults to the latest; where there is
@@ -313,7 +313,7 @@ class Estimator:
         breaking out of a loop over it, closes its session.
 
         Args:
-            input_fn: Gives the features; labels of its Dataset are dropped.
+            input_fn: Returns the features; labels of its Dataset are dropped.
             predict_keys: Predictions to keep. Defaults to `None`, all.
             hooks: Hooks of the session. Defaults to `None`.
             checkpoint_path: Checkpoint to use. Defaults to the latest; where there is none,
@@ -361,7 +361,7 @@ class Estimator:
 
         Args:
             export_dir_base: Folder to make the timestamped folder in.
-            serving_input_receiver_fn: Gives a `ServingInputReceiver`; a `SupervisedInputReceiver`
+            serving_input_receiver_fn: Returns a `ServingInputReceiver`; a `SupervisedInputReceiver`
                 in the other modes.
             assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
             as_text: Whether the model is written as text. Defaults to `False`.

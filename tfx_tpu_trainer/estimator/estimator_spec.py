@@ -110,7 +110,7 @@ class EstimatorSpec(_Fields):
         )
 
     def _replace(self, **changes: Any) -> EstimatorSpec:
-        """Gives a checked copy with some fields changed.
+        """Returns a checked copy with some fields changed.
 
         Raises:
             ValueError: If the mode would change, there is no such field, or the new ones do not
@@ -128,7 +128,7 @@ class EstimatorSpec(_Fields):
         return EstimatorSpec(**{**self._asdict(), **changes})
 
     def as_template(self, *, mode: str, features: Any, labels: Any) -> ModelTemplate:
-        """Gives the engine's view of this spec.
+        """Returns the engine's view of this spec.
 
         Args:
             mode: The mode that model_fn was called in.
@@ -161,7 +161,7 @@ class EstimatorSpec(_Fields):
 def _check_eval_metric_ops(
     eval_metric_ops: Mapping[str, Any] | None,
 ) -> dict[str, tuple[Any, Any]]:
-    """Gives the metrics as pairs of a value and an update op; wrappers read these."""
+    """Returns the metrics as pairs of a value and an update op; wrappers read these."""
     if eval_metric_ops is None:
         return {}
     if not isinstance(eval_metric_ops, Mapping):

@@ -80,7 +80,7 @@ class RunConfig:
                 Defaults to 10000.
             log_step_count_steps: Steps between log lines. Defaults to 100.
             train_distribute: Strategy of training; see `docs/strategies.md`. Defaults to `None`.
-            device_fn: Gives an op's device. Defaults to `None`.
+            device_fn: Returns an op's device. Defaults to `None`.
             protocol: Protocol of the servers, `"grpc"` or `"grpc+verbs"`. Defaults to `None`.
             eval_distribute: Strategy of evaluation. Defaults to `None`.
             experimental_distribute: Strategies of both. Defaults to `None`.
@@ -168,7 +168,7 @@ class RunConfig:
             self._values["session_config"] = session_config
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RunConfig:
-        """Gives a deep copy with the same strategies: they hold devices, servers and threads."""
+        """Returns a deep copy with the same strategies: they hold devices, servers and threads."""
         for name in _STRATEGIES:
             memo[id(self._values[name])] = self._values[name]
         copied = copy.copy(self)
@@ -177,7 +177,7 @@ class RunConfig:
         return copied
 
     def replace(self, **kwargs: Any) -> RunConfig:
-        """Gives a changed deep copy.
+        """Returns a changed deep copy.
 
         Args:
             **kwargs: New values of constructor arguments. One of the two checkpoint intervals
@@ -296,7 +296,7 @@ class RunConfig:
 
     @property
     def device_fn(self) -> Callable[[tf.Operation], str] | None:
-        """Gives an op's device."""
+        """Returns an op's device."""
         return self._values["device_fn"]
 
     @property

@@ -118,7 +118,7 @@ def check_hooks(
 
 
 def hooks_of_mode(spec: Any, mode: str) -> tuple[v1.train.SessionRunHook, ...]:
-    """Gives the hooks that a spec has for a mode.
+    """Returns the hooks that a spec has for a mode.
 
     Args:
         spec: An EstimatorSpec or TPUEstimatorSpec.

@@ -89,7 +89,7 @@ class Loops:
 
 
 def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
-    """Gives the strategy that runs the steps of a mode, as a configuration has it.
+    """Returns the strategy that runs the steps of a mode, as a configuration has it.
 
     As in the original, prediction has none. `experimental_distribute` wins over the others. A
     parameter server strategy leaves the steps to each worker's own session.
@@ -122,7 +122,7 @@ def check_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
 
 
 def input_context_of(config: RunConfig, mode: str) -> tf.distribute.InputContext | None:
-    """Gives what an input_fn may know of the other workers of a parameter server strategy.
+    """Returns what an input_fn may know of the other workers of a parameter server strategy.
 
     `None` where there is no such strategy.
     """

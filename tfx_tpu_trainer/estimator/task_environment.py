@@ -244,7 +244,7 @@ def _check_task(
 
 
 def _session_master(cluster: tf.train.ClusterSpec, task_type: str, task_id: int) -> str:
-    """Gives the address of this task; a cluster of one node runs locally."""
+    """Returns the address of this task; a cluster of one node runs locally."""
     if len(cluster.jobs) == 1 and cluster.num_tasks(cluster.jobs[0]) == 1:
         return _LOCAL_MASTER
     return f"grpc://{cluster.task_address(task_type, task_id)}"

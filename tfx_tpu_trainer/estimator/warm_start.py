@@ -66,7 +66,7 @@ class WarmStartSettings(_Fields):
 
 
 def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
-    """Gives the settings for what a constructor was given as `warm_start_from`.
+    """Returns the settings for what a constructor was given as `warm_start_from`.
 
     Args:
         warm_start_from: `None`, settings, or the path of a checkpoint, of a folder of
@@ -93,5 +93,5 @@ def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Gives the default graph's variables their first values from a checkpoint."""
+    """Takes the first values of the default graph's variables from a checkpoint."""
     v1.train.warm_start(*settings)

@@ -108,7 +108,7 @@ def _nested(model: Model, x: tf.Tensor) -> tf.Tensor:
 
 
 def _on_cores(model: Model) -> list[np.ndarray]:
-    """Gives what a model makes of each core's rows."""
+    """Returns what a model makes of each core's rows."""
     with fresh_graph() as graph:
         x = v1.placeholder(tf.float32, ROWS[0].shape)
         y = model(x)
@@ -183,7 +183,7 @@ def test_groups_are_followed_into_the_functions_that_they_are_given_to():
 
 
 def _run_alone(model: Model) -> np.ndarray:
-    """Gives what a copy on one core makes of its rows, as it evaluates a short last batch."""
+    """Returns what a copy on one core makes of its rows, as it evaluates a short last batch."""
     with fresh_graph() as graph:
         x = v1.placeholder(tf.float32, ROWS[0].shape)
         y = model(x)

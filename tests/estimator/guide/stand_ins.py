@@ -45,7 +45,7 @@ def titanic_csv(path: str) -> str:
 
 
 def load(name: str, *, as_supervised: bool) -> dict[str, tf.data.Dataset]:
-    """Gives pictures of no cats and no dogs, in the place of `tensorflow_datasets.load`.
+    """Returns pictures of no cats and no dogs, in the place of `tensorflow_datasets.load`.
 
     Args:
         name: `"cats_vs_dogs"`.

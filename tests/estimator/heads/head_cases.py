@@ -240,7 +240,7 @@ V1_CASES: dict[str, Case] = {
 
 
 def sparse_labels(rows: list[list[Any]]) -> tf.compat.v1.SparseTensorValue:
-    """Gives lists of the classes of each row as a sparse tensor."""
+    """Returns lists of the classes of each row as a sparse tensor."""
     places = [(row, column) for row, values in enumerate(rows) for column in range(len(values))]
     values = [value for row in rows for value in row]
     width = max(len(row) for row in rows)
@@ -248,7 +248,7 @@ def sparse_labels(rows: list[list[Any]]) -> tf.compat.v1.SparseTensorValue:
 
 
 def batches(case: Case) -> list[Mapping[str, Any]]:
-    """Gives the batches: `logits`, `labels`, `features`."""
+    """Returns the batches: `logits`, `labels`, `features`."""
     weights = case.weights or [None] * len(case.logits)
     return [
         {

@@ -203,7 +203,7 @@ def _read_summaries(written: bytes) -> dict[str, float]:
 
 
 def _plain(value: Any) -> Any:
-    """Gives a value as JSON knows it."""
+    """Returns a value as JSON knows it."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
@@ -221,7 +221,7 @@ def _scalar(value: Any) -> Any:
 
 
 def flattened(facts: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Gives every leaf of facts with its path."""
+    """Yields every leaf of facts with its path."""
     if isinstance(facts, Mapping):
         for key in facts:
             yield from flattened(facts[key], f"{path}.{key}")

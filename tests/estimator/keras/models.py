@@ -41,7 +41,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 def give_values(model: Any, seed: int = 1) -> Any:
-    """Gives all variables values that no initializer gives, batch norm statistics among them."""
+    """Returns all variables values that no initializer gives, batch norm statistics among them."""
     values = np.random.RandomState(seed)
     model.set_weights([values.uniform(0.2, 0.6, w.shape) for w in model.get_weights()])
     return model

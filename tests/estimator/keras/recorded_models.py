@@ -123,7 +123,7 @@ def facts_of(
 
 
 def give_statistics(model: Any, *, mean: float, variance: float) -> None:
-    """Gives the batch norm of the model of one output these statistics."""
+    """Sets these statistics of the batch norm of the model of one output."""
     norm = model.get_layer("norm")
     gamma, beta, *_ = norm.get_weights()
     norm.set_weights([gamma, beta, np.full_like(gamma, mean), np.full_like(gamma, variance)])
@@ -132,7 +132,7 @@ def give_statistics(model: Any, *, mean: float, variance: float) -> None:
 def prediction_with_statistics(
     keras: Any, model_to_estimator: Any, folder: Any
 ) -> tuple[Any, dict[str, list[float]]]:
-    """Gives a model whose statistics are not the first ones, and its estimator's prediction."""
+    """Returns a model whose statistics are not the first ones, and its estimator's prediction."""
     model = MODELS["one_output"](keras, "sgd")
     values = np.random.RandomState(3)
     model.set_weights([values.uniform(0.1, 0.5, w.shape) for w in model.get_weights()])

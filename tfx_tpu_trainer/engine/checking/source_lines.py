@@ -38,7 +38,7 @@ def source_line(op: tf.Operation) -> str | None:
 
 
 def _forward_op(op: tf.Operation) -> tf.Operation | None:
-    """Gives the op that an op is the gradient of, by the name that TensorFlow gives gradients."""
+    """Returns the op that an op is the gradient of, by the name that TensorFlow gives gradients."""
     found = _OF_A_GRADIENT.search(op.name)
     if not found:
         return None

@@ -13,7 +13,7 @@ from tfx_tpu_trainer.engine.template import ModelTemplate
 
 
 def nodes_of_step(template: ModelTemplate) -> Iterator[tuple[tf.Operation, Iterator[Any]]]:
-    """Returns the ops between a core's inputs and what a step gives, each once.
+    """Yields the ops between a core's inputs and what a step gives, each once.
 
     Args:
         template: The template.

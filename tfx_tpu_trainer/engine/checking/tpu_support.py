@@ -62,7 +62,7 @@ def is_outside(node: Any) -> bool:
 
 
 def nodes_on_tpu(nodes: Iterable[Any], functions: Mapping[str, Any]) -> Iterator[TpuNode]:
-    """Gives what the TPU runs of some nodes.
+    """Yields what the TPU runs of some nodes.
 
     Args:
         nodes: NodeDefs of a graph or of a function's body.
@@ -80,7 +80,7 @@ def nodes_on_tpu(nodes: Iterable[Any], functions: Mapping[str, Any]) -> Iterator
 
 
 def nodes_called(node: Any, functions: Mapping[str, Any]) -> Iterator[Any]:
-    """Gives the nodes in the functions that a node calls, deep, without those kept outside."""
+    """Yields the nodes in the functions that a node calls, deep, without those kept outside."""
     for name in called_functions(node):
         for inner in functions[name].node_def if name in functions else ():
             if not is_outside(inner):
@@ -89,7 +89,7 @@ def nodes_called(node: Any, functions: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def called_functions(node: Any) -> Iterator[str]:
-    """Gives the names of the functions in a node's attributes."""
+    """Yields the names of the functions in a node's attributes."""
     for attr in node.attr.values():
         if attr.HasField("func"):
             yield attr.func.name

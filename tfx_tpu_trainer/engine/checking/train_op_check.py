@@ -85,7 +85,7 @@ def _counts(op: tf.Operation) -> bool:
 
 
 def _variable_of(op: tf.Operation) -> str | None:
-    """Gives the name of the variable that an op takes first; `None` where it takes another input."""
+    """Returns the name of the variable that an op takes first; `None` where it takes another input."""
     first = op.inputs[0].op if op.inputs else None
     return first.name if first is not None and first.type == "VarHandleOp" else None
 

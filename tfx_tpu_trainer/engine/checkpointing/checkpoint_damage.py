@@ -77,7 +77,7 @@ def find_damage(path: str) -> str | None:
 
 
 def last_sound_checkpoint_before(path: str) -> str | None:
-    """Gives the latest checkpoint of the same folder that can be read; `None` if there is none."""
+    """Returns the latest checkpoint of the same folder that can be read; `None` if there is none."""
     named = re.search(r"-(\d+)$", path)
     for step, other in sorted(_steps_and_paths(os.path.dirname(path)), reverse=True):
         earlier = named is None or step < int(named[1])
@@ -87,13 +87,13 @@ def last_sound_checkpoint_before(path: str) -> str | None:
 
 
 def newest_sound_checkpoint(folder: str) -> str | None:
-    """Gives the latest checkpoint of a folder that can be read; `None` if there is none."""
+    """Returns the latest checkpoint of a folder that can be read; `None` if there is none."""
     found = sorted(_steps_and_paths(folder), reverse=True)
     return next((path for _, path in found if find_damage(path) is None), None)
 
 
 def checkpoint_paths(folder: str) -> list[str]:
-    """Gives the paths of a folder's checkpoints, sound or not, by their steps."""
+    """Returns the paths of a folder's checkpoints, sound or not, by their steps."""
     return [path for _, path in _steps_and_paths(folder)]
 
 

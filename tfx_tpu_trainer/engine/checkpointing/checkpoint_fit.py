@@ -134,7 +134,7 @@ def _looks_names_up(wanted: Iterable[str], keys: Container[str]) -> bool:
 
 
 def key_of(path: str, name: str) -> str | None:
-    """Gives the key of a variable in a checkpoint, object-based or not.
+    """Returns the key of a variable in a checkpoint, object-based or not.
 
     Args:
         path: Path of the checkpoint.

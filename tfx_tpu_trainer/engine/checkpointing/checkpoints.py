@@ -12,12 +12,12 @@ v1 = tf.compat.v1
 
 
 def latest_checkpoint(model_dir: str) -> str | None:
-    """Gives the path of the latest checkpoint of a folder, or `None`."""
+    """Returns the path of the latest checkpoint of a folder, or `None`."""
     return tf.train.latest_checkpoint(model_dir)
 
 
 def require_checkpoint(model_dir: str) -> str:
-    """Gives the path of the latest checkpoint of a folder.
+    """Returns the path of the latest checkpoint of a folder.
 
     Raises:
         ValueError: If there is none.
@@ -32,7 +32,7 @@ def require_checkpoint(model_dir: str) -> str:
 
 
 def global_step_of(model_dir: str) -> int:
-    """Gives the global step of the latest checkpoint of a folder; 0 where there is none."""
+    """Returns the global step of the latest checkpoint of a folder; 0 where there is none."""
     path = latest_checkpoint(model_dir)
     if path is None:
         return 0
@@ -41,12 +41,12 @@ def global_step_of(model_dir: str) -> int:
 
 
 def variable_names(model_dir: str) -> list[str]:
-    """Gives the names of the variables in the latest checkpoint of a folder."""
+    """Returns the names of the variables in the latest checkpoint of a folder."""
     return sorted(open_checkpoint(require_checkpoint(model_dir)).get_variable_to_shape_map())
 
 
 def variable_value(model_dir: str, name: str) -> np.ndarray:
-    """Gives the value of a variable in the latest checkpoint of a folder.
+    """Returns the value of a variable in the latest checkpoint of a folder.
 
     Raises:
         ValueError: If there is no checkpoint.

@@ -14,7 +14,7 @@ _OF_A_PART = re.compile(r"/part_\d+(/|$)")
 
 
 def restored_by_default() -> dict[str, tf.TensorSpec]:
-    """Gives what the default saver restores in the default graph.
+    """Returns what the default saver restores in the default graph.
 
     Returns:
         Name in the checkpoint -> type and shape that the graph wants; the shape is unknown where
@@ -31,7 +31,7 @@ def restored_by_default() -> dict[str, tf.TensorSpec]:
 
 
 def restored_by(saver: v1.train.Saver, graph: tf.Graph) -> dict[str, tf.TensorSpec]:
-    """Gives what a saver restores.
+    """Returns what a saver restores.
 
     The saver's own ops are read, since a saver may look a variable up under any name.
 

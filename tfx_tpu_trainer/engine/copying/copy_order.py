@@ -85,7 +85,7 @@ def _calls(node: v1.NodeDef) -> bool:
 
 
 def _results(node: v1.NodeDef) -> Iterator[v1.NodeDef]:
-    """Gives nodes that are there when a call's results are."""
+    """Yields nodes that are there when a call's results are."""
     lists = [node.attr[name].list.type for name in _OUTPUT_TYPES if name in node.attr]
     for index, dtype in enumerate(lists[0] if lists else ()):
         if dtype not in _HANDLE_TYPES:

@@ -100,7 +100,7 @@ def exchange(
         core: The core that gets the result.
         senders: The cores that it reads.
         cores: Those cores that there are: one where a copy runs alone.
-        read: Gives the reference to what a core puts in.
+        read: Returns the reference to what a core puts in.
         scatter_dimension: The value of an `XlaReduceScatter`'s third input.
         in_function: Whether references are those of a function's body. Defaults to `False`.
 

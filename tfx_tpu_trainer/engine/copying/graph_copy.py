@@ -121,11 +121,11 @@ class GraphCopier:
         return self._changes.made_by(self.node_def(op))
 
     def order(self, op: tf.Operation) -> int:
-        """Gives an operation's place among those of its graph, in the order of their making."""
+        """Returns an operation's place among those of its graph, in the order of their making."""
         return self._order[op.name]
 
     def node_def(self, op: tf.Operation) -> v1.NodeDef:
-        """Gives an operation's definition; made once, as it is asked for by every core."""
+        """Returns an operation's definition; made once, as it is asked for by every core."""
         if op.name not in self._node_defs:
             self._node_defs[op.name] = op.node_def
         return self._node_defs[op.name]
@@ -146,7 +146,7 @@ class _CopyJob:
         self.input_map: dict[str, tf.Tensor] = {}
 
     def standing_for(self, fetch: Fetch) -> tf.Tensor | None:
-        """Gives what stands for a fetch that is not to be copied itself, else `None`."""
+        """Returns what stands for a fetch that is not to be copied itself, else `None`."""
         if isinstance(fetch.node, tf.Operation):
             return None
         if fetch.node.name in self._replaced[fetch.core]:
@@ -156,7 +156,7 @@ class _CopyJob:
         return None
 
     def request(self, core: int, node: tf.Tensor | tf.Operation) -> str:
-        """Gives the name under which the copy of a fetch can be returned."""
+        """Returns the name under which the copy of a fetch can be returned."""
         if isinstance(node, tf.Operation):
             return self._copy_of(core, node)
         name = self._input_of(core, node)
@@ -244,7 +244,7 @@ class _CopyJob:
         return node
 
     def _controls(self, core: int, op: tf.Operation) -> list[str]:
-        """Gives the control inputs of an op's copy.
+        """Returns the control inputs of an op's copy.
 
         A change of a variable is the first core's for all, so that is what every core waits for.
         """
@@ -282,7 +282,7 @@ class _CopyJob:
         return core_ops.senders(self._node_def(op), self._constant(op, 1), core)
 
     def _constant(self, op: tf.Operation, index: int) -> np.ndarray:
-        """Gives the value of an input that must be known before the graph runs."""
+        """Returns the value of an input that must be known before the graph runs."""
         value = tf.get_static_value(op.inputs[index])
         if value is None:
             value = self._copier.joint_functions.scope.value(op.inputs[index].name)
@@ -301,7 +301,7 @@ class _CopyJob:
 
 
 def _node_name(reference: str) -> str:
-    """Gives the name of the node that an input of a NodeDef refers to."""
+    """Returns the name of the node that an input of a NodeDef refers to."""
     return reference.removeprefix("^").split(":")[0]
 
 

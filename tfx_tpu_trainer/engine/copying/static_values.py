@@ -39,7 +39,7 @@ class Scope:
         """Takes what there is.
 
         Args:
-            find: Gives a node by its name.
+            find: Returns a node by its name.
             functions: FunctionDefs by name.
             arguments: Names of the function's arguments.
             given: The references to what the call gives for them, in the outer scope; an empty

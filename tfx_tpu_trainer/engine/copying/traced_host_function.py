@@ -99,7 +99,7 @@ class TracedHostFunction:
         return TracedHostFunction(self._host_function, cores=1, broadcast=False, first=self)
 
     def fetches(self) -> list[Fetch]:
-        """Gives what must be copied of the cores for `gathered`: its tensors, core by core."""
+        """Returns what must be copied of the cores for `gathered`: its tensors, core by core."""
         cores = range(self._gathered_from)
         return [Fetch(core, tensor) for tensor in self.tensors for core in cores]
 
@@ -170,7 +170,7 @@ class _Variables:
 
     @contextlib.contextmanager
     def taken_again(self) -> Iterator[None]:
-        """Gives what was made in place of what would be."""
+        """Yields what was made in place of what would be."""
         rest = iter(self._made)
 
         def take(next_creator: Any, **options: Any) -> tf.Variable:
@@ -201,7 +201,7 @@ def trace_host_function(
 
 
 def _as_node(value: Any) -> tf.Tensor | tf.Operation:
-    """Gives what can be copied of a value: of an update's unread variable, the update."""
+    """Returns what can be copied of a value: of an update's unread variable, the update."""
     return value.op if isinstance(value, tf.Variable) else value
 
 

@@ -62,7 +62,7 @@ def is_there(ids: tf.SparseTensor, weights: tf.SparseTensor | None, *, combiner:
 
 
 def look_up_dense(table: tf.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Gives the embedding of each row's one id.
+    """Returns the embedding of each row's one id.
 
     Args:
         table: Variable [vocabulary, dimension].
@@ -101,7 +101,7 @@ def look_up_sequence(
 
 
 def sequence_lengths(ids: tf.SparseTensor, *, max_length: int) -> tf.Tensor:
-    """Gives how long each row's sequence is: up to its last id, and at most `max_length`.
+    """Returns how long each row's sequence is: up to its last id, and at most `max_length`.
 
     Args:
         ids: Sparse tensor [rows, positions, any].
@@ -118,7 +118,7 @@ def sequence_lengths(ids: tf.SparseTensor, *, max_length: int) -> tf.Tensor:
 
 
 def _by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
-    """Gives every position of every row a row of its own: [rows * max_length, any]."""
+    """Returns every position of every row a row of its own: [rows * max_length, any]."""
     kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
     row, position, place = tf.unstack(kept.indices, num=3, axis=1)
     indices = tf.stack([row * max_length + position, place], axis=1)

@@ -34,7 +34,7 @@ class GradientTap:
         self._recorded: dict[str, tf.Tensor] = {}
 
     def tap(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
-        """Gives a tensor of the same value for the model to use.
+        """Returns a tensor of the same value for the model to use.
 
         Args:
             name: A name to ask for the gradient by.

@@ -36,7 +36,7 @@ class EvaluationPlan:
         values: Metric name -> final value, to be read at the end; nested structures may be.
         sums: What is counted beside the metrics.
         stop_hook: Stops the session after the last batch.
-        make_loop: Gives an op that runs many batches in one session call, and what stops the
+        make_loop: Returns an op that runs many batches in one session call, and what stops the
             session after the last; `None` where `update_op` does so, or where every call must be
             seen.
         seconds_per_call: Placeholder of how long a call of `update_op` takes before it comes back,

@@ -26,7 +26,7 @@ class EvaluationSums:
         }
 
     def loss_by_rows(self, dtype: tf.DType) -> tf.Tensor:
-        """Gives the mean of the batch losses, each weighing by its rows."""
+        """Returns the mean of the batch losses, each weighing by its rows."""
         return tf.cast(self.values["loss_times_rows"] / self.values["rows"], dtype)
 
     def add(self, *, loss: tf.Tensor, rows: tf.Tensor | None) -> list[Any]:

@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 
 def with_values(plan: EvaluationPlan, values: Mapping[str, Any]) -> EvaluationPlan:
-    """Gives a plan whose session starts from values that are given, and not from a checkpoint.
+    """Returns a plan whose session starts from values that are given, and not from a checkpoint.
 
     Must be called with the plan's graph as the default one.
 

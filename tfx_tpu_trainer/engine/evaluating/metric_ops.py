@@ -11,7 +11,7 @@ v1 = tf.compat.v1
 
 
 def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
-    """Gives the value and the update op of a metric.
+    """Returns the value and the update op of a metric.
 
     Args:
         name: The metric's name, for the error.

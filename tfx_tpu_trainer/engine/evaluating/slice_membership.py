@@ -88,7 +88,7 @@ class _Conditions:
 
 
 def _values_of(feature: Feature) -> tuple[tf.Tensor, tf.Tensor]:
-    """Gives a feature's values as [rows, values], and where there is one."""
+    """Returns a feature's values as [rows, values], and where there is one."""
     if isinstance(feature, tf.SparseTensor):
         there = tf.SparseTensor(
             feature.indices, tf.ones_like(feature.indices[:, 0], tf.int32), feature.dense_shape

@@ -113,7 +113,7 @@ def _count(mask: tf.Tensor) -> tuple[tf.Tensor, Any]:
 
 
 def _checked_against_rows(tensors: Any, membership: tf.Tensor) -> tf.Tensor:
-    """Gives the membership back, once every tensor is seen to have its number of rows."""
+    """Returns the membership back, once every tensor is seen to have its number of rows."""
     rows = tf.shape(membership)[0]
     checks = []
     for tensor in tf.nest.flatten(tensors):

@@ -104,7 +104,7 @@ class CoreFeed:
         return self.cut({draw: self._copy_source(copier, draw[0]) for draw in self.draws()})
 
     def draws(self) -> list[tuple[int, int]]:
-        """Gives what a step takes: pairs of a source and a number, in the replicas' order."""
+        """Returns what a step takes: pairs of a source and a number, in the replicas' order."""
         return list(dict.fromkeys((part.source, part.draw) for part in self.slices))
 
     def cut(self, drawn: dict[tuple[int, int], list[tf.Tensor]]) -> list[dict[str, tf.Tensor]]:

@@ -51,7 +51,7 @@ class CoreLayout:
         return not self.one_host and self.num_cores_per_replica > self.cores_per_host
 
     def host_of_replica(self, replica: int) -> int:
-        """Gives the host of a replica's first core."""
+        """Returns the host of a replica's first core."""
         if self.one_host:
             return 0
         return replica * self.num_cores_per_replica // self.cores_per_host
@@ -90,7 +90,7 @@ class RowSlice:
 
 
 def number_of_sources(mode: InputMode, layout: CoreLayout) -> int:
-    """Gives how often input_fn is called."""
+    """Returns how often input_fn is called."""
     if mode is InputMode.PER_SHARD_V1:
         return layout.num_replicas
     if mode in (InputMode.BROADCAST, InputMode.SLICED):
@@ -99,7 +99,7 @@ def number_of_sources(mode: InputMode, layout: CoreLayout) -> int:
 
 
 def row_slices(mode: InputMode, layout: CoreLayout) -> tuple[RowSlice, ...]:
-    """Gives the rows of each replica, in their order."""
+    """Returns the rows of each replica, in their order."""
     replicas = range(layout.num_replicas)
     a_source_each = mode is InputMode.PER_HOST_V2 and layout.spans_hosts
     if mode is InputMode.PER_SHARD_V1 or a_source_each:
@@ -130,7 +130,7 @@ class BatchSizes:
 
 
 def batch_sizes(mode: InputMode, layout: CoreLayout, global_batch_size: int) -> BatchSizes:
-    """Gives the batch sizes of a mode.
+    """Returns the batch sizes of a mode.
 
     Args:
         mode: How the rows travel.

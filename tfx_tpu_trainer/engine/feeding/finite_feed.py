@@ -38,7 +38,7 @@ class FiniteFeed(CoreFeed):
     """Feeds the replicas of a template until the input ends."""
 
     def full_rows(self) -> int:
-        """Gives the rows of a full batch of one draw; numbers alone count as one."""
+        """Returns the rows of a full batch of one draw; numbers alone count as one."""
         if not self.axes:
             return 1
         return self.full_shapes[0][self.axes[0]]
@@ -115,7 +115,7 @@ class FiniteFeed(CoreFeed):
         return self.fed(hide(together, [tf.TensorShape(None)] * len(together)))
 
     def piece(self, drawn: Drawn, index: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Gives a single replica one of the full batches that a step got, though not for all.
+        """Returns a single replica one of the full batches that a step got, though not for all.
 
         Args:
             drawn: Batches that are full or of no rows, the full ones first.
@@ -139,7 +139,7 @@ class FiniteFeed(CoreFeed):
         return tf.shape(batch[0])[self.axes[0]] if self.axes else tf.constant(1)
 
     def _known_full(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Gives tensors the shapes of full batches, unseen by what stands outside.
+        """Sets the shapes of full batches on tensors, unseen by what stands outside.
 
         Shape inference takes what a branch of a conditional says of a shape (as tf.ensure_shape
         does, or a reshape in the model) to hold outside of the branch too, and would take every

@@ -41,7 +41,7 @@ class InputTensors:
         )
 
     def with_hidden_batches(self) -> InputTensors:
-        """Gives the tensors to a model that must not be taken at its word of short batches.
+        """Hides short batches from a model that must not be taken at its word of them.
 
         Training does without, as it does in the original: its gradients are reckoned in fewer
         ops where the optimizer has the shapes.

@@ -38,7 +38,7 @@ class LoopLengthFromTime:
         self._step_seconds: deque[float] = deque(maxlen=_REMEMBERED_LOOPS)
 
     def __call__(self) -> int:
-        """Gives the length of the next loop, in steps."""
+        """Returns the length of the next loop, in steps."""
         if not self._step_seconds:
             return 1
         mean = sum(self._step_seconds) / len(self._step_seconds)
@@ -68,7 +68,7 @@ class TunedLoopLength:
         self._length = 1
 
     def __call__(self) -> int:
-        """Gives the length of the next loop, in steps."""
+        """Returns the length of the next loop, in steps."""
         return self._length
 
     def report(self, *, seconds: float, steps: int) -> None:
@@ -86,7 +86,7 @@ class LoopLength:
         self._steps = steps
 
     def __call__(self) -> int:
-        """Gives the length of the next loop, in steps."""
+        """Returns the length of the next loop, in steps."""
         return self._steps
 
     def report(self, *, seconds: float, steps: int) -> None:
@@ -115,7 +115,7 @@ class LoopHook(v1.train.SessionRunHook):
             max_steps: Global step to stop at.
             ends_at_multiples_of: Periods in steps: no loop runs past a multiple of one, so that
                 what is due there happens there. Defaults to none.
-            clock: Gives the time in seconds. Defaults to `time.monotonic`.
+            clock: Returns the time in seconds. Defaults to `time.monotonic`.
         """
         self._iterations = iterations
         self._length = length

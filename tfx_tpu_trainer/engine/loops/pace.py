@@ -52,7 +52,7 @@ class Pace:
     last_step: int | None
 
     def next_report(self, step: int, period: int) -> int:
-        """Gives the next step at which a hook reports that does so every `period` steps.
+        """Returns the next step at which a hook reports that does so every `period` steps.
 
         Args:
             step: Global step reached.
@@ -93,7 +93,7 @@ def needs_no_call(hook: v1.train.SessionRunHook) -> bool:
 
 
 def _next_due(anchor: int, period: int, step: int) -> int:
-    """Gives the first of anchor, anchor + period, ... that comes after a step."""
+    """Returns the first of anchor, anchor + period, ... that comes after a step."""
     if step < anchor:
         return anchor
     return anchor + ((step - anchor) // period + 1) * period

@@ -162,7 +162,7 @@ class _Draw:
         self._size = size
 
     def __call__(self, count: tf.Tensor) -> list[tf.Tensor]:
-        """Gives the number of batches drawn, `count` or a stack's size at most, and the stacks."""
+        """Returns the number of batches drawn, `count` or a stack's size at most, and the stacks."""
         count = tf.minimum(count, self._size)
 
         def nothing() -> list[tf.Tensor]:
@@ -218,7 +218,7 @@ class _Draw:
 
 
 def _batch_tensors(template: ModelTemplate) -> list[tf.Tensor]:
-    """Gives what a step reads of the input.
+    """Returns what a step reads of the input.
 
     Raises:
         CannotCompileError: If XLA would make something else of the step, or the input's shape
@@ -289,6 +289,6 @@ def _is_number(loss: tf.Tensor) -> tf.Tensor:
 
 
 def _line_about_op(message: str) -> str:
-    """Gives the line of XLA's message that names an op, or the first one."""
+    """Returns the line of XLA's message that names an op, or the first one."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return next((line for line in lines if "{{node" in line or ": " in line), lines[0])

@@ -57,7 +57,7 @@ def plan_evaluation_on_cores(
 
     Args:
         template: A template of mode `"eval"`, traced on the feed's placeholders.
-        feed: Gives each core its rows.
+        feed: Returns each core its rows.
         cores: Number of replicas.
         broadcast: Whether every core has the whole batch.
         steps: Batches to evaluate; `None` goes to the end of the input.
@@ -227,7 +227,7 @@ def _split_metrics(
 
 
 def _for_one_core(counts: _MetricCounts | None) -> _MetricCounts | None:
-    """Gives what counts the batch of a single core, `None` where metric_fn takes no such batch."""
+    """Returns what counts the batch of a single core, `None` where metric_fn takes no such batch."""
     if counts is None:
         return None
     try:

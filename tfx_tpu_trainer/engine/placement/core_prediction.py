@@ -35,7 +35,7 @@ def plan_prediction_on_cores(
     Args:
         template: A template of mode `"infer"`, traced on the feed's placeholders.
         predictions: The part of the template's predictions to fetch.
-        feed: Gives each core its rows.
+        feed: Returns each core its rows.
         is_padding: Placeholder that the model may have read: which of a core's rows are padding.
         cores: Number of replicas.
         broadcast: Whether every core has the whole batch.

@@ -30,7 +30,7 @@ def place_training_on_cores(
 
     Args:
         template: A template of mode `"train"`, traced on the feed's placeholders.
-        feed: Gives each core its rows.
+        feed: Returns each core its rows.
         cores: Number of replicas.
         broadcast: Whether every core has the whole batch, so that host tensors are taken from
             the first core only.

@@ -121,7 +121,7 @@ def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> No
 
 
 def _ends(op: tf.Operation) -> list[tf.Operation]:
-    """Gives what to wait for so that an operation's reads are done.
+    """Returns what to wait for so that an operation's reads are done.
 
     A call or a conditional is taken apart when it runs, and what waits for it alone need not wait
     for the reads in it; what waits for its results does.
@@ -132,7 +132,7 @@ def _ends(op: tf.Operation) -> list[tf.Operation]:
 
 
 def _upstream(graph: tf.Graph, nodes: Sequence[Any]) -> set[tf.Operation]:
-    """Gives what nodes need, themselves included."""
+    """Returns what nodes need, themselves included."""
     pending = [graph.as_graph_element(node) for node in nodes]
     pending = [node.op if isinstance(node, tf.Tensor) else node for node in pending]
     found = set[tf.Operation]()
@@ -167,7 +167,7 @@ def _bypass_cross_replica_sums(graph: tf.Graph) -> None:
 
 
 def _bypass_sums_in_functions(graph: tf.Graph) -> None:
-    """Gives calls of functions with a sum inside what these functions are on one core."""
+    """Replaces functions with a sum inside, where they are called, by what they are on one core."""
     graph_def = graph.as_graph_def()
     functions = JointFunctions(graph, graph_def.library, VariableChanges(graph_def.library))
     calls = [node for node in graph_def.node if functions.exchanges_inside(node)]
@@ -183,7 +183,7 @@ def _bypass_sums_in_functions(graph: tf.Graph) -> None:
 
 
 def _addend(value: Any) -> Any:
-    """Gives what a sum over one core adds up; anything but a sum is given back."""
+    """Returns what a sum over one core adds up; anything but a sum is given back."""
     while isinstance(value, tf.Tensor) and value.op.type == SUM:
         value = value.op.inputs[0]
     return value

@@ -129,11 +129,11 @@ class ReplicaGraph:
         return list(needed.values())
 
     def _sources(self, op: tf.Operation) -> list[tf.Operation]:
-        """Gives the ops that must be copied before an op."""
+        """Returns the ops that must be copied before an op."""
         return self._made_by([*self._addends(op), *op.control_inputs])
 
     def _made_by(self, nodes: Iterable[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
-        """Gives the ops that make some nodes; inputs of the copy are made by none."""
+        """Returns the ops that make some nodes; inputs of the copy are made by none."""
         ops = []
         for node in nodes:
             outputs = node.outputs if isinstance(node, tf.Operation) else [node]
@@ -142,7 +142,7 @@ class ReplicaGraph:
         return ops
 
     def _addends(self, op: tf.Operation) -> list[tf.Tensor]:
-        """Gives what an op reads; of a sum, not the input that says which replicas it is of."""
+        """Returns what an op reads; of a sum, not the input that says which replicas it is of."""
         return list(op.inputs)[:1] if self._ends_stage(op) else list(op.inputs)
 
     def _ends_stage(self, op: tf.Operation) -> bool:

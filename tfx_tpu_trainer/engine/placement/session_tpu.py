@@ -51,7 +51,7 @@ def place_training_on_tpu(
 
     Args:
         template: A template of mode `"train"`, traced on the feed's placeholders.
-        feed: Gives each replica its rows.
+        feed: Returns each replica its rows.
         cores: Number of replicas.
         broadcast: Whether every replica has the whole batch, so that host tensors are taken
             from the first one only.

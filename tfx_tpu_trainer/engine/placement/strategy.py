@@ -89,7 +89,7 @@ def place_training_under_strategy(
     Args:
         template: A template of mode `"train"`, traced on the feed's placeholders, in the default
             graph.
-        feed: Gives each replica its batches; made with `repeated=True`.
+        feed: Returns each replica its batches; made with `repeated=True`.
         iterations: Variable of the graph that tells how many steps a session call makes; a
             `LoopHook` sets it. Defaults to `None`, one step.
         host_call_every_n_steps: Steps between host calls. Defaults to 1.
@@ -141,7 +141,7 @@ def place_evaluation_under_strategy(
     Args:
         template: A template of mode `"eval"`, traced on the feed's placeholders, in the default
             graph.
-        feed: Gives each replica its batches; made with `repeated=False`.
+        feed: Returns each replica its batches; made with `repeated=False`.
 
     Returns:
         The placement, to be planned as an evaluation on the host is.
@@ -194,7 +194,7 @@ def place_prediction_under_strategy(
         template: A template of mode `"infer"`, traced on the feed's placeholders, in the default
             graph.
         predictions: The part of the template's predictions to give.
-        feed: Gives each replica its batches; made with `repeated=False`.
+        feed: Returns each replica its batches; made with `repeated=False`.
 
     Returns:
         The placement; its template's predictions are those asked for, those of all replicas one
@@ -237,7 +237,7 @@ def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:
 
 
 def _host_call_of(template: ModelTemplate) -> HostCall | None:
-    """Gives the host call; as on TPU cores, one without tensors is never called."""
+    """Returns the host call; as on TPU cores, one without tensors is never called."""
     host_call = template.host_call
     if host_call is None or not tf.nest.flatten(host_call.tensors):
         return None

@@ -75,7 +75,7 @@ class StrategyFeed:
 
         Args:
             strategy: The strategy.
-            dataset_fn: Gives the dataset of one worker; called once for each worker.
+            dataset_fn: Returns the dataset of one worker; called once for each worker.
             repeated: Whether steps are drawn by the strategy itself, on its workers, as training
                 needs it; else by this process, batch by batch, so that no row is lost when the
                 input ends.
@@ -181,7 +181,7 @@ class StrategyFeed:
         yield from ([one] for one in waiting)
 
     def distribute(self, group: list[list[tf.Tensor]]) -> list[Any]:
-        """Gives each replica one batch of a group; to be called in the eager thread."""
+        """Hands each replica one batch of a group; to be called in the eager thread."""
 
         def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
             return tf_private_strategy.distribute_values(
@@ -191,7 +191,7 @@ class StrategyFeed:
         return [distributed(parts) for parts in zip(*group)]
 
     def host_values(self, batch: list[tf.Tensor]) -> dict[tf.Tensor, np.ndarray]:
-        """Gives a batch as what a session is fed; this host stands for the first replica."""
+        """Returns a batch as what a session is fed; this host stands for the first replica."""
         values = [*(tensor.numpy() for tensor in batch), np.int32(0)]
         return dict(zip(self.placeholders, values, strict=True))
 

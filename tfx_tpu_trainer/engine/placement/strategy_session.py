@@ -38,7 +38,7 @@ class StrategySteps(Protocol):
         """
 
     def value(self, handle: str) -> np.ndarray:
-        """Gives the value of a variable by the name of its handle."""
+        """Returns the value of a variable by the name of its handle."""
 
     def stop(self) -> None:
         """Frees the variables and the input."""
@@ -133,7 +133,7 @@ class StrategySession(v1.Session):
         return super().run(fetches, feed_dict)
 
     def read_here(self, handles: Sequence[str]) -> dict[str, np.ndarray]:
-        """Gives the values that variables have in this session, by name of the handle."""
+        """Returns the values that variables have in this session, by name of the handle."""
         return super().run({name: self._access.reads[name] for name in handles})
 
     def _mark_stale(self) -> None:
@@ -232,7 +232,7 @@ class StrategySessionCreator(v1.train.SessionCreator):
         self._checkpoint = checkpoint_filename_with_path
 
     def create_session(self) -> StrategySession:
-        """Gives a session that is ready to run.
+        """Returns a session that is ready to run.
 
         Raises:
             RuntimeError: If variables are left uninitialized.
@@ -286,7 +286,7 @@ def _leaves(fetches: Any, owner: str) -> Iterator[tuple[str, Any]]:
 
 
 def _upstream(node: tf.Tensor | tf.Operation, fed: frozenset[str]) -> set[str]:
-    """Gives the names of all ops that a node depends on; what is fed depends on nothing."""
+    """Returns the names of all ops that a node depends on; what is fed depends on nothing."""
     seen: set[str] = set()
     pending: list[tf.Tensor | tf.Operation] = [node]
     while pending:

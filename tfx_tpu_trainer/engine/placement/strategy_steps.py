@@ -57,7 +57,7 @@ class _ReplicaSteps:
         return self._strategy.run(_one_replica(self._replica_step), args=(element,))
 
     def _local(self, values: Any) -> tuple[tf.Tensor, ...]:
-        """Gives the values of this process's replicas."""
+        """Returns the values of this process's replicas."""
         return self._strategy.experimental_local_results(values)
 
     def _replica_step(self, element: Any) -> list[tf.Tensor]:
@@ -248,7 +248,7 @@ class BatchSteps(_ReplicaSteps):
         return {**values, self.batches: np.int64(len(group))}
 
     def value(self, handle: str) -> np.ndarray:
-        """Gives a variable's value, with what this host has counted."""
+        """Returns a variable's value, with what this host has counted."""
         value = super().value(handle)
         return value + self._counted_here[handle] if handle in self._counted_here else value
 
@@ -296,7 +296,7 @@ class HostCall:
         self._result = [node for node in tf.nest.flatten(result) if node is not None]
 
     def fed(self, values: Sequence[np.ndarray]) -> tuple[list[Any], dict[tf.Tensor, np.ndarray]]:
-        """Gives what to fetch, and what to feed for the tensors' values."""
+        """Returns what to fetch, and what to feed for the tensors' values."""
         return self._result, dict(zip(self._placeholders, values))
 
 
@@ -306,7 +306,7 @@ def _one_replica(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_tensors(function: HostFunction, tensors: Iterator[tf.Tensor]) -> HostFunction:
-    """Gives the same function of other tensors, taken from an iterator."""
+    """Returns the same function of other tensors, taken from an iterator."""
     return dataclasses.replace(
         function, tensors=tf.nest.map_structure(lambda _: next(tensors), function.tensors)
     )

@@ -50,17 +50,17 @@ class StrategyVariables:
         )
 
     def local_handles(self) -> dict[str, tf.Tensor]:
-        """Gives name of a handle -> the handle of the replica that asks."""
+        """Returns name of a handle -> the handle of the replica that asks."""
         return {name: variable.handle for name, variable in self._variables.items()}
 
     def unchanged_by(self, replica: int) -> frozenset[str]:
-        """Gives the names of the handles whose variables a replica leaves to the first one."""
+        """Returns the names of the handles whose variables a replica leaves to the first one."""
         if not self._is_shared or replica == 0:
             return frozenset()
         return frozenset(self._variables) - self._summed
 
     def value(self, name: str) -> np.ndarray:
-        """Gives the value of a variable; to be called in eager mode."""
+        """Returns the value of a variable; to be called in eager mode."""
         value = self._variables[name].read_value().numpy()
         if self._is_shared or name not in self._summed:
             return value

@@ -152,7 +152,7 @@ class TPUSystemHook(v1.train.SessionRunHook):
 
 
 def _line_about_tpu(message: str) -> str:
-    """Gives the line that says what is wrong: the others are where in the program it is."""
+    """Returns the line that says what is wrong: the others are where in the program it is."""
     lines = [line.strip() for line in message.splitlines() if _TPU in line]
     places = ("File ", "Node:", "[[", "Detected at node")
     return next((line for line in lines if not line.startswith(places)), lines[0])

@@ -101,7 +101,7 @@ def predict_batches(
 
 
 def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
-    """Gives a loop of the template's batches; `None` where there can be none."""
+    """Returns a loop of the template's batches; `None` where there can be none."""
     template = plan.template
     on_host = plan.rows is None and plan.session_creator is v1.train.ChiefSessionCreator
     if not on_host or not allows_prediction_loop(plan.fetches):

@@ -68,7 +68,7 @@ def allows_prediction_loop(predictions: Any) -> bool:
 
 
 def columns_of(predictions: Any) -> list[Any]:
-    """Gives the values of a mapping, in its own order, or the single value."""
+    """Returns the values of a mapping, in its own order, or the single value."""
     return list(predictions.values()) if isinstance(predictions, Mapping) else [predictions]
 
 

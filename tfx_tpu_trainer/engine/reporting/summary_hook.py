@@ -31,7 +31,7 @@ class SummaryHook(v1.train.SessionRunHook):
             every_n_steps: Global steps between summaries.
             output_dir: Folder of the events.
             scaffold: Its summary_op is written.
-            step_reached: Gives the global step that the session has reached.
+            step_reached: Returns the global step that the session has reached.
             step_after: The global step after the step that a call makes.
         """
         self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps)

@@ -58,7 +58,7 @@ class SessionSettings:
 
 
 def default_session_config() -> v1.ConfigProto:
-    """Gives the session configuration of a run that brings none.
+    """Returns the session configuration of a run that brings none.
 
     Soft placement, so that a model_fn may name a device that is not here, and a single pass of
     the graph optimizer, as in the original.
@@ -70,7 +70,7 @@ def default_session_config() -> v1.ConfigProto:
 
 
 def placed_by_need(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
-    """Gives a copy of a configuration under which only what is fetched needs a kernel.
+    """Returns a copy of a configuration under which only what is fetched needs a kernel.
 
     A template may hold nodes that are there for TPUs only, `CrossReplicaSum` among them.
 

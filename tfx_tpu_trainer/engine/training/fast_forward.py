@@ -57,7 +57,7 @@ class FastForwardHook(v1.train.SessionRunHook):
             reporters: Hooks that need to know loss and step only, at the ends of loops.
             save_steps: Steps between checkpoints, or `None`.
             report_steps: Steps between the reports of each other hook that reports.
-            last_step_of: Gives the last step of a session that starts at a step, or `None`.
+            last_step_of: Returns the last step of a session that starts at a step, or `None`.
             model_dir: Folder of the checkpoints, named when the loss becomes NaN.
         """
         self._make_loop = make_loop
@@ -106,7 +106,7 @@ class FastForwardHook(v1.train.SessionRunHook):
         """Runs the steps that no hook need see; to be given to `run_step_fn`.
 
         Args:
-            step_context: Gives the session without its hooks.
+            step_context: Returns the session without its hooks.
 
         Raises:
             NanLossError: If the loss became NaN.
@@ -138,7 +138,7 @@ class FastForwardHook(v1.train.SessionRunHook):
             reporter.reached(step, loss)
 
     def _next_report(self) -> int:
-        """Gives the next step at which a reporter reports."""
+        """Returns the next step at which a reporter reports."""
         periods = [reporter.every_n_steps for reporter in self._reporters]
         return min(
             (self._pace.next_report(self._step, period) for period in periods if period),

@@ -43,7 +43,7 @@ class LoopChoice:
             plain: The loop of the model's own ops.
             compiled: The loop that XLA compiles.
             jit_compile: `True` for the compiled loop, `"auto"` for the faster one.
-            clock: Gives the time in seconds. Defaults to `time.perf_counter`.
+            clock: Returns the time in seconds. Defaults to `time.perf_counter`.
         """
         self._plain = plain
         self._compiled = compiled
@@ -95,7 +95,7 @@ class LoopChoice:
 def choose_loop(
     plain: HostLoop, template: ModelTemplate, *, jit_compile: Any
 ) -> HostLoop | LoopChoice:
-    """Gives the loop that a setting asks for.
+    """Returns the loop that a setting asks for.
 
     Args:
         plain: The loop of the model's own ops.

@@ -46,9 +46,9 @@ class TrainingPlan:
         loss: Loss of the call's last step.
         stop_hook: Stops the session at the last step; `None` goes to the end of the input.
         steps_per_call: Steps of a session call, at most.
-        make_loop: Gives a loop of steps that may run between the calls that hooks must see;
+        make_loop: Returns a loop of steps that may run between the calls that hooks must see;
             `None` where every call must be seen.
-        last_step_of: Gives the last step of a session that starts at a step; `None` where the
+        last_step_of: Returns the last step of a session that starts at a step; `None` where the
             end of the input ends it.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
     """
@@ -191,7 +191,7 @@ def train(
 def _fast_forward(
     plan: TrainingPlan, hooks: Sequence[v1.train.SessionRunHook], settings: SessionSettings
 ) -> FastForwardHook | None:
-    """Gives what runs ahead between the steps that hooks must see, where nothing forbids it."""
+    """Returns what runs ahead between the steps that hooks must see, where nothing forbids it."""
     local = settings.is_chief and not settings.master
     if plan.make_loop is None or not local or not allows_loops(hooks):
         if settings.jit_compile:
@@ -246,7 +246,7 @@ def _saver_hooks(
     settings: SessionSettings,
     listeners: Sequence[v1.train.CheckpointSaverListener],
 ) -> list[v1.train.CheckpointSaverHook]:
-    """Gives the hooks that save: the model's own, or else one made from the settings."""
+    """Returns the hooks that save: the model's own, or else one made from the settings."""
     own = [hook for hook in hooks if isinstance(hook, v1.train.CheckpointSaverHook)]
     if own:
         tf_private.add_checkpoint_listeners(own[0], listeners)

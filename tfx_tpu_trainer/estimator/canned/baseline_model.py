@@ -18,7 +18,7 @@ _RATE: Final = 0.3
 
 
 def baseline_model_fn(*, head: Any, optimizer: Any, weight_column: Any) -> Callable[..., Any]:
-    """Gives the model_fn of the baseline estimators of `tf.estimator`.
+    """Returns the model_fn of the baseline estimators of `tf.estimator`.
 
     Args:
         head: A `Head`.
@@ -42,7 +42,7 @@ def baseline_model_fn(*, head: Any, optimizer: Any, weight_column: Any) -> Calla
 
 
 def v1_baseline_model_fn(*, head: Any, optimizer: Any, weight_column: Any) -> Callable[..., Any]:
-    """Gives the model_fn of the baseline estimators of `tf.compat.v1.estimator`.
+    """Returns the model_fn of the baseline estimators of `tf.compat.v1.estimator`.
 
     Args:
         head: A `Head`.

@@ -24,7 +24,7 @@ def check_features(features: Any) -> None:
 
 
 def check_linear_columns(columns: Iterable[Any] | None, *, allow_v1: bool) -> tuple[Any, ...]:
-    """Gives the columns of a linear model as a tuple.
+    """Returns the columns of a linear model as a tuple.
 
     Args:
         columns: Feature columns, dense and categorical ones.
@@ -42,7 +42,7 @@ def check_linear_columns(columns: Iterable[Any] | None, *, allow_v1: bool) -> tu
 
 
 def check_dense_columns(columns: Iterable[Any] | None, *, allow_v1: bool) -> tuple[Any, ...]:
-    """Gives the columns of a deep model as a tuple; see `check_linear_columns`."""
+    """Returns the columns of a deep model as a tuple; see `check_linear_columns`."""
     return _checked(
         columns,
         allow_v1=allow_v1,

@@ -103,7 +103,7 @@ def halves(
 
 
 def combined_model_fn(*, head: Any, linear: Linear | None, deep: Deep | None) -> Callable[..., Any]:
-    """Gives the model_fn of the combined estimators of `tf.estimator`.
+    """Returns the model_fn of the combined estimators of `tf.estimator`.
 
     Args:
         head: A `Head`.
@@ -153,7 +153,7 @@ def combined_model_fn(*, head: Any, linear: Linear | None, deep: Deep | None) ->
 def v1_combined_model_fn(
     *, head: Any, linear: Linear | None, deep: Deep | None, partitioner: Any
 ) -> Callable[..., Any]:
-    """Gives the model_fn of the combined estimators of `tf.compat.v1.estimator`.
+    """Returns the model_fn of the combined estimators of `tf.compat.v1.estimator`.
 
     Args:
         head: A `Head`.

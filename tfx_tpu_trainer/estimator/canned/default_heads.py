@@ -23,7 +23,7 @@ def classification_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str,
 ) -> Head:
-    """Gives the head of a classifier of `tf.estimator`.
+    """Returns the head of a classifier of `tf.estimator`.
 
     Args:
         n_classes: How many classes there are; 2 have one logit.
@@ -42,7 +42,7 @@ def classification_head(
 
 
 def regression_head(*, label_dimension: int, weight_column: Any, loss_reduction: str) -> Head:
-    """Gives the head of a regressor of `tf.estimator`.
+    """Returns the head of a regressor of `tf.estimator`.
 
     Args:
         label_dimension: How many numbers a label has.

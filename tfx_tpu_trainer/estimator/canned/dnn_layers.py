@@ -32,7 +32,7 @@ def dense(tensor: tf.Tensor, units: int) -> tf.Tensor:
 
 
 def activation(given: Any) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Gives an activation as a function.
+    """Returns an activation as a function.
 
     Args:
         given: A function, a name that Keras knows, or `None` for none.

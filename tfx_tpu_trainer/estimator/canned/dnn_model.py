@@ -146,7 +146,7 @@ def summarize_layer(value: tf.Tensor, tag: str) -> None:
 def dnn_model_fn(
     *, head: Any, columns: Sequence[Any], hidden: HiddenLayers, optimizer: Any
 ) -> Callable[..., Any]:
-    """Gives the model_fn of the deep estimators of `tf.estimator`.
+    """Returns the model_fn of the deep estimators of `tf.estimator`.
 
     Args:
         head: A `Head`.
@@ -184,7 +184,7 @@ def v1_dnn_model_fn(
     optimizer: Any,
     partitioner: Any,
 ) -> Callable[..., Any]:
-    """Gives the model_fn of the deep estimators of `tf.compat.v1.estimator`.
+    """Returns the model_fn of the deep estimators of `tf.compat.v1.estimator`.
 
     Args:
         head: A `Head`.

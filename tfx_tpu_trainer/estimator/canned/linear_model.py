@@ -80,7 +80,7 @@ def summarize_weights(made: LinearLogits, units: int) -> None:
 def linear_model_fn(
     *, head: Any, columns: Sequence[Any], optimizer: Any, sparse_combiner: str
 ) -> Callable[..., Any]:
-    """Gives the model_fn of the linear estimators of `tf.estimator`.
+    """Returns the model_fn of the linear estimators of `tf.estimator`.
 
     Args:
         head: A `Head`.
@@ -119,7 +119,7 @@ def linear_model_fn(
 def v1_linear_model_fn(
     *, head: Any, columns: Sequence[Any], optimizer: Any, partitioner: Any, sparse_combiner: str
 ) -> Callable[..., Any]:
-    """Gives the model_fn of the linear estimators of `tf.compat.v1.estimator`.
+    """Returns the model_fn of the linear estimators of `tf.compat.v1.estimator`.
 
     Args:
         head: A `Head`.

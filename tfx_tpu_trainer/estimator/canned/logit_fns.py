@@ -15,7 +15,7 @@ from tfx_tpu_trainer.estimator.canned.linear_model import linear_logits, summari
 def linear_logit_fn_builder(
     units: int, feature_columns: Iterable[Any], sparse_combiner: str = "sum"
 ) -> Callable[[Any], tf.Tensor]:
-    """Gives the function from features to the logits of a linear model.
+    """Returns the function from features to the logits of a linear model.
 
     Args:
         units: Length of a row of logits.
@@ -43,7 +43,7 @@ def dnn_logit_fn_builder(
     input_layer_partitioner: Callable[..., Any] | None,
     batch_norm: bool,
 ) -> Callable[[Any, str], tf.Tensor]:
-    """Gives the function from features and mode to the logits of a deep model.
+    """Returns the function from features and mode to the logits of a deep model.
 
     Args:
         units: Length of a row of logits.

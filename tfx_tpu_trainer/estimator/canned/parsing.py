@@ -17,7 +17,7 @@ def classifier_parse_example_spec(
     label_default: Any = None,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """Gives a parsing spec for a classifier; mirrors `tf.estimator.classifier_parse_example_spec`.
+    """Returns a parsing spec for a classifier; mirrors `tf.estimator.classifier_parse_example_spec`.
 
     Args:
         feature_columns: Columns of `tf.feature_column`.
@@ -46,7 +46,7 @@ def regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """Gives a parsing spec for a regressor; mirrors `tf.estimator.regressor_parse_example_spec`.
+    """Returns a parsing spec for a regressor; mirrors `tf.estimator.regressor_parse_example_spec`.
 
     Args:
         feature_columns: Columns of `tf.feature_column`.

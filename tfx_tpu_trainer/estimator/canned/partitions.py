@@ -18,7 +18,7 @@ _LEAST_SLICE: Final = 64 << 20
 
 
 def input_partitioner(config: Any, given: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Gives the partitioner of an input layer or a linear model.
+    """Returns the partitioner of an input layer or a linear model.
 
     Args:
         config: The run's configuration, for the number of parameter servers.
@@ -30,7 +30,7 @@ def input_partitioner(config: Any, given: Callable[..., Any] | None = None) -> C
 
 
 def hidden_partitioner(config: Any) -> Callable[..., Any]:
-    """Gives the partitioner of hidden layers; see `input_partitioner`."""
+    """Returns the partitioner of hidden layers; see `input_partitioner`."""
     return v1.min_max_variable_partitioner(max_partitions=_servers(config))
 
 

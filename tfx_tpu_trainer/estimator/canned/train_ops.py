@@ -28,7 +28,7 @@ class Trained(NamedTuple):
 
 
 def linear_rate(limit: float, number_of_columns: int) -> float:
-    """Gives the default rate of a linear model: the more columns, the lower.
+    """Returns the default rate of a linear model: the more columns, the lower.
 
     Args:
         limit: The highest rate.
@@ -40,7 +40,7 @@ def linear_rate(limit: float, number_of_columns: int) -> float:
 def train_op_fn_of(
     head: Head, parts: Sequence[Trained], updates: Sequence[tf.Operation] = ()
 ) -> Callable[[tf.Tensor], Any]:
-    """Gives the function from the loss to the train op of an estimator of `tf.estimator`.
+    """Returns the function from the loss to the train op of an estimator of `tf.estimator`.
 
     Args:
         head: The head; its loss reduction decides how replicas and cores put gradients together.
@@ -67,7 +67,7 @@ def train_op_fn_of(
 
 
 def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tensor], Any]:
-    """Gives the function from the loss to the train op of an estimator of `tf.compat.v1`.
+    """Returns the function from the loss to the train op of an estimator of `tf.compat.v1`.
 
     The global step goes up once all parts are trained. Updates of moving averages are those in
     the collection `UPDATE_OPS`.
@@ -98,5 +98,5 @@ def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tens
 
 
 def trainable_variables(scope: v1.VariableScope) -> list[tf.Variable]:
-    """Gives the trainable variables of a variable scope, parts of cut ones each on its own."""
+    """Returns the trainable variables of a variable scope, parts of cut ones each on its own."""
     return list(v1.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES, scope=f"{scope.name}/"))

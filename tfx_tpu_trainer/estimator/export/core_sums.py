@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 
 
 def without_core_sums(meta_graph: MetaGraph) -> MetaGraph:
-    """Gives a metagraph in which a sum over cores is what it is on one core: its addend.
+    """Returns a metagraph in which a sum over cores is what it is on one core: its addend.
 
     TensorFlow has no CPU kernel for `CrossReplicaSum`, so that a graph with one cannot even be
     loaded: one of training with a `CrossShardOptimizer`, or one with batch norm over cores. A

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def reason_of(error: Exception) -> str:
-    """Gives an error's message in one line.
+    """Returns an error's message in one line.
 
     An error of a graph quotes all Python frames in which the op was made, on indented lines; here
     those are the exporter's own.

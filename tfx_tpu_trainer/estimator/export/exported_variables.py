@@ -14,7 +14,7 @@ from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph
 
 
 def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: Any = None) -> str:
-    """Gives the checkpoint to export, and checks that it is there.
+    """Returns the checkpoint to export, and checks that it is there.
 
     Args:
         checkpoint_path: The one asked for, or else the latest; `None` where there is none.
@@ -79,7 +79,7 @@ def check_same_variables(meta_graph: MetaGraph, first: MetaGraph) -> None:
 
 
 def restored_variables(meta_graph: MetaGraph) -> dict[str, tf.TensorSpec]:
-    """Gives what a metagraph's saver looks up in a checkpoint.
+    """Returns what a metagraph's saver looks up in a checkpoint.
 
     Args:
         meta_graph: A metagraph.

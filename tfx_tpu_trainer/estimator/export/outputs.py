@@ -28,7 +28,7 @@ class ExportOutput(abc.ABC):
 
     @abc.abstractmethod
     def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
-        """Gives the signature that feeds `receiver_tensors` and fetches this output.
+        """Returns the signature that feeds `receiver_tensors` and fetches this output.
 
         Args:
             receiver_tensors: Input name -> tensor to feed.
@@ -41,7 +41,7 @@ class ExportOutput(abc.ABC):
         """
 
     def map_tensors(self, fn: Callable[[tf.Tensor], tf.Tensor]) -> ExportOutput:
-        """Gives a copy of this output with `fn(tensor)` in the place of every tensor.
+        """Returns a copy of this output with `fn(tensor)` in the place of every tensor.
 
         The exporter needs it to put what leaves the TPU call in the place of what model_fn made
         inside of it.
@@ -79,11 +79,11 @@ class PredictOutput(ExportOutput):
         return self._outputs
 
     def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
-        """Gives a predict signature; any tensors will do as inputs."""
+        """Returns a predict signature; any tensors will do as inputs."""
         return v1.saved_model.predict_signature_def(dict(receiver_tensors), self._outputs)
 
     def map_tensors(self, fn: Callable[[tf.Tensor], tf.Tensor]) -> PredictOutput:
-        """Gives a copy with `fn(tensor)` in the place of every tensor."""
+        """Returns a copy with `fn(tensor)` in the place of every tensor."""
         return PredictOutput({name: fn(tensor) for name, tensor in self._outputs.items()})
 
 
@@ -131,7 +131,7 @@ class ClassificationOutput(ExportOutput):
         return self._classes
 
     def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
-        """Gives a classify signature.
+        """Returns a classify signature.
 
         Raises:
             ValueError: If it would not be fed by one string tensor.
@@ -140,7 +140,7 @@ class ClassificationOutput(ExportOutput):
         return v1.saved_model.classification_signature_def(examples, self._classes, self._scores)
 
     def map_tensors(self, fn: Callable[[tf.Tensor], tf.Tensor]) -> ClassificationOutput:
-        """Gives a copy with `fn(tensor)` in the place of every tensor; what is `None` stays so."""
+        """Returns a copy with `fn(tensor)` in the place of every tensor; what is `None` stays so."""
         return ClassificationOutput(
             scores=None if self._scores is None else fn(self._scores),
             classes=None if self._classes is None else fn(self._classes),
@@ -169,7 +169,7 @@ class RegressionOutput(ExportOutput):
         return self._value
 
     def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
-        """Gives a regress signature.
+        """Returns a regress signature.
 
         Raises:
             ValueError: If it would not be fed by one string tensor.
@@ -178,12 +178,12 @@ class RegressionOutput(ExportOutput):
         return v1.saved_model.regression_signature_def(examples, self._value)
 
     def map_tensors(self, fn: Callable[[tf.Tensor], tf.Tensor]) -> RegressionOutput:
-        """Gives a copy with `fn(tensor)` in the place of the values."""
+        """Returns a copy with `fn(tensor)` in the place of the values."""
         return RegressionOutput(fn(self._value))
 
 
 def own_output(output: Any) -> ExportOutput:
-    """Gives an output of this module for one that may be TensorFlow's.
+    """Returns an output of this module for one that may be TensorFlow's.
 
     Raises:
         ValueError: If it is TensorFlow's and of none of the kinds that can be served from a TPU.
@@ -245,7 +245,7 @@ def normalise_export_outputs(
 
 
 def named_tensors(tensors: Any, single_name: str, *, label: str) -> dict[str, tf.Tensor]:
-    """Gives a tensor or a dict of tensors as a new dict of str to tensor.
+    """Returns a tensor or a dict of tensors as a new dict of str to tensor.
 
     Args:
         tensors: A tensor, or a dict whose keys are strings or tuples of strings.

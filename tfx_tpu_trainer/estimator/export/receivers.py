@@ -210,7 +210,7 @@ class SupervisedInputReceiver(_SupervisedFields):
 def name_tensors(
     tensors: Any, what: str, single_name: str, *, allow_int_keys: bool = False
 ) -> Mapping[Any, Any]:
-    """Gives a tensor or a dict of tensors as a dict, checked.
+    """Returns a tensor or a dict of tensors as a dict, checked.
 
     Args:
         tensors: What was given.

@@ -31,7 +31,7 @@ def build_signature_defs(
     *,
     serving_only: bool = True,
 ) -> dict[str, Any]:
-    """Gives the signatures that TensorFlow Serving can serve.
+    """Returns the signatures that TensorFlow Serving can serve.
 
     One that it cannot is left out, and the log says why: a classification that is not fed by one
     string tensor, an output that needs a placeholder which the signature does not feed.
@@ -61,7 +61,7 @@ def build_signature_defs(
 
 
 def build_host_signature_defs(signatures: Mapping[str, HostSignature] | None) -> dict[str, Any]:
-    """Gives the predict signatures that a receiver adds to the `serve` metagraph.
+    """Returns the predict signatures that a receiver adds to the `serve` metagraph.
 
     Args:
         signatures: Signature name -> its inputs and outputs; `None` for none.

@@ -67,7 +67,7 @@ class _SupervisedOutput(ExportOutput):
         return self._metrics
 
     def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
-        """Gives the signature; any tensors will do as inputs.
+        """Returns the signature; any tensors will do as inputs.
 
         Raises:
             ValueError: If there are none.
@@ -123,7 +123,7 @@ def _named_metrics(metrics: Any) -> dict[str, tf.Tensor]:
 
 
 def _as_tensor(update: Any) -> tf.Tensor:
-    """Gives a tensor that runs an update: a signature holds nothing else."""
+    """Returns a tensor that runs an update: a signature holds nothing else."""
     if isinstance(update, tf.Tensor):
         return update
     with tf.control_dependencies([update]):

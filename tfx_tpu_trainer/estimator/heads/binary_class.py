@@ -82,7 +82,7 @@ class BinaryClassHead(SingleHead):
         return 1
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-        """Gives logits, probabilities and classes; see `Head.predictions`."""
+        """Returns logits, probabilities and classes; see `Head.predictions`."""
         keys = classes.check_keys(keys, _KEYS)
         logits = shapes.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):

@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, ...]:
-    """Gives the predictions to make.
+    """Returns the predictions to make.
 
     Args:
         keys: The wanted ones; `None` or none for all.
@@ -33,24 +33,24 @@ def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, .
 
 
 def best_class_ids(logits: tf.Tensor) -> tf.Tensor:
-    """Gives the class of the greatest logit, int64 [D0, ... DN, 1]."""
+    """Returns the class of the greatest logit, int64 [D0, ... DN, 1]."""
     return tf.expand_dims(tf.argmax(logits, axis=-1, name="class_ids"), axis=-1)
 
 
 def class_names(class_ids: tf.Tensor, vocabulary: Sequence[str] | None) -> tf.Tensor:
-    """Gives the names of classes; without a vocabulary, their ids as strings."""
+    """Returns the names of classes; without a vocabulary, their ids as strings."""
     if vocabulary:
         return tf.gather(tf.constant(vocabulary), class_ids)
     return tf.strings.as_string(class_ids, name="str_classes")
 
 
 def all_class_ids(logits: tf.Tensor, n_classes: int) -> tf.Tensor:
-    """Gives the ids of all classes for every row, int32 [batch, n_classes]."""
+    """Returns the ids of all classes for every row, int32 [batch, n_classes]."""
     return tf.tile(tf.expand_dims(tf.range(n_classes), 0), [tf.shape(logits)[0], 1])
 
 
 def all_classes(logits: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
-    """Gives the names of all classes for every row, string [batch, n_classes]."""
+    """Returns the names of all classes for every row, string [batch, n_classes]."""
     names = vocabulary or [str(class_id) for class_id in range(n_classes)]
     return tf.tile(tf.constant([list(names)]), [tf.shape(logits)[0], 1])
 
@@ -58,7 +58,7 @@ def all_classes(logits: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | N
 def classification_output(
     scores: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
 ) -> ClassificationOutput:
-    """Gives what a classify signature answers: a score for each class.
+    """Returns what a classify signature answers: a score for each class.
 
     Args:
         scores: [batch, n_classes].
@@ -71,7 +71,7 @@ def classification_output(
 def check_thresholds(
     thresholds: Iterable[float] | None, message: str = "thresholds must be in (0, 1) range."
 ) -> tuple[float, ...]:
-    """Gives thresholds as a tuple.
+    """Returns thresholds as a tuple.
 
     Args:
         thresholds: The thresholds, or `None`.
@@ -88,7 +88,7 @@ def check_thresholds(
 
 
 def check_n_classes(n_classes: Any, *, least: int, message: str) -> int:
-    """Gives a number of classes back if a head can do with it.
+    """Returns a number of classes back if a head can do with it.
 
     Args:
         n_classes: The number.

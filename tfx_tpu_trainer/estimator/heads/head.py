@@ -65,7 +65,7 @@ class Head(abc.ABC):
         mode: str | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """Gives the loss that training makes small.
+        """Returns the loss that training makes small.
 
         Args:
             labels: The labels, as the head wants them.
@@ -81,7 +81,7 @@ class Head(abc.ABC):
 
     @abc.abstractmethod
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, tf.Tensor]:
-        """Gives predictions.
+        """Returns predictions.
 
         Args:
             logits: [D0, ... DN, logits_dimension].
@@ -141,7 +141,7 @@ class Head(abc.ABC):
         update_ops: Sequence[Any] | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> EstimatorSpec | TPUEstimatorSpec:
-        """Gives what a model_fn returns to an Estimator.
+        """Returns what a model_fn returns to an Estimator.
 
         Args:
             features: The features.
@@ -192,7 +192,7 @@ class Head(abc.ABC):
         return spec if train_op.is_on_cores() else spec.as_estimator_spec()
 
     def create_tpu_estimator_spec(self, *args: Any, **kwargs: Any) -> TPUEstimatorSpec:
-        """Gives what a model_fn returns to a TPUEstimator.
+        """Returns what a model_fn returns to a TPUEstimator.
 
         Takes what `create_estimator_spec` does. Metrics are given as a function and its tensors,
         so that they measure what all cores computed, and no summaries are made. An `optimizer`
@@ -218,7 +218,7 @@ class Head(abc.ABC):
         update_ops: Sequence[Any] | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> TPUEstimatorSpec:
-        """Gives the spec of either kind of estimator; heads of one's own may override it."""
+        """Returns the spec of either kind of estimator; heads of one's own may override it."""
         raise NotImplementedError(
             "TPUEstimatorSpec not available for this model head. "
             f"{type(self).__name__} has no _create_tpu_estimator_spec()."
@@ -232,12 +232,12 @@ class Head(abc.ABC):
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> dict[str, tf.Tensor]:
-        """Gives what a step of training on one host writes: summary's name -> scalar."""
+        """Returns what a step of training on one host writes: summary's name -> scalar."""
         del loss, features, logits, labels, regularization_losses
         return {}
 
     def _features_of_metrics(self, features: Any) -> Any:
-        """Gives the features that `update_metrics` needs: from TPU cores, each one costs time."""
+        """Returns the features that `update_metrics` needs: from TPU cores, each one costs time."""
         return features
 
     def _summary_key(self, key: str) -> str:

@@ -20,6 +20,6 @@ class AccuracyBaseline(Mean):
     """
 
     def result(self) -> Any:
-        """Gives the baseline."""
+        """Returns the baseline."""
         most = tf.maximum(self.total, self.count - self.total)
         return tf.math.divide_no_nan(most, self.count)

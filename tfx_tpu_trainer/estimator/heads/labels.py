@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 def check_vocabulary(vocabulary: Any, n_classes: int | None = None) -> tuple[str, ...] | None:
-    """Gives a label vocabulary as a tuple.
+    """Returns a label vocabulary as a tuple.
 
     Args:
         vocabulary: A list or tuple of the labels' strings, in the order of their ids; or `None`.
@@ -55,7 +55,7 @@ def check_given(labels: Any) -> None:
 
 
 def dense_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
-    """Gives labels of the shape that goes with the logits.
+    """Returns labels of the shape that goes with the logits.
 
     Args:
         labels: [D0, ... DN, dimension]; where `dimension` is 1, [D0, ... DN] will do.
@@ -126,7 +126,7 @@ def class_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
 
 
 def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> tf.Tensor:
-    """Gives labels back, once they are seen to be from 0 to `n_classes - 1`.
+    """Returns labels back, once they are seen to be from 0 to `n_classes - 1`.
 
     Args:
         labels: Numbers, of any shape.
@@ -164,7 +164,7 @@ def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> t
 
 
 def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
-    """Gives the labels of rows that may have any number of them, one column for each class.
+    """Returns the labels of rows that may have any number of them, one column for each class.
 
     Args:
         labels: A dense tensor of zeros and ones, [D0, ... DN, n_classes]; or a SparseTensor of

@@ -21,7 +21,7 @@ _LOSS_FN_ARGUMENTS = ("labels", "logits", "features", "loss_reduction")
 
 
 def check_reduction(reduction: Any, valid: Sequence[str] = _REDUCTIONS) -> str:
-    """Gives a loss reduction back if it is one that a head can use.
+    """Returns a loss reduction back if it is one that a head can use.
 
     Args:
         reduction: A constant of `tf.losses.Reduction`.

@@ -49,8 +49,8 @@ class Measure:
     Attributes:
         key: Its name, without the head's.
         kind: One of `KINDS`.
-        values: Gives what is measured: values to average, or predictions to compare.
-        labels: Gives what predictions are compared to. Defaults to the labels of the loss.
+        values: Returns what is measured: values to average, or predictions to compare.
+        labels: Returns what predictions are compared to. Defaults to the labels of the loss.
         threshold: Predictions above it count as positive. Defaults to `None`: they are classes.
     """
 
@@ -88,7 +88,7 @@ class Measure:
 
 
 def scope_name(key: str) -> str:
-    """Gives a metric's key as a name scope: names of classes may hold anything."""
+    """Returns a metric's key as a name scope: names of classes may hold anything."""
     return _NOT_IN_A_SCOPE.sub("_", key)
 
 

@@ -77,7 +77,7 @@ class MultiClassHead(SingleHead):
         return self._n_classes
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-        """Gives logits, probabilities and classes; see `Head.predictions`."""
+        """Returns logits, probabilities and classes; see `Head.predictions`."""
         keys = classes.check_keys(keys, _KEYS)
         logits = shapes.check_logits(logits, self.logits_dimension)
         n_classes, vocabulary = self._n_classes, self._label_vocabulary
@@ -140,7 +140,7 @@ class MultiClassHead(SingleHead):
 def binary_or_multi_class_head(
     n_classes: int, weight_column: Any, label_vocabulary: Sequence[str] | None, loss_reduction: str
 ) -> SingleHead:
-    """Gives the head of a classifier: of two classes or of more.
+    """Returns the head of a classifier: of two classes or of more.
 
     Args:
         n_classes: Number of classes, at least 2.

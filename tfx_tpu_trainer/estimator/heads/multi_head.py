@@ -87,12 +87,12 @@ class MultiHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """Gives the weighted sum of the heads' losses; see `Head.loss`."""
+        """Returns the weighted sum of the heads' losses; see `Head.loss`."""
         of_heads = self._losses(labels, logits, features, mode)
         return self._merged(list(of_heads.values()), regularization_losses)
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, tf.Tensor]:
-        """Gives (head's name, prediction key) -> prediction; see `Head.predictions`."""
+        """Returns (head's name, prediction key) -> prediction; see `Head.predictions`."""
         by_head = self._split_logits(logits)
         with v1.name_scope(None, "merge_pred"):
             return {
@@ -182,7 +182,7 @@ class MultiHead(Head):
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> dict[str, tf.Tensor]:
-        """Gives the loss of each head, that of all, and what of it is regularization."""
+        """Returns the loss of each head, that of all, and what of it is regularization."""
         of_heads = self._losses(labels, logits, features, ModeKeys.TRAIN)
         regularization = losses.total_regularization(regularization_losses)
         written = {_loss_key(name): value for name, value in of_heads.items()}
@@ -192,7 +192,7 @@ class MultiHead(Head):
         return written
 
     def _export_outputs(self, features: Any, logits: Mapping[str, Any]) -> dict[str, ExportOutput]:
-        """Gives every head's signatures, and one predict signature of all predictions."""
+        """Returns every head's signatures, and one predict signature of all predictions."""
         exported: dict[str, ExportOutput] = {}
         merged = {}
         for name, head in self._named():

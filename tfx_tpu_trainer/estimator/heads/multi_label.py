@@ -87,7 +87,7 @@ class MultiLabelHead(SingleHead):
         return self._n_classes
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-        """Gives logits, the probability of each class, and the classes; see `Head.predictions`."""
+        """Returns logits, the probability of each class, and the classes; see `Head.predictions`."""
         keys = classes.check_keys(keys, _KEYS)
         logits = shapes.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):

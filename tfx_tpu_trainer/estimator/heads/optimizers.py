@@ -40,7 +40,7 @@ _NO_PART_OF_THE_MATHS: Final = (
 
 
 def optimizer_instance(optimizer: Any, learning_rate: Any = None) -> Any:
-    """Gives an optimizer for the heads of `tf.estimator`.
+    """Returns an optimizer for the heads of `tf.estimator`.
 
     Args:
         optimizer: A Keras 2 or Keras 3 optimizer, a `tf.compat.v1.train.Optimizer`, one of the
@@ -93,7 +93,7 @@ def makes_its_updates(optimizer: Any) -> bool:
 
 
 def v1_optimizer_instance(optimizer: Any, learning_rate: Any = None) -> v1.train.Optimizer:
-    """Gives an optimizer for the estimators of `tf.compat.v1.estimator`.
+    """Returns an optimizer for the estimators of `tf.compat.v1.estimator`.
 
     Args:
         optimizer: A `tf.compat.v1.train.Optimizer`, one of the names of `optimizer_instance`, or
@@ -143,7 +143,7 @@ class KerasOptimizer(v1.train.Optimizer):
     def compute_gradients(
         self, loss: tf.Tensor, var_list: Sequence[tf.Variable] | None = None, **kwargs: Any
     ) -> list[tuple[Any, tf.Variable]]:
-        """Gives pairs of gradient and variable."""
+        """Returns pairs of gradient and variable."""
         del kwargs
         variables = v1.trainable_variables() if var_list is None else list(var_list)
         return list(zip(self._optimizer.get_gradients(loss, variables), variables))
@@ -154,7 +154,7 @@ class KerasOptimizer(v1.train.Optimizer):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation:
-        """Gives the op that changes the variables."""
+        """Returns the op that changes the variables."""
         del global_step
         return self._optimizer.apply_gradients(list(grads_and_vars), name=name)
 
@@ -168,7 +168,7 @@ def _check_name(name: str) -> None:
 
 
 def _of_this_graph(optimizer: Any) -> Any:
-    """Gives an optimizer without variables, or one whose variables are of the default graph."""
+    """Returns an optimizer without variables, or one whose variables are of the default graph."""
     variables = optimizer.weights
     if not variables:
         fresh = copy.copy(optimizer)

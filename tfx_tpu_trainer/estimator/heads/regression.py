@@ -70,7 +70,7 @@ class RegressionHead(SingleHead):
         return True
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-        """Gives predictions and, where a function made them, logits; see `Head.predictions`."""
+        """Returns predictions and, where a function made them, logits; see `Head.predictions`."""
         logits = shapes.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):
             if self._inverse_link_fn is None:

@@ -16,7 +16,7 @@ _SHOWN = 10
 def required(
     tensor: tf.Tensor, condition: tf.Tensor, message: str, shown: Mapping[str, Any]
 ) -> tf.Tensor:
-    """Gives a tensor back, once a condition is seen to hold.
+    """Returns a tensor back, once a condition is seen to hold.
 
     Args:
         tensor: The tensor.
@@ -42,7 +42,7 @@ def required(
 
 
 def check_logits(logits: Any, dimension: int) -> tf.Tensor:
-    """Gives logits as float32, of a shape that fits a head.
+    """Returns logits as float32, of a shape that fits a head.
 
     Args:
         logits: [D0, ... DN, dimension], of any number type.
@@ -80,7 +80,7 @@ def check_logits(logits: Any, dimension: int) -> tf.Tensor:
 
 
 def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.Tensor:
-    """Gives labels back, once their shape is seen to go with the logits.
+    """Returns labels back, once their shape is seen to go with the logits.
 
     Args:
         labels: [D0, ... DN, dimension].
@@ -135,7 +135,7 @@ def matching_logits(
     hint: str = "",
     broadcast: bool = False,
 ) -> tf.Tensor:
-    """Gives a tensor back whose shape is that of the logits, but for the last axis.
+    """Returns a tensor back whose shape is that of the logits, but for the last axis.
 
     Args:
         tensor: The tensor.

@@ -72,11 +72,11 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _processed_labels(self, logits: tf.Tensor, labels: Any) -> tf.Tensor:
-        """Gives labels as the loss wants them."""
+        """Returns labels as the loss wants them."""
 
     @abc.abstractmethod
     def _own_losses(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Gives the loss of each row, [D0, ... DN, loss dimension], where there is no loss_fn."""
+        """Returns the loss of each row, [D0, ... DN, loss dimension], where there is no loss_fn."""
 
     @abc.abstractmethod
     def _measures(self) -> tuple[Measure, ...]:
@@ -84,11 +84,11 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _predictions_to_measure(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Gives the predictions that the measures look at."""
+        """Returns the predictions that the measures look at."""
 
     @abc.abstractmethod
     def _export_outputs(self, predictions: dict[str, tf.Tensor]) -> dict[str, ExportOutput]:
-        """Gives the signatures: name -> output."""
+        """Returns the signatures: name -> output."""
 
     @property
     def _loss_dimension(self) -> int:
@@ -114,7 +114,7 @@ class SingleHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """Gives the loss that training makes small; see `Head.loss`."""
+        """Returns the loss that training makes small; see `Head.loss`."""
         del mode
         with v1.name_scope(None, "losses"):
             logits = shapes.check_logits(logits, self.logits_dimension)
@@ -186,7 +186,7 @@ class SingleHead(Head):
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> dict[str, tf.Tensor]:
-        """Gives the loss, and what of it is regularization."""
+        """Returns the loss, and what of it is regularization."""
         del features, logits, labels
         regularization = losses.total_regularization(regularization_losses)
         written = {self._summary_key(MetricKeys.LOSS): loss}
@@ -231,7 +231,7 @@ class SingleHead(Head):
     def _rows(
         self, logits: tf.Tensor, labels: Any, features: Mapping[str, Any] | None
     ) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor]:
-        """Gives the rows' losses, their weights, and the labels as the loss sees them."""
+        """Returns the rows' losses, their weights, and the labels as the loss sees them."""
         processed = self._processed_labels(logits, labels)
         if self._loss_fn is None:
             rows = self._own_losses(logits, processed)
@@ -277,7 +277,7 @@ def eval_metrics_of(
     labels: Any,
     regularization_losses: Sequence[tf.Tensor] | None,
 ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
-    """Gives a head's metrics as a TPUEstimatorSpec wants them: a function and its tensors.
+    """Returns a head's metrics as a TPUEstimatorSpec wants them: a function and its tensors.
 
     Args:
         head: The head.

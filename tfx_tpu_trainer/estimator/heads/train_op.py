@@ -37,7 +37,7 @@ def minimize(
     global_step: tf.Variable | None,
     loss_reduction: str,
 ) -> tf.Operation:
-    """Gives the op that makes a loss smaller.
+    """Returns the op that makes a loss smaller.
 
     Args:
         optimizer: What `optimizer_instance` gives.
@@ -83,7 +83,7 @@ def minimize(
 
 
 def check_variables(variables: Any) -> list[tf.Variable]:
-    """Gives the variables that a Keras optimizer trains, as a list.
+    """Returns the variables that a Keras optimizer trains, as a list.
 
     Raises:
         ValueError: If there are none, or they are no list or tuple.
@@ -109,7 +109,7 @@ def head_train_op(
     update_ops: Sequence[Any] | None,
     loss_reduction: str,
 ) -> Any:
-    """Gives the train op of a head of `tf.estimator`.
+    """Returns the train op of a head of `tf.estimator`.
 
     Args:
         loss: Scalar.
@@ -147,7 +147,7 @@ def head_train_op(
 
 
 def check_one_is_given(optimizer: Any, train_op_fn: Any) -> Any:
-    """Gives whichever of the two is given.
+    """Returns whichever of the two is given.
 
     Raises:
         ValueError: If both are, or none.
@@ -170,7 +170,7 @@ def _for_cores(optimizer: v1.train.Optimizer, loss_reduction: str) -> v1.train.O
 
 
 def per_replica(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
-    """Gives the loss that a Keras optimizer minimizes: it sums gradients over a strategy's replicas.
+    """Returns the loss that a Keras optimizer minimizes: it sums gradients over a strategy's replicas.
 
     Args:
         loss: Scalar, of this replica's rows.

@@ -174,7 +174,7 @@ def binary_or_multi_class_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str = SUM,
 ) -> SingleHead:
-    """Gives the head of a V1 classifier: of two classes or of more.
+    """Returns the head of a V1 classifier: of two classes or of more.
 
     Args:
         n_classes: Number of classes, at least 2.

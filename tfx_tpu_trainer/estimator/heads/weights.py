@@ -42,7 +42,7 @@ class WeightColumn:
     def read(
         self, features: Mapping[str, Any] | None, logits: tf.Tensor, *, per_logit: bool
     ) -> tf.Tensor:
-        """Gives the weights.
+        """Returns the weights.
 
         Args:
             features: The features.

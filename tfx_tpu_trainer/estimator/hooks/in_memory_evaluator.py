@@ -34,7 +34,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
 
         Args:
             estimator: The estimator that is trained.
-            input_fn: Gives the evaluation data.
+            input_fn: Returns the evaluation data.
             steps: Batches to evaluate. Defaults to `None`: until the data ends.
             hooks: Hooks of the evaluation. Defaults to `None`.
             name: Name of the evaluation, for its events. Defaults to `None`.

@@ -19,7 +19,7 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
-    """Gives an input_fn of arrays; mirrors `tf.compat.v1.estimator.inputs.numpy_input_fn`.
+    """Returns an input_fn of arrays; mirrors `tf.compat.v1.estimator.inputs.numpy_input_fn`.
 
     It gives tensors, no Dataset, and so feeds the host only; on cores, use
     `tf.data.Dataset.from_tensor_slices`.

@@ -20,7 +20,7 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Any]:
-    """Gives an input_fn of a data frame; mirrors `tf.compat.v1.estimator.inputs.pandas_input_fn`.
+    """Returns an input_fn of a data frame; mirrors `tf.compat.v1.estimator.inputs.pandas_input_fn`.
 
     As `numpy_input_fn`, it feeds the host only.
 

@@ -44,7 +44,7 @@ def check_shuffle(shuffle: Any) -> None:
 
 
 def batches(columns: Sequence[np.ndarray], reading: Reading) -> list[tf.Tensor]:
-    """Gives the tensors of the next batch.
+    """Returns the tensors of the next batch.
 
     The rows stay outside of the graph, which is written to the model's folder. With a number of
     epochs the last batch may be short; without, all are full and cross the ends of the data.

@@ -34,7 +34,7 @@ def checkpoint_of(
     stand_ins: StandIns,
     optimizer: TracedOptimizer | GraphOptimizer | None = None,
 ) -> tf.train.Checkpoint:
-    """Gives the objects of a Keras model with graph variables in the place of its own.
+    """Returns the objects of a Keras model with graph variables in the place of its own.
 
     What is saved with it is read by `tf.train.Checkpoint(model)` and `model.load_weights`, and the
     other way round, except for the global step, which is there as `estimator_global_step`, and for
@@ -124,7 +124,7 @@ class _Mirror:
         self.reached: set[int] = set()
 
     def children_of(self, root: Any) -> dict[str, Any]:
-        """Gives name -> node or graph variable of what an object tracks."""
+        """Returns name -> node or graph variable of what an object tracks."""
         children = self._children_from(root)
         made: dict[int, Any] = {key: tf.train.Checkpoint() for key in self._leading(children)}
 
@@ -147,7 +147,7 @@ class _Mirror:
         return named(root)
 
     def _children_from(self, root: Any) -> dict[int, dict[str, Any]]:
-        """Gives `id` -> children of an object and of all that it leads to."""
+        """Returns `id` -> children of an object and of all that it leads to."""
         children: dict[int, dict[str, Any]] = {}
         pending = [root]
         while pending:
@@ -163,7 +163,7 @@ class _Mirror:
         return children
 
     def _leading(self, children: Mapping[int, Mapping[str, Any]]) -> set[int]:
-        """Gives the objects that lead to a variable with a stand-in; functions don't, for one."""
+        """Returns the objects that lead to a variable with a stand-in; functions don't, for one."""
         leading: set[int] = set()
         before = -1
         while before != len(leading):

@@ -51,7 +51,7 @@ class _Call:
         self._before: list[tuple[Any, dict[str, Any]]] = []
 
     def unused_name(self, optimizer: Any) -> str:
-        """Gives a name that is the same in each call: Keras 3 counts those of a process."""
+        """Returns a name that is the same in each call: Keras 3 counts those of a process."""
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(optimizer).__name__).lower()
         count = self.names[name] = self.names.get(name, -1) + 1
         return f"{name}_{count}" if count else name
@@ -211,7 +211,7 @@ def _traced(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _variables_of(pairs: list[Any], variables: Any = None, **kwargs: Any) -> list[Any]:
-    """Gives what is trained, of the arguments of `apply_gradients` or of Keras 3's `apply`."""
+    """Returns what is trained, of the arguments of `apply_gradients` or of Keras 3's `apply`."""
     if pairs and isinstance(pairs[0], tuple):
         return [variable for _, variable in pairs]
     return list(kwargs.get("trainable_variables", variables) or ())
@@ -289,7 +289,7 @@ def _from_first_values(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
 
 
 def _of_this_graph(call: _Call, captured: Any, traced: Trace, name: str) -> tf.Tensor:
-    """Gives the graph's tensor for what applying reads: it may be an outside variable's handle."""
+    """Returns the graph's tensor for what applying reads: it may be an outside variable's handle."""
     if getattr(captured, "graph", None) is call.graph:
         return captured
     if not call.stand_ins.has(captured):

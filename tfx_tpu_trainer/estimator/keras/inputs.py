@@ -40,7 +40,7 @@ def split_weights(features: Any) -> tuple[Any, Any]:
 
 
 def model_inputs(keras_model: KerasModel, features: Any) -> Any:
-    """Gives features in the structure that the model takes.
+    """Returns features in the structure that the model takes.
 
     Args:
         keras_model: The model. A functional one takes its features by the names of its inputs or
@@ -71,7 +71,7 @@ def model_inputs(keras_model: KerasModel, features: Any) -> Any:
 
 
 def model_labels(names: Sequence[str], outputs: Any, labels: Any) -> Any:
-    """Gives labels in the structure of the model's outputs.
+    """Returns labels in the structure of the model's outputs.
 
     Args:
         names: Names of the outputs.
@@ -103,7 +103,7 @@ def model_labels(names: Sequence[str], outputs: Any, labels: Any) -> Any:
 
 
 def model_weights(names: Sequence[str], weights: Any) -> list[tf.Tensor | None] | None:
-    """Gives sample weights, one for each output.
+    """Returns sample weights, one for each output.
 
     Args:
         names: Names of the outputs.

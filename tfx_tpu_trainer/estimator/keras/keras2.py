@@ -97,7 +97,7 @@ class Keras2Model(KerasModel):
         self.model.compiled_metrics.update_state(labels, outputs, weights)
 
     def metric_results(self) -> dict[str, tf.Tensor]:
-        """Gives the compiled metrics by their Keras names."""
+        """Returns the compiled metrics by their Keras names."""
         results: dict[str, tf.Tensor] = {}
         for metric in self.model.compiled_metrics.metrics:
             result = metric.result()
@@ -111,11 +111,11 @@ class Keras2Model(KerasModel):
         return results
 
     def metric_container(self) -> Any:
-        """Gives what holds the compiled metrics."""
+        """Returns what holds the compiled metrics."""
         return self.model.compiled_metrics
 
     def variables(self) -> list[Named]:
-        """Gives the model's variables, those of metrics left out."""
+        """Returns the model's variables, those of metrics left out."""
         of_metrics = {id(v) for metric in self.model.metrics for v in metric.variables}
         trained = {id(variable) for variable in self.model.trainable_weights}
         return [
@@ -125,12 +125,12 @@ class Keras2Model(KerasModel):
         ]
 
     def raw(self, variable: Any) -> tf.Variable:
-        """Gives the variable itself."""
+        """Returns the variable itself."""
         return variable
 
 
 def _layers_of(model: Any) -> Iterator[Any]:
-    """Returns the layers of a model and of the models in it, without those that hold a table."""
+    """Yields the layers of a model and of the models in it, without those that hold a table."""
     import tf_keras
 
     for layer in model.layers:

@@ -61,7 +61,7 @@ class Keras3Model(KerasModel):
         self.metric_container().update_state(labels, outputs, weights)
 
     def metric_results(self) -> dict[str, tf.Tensor]:
-        """Gives the compiled metrics by their Keras names."""
+        """Returns the compiled metrics by their Keras names."""
         results: dict[str, tf.Tensor] = {}
         for name, result in self.metric_container().result().items():
             if isinstance(result, dict):
@@ -71,14 +71,14 @@ class Keras3Model(KerasModel):
         return results
 
     def metric_container(self) -> Any:
-        """Gives what holds the compiled metrics; `None` where none were compiled."""
+        """Returns what holds the compiled metrics; `None` where none were compiled."""
         for metric in self.model.metrics:
             if metric.name == "compile_metrics" and hasattr(metric, "metrics"):
                 return metric
         return None
 
     def variables(self) -> list[Named]:
-        """Gives the model's variables, those of metrics left out."""
+        """Returns the model's variables, those of metrics left out."""
         trained = {id(variable) for variable in self.model.trainable_variables}
         of_metrics = {id(variable) for variable in self.model.metrics_variables}
         return [
@@ -88,5 +88,5 @@ class Keras3Model(KerasModel):
         ]
 
     def raw(self, variable: Any) -> tf.Variable:
-        """Gives the `tf.Variable` inside of Keras's variable."""
+        """Returns the `tf.Variable` inside of Keras's variable."""
         return variable.value if hasattr(variable, "path") else variable

@@ -72,7 +72,7 @@ class KerasModel(abc.ABC):
         return getattr(self.model, "input", inputs[0] if len(inputs) == 1 else inputs)
 
     def output_names(self, outputs: Any) -> list[str]:
-        """Gives the names of a model's outputs, in the order of `tf.nest.flatten`.
+        """Returns the names of a model's outputs, in the order of `tf.nest.flatten`.
 
         Args:
             outputs: What the model returned.
@@ -109,7 +109,7 @@ class KerasModel(abc.ABC):
         """Computes the loss, regularization included, after `call`."""
 
     def regularization(self) -> tf.Tensor:
-        """Gives the part of the loss that does not come from labels, after `call`."""
+        """Returns the part of the loss that does not come from labels, after `call`."""
         return tf.add_n([tf.cast(loss, tf.float32) for loss in self.model.losses] or [0.0])
 
     @property
@@ -124,15 +124,15 @@ class KerasModel(abc.ABC):
 
     @abc.abstractmethod
     def metric_results(self) -> dict[str, tf.Tensor]:
-        """Gives the compiled metrics by their Keras names, once they were updated."""
+        """Returns the compiled metrics by their Keras names, once they were updated."""
 
     @abc.abstractmethod
     def metric_container(self) -> Any:
-        """Gives what holds the compiled metrics: has `metrics` and `reset_state`; or `None`."""
+        """Returns what holds the compiled metrics: has `metrics` and `reset_state`; or `None`."""
 
     @abc.abstractmethod
     def variables(self) -> list[Named]:
-        """Gives the model's variables, those of metrics left out."""
+        """Returns the model's variables, those of metrics left out."""
 
     @property
     def trainable_variables(self) -> list[Any]:
@@ -141,7 +141,7 @@ class KerasModel(abc.ABC):
 
     @abc.abstractmethod
     def raw(self, variable: Any) -> tf.Variable:
-        """Gives the `tf.Variable` of one of Keras's variables."""
+        """Returns the `tf.Variable` of one of Keras's variables."""
 
     def parts_to_optimize(self) -> list[tuple[Any, list[Any]]]:
         """Returns each optimizer of the caller's with the variables that it trains.
@@ -179,7 +179,7 @@ class KerasModel(abc.ABC):
             ) from error
 
     def fresh_metric_values(self) -> dict[int, np.ndarray]:
-        """Gives what the metrics' variables are after a reset; the caller's keep their values.
+        """Returns what the metrics' variables are after a reset; the caller's keep their values.
 
         Returns:
             `id` of a handle -> value.

@@ -66,7 +66,7 @@ class Marks:
         return [self.masks, self.logits]
 
     def with_tensors(self, tensors: list[Any]) -> Marks:
-        """Gives the marks with others, such as copies, in the place of their tensors."""
+        """Returns the marks with others, such as copies, in the place of their tensors."""
         masks, logits = tensors
         return Marks(list(masks), list(logits), self.activations)
 

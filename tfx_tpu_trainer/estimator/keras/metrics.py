@@ -30,7 +30,7 @@ def metrics_of(
     marks: Marks,
     metric_names_map: Mapping[str, str] | None,
 ) -> tuple[MetricFn, list[tf.Tensor]] | None:
-    """Gives the compiled metrics as `TPUEstimatorSpec.eval_metrics`.
+    """Returns the compiled metrics as `TPUEstimatorSpec.eval_metrics`.
 
     The function may be called with other tensors than these, such as those of all cores.
 

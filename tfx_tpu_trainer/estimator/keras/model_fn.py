@@ -52,7 +52,7 @@ class KerasModelFn:
     has_first_checkpoint: bool
 
     def for_estimator(self) -> Callable[..., Any]:
-        """Gives the model_fn of an Estimator."""
+        """Returns the model_fn of an Estimator."""
 
         def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec | TPUEstimatorSpec:
             with self.model.in_use():
@@ -62,7 +62,7 @@ class KerasModelFn:
         return model_fn
 
     def for_tpu_estimator(self) -> Callable[..., Any]:
-        """Gives the model_fn of a TPUEstimator."""
+        """Returns the model_fn of a TPUEstimator."""
 
         def model_fn(
             features: Any, labels: Any, mode: str, params: Mapping[str, Any]
@@ -146,7 +146,7 @@ class _Made:
         train_op: The op of a training step, or `None`.
         metrics: The metrics as `TPUEstimatorSpec.eval_metrics`, or `None`.
         export_outputs: Signature name -> output.
-        checkpoint: Gives the objects to save; `None` saves variables by name.
+        checkpoint: Returns the objects to save; `None` saves variables by name.
     """
 
     predictions: dict[str, tf.Tensor]
@@ -157,7 +157,7 @@ class _Made:
     checkpoint: Callable[[], tf.train.Checkpoint] | None
 
     def spec(self, mode: str) -> EstimatorSpec:
-        """Gives the spec of an Estimator."""
+        """Returns the spec of an Estimator."""
         metric_fn, tensors = self.metrics or (dict, [])
         return EstimatorSpec(
             mode,
@@ -170,7 +170,7 @@ class _Made:
         )
 
     def tpu_spec(self, mode: str) -> TPUEstimatorSpec:
-        """Gives the spec of a TPUEstimator."""
+        """Returns the spec of a TPUEstimator."""
         return TPUEstimatorSpec(
             mode,
             predictions=self.predictions,
@@ -254,7 +254,7 @@ def _is_written(traced: Trace, variable: tf.Variable) -> bool:
 def _updates_of_the_model(
     traced: Trace, stand_ins: StandIns, model: KerasModel
 ) -> list[tf.Operation]:
-    """Gives the updates of a trace without those of metrics alone, which training has no use for."""
+    """Returns the updates of a trace without those of metrics alone, which training has no use for."""
     of_metrics = {
         id(model.raw(variable).handle)
         for metric in model.model.metrics

@@ -130,7 +130,7 @@ class _PartWise(tf.Module):
 
 
 def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
-    """Gives an optimizer for one graph with the settings of the model's own, which stays as it is.
+    """Returns an optimizer for one graph with the settings of the model's own, which stays as it is.
 
     Args:
         model: The model, built.
@@ -215,7 +215,7 @@ def _is_legacy(optimizer: Any) -> bool:
 
 
 def _unwrapped(optimizer: v1.train.Optimizer) -> v1.train.Optimizer:
-    """Gives the optimizer in a CrossShardOptimizer: gradients of cores are put together before."""
+    """Returns the optimizer in a CrossShardOptimizer: gradients of cores are put together before."""
     if isinstance(optimizer, v1.tpu.CrossShardOptimizer):
         raise ValueError(
             "The Keras model is compiled with a CrossShardOptimizer. Compile it with the optimizer "

@@ -69,11 +69,11 @@ class StandIns:
         self._eager.append(eager.handle)
 
     def of(self, eager: Any) -> tf.Variable | None:
-        """Gives the stand-in of a variable; `None` where it has none."""
+        """Returns the stand-in of a variable; `None` where it has none."""
         return self._by_handle.get(id(eager.handle))
 
     def all(self) -> list[tf.Variable]:
-        """Gives all graph variables that stand for others."""
+        """Returns all graph variables that stand for others."""
         return list(self._by_handle.values())
 
     def has(self, handle: Any) -> bool:
@@ -81,7 +81,7 @@ class StandIns:
         return id(handle) in self._by_handle
 
     def tensor_for(self, captured: Any, trace: Trace) -> tf.Tensor:
-        """Gives the default graph's tensor for what a trace captured.
+        """Returns the default graph's tensor for what a trace captured.
 
         Args:
             captured: An eager tensor: a handle or a constant.
@@ -106,13 +106,13 @@ class StandIns:
 
 
 def graph_name(name: str) -> str:
-    """Gives a variable's name as one of a graph: without `:0` and what graphs don't allow."""
+    """Returns a variable's name as one of a graph: without `:0` and what graphs don't allow."""
     allowed = re.sub(r"[^A-Za-z0-9_.\\/-]", "_", name.partition(":")[0])
     return allowed if re.match(r"[A-Za-z0-9.]", allowed) else f"v{allowed}"
 
 
 def unused_name(name: str, taken: set[str]) -> str:
-    """Gives a graph variable's name that is not taken, and takes it.
+    """Returns a graph variable's name that is not taken, and takes it.
 
     Args:
         name: A variable's name with Keras.

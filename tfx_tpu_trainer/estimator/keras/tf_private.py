@@ -26,7 +26,7 @@ def eager_mode() -> contextlib.AbstractContextManager[None]:
 
 
 def mask_of(output: Any) -> tf.Tensor | None:
-    """Gives the mask that a Keras layer put on its output."""
+    """Returns the mask that a Keras layer put on its output."""
     return getattr(output, "_keras_mask", None)
 
 
@@ -36,7 +36,7 @@ def put_mask(output: Any, mask: tf.Tensor) -> None:
 
 
 def logits_of(output: Any) -> tf.Tensor | None:
-    """Gives the logits that a Keras activation noted on its output."""
+    """Returns the logits that a Keras activation noted on its output."""
     return getattr(output, "_keras_logits", None)
 
 
@@ -61,10 +61,10 @@ def is_class_of_graphs(base: type) -> bool:
 
 
 def updates_of(graph: Any) -> Sequence[tf.Operation]:
-    """Gives the ops that a traced function must run for its effects."""
+    """Returns the ops that a traced function must run for its effects."""
     return graph.control_outputs
 
 
 def variables_of(graph: Any) -> Sequence[tf.Variable]:
-    """Gives the variables that a traced function touches."""
+    """Returns the variables that a traced function touches."""
     return graph.variables

@@ -33,7 +33,7 @@ class EstimatorParts:
     Attributes:
         model_fn: Makes the model's ops.
         config: The configuration, complete.
-        warm_start_from: Gives the model's own values, or `None`.
+        warm_start_from: Returns the model's own values, or `None`.
     """
 
     model_fn: KerasModelFn

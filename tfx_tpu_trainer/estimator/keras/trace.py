@@ -40,7 +40,7 @@ class Trace:
     variables: Sequence[tf.Variable]
 
     def handles_of(self, op: tf.Operation) -> list[Any]:
-        """Gives the eager handles that an op is given."""
+        """Returns the eager handles that an op is given."""
         return [
             self.captured[tensor.name]
             for tensor in op.inputs
@@ -59,7 +59,7 @@ class Trace:
 
         Args:
             fetches: Tensors and ops of the traced graph.
-            stand_in: Gives the default graph's tensor for a captured eager one; called for those
+            stand_in: Returns the default graph's tensor for a captured eager one; called for those
                 that are needed only.
             name: Name scope of the copies.
             after: What copies that read or change a variable wait for. Defaults to `None`, nothing.
@@ -165,7 +165,7 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Trace:
 
 
 def fill(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
-    """Gives a structure of a trace with the tensors that were copied of it."""
+    """Returns a structure of a trace with the tensors that were copied of it."""
     return tf.nest.pack_sequence_as(structure, list(tensors), expand_composites=True)
 
 

@@ -59,7 +59,7 @@ class BestExporter(Exporter):
 
         Args:
             name: Name of the folder of the exports. Defaults to `"best_exporter"`.
-            serving_input_receiver_fn: Gives a `ServingInputReceiver`.
+            serving_input_receiver_fn: Returns a `ServingInputReceiver`.
             event_file_pattern: Event files of the evaluation, relative to the model folder.
                 Defaults to those of an unnamed one; `None` forgets the best at a restart.
             compare_fn: Takes `best_eval_result` and `current_eval_result`, and tells whether the

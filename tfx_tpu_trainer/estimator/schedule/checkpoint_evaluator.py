@@ -72,7 +72,7 @@ class CheckpointEvaluator:
             estimator: The estimator.
             eval_spec: How to evaluate it.
             max_steps: Global step that training goes to; evaluating it is the final time.
-            clock: Gives the time in seconds. Defaults to `time.monotonic`.
+            clock: Returns the time in seconds. Defaults to `time.monotonic`.
         """
         self._estimator = estimator
         self._eval_spec = eval_spec

@@ -82,7 +82,7 @@ class FinalExporter(Exporter):
 
         Args:
             name: Name of the folder of the exports.
-            serving_input_receiver_fn: Gives a `ServingInputReceiver`.
+            serving_input_receiver_fn: Returns a `ServingInputReceiver`.
             assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
             as_text: Whether the model is written as text. Defaults to `False`.
         """
@@ -125,7 +125,7 @@ class LatestExporter(Exporter):
 
         Args:
             name: Name of the folder of the exports.
-            serving_input_receiver_fn: Gives a `ServingInputReceiver`.
+            serving_input_receiver_fn: Returns a `ServingInputReceiver`.
             assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
             as_text: Whether the model is written as text. Defaults to `False`.
             exports_to_keep: Newest exports to keep. Defaults to 5; `None` keeps all.

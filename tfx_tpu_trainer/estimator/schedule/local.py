@@ -78,7 +78,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
             evaluator: Evaluates the newest checkpoint.
             throttle_secs: Seconds from the start of one evaluation to the next, at least.
             listener: May stop training. Defaults to `None`.
-            clock: Gives the time in seconds. Defaults to `time.monotonic`.
+            clock: Returns the time in seconds. Defaults to `time.monotonic`.
         """
         self._evaluator = evaluator
         self._throttle_secs = throttle_secs

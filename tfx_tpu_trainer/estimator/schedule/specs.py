@@ -39,7 +39,7 @@ class TrainSpec(_TrainFields):
         """Checks the arguments.
 
         Args:
-            input_fn: Gives the training data; see `Estimator.train`.
+            input_fn: Returns the training data; see `Estimator.train`.
             max_steps: Global step to train to. Defaults to `None`: until the data ends.
             hooks: Hooks of training, on all workers. Defaults to `None`.
             saving_listeners: Listeners told of every checkpoint, on the chief. Defaults to `None`.
@@ -90,7 +90,7 @@ class EvalSpec(_EvalFields):
         """Checks the arguments.
 
         Args:
-            input_fn: Gives the evaluation data; see `Estimator.evaluate`.
+            input_fn: Returns the evaluation data; see `Estimator.evaluate`.
             steps: Batches of an evaluation. Defaults to 100; `None` goes to the end of the data.
             name: Name of the evaluation, for its events. Defaults to `None`.
             hooks: Hooks of the evaluation. Defaults to `None`.

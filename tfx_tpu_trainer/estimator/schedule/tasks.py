@@ -199,7 +199,7 @@ def _train(
 
 
 def worker_delay(config: RunConfig) -> int:
-    """Gives the seconds that a task waits before it trains: workers start one after the other.
+    """Returns the seconds that a task waits before it trains: workers start one after the other.
 
     Those of a strategy that makes its steps together start together.
     """

@@ -176,14 +176,14 @@ def plan_prediction(
 
 
 def system_hooks(run: CoreRun) -> list[v1.train.SessionRunHook]:
-    """Gives the hooks that the cores themselves need: real ones are initialized and shut down."""
+    """Returns the hooks that the cores themselves need: real ones are initialized and shut down."""
     if run.system is None:
         return []
     return [TPUSystemHook(master=run.system.master, job=run.system.job)]
 
 
 def variable_check_hooks(run: CoreRun) -> list[v1.train.SessionRunHook]:
-    """Gives the hooks that look for variables which are not finite, once in a session."""
+    """Returns the hooks that look for variables which are not finite, once in a session."""
     return [] if run.broadcast else [variable_checks.VariableChecksHook()]
 
 

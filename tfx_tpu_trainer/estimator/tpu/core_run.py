@@ -95,7 +95,7 @@ class CoreTrace:
 
     Attributes:
         template: The model.
-        feed: Gives each core its rows; in training a `CoreFeed`, else a `FiniteFeed`.
+        feed: Returns each core its rows; in training a `CoreFeed`, else a `FiniteFeed`.
         is_padding: In mode `"infer"` the placeholder of which rows are padding.
         hooks: What the session needs for the input and the host_call.
     """
@@ -257,7 +257,7 @@ def trace_on_cores(
 def share_of_replica(
     global_batch_size: int | None, *, replicas: int, use_tpu: bool
 ) -> dict[str, Any]:
-    """Gives what the params of input_fn and model_fn say under a `tf.distribute` strategy.
+    """Returns what the params of input_fn and model_fn say under a `tf.distribute` strategy.
 
     Args:
         global_batch_size: Rows of a step over all replicas, or `None`.
@@ -288,7 +288,7 @@ def share_of_replica(
 
 
 def _layout_of(system: TPUSystem, tpu_config: TPUConfig, *, one_host: bool) -> CoreLayout:
-    """Gives the layout that a TPU has: its cores say how many replicas there are."""
+    """Returns the layout that a TPU has: its cores say how many replicas there are."""
     per_replica = tpu_config.num_cores_per_replica or 1
     if per_replica > system.num_cores:
         raise ValueError(
@@ -373,7 +373,7 @@ def _has_features_alone(dataset: tf.data.Dataset) -> bool:
 def _input_scope(
     run: CoreRun, index: int, context: TPUContext
 ) -> contextlib.AbstractContextManager[Any]:
-    """Gives the name scope of a call of input_fn; names of the original's graphs."""
+    """Returns the name scope of a call of input_fn; names of the original's graphs."""
     if run.input_mode in _READ_ONCE:
         return contextlib.nullcontext()
     scope = f"input_pipeline_task{context.current_host}/"

@@ -10,7 +10,7 @@ _CORES_PER_CHIP = 2
 
 
 def emulated_device_assignment(layout: CoreLayout) -> tf.tpu.experimental.DeviceAssignment:
-    """Gives the assignment of replicas to cores.
+    """Returns the assignment of replicas to cores.
 
     An emulated host has four chips of two cores, and all chips stand in a row: replicas fill them
     in their order, as they do the hosts of a `CoreLayout`.

@@ -44,7 +44,7 @@ def from_estimator(
     gradients: Combination = "mean",
     **options: Any,
 ) -> TPUEstimator:
-    """Gives a TPUEstimator with the model of another estimator; ours, the original has none.
+    """Returns a TPUEstimator with the model of another estimator; ours, the original has none.
 
     On cores the optimizers of its model_fn put their gradients together: those of canned estimators
     and heads as the rows' losses were, others as `gradients` says. Metrics of heads measure what

@@ -27,7 +27,7 @@ class FeaturesWithPadding(dict):
 
         Args:
             features: What `dict` takes.
-            make_padding: Gives a boolean vector, one value for each row, or `None` where there
+            make_padding: Returns a boolean vector, one value for each row, or `None` where there
                 are no rows to tell of; called when it is looked up, so that a graph which nobody
                 asks has no op for it. Defaults to `None`, no such key.
         """
@@ -35,7 +35,7 @@ class FeaturesWithPadding(dict):
         self._make_padding = make_padding
 
     def __missing__(self, key: str) -> tf.Tensor:
-        """Gives what is not one of the features."""
+        """Returns what is not one of the features."""
         padding = None
         if key == IS_PADDING and self._make_padding is not None:
             padding = self._make_padding()
@@ -45,12 +45,12 @@ class FeaturesWithPadding(dict):
 
 
 def with_padding(features: Any, is_padding: tf.Tensor) -> Any:
-    """Gives features that know their padding; what is no plain dict is given back as it is."""
+    """Returns features that know their padding; what is no plain dict is given back as it is."""
     return _with(features, lambda: is_padding)
 
 
 def without_padding(features: Any) -> Any:
-    """Gives features none of whose rows are padding; what is no plain dict stays as it is."""
+    """Returns features none of whose rows are padding; what is no plain dict stays as it is."""
 
     def none_is_padding() -> tf.Tensor | None:
         rows = count_rows(features)

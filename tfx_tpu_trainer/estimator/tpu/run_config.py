@@ -96,7 +96,7 @@ class RunConfig(run_config.RunConfig):
         return self._cluster
 
     def replace(self, **kwargs: Any) -> RunConfig:
-        """Gives a changed deep copy; `tpu_config` may be replaced too."""
+        """Returns a changed deep copy; `tpu_config` may be replaced too."""
         tpu_config = kwargs.pop("tpu_config", self._tpu_config)
         changed = cast(RunConfig, super().replace(**kwargs))
         changed._tpu_config = tpu_config

@@ -26,7 +26,7 @@ class RunPlace(enum.Enum):
 
 
 def session_master(master: str) -> str:
-    """Gives the address to open a session at: emulated cores are in this process.
+    """Returns the address to open a session at: emulated cores are in this process.
 
     The environment variable wins over a TPU's address in the program, which may not even answer.
     """
@@ -43,7 +43,7 @@ def emulates(master: str) -> bool:
 
 
 def emulated_replicas() -> int:
-    """Gives the number of emulated replicas where `TPUConfig` has no `num_shards`.
+    """Returns the number of emulated replicas where `TPUConfig` has no `num_shards`.
 
     Returns:
         8, unless TFX_TPU_TRAINER_EMULATED_REPLICAS says otherwise.

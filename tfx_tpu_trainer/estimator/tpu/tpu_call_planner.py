@@ -148,7 +148,7 @@ class TPUCallPlanner(CallPlanner):
         return super()._strategy(mode)
 
     def session_settings(self, model_dir: str) -> SessionSettings:
-        """Gives the settings of every session; emulated cores are in this process."""
+        """Returns the settings of every session; emulated cores are in this process."""
         settings = super().session_settings(model_dir)
         return dataclasses.replace(
             settings,
@@ -157,7 +157,7 @@ class TPUCallPlanner(CallPlanner):
         )
 
     def export_options(self) -> dict[str, Any]:
-        """Gives what an export needs to know of graphs and versions."""
+        """Returns what an export needs to know of graphs and versions."""
         return dict(self._settings.export_options)
 
     def call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
@@ -406,7 +406,7 @@ class TPUCallPlanner(CallPlanner):
 
 
 def _session_hooks(run: CoreRun, trace: CoreTrace) -> list[v1.train.SessionRunHook]:
-    """Gives the hooks of a session that evaluates or predicts on cores."""
+    """Returns the hooks of a session that evaluates or predicts on cores."""
     return [
         *core_plans.system_hooks(run),
         *trace.hooks,

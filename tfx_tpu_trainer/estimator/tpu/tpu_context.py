@@ -118,7 +118,7 @@ class TPUContext:
         return emulated_device_assignment(self._layout)
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
-        """Gives the CPU device of a replica's host, and the ordinal of its core there."""
+        """Returns the CPU device of a replica's host, and the ordinal of its core there."""
         if self._assignment is not None:
             device = self._assignment.host_device(replica=replica_id, job=self._job)
             return device, self._assignment.tpu_ordinal(replica=replica_id)

@@ -178,7 +178,7 @@ def _check_model_parallelism(config: RunConfig) -> None:
 
 
 def _report_period(config: RunConfig) -> dict[str, int] | None:
-    """Gives how often loss and throughput are reported: the original divides by the loop's length."""
+    """Returns how often loss and throughput are reported: the original divides by the loop's length."""
     steps = config.log_step_count_steps
     loop = parse_iterations_per_loop(config.tpu_config.iterations_per_loop)
     if steps is None:

@@ -82,7 +82,7 @@ class TPUEstimatorSpec(_Fields):
                 from a list, by keyword from a dict, and returns metric name -> (value, update
                 op). Defaults to `None`.
             export_outputs: Signature name -> `ExportOutput`. Defaults to `None`.
-            scaffold_fn: Gives the `Scaffold`; runs on the host. Defaults to `None`.
+            scaffold_fn: Returns the `Scaffold`; runs on the host. Defaults to `None`.
             host_call: Pair (function, tensors); runs on the host once a step. Defaults to
                 `None`.
             training_hooks: Hooks while training. Defaults to `None`.
@@ -125,7 +125,7 @@ class TPUEstimatorSpec(_Fields):
         )
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """Gives the `EstimatorSpec` of a run on the host.
+        """Returns the `EstimatorSpec` of a run on the host.
 
         Calls metric_fn, the host_call's function and scaffold_fn; a hook that runs the
         host_call joins the hooks of every mode.
@@ -147,7 +147,7 @@ class TPUEstimatorSpec(_Fields):
         )
 
     def as_template(self, *, mode: str, features: Any, labels: Any) -> ModelTemplate:
-        """Gives the engine's view of this spec, its host functions not yet called.
+        """Returns the engine's view of this spec, its host functions not yet called.
 
         Args:
             mode: The mode that model_fn was called in.

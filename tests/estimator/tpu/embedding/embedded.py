@@ -108,12 +108,12 @@ def model_fn_for(
 
     Args:
         tpu: The API: ours or the original's.
-        activations: Gives the embeddings of the features, side by side. Defaults to the input
+        activations: Returns the embeddings of the features, side by side. Defaults to the input
             layer of `columns()`.
-        optimizer: Gives the optimizer of what is no table.
+        optimizer: Returns the optimizer of what is no table.
         reduction: How gradients of the cores are combined; with SUM the loss is a sum.
         scaffold_fn: Of the spec.
-        export_outputs: Gives those of an output.
+        export_outputs: Returns those of an output.
     """
     of_columns = columns()
 
@@ -192,7 +192,7 @@ def plain_training(
 
     Args:
         steps: Steps to make, each on a global batch.
-        table_optimizer: Gives the embeddings' optimizer; takes the step's number.
+        table_optimizer: Returns the embeddings' optimizer; takes the step's number.
         combiner: Of both embeddings.
         summed: Whether the loss is a sum, not a mean.
         multiplier: What the embeddings' gradients are multiplied by; takes the step's number.

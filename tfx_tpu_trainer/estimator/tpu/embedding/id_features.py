@@ -176,7 +176,7 @@ def _check_without_combiner(name: str, ids: Any, weight_key: str | None, max_len
 
 
 def _with_known_rank(sparse: tf.SparseTensor, is_sequence: bool) -> tf.SparseTensor:
-    """Gives [rows, any], or of a sequence [rows, positions, any]."""
+    """Returns [rows, any], or of a sequence [rows, positions, any]."""
     shape = sparse.dense_shape
     lead = shape[:2] if is_sequence else shape[:1]
     rest = tf.reduce_prod(shape[2:] if is_sequence else shape[1:], keepdims=True)
@@ -184,7 +184,7 @@ def _with_known_rank(sparse: tf.SparseTensor, is_sequence: bool) -> tf.SparseTen
 
 
 def _pad_ids(column: Any, features: dict[str, Any], rows: int | None) -> None:
-    """Gives a tensor-core column what it reads: dense ids, and which of them are real."""
+    """Makes what a tensor-core column reads: dense ids, and which of them are real."""
     name = column.categorical_column.key
     ids = _integer_ids(name, features)
     if not isinstance(ids, tf.SparseTensor):
@@ -204,7 +204,7 @@ def _pad_ids(column: Any, features: dict[str, Any], rows: int | None) -> None:
 
 
 def _static_rows(features: Any, labels: Any) -> int | None:
-    """Gives the number of rows where any tensor of the batch knows it."""
+    """Returns the number of rows where any tensor of the batch knows it."""
     for leaf in tf.nest.flatten((features, labels)):
         if leaf is not None and leaf.shape.rank and leaf.shape[0] is not None:
             return leaf.shape[0]

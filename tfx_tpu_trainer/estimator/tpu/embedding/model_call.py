@@ -145,7 +145,7 @@ class EmbeddedModel:
         activations: Mapping[str, tf.Tensor],
         gradients: Mapping[str, tf.Tensor],
     ) -> dict[str, tf.IndexedSlices]:
-        """Gives one core's gradient of each table; a table without features has none."""
+        """Returns one core's gradient of each table; a table without features has none."""
         slices = {}
         for table, variable in tables.items():
             features = self._plan.features_of(table)

@@ -39,11 +39,11 @@ class EmbeddingPlan:
     gradient_multiplier_fn: Callable[[tf.Tensor], Any] | None
 
     def features_of(self, table: str) -> list[str]:
-        """Gives the features that look up in a table."""
+        """Returns the features that look up in a table."""
         return [name for name, feature in self.features.items() if feature.table_id == table]
 
     def combiner(self, feature: str) -> str | None:
-        """Gives the combiner of a feature's table."""
+        """Returns the combiner of a feature's table."""
         return self.tables[self.features[feature].table_id].combiner
 
     def variable_names(self, used: Mapping[str, str]) -> dict[str, str]:

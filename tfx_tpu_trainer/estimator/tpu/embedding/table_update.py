@@ -160,7 +160,7 @@ def _apply(
 
 
 def _optimizer(parameters: Any, rate: tf.Tensor) -> v1.train.Optimizer:
-    """Gives TensorFlow's own optimizer of the parameters; its slots have the names of any run."""
+    """Returns TensorFlow's own optimizer of the parameters; its slots have the names of any run."""
     if isinstance(parameters, StochasticGradientDescentParameters):
         return v1.train.GradientDescentOptimizer(rate)
     if isinstance(parameters, AdagradParameters):

@@ -64,7 +64,7 @@ def is_on_tensor_core(column: Any) -> bool:
 
 
 def padded_width(column: Any) -> int:
-    """Gives to how many ids a tensor-core column's rows are padded."""
+    """Returns to how many ids a tensor-core column's rows are padded."""
     return column._tensor_core_shape[1]
 
 
@@ -108,7 +108,7 @@ class NotedNames(dict):
             self._name_scopes[table] = v1.get_default_graph().get_name_scope()
 
     def full_names(self) -> dict[str, str]:
-        """Gives table -> full name of its variable as a run without a TPU calls it."""
+        """Returns table -> full name of its variable as a run without a TPU calls it."""
         return {
             table: "/".join(filter(None, (scope or self._name_scopes.get(table), name)))
             for table, (scope, name) in self.items()
