@@ -178,6 +178,49 @@ def test_keras_optimizers_of_every_kind_train_as_they_do_eagerly(tmp_path, place
         np.testing.assert_allclose(values[key], expected[key], rtol=2e-5, err_msg=key)
 
 
+class OwnUpdates(legacy.SGD):
+    def get_updates(self, loss, params):
+        gradients = self.get_gradients(loss, params)
+        return [self.apply_gradients([(0.5 * g, w) for g, w in zip(gradients, params)])]
+
+
+class OwnLoss(legacy.SGD):
+    def minimize(self, loss, var_list, **kwargs):
+        return super().minimize(lambda: 3.0 * loss(), var_list, **kwargs)
+
+
+class OwnLossToday(tf_keras.optimizers.SGD):
+    def minimize(self, loss, var_list, tape=None):
+        return super().minimize(lambda: 3.0 * loss(), var_list, tape)
+
+
+# How a step is made of an optimizer -> what a gradient is multiplied by.
+STEPS_OF_THEIR_OWN: dict[str, tuple[Callable[[Any, Any], Any], float]] = {
+    "get_updates": (lambda w, loss: legacy.SGD(0.1).get_updates(loss(), [w]), 1.0),
+    "own get_updates": (lambda w, loss: OwnUpdates(0.1).get_updates(loss(), [w]), 0.5),
+    "minimize": (lambda w, loss: tf_keras.optimizers.SGD(0.1).minimize(loss, [w]), 1.0),
+    "own minimize": (lambda w, loss: OwnLoss(0.1).minimize(loss, [w]), 3.0),
+    "own minimize today": (lambda w, loss: OwnLossToday(0.1).minimize(loss, [w]), 3.0),
+}
+
+
+def test_steps_that_optimizers_make_of_a_loss(tmp_path):
+    def model_fn(features, labels, mode):
+        updates = [v1.train.get_global_step().assign_add(1)]
+        for key, (step, _) in STEPS_OF_THEIR_OWN.items():
+            weights = v1.get_variable(_variable(key), initializer=FIRST)
+            updates.append(step(weights, lambda w=weights: tf.reduce_sum(w * w)))
+        return estimator.EstimatorSpec(mode, loss=tf.reduce_sum(labels), train_op=tf.group(updates))
+
+    trained = estimator.Estimator(model_fn, str(tmp_path))
+    trained.train(_input_fn, steps=3)
+    for key, (_, factor) in STEPS_OF_THEIR_OWN.items():
+        # The gradient of the sum of squares is 2 w.
+        expected = FIRST * (1 - 0.1 * 2 * factor) ** 3
+        values = trained.get_variable_value(_variable(key))
+        np.testing.assert_allclose(values, expected, rtol=1e-5, err_msg=key)
+
+
 def _given(optimizer: Any) -> Any:
     return optimizer
 

@@ -48,6 +48,7 @@ class _Call:
         self.made_here: weakref.WeakSet[Any] = weakref.WeakSet()
         self.names: dict[str, int] = {}
         self.stand_ins = StandIns()
+        self.applied: tf.Operation | None = None
         self._before: list[tuple[Any, dict[str, Any]]] = []
 
     def unused_name(self, optimizer: Any) -> str:
@@ -80,8 +81,8 @@ _call: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("call", def
 def keras_optimizers_train() -> Iterator[None]:
     """Makes Keras optimizers of every kind train in the default graph.
 
-    What their `apply_gradients` (and Keras 3's `apply`) returns is an op that changes the
-    variables; a subclass that overrides one of them is traced with what it adds. An optimizer made
+    What their `apply_gradients` (and Keras 3's `apply`, and `minimize`) returns is an op that changes
+    the variables; a subclass that overrides one of them is traced with what it adds. An optimizer made
     outside has variables in the graph for as long as this lasts, and is what it was afterwards.
     Calls in other threads, in a `tf.function` or with eager execution are left alone.
     """
@@ -132,6 +133,7 @@ def _wrap() -> None:
             for cls in _with_subclasses(base):
                 for name in _APPLYING:
                     _replace(cls, name, _traced)
+                _replace(cls, "minimize", _returning_what_is_applied)
                 _replace(cls, "__init__", _noted)
         for base in legacy_bases():
             for cls in _with_subclasses(base):
@@ -205,7 +207,21 @@ def _traced(apply: Callable[..., Any]) -> Callable[..., Any]:
             return apply(self, pairs, *args, **kwargs)
         pairs = list(pairs)
         _build(self, _variables_of(pairs, *args, **kwargs))
-        return _applied(call, self, lambda: apply(self, pairs, *args, **kwargs))
+        call.applied = _applied(call, self, lambda: apply(self, pairs, *args, **kwargs))
+        return call.applied
+
+    return in_graph
+
+
+def _returning_what_is_applied(minimize: Callable[..., Any]) -> Callable[..., Any]:
+    def in_graph(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = _call.get()
+        if call is None or tf.executing_eagerly():
+            return minimize(self, *args, **kwargs)
+        call.applied = None
+        returned = minimize(self, *args, **kwargs)
+        # Keras's own returns nothing, which no train_op can be made of.
+        return call.applied if returned is None else returned
 
     return in_graph
 
