@@ -338,3 +338,52 @@ def test_lookup_lambda_and_dropout_layers_and_losses_of_ones_own(library, tmp_pa
     assert list(result.values()) == pytest.approx([np.mean(np.abs(labels - expected))], rel=1e-5)
     estimator.train(models.dataset_fn(({"town": features}, labels), batch=3, epochs=3), steps=3)
     assert estimator.evaluate(input_fn)["global_step"] == 3
+
+
+def _of_two_outputs(keras):
+    inputs = [keras.Input([2], name=name) for name in ("first", "second")]
+    joined = keras.layers.Concatenate()(inputs)
+    outputs = [keras.layers.Dense(1, name=name)(joined) for name in ("sum", "difference")]
+    model = keras.Model(inputs, outputs, name="pair")
+    model.compile(keras.optimizers.SGD(0.1), loss={"sum": "mse", "difference": "mae"})
+    return models.give_values(model)
+
+
+_FIRST, _SECOND = (np.random.RandomState(n).randn(8, 2).astype("float32") for n in (1, 2))
+_SUM, _DIFFERENCE = (
+    (_FIRST + _SECOND).sum(1, keepdims=True),
+    (_FIRST - _SECOND).sum(1, keepdims=True),
+)
+_BY_NAME = ({"first": _FIRST, "second": _SECOND}, {"sum": _SUM, "difference": _DIFFERENCE})
+
+ARRAYS = {
+    "by name": _BY_NAME,
+    "lists": ([_FIRST, _SECOND], [_SUM, _DIFFERENCE]),
+    "tuples": ((_FIRST, _SECOND), (_SUM, _DIFFERENCE)),
+    "nested lists": tuple(
+        {name: array.tolist() for name, array in part.items()} for part in _BY_NAME
+    ),
+    "mixed": (
+        [_FIRST.astype("float64"), _SECOND],
+        {"sum": _SUM, "difference": _DIFFERENCE.tolist()},
+    ),
+}
+
+
+def test_arrays_are_features_and_labels_by_name_and_by_position(tmp_path):
+    keras = keras_of("tf_keras")
+    model, trained = _of_two_outputs(keras), _of_two_outputs(keras)
+    for _ in range(2):
+        trained.train_on_batch([_FIRST, _SECOND], [_SUM, _DIFFERENCE])
+    loss = trained.evaluate([_FIRST, _SECOND], [_SUM, _DIFFERENCE], verbose=0, return_dict=True)
+    expected = trained.predict([_FIRST, _SECOND], verbose=0)
+    for number, (kind, given) in enumerate(ARRAYS.items()):
+        estimator = tfe.model_to_estimator(model, model_dir=tmp_path / str(number))
+        estimator.train(lambda given=given: given, steps=2)
+        result = estimator.evaluate(lambda given=given: given, steps=1)
+        assert result["loss"] == pytest.approx(loss["loss"], rel=1e-5), kind
+        if isinstance(given[0], dict):
+            rows = estimator.predict(lambda given=given: given[0], yield_single_examples=False)
+            predicted = next(rows)
+            for name, values in zip(("sum", "difference"), expected):
+                np.testing.assert_allclose(predicted[name], values, rtol=1e-5, err_msg=kind)
