@@ -100,7 +100,8 @@ def test_b341_a_checkpoint_of_another_model_is_not_exported(tmp_path):
 def test_b213_b234_a_checkpoint_path_that_is_not_there(tmp_path, place):
     trained = _trained(tmp_path, place)
     path = str(tmp_path / "model.ckpt-3")
-    says = f"no checkpoint {path}.*its folder has model.ckpt-0, model.ckpt-2, model.ckpt-4"
+    says = f"^The passed save_path is not a valid checkpoint: {path}.*its folder has model.ckpt-0, "
+    says += "model.ckpt-2, model.ckpt-4"
     with pytest.raises(tf.errors.NotFoundError, match=says):
         trained.evaluate(linear_model.input_fn, checkpoint_path=path)
     with pytest.raises(tf.errors.NotFoundError, match=says):

@@ -138,7 +138,7 @@ def test_damaged_events_are_read_up_to_the_damage(tmp_path, caplog):
     path.write_bytes(path.read_bytes()[:-3])
     with log_lines(caplog) as logged:
         assert read_eval_metrics(str(tmp_path)) == {1: {"accuracy": 0.25}}
-    assert any("damaged event file" in line for line in logged)
+    assert any(line.startswith("Skipping rest of the file") for line in logged)
     assert read_eval_metrics(str(tmp_path / "nothing")) == {}
 
 

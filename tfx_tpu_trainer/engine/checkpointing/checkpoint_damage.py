@@ -13,6 +13,14 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 
+class NoCheckpointError(tf.errors.NotFoundError, ValueError):
+    """There is no checkpoint at a path.
+
+    The Saver, which the original hands a path on to, says so by a ValueError; that a file is not
+    there is else TensorFlow's NotFoundError.
+    """
+
+
 def open_checkpoint(path: str) -> Any:
     """Opens a checkpoint for reading.
 
@@ -23,14 +31,17 @@ def open_checkpoint(path: str) -> Any:
         A reader, as `tf.train.load_checkpoint` gives it.
 
     Raises:
-        tf.errors.NotFoundError: If there is none at the path.
+        NoCheckpointError: If there is none at the path.
         tf.errors.DataLossError: If its index can't be read.
     """
     if not v1.train.checkpoint_exists(path):
         others = _steps_and_paths(os.path.dirname(path))
         there = ", ".join(os.path.basename(other) for _, other in others) or "no other"
-        raise tf.errors.NotFoundError(
-            None, None, f"There is no checkpoint {path} ({path}.index); its folder has {there}."
+        raise NoCheckpointError(
+            None,
+            None,
+            f"The passed save_path is not a valid checkpoint: {path}. There is no {path}.index; "
+            f"its folder has {there}.",
         )
     try:
         return v1.train.NewCheckpointReader(path)

@@ -34,7 +34,12 @@ def read_events(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
                 if values:
                     yield event.step, values
         except tf.errors.DataLossError as error:
-            _logger.warning("Leaving out the rest of the damaged event file %s: %s", path, error)
+            _logger.warning(
+                "Skipping rest of the file due to encountering data corruption error; file path: "
+                "%s; original error raised by `tf.train.summary_iterator`: %s",
+                path,
+                error,
+            )
 
 
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, Any]]:

@@ -58,8 +58,17 @@ class StopAtCheckpointStepHook(v1.train.SessionRunHook):
         self._sleep = sleep
 
     def begin(self) -> None:
-        """Finds the global step."""
+        """Finds the global step.
+
+        Raises:
+            RuntimeError: If the graph has none.
+        """
         self._global_step = v1.train.get_global_step()
+        if self._global_step is None:
+            raise RuntimeError(
+                "Global step should be created to use StopAtCheckpointStepHook. Call "
+                "tf.compat.v1.train.get_or_create_global_step() before."
+            )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> Any:
         """Asks for the global step."""

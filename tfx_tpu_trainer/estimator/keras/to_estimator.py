@@ -157,9 +157,6 @@ def make_parts(
         )
     if keras_model is not None:
         loading.check_is_compiled(keras_model)
-    if keras_model is None:
-        _logger.info("Loading models from %s", keras_model_path)
-    else:
         _logger.info("Using the Keras model provided.")
     config, folder = complete_config(config, model_dir)
     if keras_model is None:

@@ -93,10 +93,16 @@ class CheckpointEvaluator:
         """
         path = self._estimator.latest_checkpoint()
         if not path:
-            self._warn("Estimator is not trained yet: waiting for a checkpoint to evaluate.")
+            self._warn(
+                "Estimator is not trained yet. Will start an evaluation when a checkpoint is ready."
+            )
             return None
         if path == self._seen:
-            self._warn("No new checkpoint ready for evaluation: %s was evaluated.", path)
+            self._warn(
+                "No new checkpoint ready for evaluation. Skip the current evaluation pass: %s was "
+                "evaluated.",
+                path,
+            )
             return None
         spec = self._eval_spec
         metrics = _check_metrics(
@@ -119,6 +125,8 @@ class CheckpointEvaluator:
             )
             for exporter in spec.exporters
         ]
+        if final:
+            _logger.debug("Calling exporter with the `is_the_final_export=True`.")
         self._seen, self._warned_at = path, None
         return Evaluated(path, metrics, exports)
 

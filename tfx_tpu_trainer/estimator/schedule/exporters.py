@@ -197,4 +197,4 @@ def remove_old_exports(export_path: str, *, keep: int | None) -> None:
         try:
             tf.io.gfile.rmtree(path)
         except tf.errors.NotFoundError as error:
-            _logger.warning("Can not delete the old export %s: %s", path, error)
+            _logger.warning("Can not delete %s recursively: %s", path, error)

@@ -153,8 +153,8 @@ def _check_task(config: RunConfig) -> str:
         )
     if config.task_type == "local":
         raise ValueError(
-            "`task.type` in TF_CONFIG cannot be `local`. Leave `cluster` and `task` out of "
-            "TF_CONFIG to train and evaluate in this process."
+            "`task.type` in TF_CONFIG cannot be `local`. Leaving `cluster` and `task` out of "
+            "TF_CONFIG trains and evaluates in this process."
         )
     if config.task_type not in supported:
         raise ValueError(

@@ -85,6 +85,26 @@ def _empty(t: Stack) -> Any:
     return t.input_fn().take(0)
 
 
+class _StopsBefore(tf.compat.v1.train.SessionRunHook):
+    """Asks for the end before the first step."""
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        coord.request_stop()
+
+
+class _Convertible:
+    """Has a tensor, and TensorFlow cannot make one of it."""
+
+    tensor = None
+
+
+def _not_convertible(*_: Any, **__: Any) -> Any:
+    raise TypeError("no tensor")
+
+
+tf.register_tensor_conversion_function(_Convertible, _not_convertible)
+
+
 class _Listener(tf.compat.v1.train.CheckpointSaverListener):
     pass
 
@@ -131,6 +151,9 @@ CASES: dict[str, Callable[[Stack], Any]] = {
     "train_101_steps": lambda t: t.estimator().train(t.input_fn, steps=101),
     "train_done_before": _train_twice,
     "train_on_empty_input": lambda t: t.estimator().train(functools.partial(_empty, t)),
+    "train_stopped_before_the_first_step": lambda t: t.estimator().train(
+        t.input_fn, hooks=[_StopsBefore()], steps=1
+    ),
     "train_with_another_hook": lambda t: t.estimator().train(
         t.input_fn, hooks=[_NoHook()], steps=1
     ),
@@ -187,6 +210,9 @@ CASES: dict[str, Callable[[Stack], Any]] = {
     "metric_of_a_double": lambda t: _summarized(t, lambda: tf.constant(1.0, tf.float64)),
     "predict": _predict,
     "predict_untrained": lambda t: next(t.estimator().predict(t.short_input_fn)),
+    "predict_warm_started": lambda t: next(
+        t.estimator(warm_start_from=t.trained().model_dir).predict(t.short_input_fn)
+    ),
     "predict_another_hook": lambda t: _predict(t, hooks=[_NoHook()]),
     "predict_for_ever": lambda t: _predict(t, input_fn=lambda: _tensors(t)[0]),
     "predict_keys_unknown": lambda t: _predict(t, predict_keys=["a"]),
@@ -202,6 +228,10 @@ CASES: dict[str, Callable[[Stack], Any]] = {
     "predict_checkpoint_that_is_missing": lambda t: next(
         t.estimator().predict(t.short_input_fn, checkpoint_path=f"{t.folder}/model.ckpt-7")
     ),
+    "export_with_more_variables": lambda t: t.trained(
+        lambda features, labels, mode: _one_more(t, features, labels, mode)
+    ).export_saved_model(t.folder, _receiver(t)),
+    "receiver_of_no_tensor": lambda t: t.est.export.ServingInputReceiver(_Convertible(), {}),
     "export_without_receiver": lambda t: t.trained().export_saved_model(t.folder, None),
     "export_untrained": lambda t: t.estimator().export_saved_model(t.folder, _receiver(t)),
     "export": lambda t: t.trained().export_saved_model(

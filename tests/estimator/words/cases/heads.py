@@ -126,6 +126,7 @@ CASES: dict[str, _Case] = {
     "multi_class_of_two": _make("MultiClassHead", 2),
     "multi_class_vocabulary_of_a_string": _make("MultiClassHead", 3, label_vocabulary="abc"),
     "multi_class_vocabulary_too_short": _make("MultiClassHead", 3, label_vocabulary=["a"]),
+    "multi_class_of_a_tensor_of_two": lambda t: t.est.MultiClassHead(tf.constant(2)),
     "multi_label_of_one": _make("MultiLabelHead", 1),
     "multi_label_without_n_classes": _make("MultiLabelHead", None),
     "multi_label_thresholds": _make("MultiLabelHead", 2, thresholds=[0.0]),
@@ -191,6 +192,18 @@ CASES: dict[str, _Case] = {
         "weights_of_rank_3", _WEIGHTED, _ONES, _ONES, features={"w": np.ones([2, 1, 1], np.float32)}
     ),
     **_both("weights_of_rank_0", _WEIGHTED, _ONES, _ONES, features={"w": np.float32(1)}),
+    "weights_of_one_axis_less": _loss(
+        _WEIGHTED,
+        np.ones([2, 2, 1], np.float32),
+        np.ones([2, 2, 1], np.float32),
+        features={"w": np.ones([3, 1], np.float32)},
+    ),
+    "binary_weights_of_other_rows": _loss(
+        _make("BinaryClassHead", weight_column="w"),
+        _ONES,
+        _ONES,
+        features={"w": np.ones([3, 1], np.float32)},
+    ),
     "weights_of_words": _loss(_WEIGHTED, _ONES, _ONES, features={"w": np.array([["a"], ["b"]])}),
     **_both(
         "loss_fn_of_another_shape", _make("RegressionHead", loss_fn=_bad_shape_fn), _ONES, _ONES
@@ -211,6 +224,12 @@ CASES: dict[str, _Case] = {
         _REGRESSION, train_op_fn=lambda loss: tf.no_op(), update_ops=3
     ),
     "spec_trains": _spec(_REGRESSION, train_op_fn=lambda loss: tf.no_op()),
+    "spec_with_labels_of_another_width": _spec(
+        _WIDE, logits=lambda: tf.ones([2, 2]), train_op_fn=lambda loss: tf.no_op()
+    ),
+    "spec_with_logits_of_another_width": _spec(
+        _REGRESSION, logits=lambda: tf.ones([2, 3]), train_op_fn=lambda loss: tf.no_op()
+    ),
     "spec_of_an_unknown_mode": _spec(_REGRESSION, "boss", train_op_fn=lambda loss: tf.no_op()),
     "prediction_key_unknown": lambda t: t.est.BinaryClassHead().predictions(
         tf.constant(_ONES), keys=["a"]

@@ -58,6 +58,60 @@ def _evaluated(names: dict[str, str]) -> _Case:
 _ONES = np.ones([2, 1], np.float32)
 
 
+def _two_outputs() -> Any:
+    inputs = tf.keras.Input([1], name="x")
+    outputs = [tf.keras.layers.Dense(1, name=name)(inputs) for name in ("y", "z")]
+    model = tf.keras.Model(inputs, outputs)
+    model.compile(tf.keras.optimizers.legacy.SGD(0.1), "mse")
+    return model
+
+
+def _weighted(weights: Callable[[], Any]) -> _Case:
+    """Trains a model of two outputs with these sample weights."""
+
+    def case(t: Stack) -> Any:
+        def input_fn() -> Any:
+            features = {"features": tf.constant(_ONES), "sample_weights": weights()}
+            return features, {"y": tf.constant(_ONES), "z": tf.constant(_ONES)}
+
+        return _converted(_two_outputs)(t).train(input_fn, steps=1)
+
+    return case
+
+
+def _saved(t: Stack) -> Any:
+    path = f"{t.folder}/model.h5"
+    _model().save(path)
+    return _to_estimator(t)(keras_model_path=path, model_dir=t.folder)
+
+
+def _on_part_of_a_gpu(t: Stack) -> Any:
+    session_config = tf.compat.v1.ConfigProto()
+    session_config.gpu_options.allow_growth = True
+    config = t.est.RunConfig(session_config=session_config)
+    return _converted(config=config)(t)
+
+
+def _called(t: Stack) -> Any:
+    """A subclassed model with weights, which can be made from its configuration."""
+
+    class Dense(tf.keras.Model):
+        def __init__(self, **_: Any) -> None:
+            super().__init__()
+            self.layer = tf.keras.layers.Dense(1)
+
+        def call(self, inputs: Any) -> Any:
+            return self.layer(inputs)
+
+        def get_config(self) -> dict[str, Any]:
+            return {}
+
+    model = Dense()
+    model.compile(tf.keras.optimizers.legacy.SGD(0.1), "mse")
+    model(_ONES)
+    return _converted(lambda: model, checkpoint_format="saver")(t)
+
+
 class _Subclassed(tf.keras.Model):
     def call(self, inputs: Any) -> Any:
         return inputs
@@ -82,5 +136,14 @@ CASES: dict[str, _Case] = {
     "labels_of_another_name": _trained({"x": _ONES}, {"a": _ONES}),
     "metric_names_unknown": _evaluated({"a": "b"}),
     "metric_names_too_many": _evaluated({"mae": "b", "a": "c"}),
+    "export_outputs_unknown": _trained(
+        {"x": _ONES}, _ONES, export_outputs={"a": lambda tensor: tensor}
+    ),
+    "weights_in_a_list": _weighted(lambda: [tf.constant([1.0, 2.0])]),
+    "weights_of_another_name": _weighted(lambda: {"a": tf.constant([1.0, 2.0])}),
+    "weights_alone": _weighted(lambda: tf.constant([1.0, 2.0])),
+    "saved": _saved,
+    "on_part_of_a_gpu": _on_part_of_a_gpu,
+    "subclassed_and_called": _called,
     "trains": _trained({"x": _ONES}, _ONES),
 }

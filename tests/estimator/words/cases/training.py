@@ -85,14 +85,61 @@ def _chief_alone(t: Stack) -> Any:
     return _run(t, t.estimator(config=t.est.RunConfig(t.folder)))
 
 
-def _undeletable(t: Stack) -> Any:
-    """An old export whose folder cannot be deleted: it is a file."""
-    estimator, folder = t.trained(), f"{t.folder}/latest"
+def _undeletable(t: Stack, best: bool = False) -> Any:
+    """An old export that is listed and not there: a link to nothing."""
+    estimator, folder = t.trained(), f"{t.folder}/exports"
     os.makedirs(folder)
-    exporter = t.est.LatestExporter("latest", _receiver(t), exports_to_keep=1)
-    path = estimator.latest_checkpoint()
-    for _ in range(2):
-        exporter.export(estimator, folder, path, {}, False)
+    os.symlink(f"{t.folder}/nothing", f"{folder}/0000000001")
+    kind = t.est.BestExporter if best else t.est.LatestExporter
+    exporter = kind("exports", _receiver(t), exports_to_keep=1)
+    exporter.export(estimator, folder, estimator.latest_checkpoint(), {"loss": 1.0}, False)
+
+
+def _evaluator_waiting(t: Stack, throttle_secs: float) -> Any:
+    """The evaluator of a cluster that looks for a checkpoint twice and finds none."""
+    t.tf_config(cluster={"chief": ["h:1"]}, task={"type": "evaluator", "index": 0})
+    estimator = t.estimator()
+    looks = [None]
+
+    def latest_checkpoint() -> Any:
+        if not looks:
+            raise OSError("there was no checkpoint twice")
+        return looks.pop()
+
+    estimator.latest_checkpoint = latest_checkpoint
+    spec = t.est.EvalSpec(t.input_fn, 1, start_delay_secs=0, throttle_secs=throttle_secs)
+    return _run(t, estimator, None, spec)
+
+
+def _evaluator_of_one_checkpoint(t: Stack) -> Any:
+    """The evaluator of a cluster that finds the same checkpoint twice."""
+    t.tf_config(cluster={"chief": ["h:1"]}, task={"type": "evaluator", "index": 0})
+    estimator = t.trained()
+    looks = [estimator.latest_checkpoint()] * 2
+
+    def latest_checkpoint() -> Any:
+        if not looks:
+            raise OSError("there was no other checkpoint")
+        return looks.pop()
+
+    estimator.latest_checkpoint = latest_checkpoint
+    return _run(t, estimator, t.est.TrainSpec(t.input_fn, max_steps=9))
+
+
+def _locally_without_checkpoint(t: Stack) -> Any:
+    estimator = t.estimator()
+    estimator.latest_checkpoint = lambda: None
+    return _run(t, estimator)
+
+
+def _without_task(t: Stack) -> Any:
+    """A configuration of a cluster that does not say which task this is."""
+
+    class NoTask(t.est.RunConfig):  # type: ignore[misc]
+        task_type = None
+
+    t.tf_config(cluster={"chief": ["h:1"]}, task={"type": "chief", "index": 0})
+    return _run(t, t.estimator(config=NoTask(t.folder)))
 
 
 CASES: dict[str, Callable[[Stack], Any]] = {
@@ -127,6 +174,12 @@ CASES: dict[str, Callable[[Stack], Any]] = {
     "locally_for_nothing_new": lambda t: _run(t, t.trained()),
     "task_unknown": lambda t: _run(t, _placed(t, "extra", chief=["h:1"], extra=["h:2"])),
     "evaluator_1": lambda t: _run(t, _placed(t, "evaluator", 1)),
+    "task_local": lambda t: _run(t, _placed(t, "local", chief=["h:1"], local=["h:2"])),
+    "task_missing": _without_task,
+    "locally_without_checkpoint": _locally_without_checkpoint,
+    "evaluator_waiting": lambda t: _evaluator_waiting(t, 1),
+    "evaluator_waiting_no_time": lambda t: _evaluator_waiting(t, 0),
+    "evaluator_of_one_checkpoint": _evaluator_of_one_checkpoint,
     "evaluator_0": _evaluator_after_training,
     "chief_alone": _chief_alone,
     "best_without_compare_fn": lambda t: _best(t, compare_fn=None),
@@ -141,4 +194,5 @@ CASES: dict[str, Callable[[Stack], Any]] = {
     "best_of_nothing": lambda t: _best_of(t, {}, {}),
     "latest_keeping_0": lambda t: t.est.LatestExporter("a", _receiver(t), exports_to_keep=0),
     "latest_deletes": _undeletable,
+    "best_deletes": lambda t: _undeletable(t, best=True),
 }
