@@ -62,6 +62,11 @@ class Unfinished(heads.Head):
         ),
         (lambda: heads.MultiClassHead(None), ValueError, "n_classes cannot be None"),
         (lambda: heads.MultiClassHead(2), ValueError, "n_classes must be > 2: 2"),
+        (lambda: heads.MultiClassHead("3"), TypeError, "a number. Given: '3'"),
+        (lambda: heads.MultiLabelHead("3"), TypeError, "^'<' not supported between .* 'str' and"),
+        (lambda: heads.MultiLabelHead(3.5), TypeError, "whole number. Given: 3.5"),
+        (lambda: heads.BinaryClassHead(label_vocabulary=[]), ValueError, r"strings. Given: \[\]"),
+        (lambda: heads.BinaryClassHead(label_vocabulary=[1, 2]), ValueError, r"Given: \[1, 2\]"),
         (
             lambda: heads.MultiClassHead(3, label_vocabulary=["a", "b"]),
             ValueError,
@@ -318,6 +323,22 @@ def test_a_loss_fn_may_give_any_number_type(dtype: tf.DType) -> None:
     head = heads.BinaryClassHead("weight", loss_fn=lambda labels, logits: tf.ones([2, 1], dtype))
     loss = head.loss([[1], [0]], LOGITS, {"weight": [1.0, 3.0]})
     assert (loss.dtype, loss.numpy()) == (dtype, 2)
+
+
+def test_true_and_false_are_no_labels_of_a_multi_label_head() -> None:
+    def loss() -> tf.Tensor:
+        return heads.MultiLabelHead(3).loss(tf.constant([[True] * 3] * 2), THREE_LOGITS)
+
+    with pytest.raises(TypeError, match=r"^Cannot convert 1 to EagerTensor of dtype bool"):
+        loss()
+    with tf.Graph().as_default(), pytest.raises(TypeError, match=r"^Expected bool, but got 1"):
+        loss()
+
+
+def test_a_class_that_the_vocabulary_lacks_is_predicted_as_unknown() -> None:
+    head = heads.BinaryClassHead(label_vocabulary=["no"])
+    classes = head.predictions(np.array([[-1.0], [1.0]], np.float32))["classes"]
+    assert classes.numpy().tolist() == [[b"no"], [b"UNK"]]
 
 
 def test_weights_may_be_true_and_false() -> None:

@@ -167,6 +167,7 @@ def test_a_v1_estimators_optimizer_must_be_a_v1_one() -> None:
     [
         ({"optimizer": None}, "cannot both be None"),
         ({"optimizer": "SGD", "train_op_fn": tf.identity}, "cannot both be set"),
+        ({"optimizer": 3}, "^The given optimizer is not a tf.keras.optimizers.Optimizer instance"),
         ({"optimizer": "SGD", "trainable_variables": None}, "trainable_variables cannot be None"),
         ({"optimizer": "SGD", "trainable_variables": "w"}, "list or a tuple. Given type.*str"),
         ({"optimizer": "SGD", "update_ops": tf.no_op}, "update_ops should be a list or a tuple"),

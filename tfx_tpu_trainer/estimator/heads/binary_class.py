@@ -95,7 +95,7 @@ class BinaryClassHead(SingleHead):
                 ),
                 PredictionKeys.CLASS_IDS: lambda: classes.best_class_ids(two_logits),
                 PredictionKeys.CLASSES: lambda: classes.class_names(
-                    classes.best_class_ids(two_logits), self._label_vocabulary
+                    classes.best_class_ids(two_logits), _N_CLASSES, self._label_vocabulary
                 ),
                 PredictionKeys.ALL_CLASS_IDS: lambda: classes.all_class_ids(logits, _N_CLASSES),
                 PredictionKeys.ALL_CLASSES: lambda: classes.all_classes(

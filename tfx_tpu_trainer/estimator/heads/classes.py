@@ -37,10 +37,16 @@ def best_class_ids(logits: tf.Tensor) -> tf.Tensor:
     return tf.expand_dims(tf.argmax(logits, axis=-1, name="class_ids"), axis=-1)
 
 
-def class_names(class_ids: tf.Tensor, vocabulary: Sequence[str] | None) -> tf.Tensor:
-    """Returns the names of classes; without a vocabulary, their ids as strings."""
+def class_names(
+    class_ids: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
+) -> tf.Tensor:
+    """Returns the names of classes; without a vocabulary, their ids as strings.
+
+    Classes that a vocabulary is too short for are called "UNK".
+    """
     if vocabulary:
-        return tf.gather(tf.constant(vocabulary), class_ids)
+        unknown = ["UNK"] * (n_classes - len(vocabulary))
+        return tf.gather(tf.constant([*vocabulary, *unknown]), class_ids)
     return tf.strings.as_string(class_ids, name="str_classes")
 
 
@@ -97,7 +103,15 @@ def check_n_classes(n_classes: Any, *, least: int, message: str) -> int:
 
     Raises:
         ValueError: If it is less.
+        TypeError: If it is no whole number.
     """
-    if n_classes is None or int(n_classes) < least:
+    if isinstance(n_classes, (str, bytes)):
+        raise TypeError(
+            f"'<' not supported between instances of {type(n_classes).__name__!r} and 'int': "
+            f"n_classes is a number. Given: {n_classes!r}."
+        )
+    if n_classes is None or n_classes < least:
         raise ValueError(message)
+    if int(n_classes) != n_classes:
+        raise TypeError(f"n_classes must be a whole number. Given: {n_classes!r}.")
     return int(n_classes)

@@ -20,7 +20,8 @@ def check_vocabulary(vocabulary: Any, n_classes: int | None = None) -> tuple[str
         n_classes: How many there must be. Defaults to `None`, any number.
 
     Raises:
-        ValueError: If it is of another type, not as long, or names a label twice.
+        ValueError: If it is of another type, empty, not as long, holds anything but strings, or
+            names a label twice.
     """
     if vocabulary is None:
         return None
@@ -34,6 +35,8 @@ def check_vocabulary(vocabulary: Any, n_classes: int | None = None) -> tuple[str
             f"len(label_vocabulary)={len(vocabulary)}, n_classes={n_classes}, "
             f"label_vocabulary={vocabulary!r}."
         )
+    if not vocabulary or not all(isinstance(label, (str, bytes)) for label in vocabulary):
+        raise ValueError(f"label_vocabulary should have strings. Given: {vocabulary!r}.")
     twice = sorted({label for label in vocabulary if vocabulary.count(label) > 1})
     if twice:
         raise ValueError(f"label_vocabulary has {twice} more than once: {vocabulary!r}.")
@@ -177,10 +180,21 @@ def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) ->
 
     Raises:
         ValueError: If there are none, or they are of another dtype or range.
+        TypeError: If dense ones are true and false.
     """
     check_given(labels)
     if not isinstance(labels, tf.SparseTensor):
         labels = tf.convert_to_tensor(labels)
+        if labels.dtype == tf.bool:
+            words = (
+                "Cannot convert 1 to EagerTensor of dtype bool"
+                if tf.executing_eagerly()
+                else "Expected bool, but got 1 of type 'int'"
+            )
+            raise TypeError(
+                f"{words}: labels must be an integer indicator Tensor with values in [0, 1]. Cast "
+                "them to int64."
+            )
         if labels.dtype == tf.string:
             raise ValueError(
                 "labels must be an integer indicator Tensor with values in [0, 1]; got dense "

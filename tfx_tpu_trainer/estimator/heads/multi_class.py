@@ -87,7 +87,7 @@ class MultiClassHead(SingleHead):
                 PredictionKeys.PROBABILITIES: lambda: tf.nn.softmax(logits, name="probabilities"),
                 PredictionKeys.CLASS_IDS: lambda: classes.best_class_ids(logits),
                 PredictionKeys.CLASSES: lambda: classes.class_names(
-                    classes.best_class_ids(logits), vocabulary
+                    classes.best_class_ids(logits), n_classes, vocabulary
                 ),
                 PredictionKeys.ALL_CLASS_IDS: lambda: classes.all_class_ids(logits, n_classes),
                 PredictionKeys.ALL_CLASSES: lambda: classes.all_classes(

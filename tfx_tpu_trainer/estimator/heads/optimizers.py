@@ -39,7 +39,7 @@ _NO_PART_OF_THE_MATHS: Final = (
 )
 
 
-def optimizer_instance(optimizer: Any, learning_rate: Any = None) -> Any:
+def optimizer_instance(optimizer: Any, learning_rate: Any = None, *, word: str = "object") -> Any:
     """Returns an optimizer for the heads of `tf.estimator`.
 
     Args:
@@ -47,6 +47,7 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None) -> Any:
             names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', or a function without arguments
             that gives an optimizer.
         learning_rate: Of a name's optimizer. Defaults to `None`, Keras's own default.
+        word: What an error calls it. Canned estimators say `"object"`, heads `"optimizer"`.
 
     Returns:
         A `tf.compat.v1.train.Optimizer`, a `tf_keras.optimizers.legacy.Optimizer`, or one of a
@@ -71,10 +72,10 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None) -> Any:
     if callable(optimizer) and not isinstance(optimizer, type):
         made = optimizer()
         if not callable(made) and not isinstance(made, str):
-            return optimizer_instance(made)
+            return optimizer_instance(made, word=word)
         optimizer = made
     raise ValueError(
-        f"The given object is not a tf.keras.optimizers.Optimizer instance. Given: {optimizer!r}, "
+        f"The given {word} is not a tf.keras.optimizers.Optimizer instance. Given: {optimizer!r}, "
         f"a {type(optimizer)}. Give an optimizer, a function without arguments that makes one, or "
         f"one of the names {sorted(_KERAS_CLASSES)}."
     )

@@ -133,7 +133,7 @@ def head_train_op(
         if check_one_is_given(optimizer, train_op_fn) is train_op_fn:
             train_op = train_op_fn(loss)
         else:
-            optimizer = optimizer_instance(optimizer)
+            optimizer = optimizer_instance(optimizer, word="optimizer")
             if not isinstance(optimizer, v1.train.Optimizer):
                 loss = per_replica(loss, loss_reduction)
             train_op = minimize(
