@@ -23,7 +23,7 @@ def test_b109_b110_counts_that_hold(dims):
 @pytest.mark.parametrize(
     ("dims", "says"),
     [
-        ([{"x": [1, 4, 1]}], "mismatched the structure of features"),
+        ([{"x": [1, 4, 1]}], r"mismatched feature keys. Expected \[\], got \['x'\]"),
         ([[1, 4]], r"^Input partition dims must have the same .* \[1, 4\] for shape \(4, 6, 3\)"),
         ([[1, 4, 0]], r"^All input partition dims must be >= 1. .* is \[1, 4, 0\]"),
         ([[1, 2, 1]], r"^The product of .*dim = \[1, 2, 1\], num_cores_per_replica = 4"),
@@ -41,3 +41,13 @@ def test_b107_keys_of_features_and_labels_must_match():
         _check([{"a": [4]}], features={"a": LABEL, "b": IMAGE})
     with pytest.raises(ValueError, match=r"label keys. Expected \['l'\], got \['m'\]"):
         _check([None, {"m": [4]}], labels={"l": LABEL})
+
+
+def test_counts_of_nested_input_have_its_structure():
+    nested = {"a": (LABEL, {"b": IMAGE})}
+    _check([{"a": ([4], {"b": [1, 4, 1]})}], features=nested)
+    for dims in ({"a": [4]}, {"a": ([4], [1, 4, 1])}, {"a": ([4],)}):
+        with pytest.raises(ValueError, match=r"dims\[0\] mismatched the structure of features\. "):
+            _check([dims], features=nested)
+    with pytest.raises(ValueError, match=r"^The product .*_dims\[0\]\['a'\]\[1\]\['b'\]"):
+        _check([{"a": ([4], {"b": [1, 2, 1]})}], features=nested)

@@ -465,8 +465,11 @@ def test_b109_b110_input_partitions_that_hold_change_nothing(tmp_path, dims):
     ("dims", "says"),
     [
         ([{"y": [2, 1]}], r"dims\[0\] mismatched feature keys. Expected \['x'\], got \['y'\]"),
-        ([[2, 1]], "mismatched the structure of features"),
-        ([{"x": [2, 1]}, {"l": [2]}], r"dims\[1\] mismatched the structure of labels"),
+        ([[2, 1]], r"mismatched feature keys. Expected \['x'\], got \[\]"),
+        (
+            [{"x": [2, 1]}, {"l": [2]}],
+            r"dims\[1\] mismatched label keys. Expected \[\], got \['l'\]",
+        ),
         ([{"x": [2, 0]}], "^All input partition dims must be >= 1."),
         ([{"x": [2]}], "^Input partition dims must have the same number"),
         ([{"x": [2, 2]}], "^The product of each input partition dim should equal"),

@@ -10,7 +10,7 @@ import ast
 import dataclasses
 import pathlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # Helpers of the original's own tests, and its generated lists of names.
 LEFT_OUT = ("testing_utils", "_api/", "estimator/api/")
@@ -26,7 +26,7 @@ class Row:
         id: Stable name.
         words: The first words of its message, as far as they are literal.
         path: Its module's file.
-        lines: Where the statement stands.
+        lines: Where the statement stands; of a bare `raise`, what its `try` holds.
     """
 
     id: str
@@ -44,10 +44,19 @@ def rows_of(package: pathlib.Path) -> list[Row]:
         if any(part in f"estimator/{name}" for part in LEFT_OUT):
             continue
         numbers: Counter[str] = Counter()
-        for node, function in _statements(ast.parse(path.read_text("utf-8")), ()):
+        tree = ast.parse(path.read_text("utf-8"))
+        tried = {
+            node: part.body
+            for part in ast.walk(tree)
+            if isinstance(part, ast.Try)
+            for handler in part.handlers
+            for node in handler.body
+            if isinstance(node, ast.Raise) and node.exc is None
+        }
+        for node, function in _statements(tree, ()):
             key = f"{name[:-3].replace('/', '.')}:{function}:{_kind(node)}"
             numbers[key] += 1
-            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            lines = _lines(tried.get(node, [node]))
             rows.append(Row(f"{key}:{numbers[key]}", _words(node), str(path), lines))
     return rows
 
@@ -72,6 +81,10 @@ def _kind(node: ast.stmt) -> str | None:
     if "logging." in called:
         return "log"
     return "check" if "debugging." in called else None
+
+
+def _lines(nodes: Sequence[ast.stmt]) -> range:
+    return range(nodes[0].lineno, (nodes[-1].end_lineno or nodes[-1].lineno) + 1)
 
 
 def _words(node: ast.stmt) -> str:

@@ -26,6 +26,7 @@ _SAME = (
     (re.compile(r"<[^<>]* at 0x[0-9a-f]+>"), "<object>"),
     (re.compile(r"(tensorflow_estimator|tfx_tpu_trainer|tests)\.[\w.]*\."), ""),
     (re.compile(r"\bd?type=\S+|numpy=\S+"), ""),
+    (re.compile(r"(?<=/sec: )[\d.e+-]+"), "N"),
     (re.compile(r"\d+\.\d+(e-?\d+)?"), "N"),
 )
 

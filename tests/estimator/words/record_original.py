@@ -7,7 +7,7 @@ root whenever a case changes:
     uv pip install --python /tmp/original/bin/python tensorflow==2.15.1 pandas
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.words.record_original
 
-There is no TPU: the original is told of eight cores that do not exist, with which it gets as far as
+There is no TPU: the original is told of cores that do not exist, with which it gets as far as
 its graphs; the error of a session that has no TPU counts as none. A case hits a row where its error
 came through the row's lines, where the failed op was made there or says the row's words, or where a log record says so.
 """
@@ -35,23 +35,27 @@ CASE_SECONDS = 60
 _NO_TPU = ["InvalidArgumentError", "Graph execution error"]
 
 
-def _made_up_cores(*_: Any, **__: Any) -> Any:
-    """Eight cores on one host."""
-    coordinates = [[[chip % 2, chip // 2, 0, core] for chip in range(4) for core in range(2)]]
+def _made_up_cores(stack: Stack) -> Any:
+    """What a case's system says of itself: a host's chips have two cores each, and stand in a row."""
+    hosts, cores = stack.system
+    chips = [range(host * cores // 2, (host + 1) * cores // 2) for host in range(hosts)]
+    places = [[[chip, 0, 0, core] for chip in row for core in range(2)] for row in chips]
+    shape = [hosts * cores // 2, 1, 1, 2]
     return tpu_system_metadata.TPUSystemMetadata(
-        num_cores=8,
-        num_hosts=1,
-        num_of_cores_per_host=8,
-        topology=Topology(mesh_shape=[2, 2, 1, 2], device_coordinates=coordinates),
+        num_cores=hosts * cores,
+        num_hosts=hosts,
+        num_of_cores_per_host=cores,
+        topology=Topology(mesh_shape=shape, device_coordinates=places) if cores else None,
         devices=[],
     )
 
 
 def main() -> None:
-    tpu_system_metadata._query_tpu_system_metadata = _made_up_cores
     package = pathlib.Path(tensorflow_estimator.__file__).parent
     rows = original_rows.rows_of(package)
-    at = {(row.path, line): row.id for row in rows for line in row.lines}
+    at: dict[tuple[str, int], str] = {}
+    for row in sorted(rows, key=lambda row: len(row.lines), reverse=True):
+        at |= {(row.path, line): row.id for line in row.lines}
     v1 = tf.compat.v1.estimator
     recorded = {}
     for name, case in CASES.items():
@@ -59,6 +63,7 @@ def main() -> None:
             continue
         faulthandler.dump_traceback_later(CASE_SECONDS, exit=True)
         with Stack(tf.estimator, v1, v1.tpu) as stack:
+            tpu_system_metadata._query_tpu_system_metadata = lambda *_, **__: _made_up_cores(stack)
             told, heard, error = outcomes.outcome(case, stack)
         if told["error"] == _NO_TPU:
             told["error"] = None

@@ -24,12 +24,14 @@ class Stack:
         v1: `tf.compat.v1.estimator`.
         tpu: `tf.compat.v1.estimator.tpu`.
         folder: The case's own.
+        system: Number of hosts and of each host's cores, of the TPU that the original is told of.
     """
 
     def __init__(self, est: Any, v1: Any, tpu: Any) -> None:
         self.est, self.v1, self.tpu = est, v1, tpu
         self._open = contextlib.ExitStack()
         self.folder = ""
+        self.system = (1, 8)
 
     def __enter__(self) -> Stack:
         self.folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="words_"))
@@ -42,6 +44,11 @@ class Stack:
     def graph(self) -> None:
         """Makes a graph the default until the case ends."""
         self._open.enter_context(tf.Graph().as_default())
+
+    def old_control_flow(self) -> None:
+        """Switches TensorFlow 2's control flow off until the case ends."""
+        tf.compat.v1.disable_control_flow_v2()
+        self._open.callback(tf.compat.v1.enable_control_flow_v2)
 
     def tf_config(self, **parts: Any) -> None:
         """Sets TF_CONFIG until the case ends."""

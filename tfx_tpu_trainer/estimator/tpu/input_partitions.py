@@ -38,20 +38,32 @@ def _check_structure(dims: Any, tensors: Any, *, index: int, kind: str, cores: i
     if dims is None:
         return
     where = f"TPUConfig.input_partition_dims[{index}]"
-    if isinstance(dims, Mapping) != isinstance(tensors, Mapping):
+    expected, got = (sorted(a) if isinstance(a, Mapping) else [] for a in (tensors, dims))
+    if expected != got:
+        raise ValueError(f"{where} mismatched {kind} keys. Expected {expected}, got {got}.")
+    try:
+        _check_nested(where, dims, tensors, cores)
+    except TypeError as error:
         raise ValueError(
-            f"{where} mismatched the structure of {kind}s. Expected one like {tensors!r}, got "
-            f"{dims!r}."
-        )
-    if not isinstance(dims, Mapping):
+            f"{where} mismatched the structure of {kind}s. input_partition_dims[{index}]: "
+            f"{dims!r}, {kind}s: {tensors!r}. {error}"
+        ) from error
+
+
+def _check_nested(where: str, dims: Any, tensors: Any, cores: int) -> None:
+    """Goes down mappings and tuples: a list is the counts of one tensor."""
+    if isinstance(tensors, Mapping):
+        if not isinstance(dims, Mapping) or set(dims) != set(tensors):
+            raise TypeError(f"{where} must have the keys {sorted(tensors)}; got {dims!r}.")
+        for key, tensor in tensors.items():
+            _check_nested(f"{where}[{key!r}]", dims[key], tensor, cores)
+    elif isinstance(tensors, tuple):
+        if not isinstance(dims, tuple) or len(dims) != len(tensors):
+            raise TypeError(f"{where} must be a tuple of {len(tensors)}; got {dims!r}.")
+        for number, (part, tensor) in enumerate(zip(dims, tensors, strict=True)):
+            _check_nested(f"{where}[{number}]", part, tensor, cores)
+    else:
         _check_counts(where, dims, tensors, cores)
-        return
-    if set(dims) != set(tensors):
-        raise ValueError(
-            f"{where} mismatched {kind} keys. Expected {sorted(tensors)}, got {sorted(dims)}."
-        )
-    for key, tensor in tensors.items():
-        _check_counts(f"{where}[{key!r}]", dims[key], tensor, cores)
 
 
 def _check_counts(where: str, counts: Any, tensor: tf.Tensor, cores: int) -> None:

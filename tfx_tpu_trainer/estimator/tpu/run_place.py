@@ -89,8 +89,9 @@ def choose_place(
         cores = find_tpu_system(master).num_cores
     except RuntimeError as error:
         raise RuntimeError(
-            "use_tpu=True, but no TPU was named and this machine has no TPU cores. Name a TPU "
-            "with RunConfig(cluster=TPUClusterResolver(...)) or RunConfig(master=...), or a "
+            "Cannot find any TPU cores in the system. Please double check Tensorflow master address "
+            "and TPU worker(s): with use_tpu=True no TPU was named and this machine has none. Name "
+            "a TPU with RunConfig(cluster=TPUClusterResolver(...)) or RunConfig(master=...), or a "
             "TPUStrategy with RunConfig(train_distribute=...); or emulate TPU cores with "
             f"RunConfig(master={EMULATED_MASTER!r}) or the environment variable "
             f"{EMULATE_VARIABLE}=1; or run on this host with use_tpu=False."

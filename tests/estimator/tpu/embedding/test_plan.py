@@ -35,7 +35,9 @@ def test_b357_ordinary_columns_are_refused_on_cores(tmp_path):
         lambda: estimator.evaluate(embedded.finite_input_fn),
         lambda: next(estimator.predict(embedded.finite_input_fn)),
     ):
-        with pytest.raises(TypeError, match="Unsupported feature column EmbeddingColumn on TPU"):
+        with pytest.raises(
+            TypeError, match=r"Unsupported feature column <class .*EmbeddingColumn'>\. Supp"
+        ):
             call()
 
 
@@ -94,7 +96,7 @@ def test_b362_columns_that_the_model_does_not_use_are_an_error(tmp_path):
         tpu, activations=lambda features: v1.feature_column.input_layer(features, [words])
     )
     estimator = embedded.estimator(tpu, tmp_path, spec, model_fn, cores=2)
-    with pytest.raises(RuntimeError, match=r"did not capture anything.*\['tag'\] are not"):
+    with pytest.raises(RuntimeError, match=r"did not capture any thing.*\['tag'\] are not"):
         estimator.train(embedded.input_fn, steps=1)
 
 

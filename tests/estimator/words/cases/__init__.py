@@ -10,10 +10,11 @@ from tests.estimator.words.cases import (
     keras,
     specs,
     tpu,
+    tpu_cores,
     training,
 )
 
-MODULES = (estimator, specs, config, training, hooks, inputs, heads, canned, tpu, keras)
+MODULES = (estimator, specs, config, training, hooks, inputs, heads, canned, tpu, tpu_cores, keras)
 CASES = {
     f"{module.__name__.rpartition('.')[2]}.{name}": case
     for module in MODULES

@@ -142,8 +142,8 @@ def _weights(name: str, key: str, features: dict[str, Any]) -> tf.SparseTensor:
     # What another feature took is there as encoded rows.
     if weights is None or weights.dtype == tf.string:
         raise ValueError(
-            f"Cannot find weights {key} for weighted_categorical_column of {name}. Please check if "
-            "the weights are present in feature dict. Also note weight-sharing among "
+            f"Cannot find weights {key} for weighted_categorical_column. Please check if the "
+            f"weights are present in feature dict; they are those of {name}. Also note weight-sharing among "
             "weighted_categorical_column is not supported on TPU: give them a second name."
         )
     if isinstance(weights, tf.RaggedTensor):

@@ -68,8 +68,8 @@ class EmbeddingPlan:
         ]
         if unused:
             raise RuntimeError(
-                "Embedding feature columns did not capture anything. Make sure the feature columns "
-                "passed to TPUEstimator constructor are properly used in model_fn; those of "
+                "Embedding feature column did not capture any thing. Make sure the feature columns "
+                "passed to TPUEstimator constructor is properly used in model_fn; those of "
                 f"{unused} are not."
             )
         return {table: used[table.removeprefix(_TABLE_PREFIX)] for table in self.tables}
@@ -117,8 +117,9 @@ def _of_columns(
     for column in columns:
         if not isinstance(column, tf_private.TPU_COLUMNS):
             raise TypeError(
-                f"Unsupported feature column {type(column).__name__} on TPU cores: {column!r}. "
-                "Make it with tf.compat.v1.tpu.experimental.embedding_column or "
+                f"Unsupported feature column {type(column)}. Supported types are those of "
+                "tf.compat.v1.tpu.experimental, on TPU cores; got "
+                f"{column!r}. Make it with tf.compat.v1.tpu.experimental.embedding_column or "
                 "shared_embedding_columns, or leave it out of embedding_config_spec."
             )
         if isinstance(column, tf_private.DEPRECATED_TPU_COLUMNS):
