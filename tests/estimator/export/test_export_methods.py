@@ -278,7 +278,9 @@ class TestNothingToExport:
 
     @pytest.mark.parametrize("given", [None, {"x": "a tensor"}])
     def test_b340_no_receiver_function(self, trained, tmp_path, given):
-        message = rf"An input_receiver_fn must be defined: that of mode 'infer' is {given!r}, and "
+        message = (
+            rf"An input_receiver_fn must be defined\. That of mode 'infer' is {given!r}, which "
+        )
         with pytest.raises(ValueError, match=message):
             make(trained).export_saved_model(str(tmp_path), given)
 

@@ -231,7 +231,7 @@ class TestRefused:
         checkpoint = small_export.write_checkpoint(call_model(linear), tmp_path)
         self.refuse(
             tmp_path,
-            "An input_receiver_fn must be defined: that of mode 'infer' is None",
+            r"An input_receiver_fn must be defined\. That of mode 'infer' is None",
             serving_input_receiver_fn=None,
             checkpoint_path=checkpoint,
         )

@@ -63,7 +63,10 @@ def test_a_hook_ends_the_evaluation_of_input_without_an_end(tmp_path, use_tpu):
 @pytest.mark.parametrize(
     ("input_fn", "steps"), [(_constant_batch, None), (cores.train_input_fn, STEPS)]
 )
-def test_ctrl_c_ends_an_evaluation_within_a_loop(tmp_path, use_tpu, input_fn, steps):
+def test_ctrl_c_ends_an_evaluation_within_a_loop(request, tmp_path, use_tpu, input_fn, steps):
+    # A shell that starts the tests in the background lets them ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     estimator = cores.linear(tmp_path, use_tpu=use_tpu)
     with pytest.raises(KeyboardInterrupt):
         estimator.evaluate(input_fn, steps=steps, hooks=[_Interrupt()])

@@ -151,8 +151,8 @@ def _build_meta_graphs(
             continue
         if export_to_tpu:
             _logger.warning(
-                "Only mode PREDICT ('infer') is exported for TPU hosts; mode %r will be ignored for "
-                "TPU, export_to_tpu=True notwithstanding.",
+                "TPUEstimator only handles mode PREDICT for exporting when `export_to_tpu` is `True`; "
+                "Mode %s will be ignored for TPU.",
                 mode,
             )
         if export_to_cpu:
