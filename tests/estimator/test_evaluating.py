@@ -166,7 +166,7 @@ def test_b209_b258_hooks_run_once_a_step(tmp_path):
 
 
 def test_b254_hooks_must_be_session_run_hooks(tmp_path):
-    with pytest.raises(TypeError, match="must be SessionRunHook instances"):
+    with pytest.raises(TypeError, match="Hooks must be a SessionRunHook"):
         _estimator(tmp_path).evaluate(_input_fn(), hooks=[3])
 
 

@@ -268,7 +268,7 @@ def test_b261_a_saver_hook_of_the_spec_replaces_the_default_one(tmp_path):
 
 
 def test_b254_hooks_must_be_session_run_hooks(tmp_path):
-    with pytest.raises(TypeError, match="must be SessionRunHook instances, given: 'hook'"):
+    with pytest.raises(TypeError, match="Hooks must be a SessionRunHook, given: 'hook'"):
         _estimator(tmp_path).train(_input_fn(), hooks=["hook"], steps=1)
 
 
