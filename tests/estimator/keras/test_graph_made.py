@@ -41,7 +41,7 @@ def test_it_computes_what_keras_does_in_the_graph_and_stays_usable(tmp_path):
     labels = (score, np.arange(models.ROWS, dtype="int32")[:, None] % 3)
     input_fn = models.dataset_fn(({"x": features}, labels), batch=models.ROWS, epochs=8)
     with tf.Graph().as_default():
-        model = _model(keras)
+        model = models.give_values(_model(keras))
         model.fit(features, labels, verbose=0)
         values = model.predict(features, batch_size=models.ROWS)
         numbers = model.evaluate(features, labels, batch_size=models.ROWS, verbose=0)
