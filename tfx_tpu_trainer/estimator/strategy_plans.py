@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private, tf_private_strategy
-from tfx_tpu_trainer.engine.checking.refused_ops import refuse_ops_that_end_the_process
+from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import refuse_ops_that_end_the_process
 from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
-from tfx_tpu_trainer.engine.checkpointing.object_scaffold import ObjectScaffold
-from tfx_tpu_trainer.engine.copying.core_ops import SUM
+from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.loops.loop_hook import LoopHook
 from tfx_tpu_trainer.engine.loops.step_loop import create_iterations

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking import tpu_support
+from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.preflight.results import Problem
 from tfx_tpu_trainer.preflight.step_graph import StepGraph
 
@@ -96,7 +96,7 @@ def find_incompatible_op(step: StepGraph, nodes: Iterable[v1.NodeDef]) -> Proble
     """
     functions = step.functions()
     for node in nodes:
-        for inner in (node, *tpu_support.nodes_called(node, functions)):
+        for inner in (node, *ops_on_tpu.nodes_called(node, functions)):
             found = _why_not(inner)
             if found:
                 return _problem(step, inner, node, *found)
@@ -109,7 +109,7 @@ def _why_not(node: Any) -> tuple[str, str] | None:
     known = next((kind for kind in _KINDS if kind.pattern.search(node.op)), None)
     if known is not None:
         return known.reason, known.advice
-    reason = tpu_support.why_not_on_tpu(node)
+    reason = ops_on_tpu.why_not_on_tpu(node)
     if reason is None:
         return None
     advice = _OF_STRINGS if "strings" in reason else _OTHERWISE

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking import tpu_support
+from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.preflight.function_graph import (
     dtype_of,
     nodes_of_function,
@@ -138,8 +138,8 @@ def _cut(function: Any, body: Mapping[str, v1.NodeDef]) -> TpuProgram:
 
 
 def _runs_on_tpu(node: v1.NodeDef) -> bool:
-    marked = tpu_support.ON_TPU_MARK in node.attr and node.op not in tpu_support.SCAFFOLDING
-    return marked and not tpu_support.is_outside(node) and _OUTPUT_MARK not in node.attr
+    marked = ops_on_tpu.ON_TPU_MARK in node.attr and node.op not in ops_on_tpu.SCAFFOLDING
+    return marked and not ops_on_tpu.is_outside(node) and _OUTPUT_MARK not in node.attr
 
 
 def _through_border(source: str, body: Mapping[str, v1.NodeDef]) -> tuple[v1.NodeDef, str]:

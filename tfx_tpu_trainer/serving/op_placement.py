@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking import tpu_support
+from tfx_tpu_trainer.engine.checking import ops_on_tpu
 
 _CALL = "TPUPartitionedCall"
 _BATCHES = "BatchFunction"
@@ -17,7 +17,7 @@ _BATCHES = "BatchFunction"
 # They pass values on, or hold a place for them: no work that a TPU could take from the host.
 _NO_WORK = frozenset(
     {"Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault"}
-    | {"VarHandleOp", _BATCHES, *tpu_support.SCAFFOLDING}
+    | {"VarHandleOp", _BATCHES, *ops_on_tpu.SCAFFOLDING}
 )
 
 
@@ -103,7 +103,7 @@ class _Walk:
         """Notes nodes of one graph or function that the host starts."""
         after = _downstream(nodes, self._functions)
         for node in nodes:
-            if tpu_support.ON_TPU_MARK in node.attr and node.op not in tpu_support.SCAFFOLDING:
+            if ops_on_tpu.ON_TPU_MARK in node.attr and node.op not in ops_on_tpu.SCAFFOLDING:
                 self._marked(node)
             elif node.op in (_CALL, _BATCHES):
                 self._call(node)
@@ -111,12 +111,12 @@ class _Walk:
                 self._on_host(node, after=node.name in after, in_tpu_call=in_tpu_call)
 
     def _marked(self, node: Any) -> None:
-        if tpu_support.is_outside(node):
+        if ops_on_tpu.is_outside(node):
             self._outside[node.op] += 1
             return
-        for inner, _ in tpu_support.nodes_on_tpu([node], self._functions):
+        for inner, _ in ops_on_tpu.nodes_on_tpu([node], self._functions):
             self._on_tpu[inner.op] += 1
-            reason = tpu_support.why_not_on_tpu(inner)
+            reason = ops_on_tpu.why_not_on_tpu(inner)
             if reason:
                 self._refused.append(f"{inner.op} {inner.name!r}, which {reason}")
         for inner in _kept_outside(node, self._functions):
@@ -135,7 +135,7 @@ class _Walk:
             self._after.append(f"{node.op} {node.name!r}")
         else:
             self._before[node.op] += 1
-            for inner in tpu_support.nodes_called(node, self._functions):
+            for inner in ops_on_tpu.nodes_called(node, self._functions):
                 if inner.op not in _NO_WORK:
                     self._before[inner.op] += 1
 
@@ -194,7 +194,7 @@ def _downstream(nodes: Iterable[Any], functions: Mapping[str, Any]) -> set[str]:
 
 
 def _gives_from_tpu(node: Any, functions: Mapping[str, Any]) -> bool:
-    if node.op == _CALL or tpu_support.ON_TPU_MARK in node.attr:
+    if node.op == _CALL or ops_on_tpu.ON_TPU_MARK in node.attr:
         return True
     if node.op != _BATCHES:
         return False
@@ -203,9 +203,9 @@ def _gives_from_tpu(node: Any, functions: Mapping[str, Any]) -> bool:
 
 
 def _kept_outside(node: Any, functions: Mapping[str, Any]) -> Iterator[Any]:
-    for name in tpu_support.called_functions(node):
+    for name in ops_on_tpu.called_functions(node):
         for inner in functions[name].node_def if name in functions else ():
-            if tpu_support.is_outside(inner):
+            if ops_on_tpu.is_outside(inner):
                 yield inner
             else:
                 yield from _kept_outside(inner, functions)

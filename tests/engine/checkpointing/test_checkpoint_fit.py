@@ -5,8 +5,11 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.saved_graphs import save
-from tfx_tpu_trainer.engine.checkpointing.checkpoint_fit import check_fits_graph, find_misfit
-from tfx_tpu_trainer.engine.checkpointing.restored_variables import restored_by_default
+from tfx_tpu_trainer.engine.checkpointing.checkpoint_fit import (
+    check_fits_graph,
+    find_misfit,
+    restored_by_default,
+)
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1

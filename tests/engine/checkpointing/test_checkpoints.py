@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.engine.saved_graphs import save
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
 
 
 def test_b278_b279_an_empty_folder_has_no_checkpoint(tmp_path):
@@ -53,3 +56,20 @@ def test_b160_the_global_step_of_an_object_based_checkpoint_is_found(tmp_path):
     step = tf.Variable(12, dtype=tf.int64, name="global_step")
     tf.train.Checkpoint(counter=step).save(str(tmp_path / "model.ckpt"))
     assert checkpoints.global_step_of(str(tmp_path)) == 12
+
+
+def test_a_folder_is_made_and_left_as_it_was(tmp_path):
+    folder = tmp_path / "new" / "model"
+    check_writable(str(folder))
+    assert os.listdir(folder) == []
+    (folder / "checkpoint").write_text("")
+    check_writable(str(folder))
+    assert os.listdir(folder) == ["checkpoint"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    folder = str(tmp_path / "file" / "model")
+    says = f"^model_dir '{folder}' can't be written: .* Give another model_dir"
+    with pytest.raises(tf.errors.FailedPreconditionError, match=says):
+        check_writable(folder)

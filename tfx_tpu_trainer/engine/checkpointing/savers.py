@@ -74,3 +74,39 @@ def saver_of_objects(
         keep_checkpoint_every_n_hours=keep_every_n_hours,
         save_relative_paths=True,
     )
+
+
+def add_default_saver(*, keep_max: int | None, keep_every_n_hours: float | None) -> None:
+    """Adds the saver of a graph whose model brought none.
+
+    Args:
+        keep_max: Checkpoints kept; 0 or `None` keeps all.
+        keep_every_n_hours: Hours after which one is kept for good.
+    """
+    saver = v1.train.Saver(
+        sharded=True,
+        max_to_keep=keep_max,
+        keep_checkpoint_every_n_hours=keep_every_n_hours,
+        # Hooks may still make variables.
+        defer_build=True,
+        # So that a model's folder can be moved.
+        save_relative_paths=True,
+    )
+    v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
+
+
+class ObjectScaffold(v1.train.Scaffold):
+    """A `Scaffold(saver=tf.train.Checkpoint(...))` of this package's own.
+
+    A user's Scaffold is refused under a `tf.distribute` strategy, since its ops are of a session
+    that makes no steps there. This one is not: a saver reads and writes variables only, which the
+    session has. Models that know their objects, such as a Keras model, are saved through it.
+    """
+
+    def __init__(self, checkpoint: tf.train.Checkpoint) -> None:
+        """Makes a scaffold.
+
+        Args:
+            checkpoint: Objects of the default graph: models, optimizers, variables.
+        """
+        super().__init__(saver=checkpoint)

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.copying import core_ops
+from tfx_tpu_trainer.engine.copying import cross_replica_ops
 from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes, waiting_for_reads
-from tfx_tpu_trainer.engine.copying.core_ops import CORE_NUMBER, EXCHANGES
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES
 from tfx_tpu_trainer.engine.copying.joint_functions import (
     SEED_STRIDE,
     JointFunctions,
@@ -45,7 +45,7 @@ class GraphCopier:
     (variables, tables, iterators, summary writers) is not copied but captured. A
     `CrossReplicaSum` becomes a plain sum over the copies of its group, so that gradients are
     combined as on TPU cores, and the other ops by which cores read each other likewise (see
-    `core_ops`); calls of functions with one inside become one call of all cores. `XlaReplicaId`
+    `cross_replica_ops`); calls of functions with one inside become one call of all cores. `XlaReplicaId`
     becomes the core's number. Where another core than the first waits for a change of a variable that it does not
     read, it waits for the first core's: moving averages are the first core's.
     """
@@ -173,7 +173,7 @@ class _CopyJob:
             if op.type in EXCHANGES:
                 nodes = self._exchange(name, op, cores)
             elif op.type == CORE_NUMBER:
-                nodes = [core_ops.core_number(name, cores[0])]
+                nodes = [cross_replica_ops.core_number(name, cores[0])]
             elif self._is_joint(op) or self._is_numbered(op):
                 nodes = [self._join(name, op, cores)]
             else:
@@ -209,7 +209,11 @@ class _CopyJob:
 
     def _copy_of(self, core: int, op: tf.Operation) -> str:
         cores: tuple[int, ...] = (core,)
-        if op.type in EXCHANGES and not self._alone and core_ops.same_on_all(self._node_def(op)):
+        if (
+            op.type in EXCHANGES
+            and not self._alone
+            and cross_replica_ops.same_on_all(self._node_def(op))
+        ):
             cores = self._senders(op, core)
         elif self._is_joint(op):
             cores = self._joint_cores(core)
@@ -266,7 +270,7 @@ class _CopyJob:
 
     def _exchange(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> list[v1.NodeDef]:
         dimension = self._constant(op, 2) if op.inputs[2:] else None
-        nodes = core_ops.exchange(
+        nodes = cross_replica_ops.exchange(
             self._node_def(op),
             name,
             core=cores[0],
@@ -279,7 +283,7 @@ class _CopyJob:
         return nodes
 
     def _senders(self, op: tf.Operation, core: int) -> tuple[int, ...]:
-        return core_ops.senders(self._node_def(op), self._constant(op, 1), core)
+        return cross_replica_ops.senders(self._node_def(op), self._constant(op, 1), core)
 
     def _constant(self, op: tf.Operation, index: int) -> np.ndarray:
         """Returns the value of an input that must be known before the graph runs."""

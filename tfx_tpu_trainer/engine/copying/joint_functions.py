@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.copying import core_ops
-from tfx_tpu_trainer.engine.copying.core_ops import CORE_NUMBER, EXCHANGES
+from tfx_tpu_trainer.engine.copying import cross_replica_ops
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES
 from tfx_tpu_trainer.engine.copying.static_values import Scope
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
@@ -221,7 +221,7 @@ class _Body:
     def _name(self, core: int, node_name: str) -> str:
         """Returns the name of a node's copy and asks for it."""
         node = self._nodes[node_name]
-        if node.op in EXCHANGES and core_ops.same_on_all(node):
+        if node.op in EXCHANGES and cross_replica_ops.same_on_all(node):
             core = self._senders(node, core)[0]
         elif self._joint.exchanges_inside(node):
             core = self._cores[0]
@@ -239,7 +239,7 @@ class _Body:
         node = self._nodes[node_name]
         name = self._name(core, node_name)
         if node.op in EXCHANGES:
-            return f"{name}:{core_ops.result_name(node)}:0"
+            return f"{name}:{cross_replica_ops.result_name(node)}:0"
         if node.op == CORE_NUMBER:
             return f"{name}:output:0"
         if self._joint.exchanges_inside(node):
@@ -253,7 +253,7 @@ class _Body:
         data = [given for given in node.input if not given.startswith("^")]
         controls = [given[1:] for given in node.input if given.startswith("^")]
         if node.op in EXCHANGES:
-            nodes = core_ops.exchange(
+            nodes = cross_replica_ops.exchange(
                 node,
                 name,
                 core=core,
@@ -264,7 +264,7 @@ class _Body:
                 in_function=True,
             )
         elif node.op == CORE_NUMBER:
-            nodes = [core_ops.core_number(name, core)]
+            nodes = [cross_replica_ops.core_number(name, core)]
         elif self._joint.exchanges_inside(node):
             nodes = [self._call(node, name, data, self._cores)]
         elif self._joint.numbers_inside(node):
@@ -301,7 +301,7 @@ class _Body:
 
     def _senders(self, node: v1.NodeDef, core: int, *, present: bool = True) -> tuple[int, ...]:
         """Returns the cores that an exchange reads for one of them; those of this call, if asked."""
-        found = core_ops.senders(node, self._constant(node, node.input[1]), core)
+        found = cross_replica_ops.senders(node, self._constant(node, node.input[1]), core)
         return tuple(each for each in found if each in self._cores) if present else found
 
     def _constant(self, node: v1.NodeDef, reference: str) -> np.ndarray:

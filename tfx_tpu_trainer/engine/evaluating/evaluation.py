@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checkpointing.writable_folder import check_writable
+from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     SECONDS_PER_CALL,

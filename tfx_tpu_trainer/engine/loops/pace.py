@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking.nan_hook import StopAtNanHook
-from tfx_tpu_trainer.engine.checking.variable_checks import VariableChecksHook
+from tfx_tpu_trainer.engine.checking.nan_checks import StopAtNanHook, VariableChecksHook
 from tfx_tpu_trainer.engine.feeding.input_pipeline import DatasetInitializerHook
 from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
 from tfx_tpu_trainer.engine.reporting.loss_log_hook import LossLogHook

@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.checking.refused_ops import refuse_ops_that_end_the_process
-from tfx_tpu_trainer.engine.copying.core_ops import SUM
+from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import refuse_ops_that_end_the_process
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.checking.nan_hook import NanLossError
+from tfx_tpu_trainer.engine.checking.nan_checks import NanLossError
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.loops.loop_hook import TunedLoopLength
 from tfx_tpu_trainer.engine.loops.pace import Pace

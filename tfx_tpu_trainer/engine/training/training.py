@@ -9,14 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.checking.nan_hook import StopAtNanHook
+from tfx_tpu_trainer.engine.checking.nan_checks import StopAtNanHook
 from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
-from tfx_tpu_trainer.engine.checkpointing.finite_saver_hook import FiniteSaverHook
-from tfx_tpu_trainer.engine.checkpointing.savers import fitted_scaffold
-from tfx_tpu_trainer.engine.checkpointing.writable_folder import check_writable
+from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
+from tfx_tpu_trainer.engine.checkpointing.saver_hooks import choose_saver_hooks
+from tfx_tpu_trainer.engine.checkpointing.savers import add_default_saver, fitted_scaffold
 from tfx_tpu_trainer.engine.loops.pace import allows_loops, needs_no_call
 from tfx_tpu_trainer.engine.placement.host_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.loss_log_hook import LossLogHook
@@ -141,9 +140,23 @@ def train(
         keep_max=settings.keep_checkpoint_max,
         keep_every_n_hours=settings.keep_checkpoint_every_n_hours,
     )
-    _provide_saver(scaffold, settings)
+    if scaffold.saver is None and not v1.get_collection(v1.GraphKeys.SAVERS):
+        add_default_saver(
+            keep_max=settings.keep_checkpoint_max,
+            keep_every_n_hours=settings.keep_checkpoint_every_n_hours,
+        )
     own_hooks = [*worker_hooks, *template.chief_hooks]
-    saver_hooks = _saver_hooks(own_hooks, plan, scaffold, settings, saving_listeners)
+    saver_hooks = choose_saver_hooks(
+        own_hooks,
+        model_dir=settings.model_dir,
+        loss=plan.loss,
+        save_secs=settings.save_checkpoints_secs,
+        save_steps=settings.save_checkpoints_steps,
+        save_graph_def=settings.checkpoint_save_graph_def,
+        scaffold=scaffold,
+        steps_per_call=plan.steps_per_call,
+        listeners=saving_listeners,
+    )
     fast_forward = _fast_forward(plan, own_hooks, settings)
     summary_steps, summary_hooks = settings.save_summary_steps, []
     if fast_forward is not None:
@@ -219,56 +232,3 @@ def _summarize_loss(loss: tf.Tensor) -> None:
     if not any(summary.op.name == "loss" for summary in summaries):
         v1.summary.scalar("loss", loss)
     v1.add_to_collection(v1.GraphKeys.LOSSES, loss)
-
-
-def _provide_saver(scaffold: v1.train.Scaffold, settings: SessionSettings) -> None:
-    """Adds the default saver, unless the model brought one.
-
-    Relative paths let a model folder be moved; the build is deferred until every variable is
-    there.
-    """
-    if scaffold.saver is not None or v1.get_collection(v1.GraphKeys.SAVERS):
-        return
-    saver = v1.train.Saver(
-        sharded=True,
-        max_to_keep=settings.keep_checkpoint_max,
-        keep_checkpoint_every_n_hours=settings.keep_checkpoint_every_n_hours,
-        defer_build=True,
-        save_relative_paths=True,
-    )
-    v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
-
-
-def _saver_hooks(
-    hooks: Sequence[v1.train.SessionRunHook],
-    plan: TrainingPlan,
-    scaffold: v1.train.Scaffold,
-    settings: SessionSettings,
-    listeners: Sequence[v1.train.CheckpointSaverListener],
-) -> list[v1.train.CheckpointSaverHook]:
-    """Returns the hooks that save: the model's own, or else one made from the settings."""
-    own = [hook for hook in hooks if isinstance(hook, v1.train.CheckpointSaverHook)]
-    if own:
-        tf_private.add_checkpoint_listeners(own[0], listeners)
-        for hook in own:
-            tf_private.set_steps_per_run(hook, plan.steps_per_call)
-        return own
-    if settings.save_checkpoints_secs or settings.save_checkpoints_steps:
-        hook = FiniteSaverHook(
-            settings.model_dir,
-            loss=plan.loss,
-            save_secs=settings.save_checkpoints_secs,
-            save_steps=settings.save_checkpoints_steps,
-            scaffold=scaffold,
-            listeners=list(listeners),
-            save_graph_def=settings.checkpoint_save_graph_def,
-        )
-        tf_private.set_steps_per_run(hook, plan.steps_per_call)
-        return [hook]
-    if listeners:
-        raise ValueError(
-            "There should be a CheckpointSaverHook to use saving_listeners, and checkpoints are "
-            "switched off: set one of RunConfig.save_checkpoints_steps or "
-            "RunConfig.save_checkpoints_secs."
-        )
-    return []

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.copying.core_ops import CORE_NUMBER, SUM, core_number
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, SUM, core_number
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph
 
 v1 = tf.compat.v1

@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checkpointing.checkpoint_fit import find_misfit
-from tfx_tpu_trainer.engine.checkpointing.restored_variables import restored_by
+from tfx_tpu_trainer.engine.checkpointing.checkpoint_fit import find_misfit, restored_by
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking import tpu_support
+from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.checking.source_lines import source_line
 
 _SHOWN = 5
@@ -14,7 +14,7 @@ def runs_on_tpu(graph: tf.Graph) -> bool:
     """Tells whether a graph, or a function that it has, has put any op on the TPU."""
     definition = graph.as_graph_def()
     bodies = [definition.node, *(each.node_def for each in definition.library.function)]
-    return any(tpu_support.ON_TPU_MARK in node.attr for body in bodies for node in body)
+    return any(ops_on_tpu.ON_TPU_MARK in node.attr for body in bodies for node in body)
 
 
 def check_runs_on_tpu(graph: tf.Graph) -> None:
@@ -32,8 +32,8 @@ def check_runs_on_tpu(graph: tf.Graph) -> None:
     definition = graph.as_graph_def()
     functions = {function.signature.name: function for function in definition.library.function}
     refused = []
-    for node, caller in tpu_support.nodes_on_tpu(definition.node, functions):
-        reason = tpu_support.why_not_on_tpu(node)
+    for node, caller in ops_on_tpu.nodes_on_tpu(definition.node, functions):
+        reason = ops_on_tpu.why_not_on_tpu(node)
         if reason:
             line = source_line(graph.get_operation_by_name(caller.name))
             where = line or "its source line is not known"

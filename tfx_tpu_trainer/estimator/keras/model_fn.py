@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checkpointing.object_scaffold import ObjectScaffold
+from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator.export.outputs import PredictOutput
 from tfx_tpu_trainer.estimator.keras import forward, inputs

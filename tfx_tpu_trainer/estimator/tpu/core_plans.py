@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking import variable_checks
+from tfx_tpu_trainer.engine.checking import nan_checks
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.loops.loop_hook import (
     LoopHook,
@@ -110,7 +110,7 @@ def plan_training(
         )
     return TrainingPlan(
         template=trace.template,
-        train_op=loop.loss if run.broadcast else variable_checks.after(loop.loss),
+        train_op=loop.loss if run.broadcast else nan_checks.fail_at_nan_after(loop.loss),
         loss=loop.loss,
         stop_hook=LoopHook(
             loop.iterations,
@@ -184,7 +184,7 @@ def system_hooks(run: CoreRun) -> list[v1.train.SessionRunHook]:
 
 def variable_check_hooks(run: CoreRun) -> list[v1.train.SessionRunHook]:
     """Returns the hooks that look for variables which are not finite, once in a session."""
-    return [] if run.broadcast else [variable_checks.VariableChecksHook()]
+    return [] if run.broadcast else [nan_checks.VariableChecksHook()]
 
 
 def _copier(run: CoreRun, template: ModelTemplate) -> Any:

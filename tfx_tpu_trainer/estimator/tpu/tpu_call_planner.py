@@ -8,8 +8,10 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking.emulated_ops import warn_of_ops_for_hosts
-from tfx_tpu_trainer.engine.checking.refused_ops import refuse_ops_not_emulated
+from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import (
+    refuse_ops_not_emulated,
+    warn_of_ops_for_hosts,
+)
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem, find_tpu_system

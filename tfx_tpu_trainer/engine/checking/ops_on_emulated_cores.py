@@ -1,21 +1,26 @@
-"""Refuses, before anything runs, the TPU and XLA ops that can't run where a step shall.
+"""Which TPU and XLA ops of a step run on emulated cores, which are refused before anything runs, and why.
 
-What emulated cores make of such ops themselves stands in `copying/core_ops.py`; the others that
-run here have a kernel of TensorFlow's for CPUs.
+What emulated cores make of such ops themselves stands in `copying/cross_replica_ops.py`; the others
+that run here have a kernel of TensorFlow's for CPUs. Ops that run here and on no TPU are warned of.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+import os
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking.source_lines import source_line
-from tfx_tpu_trainer.engine.checking.step_ops import nodes_of_step
-from tfx_tpu_trainer.engine.copying.core_ops import CORE_NUMBER
+from tfx_tpu_trainer.engine.checking import ops_on_tpu
+from tfx_tpu_trainer.engine.checking.source_lines import is_of_a_library, source_line
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER
 from tfx_tpu_trainer.engine.template import ModelTemplate
+
+_logger = tf.get_logger()
 
 
 class _Kind(NamedTuple):
@@ -153,5 +158,102 @@ def _is_module_of_several_devices(node: Any) -> bool:
     return node.op == "XlaCallModule" and bool(_OF_SEVERAL_DEVICES.search(node.attr["module"].s))
 
 
+_SHOWN = 5
+# Where tf.compat.v1.tpu.outside_compilation stands: emulated, it leaves nothing but its frame.
+_OF_TPU = os.path.join("tensorflow", "python", "tpu")
+_ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# What these make of the input for an emulated core, serialized sparse rows, a TPU never sees.
+_PREPARING = (_ENGINE, os.path.join(os.path.dirname(_ENGINE), "estimator", "tpu"))
+
+
+def warn_of_ops_for_hosts(template: ModelTemplate) -> None:
+    """Logs one warning that names the ops of a step which no TPU can run, and their lines.
+
+    They are let run, as they would in the original with `use_tpu=False`; the preflight and a real
+    TPU refuse them. What `outside_compilation` keeps on the host is left out.
+
+    Args:
+        template: A template traced on the inputs of one core.
+    """
+    found = dict(_ops_for_hosts(template))
+    if not found:
+        return
+    shown = [f"{op.type} {op.name!r} {why} ({_where(op)})" for op, why in found.items()][:_SHOWN]
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    _logger.warning(
+        "TPU cores are emulated: these ops run here, and no TPU can run them: %s%s. Compute this "
+        "in the input_fn or in Transform, or call it through "
+        "tf.compat.v1.tpu.outside_compilation(function, *tensors).",
+        "; ".join(shown),
+        more,
+    )
+
+
+def _ops_for_hosts(template: ModelTemplate) -> Iterator[tuple[tf.Operation, str]]:
+    for op, nodes in nodes_of_step(template):
+        reason = next(filter(None, map(ops_on_tpu.why_not_on_tpu, nodes)), None)
+        if reason is not None and not _is_made_for_emulation(op):
+            yield op, reason
+
+
+def _is_made_for_emulation(op: tf.Operation) -> bool:
+    """Whether `outside_compilation` or the engine's own preparation of the input made an op."""
+    maker = ""
+    for frame in op.traceback or ():
+        if _OF_TPU in frame.filename and frame.name == "outside_compilation":
+            return True
+        if not is_of_a_library(frame):
+            maker = frame.filename
+    return maker.startswith(_PREPARING)
+
+
 def _where(op: tf.Operation) -> str:
     return source_line(op) or "its source line is not known"
+
+
+def nodes_of_step(template: ModelTemplate) -> Iterator[tuple[tf.Operation, Iterator[Any]]]:
+    """Yields the ops between a core's inputs and what a step gives, each once.
+
+    Args:
+        template: The template.
+
+    Yields:
+        An op and the NodeDefs that run with it: its own, and those in the functions that it calls,
+        deep, without those kept outside of a TPU's computation.
+    """
+    definition = template.graph.as_graph_def()
+    nodes = {node.name: node for node in definition.node}
+    functions = {function.signature.name: function for function in definition.library.function}
+    for op in _ops_of_step(template):
+        node = nodes[op.name]
+        yield op, itertools.chain([node], ops_on_tpu.nodes_called(node, functions))
+
+
+def _ops_of_step(template: ModelTemplate) -> Iterator[tf.Operation]:
+    host_tensors = [
+        function.tensors
+        for function in (template.eval_metrics, template.host_call, template.table_update)
+        if function is not None
+    ]
+    metric_ops = template.eval_metric_ops
+    results = (template.train_op, template.loss, template.predictions, metric_ops, host_tensors)
+    seen = {op.name for op in _ops(tf.nest.flatten((template.features, template.labels)))}
+    waiting = list(_ops(tf.nest.flatten(results)))
+    while waiting:
+        op = waiting.pop()
+        if op.name in seen:
+            continue
+        seen.add(op.name)
+        yield op
+        waiting.extend(tensor.op for tensor in op.inputs)
+        waiting.extend(op.control_inputs)
+
+
+def _ops(leaves: Iterable[Any]) -> Iterator[tf.Operation]:
+    for leaf in leaves:
+        if isinstance(leaf, tf.Operation):
+            yield leaf
+        elif isinstance(leaf, (tf.Tensor, tf.Variable)):
+            yield leaf.op
+        elif isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
+            yield from _ops(tf.nest.flatten(leaf, expand_composites=True))

@@ -1,0 +1,103 @@
+"""The hooks that save checkpoints in training: the model's own, or one that saves no NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import tf_private
+
+v1 = tf.compat.v1
+
+
+def choose_saver_hooks(
+    hooks: Sequence[v1.train.SessionRunHook],
+    *,
+    model_dir: str,
+    loss: tf.Tensor,
+    save_secs: int | None,
+    save_steps: int | None,
+    save_graph_def: bool,
+    scaffold: v1.train.Scaffold,
+    steps_per_call: int,
+    listeners: Sequence[v1.train.CheckpointSaverListener],
+) -> list[v1.train.CheckpointSaverHook]:
+    """Returns the hooks that save: the caller's and the model's own, or else a new one.
+
+    Args:
+        hooks: All hooks of the training; those among them that save are used as they are, and the
+            settings that follow are not.
+        model_dir: Folder of the checkpoints.
+        loss: Scalar tensor: no checkpoint is saved of a step in which it is NaN.
+        save_secs: Seconds between checkpoints, or `None`.
+        save_steps: Steps between checkpoints, or `None`.
+        save_graph_def: Whether graph.pbtxt and .meta files are written.
+        scaffold: Has the saver.
+        steps_per_call: Steps of a session call, at most.
+        listeners: Listeners told of every checkpoint.
+
+    Returns:
+        The hooks; none where checkpoints are switched off.
+
+    Raises:
+        ValueError: If there are listeners and no hook that saves.
+    """
+    saving = [hook for hook in hooks if isinstance(hook, v1.train.CheckpointSaverHook)]
+    if saving:
+        # As in the original: of several hooks that save, the first tells the listeners.
+        tf_private.add_checkpoint_listeners(saving[0], listeners)
+    elif save_secs or save_steps:
+        saving = [
+            FiniteSaverHook(
+                model_dir,
+                loss=loss,
+                save_secs=save_secs,
+                save_steps=save_steps,
+                scaffold=scaffold,
+                listeners=list(listeners),
+                save_graph_def=save_graph_def,
+            )
+        ]
+    elif listeners:
+        raise ValueError(
+            "There should be a CheckpointSaverHook to use saving_listeners, and checkpoints are "
+            "switched off: set one of RunConfig.save_checkpoints_steps or "
+            "RunConfig.save_checkpoints_secs."
+        )
+    for hook in saving:
+        tf_private.set_steps_per_run(hook, steps_per_call)
+    return saving
+
+
+class FiniteSaverHook(v1.train.CheckpointSaverHook):
+    """A CheckpointSaverHook that passes over a step whose loss is NaN.
+
+    The saver runs before the hook that stops at a NaN; without this, the last checkpoint could
+    be the very one that must not be gone on from.
+    """
+
+    def __init__(self, checkpoint_dir: str, *, loss: tf.Tensor, **kwargs: Any) -> None:
+        """Watches a loss.
+
+        Args:
+            checkpoint_dir: Folder of the checkpoints.
+            loss: Scalar tensor.
+            **kwargs: Arguments of `tf.compat.v1.train.CheckpointSaverHook`.
+        """
+        super().__init__(checkpoint_dir, **kwargs)
+        self._loss = loss
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Adds the loss to what the hook fetches."""
+        fetches = super().before_run(run_context).fetches
+        return v1.train.SessionRunArgs({"step": fetches, "loss": self._loss})
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Saves when it is due, unless the loss is NaN."""
+        if not np.isnan(run_values.results["loss"]):
+            super().after_run(run_context, run_values._replace(results=run_values.results["step"]))
