@@ -18,10 +18,11 @@ import tensorflow_transform as tft
 from tfx_tpu_trainer.component.names import suggest
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
-from tfx_tpu_trainer.engine.evaluating.slice_membership import Slice, slice_membership
 from tfx_tpu_trainer.engine.evaluating.sliced_metrics import (
     EXAMPLE_COUNT,
+    Slice,
     slice_eval_metrics,
+    slice_membership,
     split_by_slice,
 )
 from tfx_tpu_trainer.estimator import ModeKeys, tpu

@@ -13,9 +13,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.evaluating import evaluation
-from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
-from tfx_tpu_trainer.engine.evaluating.evaluation_events import write_evaluation_events
-from tfx_tpu_trainer.engine.evaluating.given_values import with_values
+from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult, write_evaluation_events
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import with_values
 from tfx_tpu_trainer.engine.predicting import prediction
 from tfx_tpu_trainer.engine.training import training
 from tfx_tpu_trainer.estimator import spec_checks

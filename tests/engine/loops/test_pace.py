@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.loops.pace import Pace, allows_loops
-from tfx_tpu_trainer.engine.reporting.throughput_hook import ThroughputHook
+from tfx_tpu_trainer.engine.reporting.log_hooks import ThroughputHook
 
 v1 = tf.compat.v1
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.engine.templates import batches_of, make_template, settings_in
 from tfx_tpu_trainer.engine.evaluating.evaluation import evaluate
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
-from tfx_tpu_trainer.engine.feeding.finite_feed import FiniteFeed
+from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
 from tfx_tpu_trainer.engine.placement.core_evaluation import plan_evaluation_on_cores
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph

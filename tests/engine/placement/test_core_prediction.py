@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.engine.templates import batches_of, make_template, settings_in
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
-from tfx_tpu_trainer.engine.feeding.finite_feed import FiniteFeed
+from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
 from tfx_tpu_trainer.engine.placement.core_prediction import (
     check_predictions,
     plan_prediction_on_cores,

@@ -1,4 +1,4 @@
-"""What a session runs to evaluate a model."""
+"""What a session runs to evaluate a model, what it counts, and when it stops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.evaluating.evaluation_sums import EvaluationSums
 from tfx_tpu_trainer.engine.sessions.opening import SessionCreatorFn
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -59,7 +58,7 @@ def log_progress(done: int, *, before: int, steps: int | None) -> None:
 
     Args:
         done: Batches done.
-        before: Batches of which it was told before.
+        before: Batches logged before.
         steps: Batches asked for; `None`, which goes to the end of the input, logs nothing.
     """
     if steps is None:
@@ -93,13 +92,13 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
         self._done = eval_step.read_value()
         self._all_done = all_done
         self._steps = steps
-        self._told = 0
+        self._logged = 0
         self._left_out = None if left_out is None else left_out.read_value()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Begins to count: a session made anew begins with the first batch."""
         del session, coord
-        self._told = 0
+        self._logged = 0
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
         """Asks the call whether it was the last."""
@@ -112,8 +111,8 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
         """Logs the batches, and stops after the last one."""
         if self._steps is not None:
             done = int(run_context.session.run(self._done))
-            log_progress(done, before=self._told, steps=self._steps)
-            self._told = done
+            log_progress(done, before=self._logged, steps=self._steps)
+            self._logged = done
         if not run_values.results:
             return
         if self._left_out is not None:
@@ -146,3 +145,104 @@ def check_metrics(metrics: Any) -> Mapping[str, Any]:
                 "a default metric with the same name. Give yours another name."
             )
     return metrics
+
+
+_NAMES = ("batches", "rows", "loss_times_rows")
+
+
+class EvaluationSums:
+    """Sums of one evaluation, in local variables: batches are many and float32 is short.
+
+    Attributes:
+        values: Name -> final value, to be read after the last batch.
+    """
+
+    def __init__(self) -> None:
+        with v1.variable_scope("evaluation_sums"):
+            self._totals = {name: _local_variable(name, tf.float64) for name in _NAMES}
+        self.values: dict[str, tf.Tensor] = {
+            name: total.read_value() for name, total in self._totals.items()
+        }
+
+    def loss_by_rows(self, dtype: tf.DType) -> tf.Tensor:
+        """Returns the mean of the batch losses, each weighing by its rows."""
+        return tf.cast(self.values["loss_times_rows"] / self.values["rows"], dtype)
+
+    def add(self, *, loss: tf.Tensor, rows: tf.Tensor | None) -> list[Any]:
+        """Counts a batch.
+
+        The updates wait for the loss, so that the run that finds the input at its end counts
+        nothing.
+
+        Args:
+            loss: The batch's loss.
+            rows: The batch's number of rows; `None` where it has no axis to count.
+
+        Returns:
+            The update ops.
+        """
+        weight = tf.cast(0 if rows is None else rows, tf.float64)
+        addends = {
+            "batches": tf.constant(1.0, tf.float64),
+            "rows": weight,
+            "loss_times_rows": tf.cast(loss, tf.float64) * weight,
+        }
+        with tf.control_dependencies([loss]):
+            return [
+                self._totals[name].assign_add(addend, read_value=False)
+                for name, addend in addends.items()
+            ]
+
+
+def create_eval_step() -> tf.Variable:
+    """Makes the counter of batches, where `GraphKeys.EVAL_STEP` lets hooks find it."""
+    return _local_variable("eval_step", tf.int64, collections=[v1.GraphKeys.EVAL_STEP])
+
+
+def create_left_out() -> tf.Variable:
+    """Makes the counter of rows that are read and not evaluated."""
+    return _local_variable("rows_left_out", tf.int64)
+
+
+def _local_variable(name: str, dtype: tf.DType, collections: list[str] | None = None) -> Any:
+    return v1.get_variable(
+        name,
+        shape=(),
+        dtype=dtype,
+        initializer=v1.zeros_initializer(),
+        trainable=False,
+        collections=[v1.GraphKeys.LOCAL_VARIABLES, *(collections or [])],
+    )
+
+
+def with_values(plan: EvaluationPlan, values: Mapping[str, Any]) -> EvaluationPlan:
+    """Returns a plan whose session starts from values that are given, and not from a checkpoint.
+
+    Must be called with the plan's graph as the default one.
+
+    Args:
+        plan: An evaluation whose scaffold has no init_fn.
+        values: Name of a variable -> its value. Variables that are not named are initialized;
+            names that the graph does not have are passed over.
+
+    Returns:
+        The plan.
+    """
+    fed, assigned = {}, []
+    for variable in v1.global_variables():
+        if variable.name in values:
+            placeholder = v1.placeholder(variable.dtype.base_dtype, variable.shape)
+            fed[placeholder] = values[variable.name]
+            assigned.append(v1.assign(variable, placeholder))
+    assign = tf.group(*assigned)
+    make_scaffold = plan.template.make_scaffold
+
+    def load(scaffold: v1.train.Scaffold, session: v1.Session) -> None:
+        del scaffold
+        session.run(assign, feed_dict=fed)
+
+    def make_loading_scaffold() -> v1.train.Scaffold:
+        return v1.train.Scaffold(init_fn=load, copy_from_scaffold=make_scaffold())
+
+    template = dataclasses.replace(plan.template, make_scaffold=make_loading_scaffold)
+    return dataclasses.replace(plan, template=template)

@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.feeding.core_layout import RowSlice
-from tfx_tpu_trainer.engine.feeding.input_names import structure_difference
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors
-from tfx_tpu_trainer.engine.feeding.input_values import is_number
+from tfx_tpu_trainer.engine.feeding.input_values import is_number, structure_difference
 
 v1 = tf.compat.v1
 

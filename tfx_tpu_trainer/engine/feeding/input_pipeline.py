@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.feeding.hidden_shapes import hide_open_batches
 from tfx_tpu_trainer.engine.feeding.input_values import as_tensors
+from tfx_tpu_trainer.engine.feeding.short_batches import hide_open_batches
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -116,3 +116,40 @@ def split_features_and_labels(element: Any) -> tuple[Any, Any]:
     if features is None:
         _logger.warning("input_fn returned no features (None). Does it lack a return statement?")
     return features, labels
+
+
+# Python code can tell when it is called, and an input may wait for what was made of the rows
+# before: a service that predicts feeds a generator with its requests.
+_FROM_OUTSIDE = (
+    "Barrier",
+    "DataServiceDataset",
+    "EagerPyFunc",
+    "GeneratorDataset",
+    "PyFunc",
+    "Queue",
+    "ReaderRead",
+    "Recv",
+    "Stage",
+    "Unstage",
+)
+
+
+def can_be_read_ahead(graph: tf.Graph) -> bool:
+    """Tells whether nobody but the clock could notice that an input is read ahead.
+
+    Args:
+        graph: The graph of the input.
+
+    Returns:
+        `False` where Python code runs in the graph, or where its data comes from outside or from
+        a dataset that is not TensorFlow's.
+    """
+    definition = graph.as_graph_def()
+    functions = definition.library.function
+    ops = {node.op for node in definition.node}
+    ops.update(node.op for function in functions for node in function.node_def)
+    return not any(op.startswith(_FROM_OUTSIDE) or _is_foreign_dataset(op) for op in ops)
+
+
+def _is_foreign_dataset(op: str) -> bool:
+    return "Dataset" in op and not hasattr(tf.raw_ops, op)

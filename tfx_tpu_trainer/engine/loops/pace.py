@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking.nan_checks import StopAtNanHook, VariableChecksHook
 from tfx_tpu_trainer.engine.feeding.input_pipeline import DatasetInitializerHook
-from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
-from tfx_tpu_trainer.engine.reporting.loss_log_hook import LossLogHook
-from tfx_tpu_trainer.engine.reporting.throughput_hook import ThroughputHook
+from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook, ThroughputHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 
 v1 = tf.compat.v1
 

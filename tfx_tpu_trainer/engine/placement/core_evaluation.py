@@ -19,15 +19,13 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     LOSS,
     SECONDS_PER_CALL,
     EvaluationPlan,
+    EvaluationSums,
     StopAfterLastBatchHook,
     check_metrics,
-)
-from tfx_tpu_trainer.engine.evaluating.evaluation_sums import (
-    EvaluationSums,
     create_eval_step,
     create_left_out,
 )
-from tfx_tpu_trainer.engine.feeding.finite_feed import Drawn, FiniteFeed
+from tfx_tpu_trainer.engine.feeding.short_batches import DrawnBatches, FiniteFeed
 from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -94,7 +92,7 @@ def plan_evaluation_on_cores(
         with tf.control_dependencies(effects):
             return tf.constant(1)
 
-    def count_rest(drawn: Drawn) -> tf.Tensor:
+    def count_rest(drawn: DrawnBatches) -> tf.Tensor:
         if not feed.always_full:
             return count_batch(step.on_one(feed.whole(drawn)), drawn.total_rows)
         if left_out is not None:
@@ -111,7 +109,7 @@ def plan_evaluation_on_cores(
         (counted,) = tf.while_loop(lambda index: index < pieces, lambda i: (count_piece(i),), [0])
         return tf.minimum(counted, 1)
 
-    def run_batch(drawn: Drawn) -> tf.Tensor:
+    def run_batch(drawn: DrawnBatches) -> tf.Tensor:
         def count_full() -> tf.Tensor:
             return count_batch(step.on_cores(feed.cut_full(drawn)), drawn.total_rows)
 

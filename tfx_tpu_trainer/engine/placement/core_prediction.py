@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
-from tfx_tpu_trainer.engine.feeding.finite_feed import FiniteFeed
+from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
 from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.template import ModelTemplate

@@ -16,7 +16,7 @@ from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import refuse_ops_tha
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
-from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 
 v1 = tf.compat.v1

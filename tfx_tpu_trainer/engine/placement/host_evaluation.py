@@ -10,11 +10,12 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     LOSS,
     SECONDS_PER_CALL,
     EvaluationPlan,
+    EvaluationSums,
     StopAfterLastBatchHook,
     check_metrics,
+    create_eval_step,
     log_progress,
 )
-from tfx_tpu_trainer.engine.evaluating.evaluation_sums import EvaluationSums, create_eval_step
 from tfx_tpu_trainer.engine.feeding.input_values import count_rows
 from tfx_tpu_trainer.engine.placement.host_loop import build_evaluation_loop
 from tfx_tpu_trainer.engine.template import ModelTemplate

@@ -24,7 +24,7 @@ from tfx_tpu_trainer.engine.placement.strategy_steps import (
     TrainingSteps,
     with_tensors,
 )
-from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1

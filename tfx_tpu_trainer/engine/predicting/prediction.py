@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.engine.feeding.input_sources import can_be_read_ahead
+from tfx_tpu_trainer.engine.feeding.input_pipeline import can_be_read_ahead
 from tfx_tpu_trainer.engine.loops.pace import allows_loops
 from tfx_tpu_trainer.engine.predicting.prediction_loop import (
     PredictionLoop,

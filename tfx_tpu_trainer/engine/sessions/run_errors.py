@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.feeding.input_names import named_leaves
+from tfx_tpu_trainer.engine.feeding.input_values import named_leaves
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 # The names under which placements copy a model, which the model's author does not know.

@@ -20,10 +20,10 @@ from tfx_tpu_trainer.engine.feeding.core_layout import (
     number_of_sources,
     row_slices,
 )
-from tfx_tpu_trainer.engine.feeding.finite_feed import FiniteFeed
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
 from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem
-from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import keep_from_hooks
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator import spec_checks

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.callables import positional_names, takes_varargs

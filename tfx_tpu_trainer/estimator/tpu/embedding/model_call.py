@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.embedding import embedding_lookup
-from tfx_tpu_trainer.engine.embedding.gradient_tap import GradientTap
+from tfx_tpu_trainer.engine.embedding.embedding_lookup import GradientTap
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tf_private import replace_consumers_input
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys

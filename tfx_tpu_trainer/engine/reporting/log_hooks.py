@@ -1,4 +1,4 @@
-"""Logs loss and step."""
+"""What a run logs: loss and step, and the speed."""
 
 from __future__ import annotations
 
@@ -89,3 +89,79 @@ class LossLogHook(v1.train.SessionRunHook):
             _logger.info("loss = %s, step = %s", loss, step)
         else:
             _logger.info("loss = %s, step = %s (%.3f sec)", loss, step, seconds)
+
+
+class ThroughputHook(v1.train.SessionRunHook):
+    """Logs and summarizes `global_step/sec` and, given a batch size, `examples/sec`.
+
+    TensorFlow's StepCounterHook knows no examples, and the place to add them is private.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_n_steps: int | None = None,
+        every_n_secs: int | None = None,
+        steps_per_call: int = 1,
+        batch_size: int | None,
+        output_dir: str | None,
+    ) -> None:
+        """Sets what is reported, where and how often.
+
+        Args:
+            every_n_steps: Steps between reports; excludes `every_n_secs`.
+            every_n_secs: Seconds between reports.
+            steps_per_call: Steps of a session call, at most. Defaults to 1.
+            batch_size: Examples of one step over all cores; `None` reports steps only.
+            output_dir: Folder of the events; `None` only logs.
+        """
+        self.every_n_steps = every_n_steps
+        self._steps_per_call = steps_per_call
+        self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps, every_secs=every_n_secs)
+        self._batch_size = batch_size
+        self._output_dir = output_dir
+        self._writer: v1.summary.FileWriter | None = None
+
+    def begin(self) -> None:
+        """Opens the events, through the cache: two writers on a folder overwrite each other."""
+        if self._output_dir is not None:
+            self._writer = v1.summary.FileWriterCache.get(self._output_dir)
+        self._global_step = v1.train.get_global_step()
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Adds the global step to the step."""
+        del run_context
+        return v1.train.SessionRunArgs(self._global_step)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Reports when the timer says so."""
+        stale_step = int(run_values.results)
+        if not self._timer.should_trigger_for_step(stale_step + self._steps_per_call):
+            return
+        self.reached(int(run_context.session.run(self._global_step)))
+
+    def reached(self, step: int, loss: Any = None) -> None:
+        """Reports when the timer says so; what runs ahead of the session calls it at loop ends.
+
+        Args:
+            step: Global step reached.
+            loss: The step's loss; not used.
+        """
+        del loss
+        if not self._timer.should_trigger_for_step(step):
+            return
+        seconds, steps = self._timer.update_last_triggered_step(step)
+        if seconds:
+            self._report(step, steps / seconds)
+
+    def _report(self, step: int, steps_per_second: float) -> None:
+        rates = {"global_step/sec": steps_per_second}
+        if self._batch_size is not None:
+            rates["examples/sec"] = steps_per_second * self._batch_size
+        for name, rate in rates.items():
+            _logger.info("%s: %g", name, rate)
+        if self._writer is not None:
+            values = [v1.Summary.Value(tag=name, simple_value=rate) for name, rate in rates.items()]
+            self._writer.add_summary(v1.Summary(value=values), step)

@@ -1,20 +1,30 @@
-"""An input that ends, as evaluation and prediction read it: short batches and all."""
+"""An input that ends, as evaluation and prediction read it: its last batch may be short.
+
+A full batch is cut over the cores; a short one runs whole on a single copy of the model, or is
+padded to a full one. `engine/evaluating/` and `engine/predicting/` choose.
+
+A model that reshapes to `params["batch_size"]` rows tells shape inference that every batch has as
+many, short ones included: TensorFlow's graph optimizer then drops the reshape as useless, and
+counts rows that are not there. What reads a tensor through a detour that the optimizer can't see
+through (`hide`) says nothing about what stands before it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
-from tfx_tpu_trainer.engine.feeding.hidden_shapes import hide
 
 v1 = tf.compat.v1
 
 
 @dataclasses.dataclass(frozen=True)
-class Drawn:
+class DrawnBatches:
     """What one step took from the sources.
 
     Attributes:
@@ -43,7 +53,7 @@ class FiniteFeed(CoreFeed):
             return 1
         return self.full_shapes[0][self.axes[0]]
 
-    def draw(self, copier: GraphCopier) -> Drawn:
+    def draw(self, copier: GraphCopier) -> DrawnBatches:
         """Takes the batches of one step, in the graph under construction.
 
         Args:
@@ -62,19 +72,19 @@ class FiniteFeed(CoreFeed):
                 batches[draw] = self._rows_or_none(optional)
                 ended.append(tf.logical_not(optional.has_value()))
             rows[draw] = self._rows_of(batches[draw])
-        return Drawn(batches, rows, tf.reduce_any(ended) if ended else tf.constant(False))
+        return DrawnBatches(batches, rows, tf.reduce_any(ended) if ended else tf.constant(False))
 
-    def is_full(self, drawn: Drawn) -> tf.Tensor:
+    def is_full(self, drawn: DrawnBatches) -> tf.Tensor:
         """Tells whether every batch is full, a boolean scalar."""
         return tf.reduce_all([tf.equal(rows, self.full_rows()) for rows in drawn.rows.values()])
 
-    def cut_full(self, drawn: Drawn) -> list[dict[str, tf.Tensor]]:
+    def cut_full(self, drawn: DrawnBatches) -> list[dict[str, tf.Tensor]]:
         """Cuts batches that are known to be full; see `CoreFeed.cut`."""
         return self.cut(
             {draw: self._known_full(tensors) for draw, tensors in drawn.batches.items()}
         )
 
-    def cut_padded(self, drawn: Drawn) -> tuple[list[dict[str, tf.Tensor]], list[tf.Tensor]]:
+    def cut_padded(self, drawn: DrawnBatches) -> tuple[list[dict[str, tf.Tensor]], list[tf.Tensor]]:
         """Pads the batches with zeros to full ones and cuts them.
 
         Returns:
@@ -102,7 +112,7 @@ class FiniteFeed(CoreFeed):
         per_replica = [masks[part.source, part.draw][part.piece] for part in self.slices]
         return self.cut(padded), per_replica
 
-    def whole(self, drawn: Drawn) -> dict[str, tf.Tensor]:
+    def whole(self, drawn: DrawnBatches) -> dict[str, tf.Tensor]:
         """Puts all batches together for a single replica; see `CoreFeed.fed`.
 
         Their shapes are hidden from the model: they are not full, whatever it reckons with.
@@ -114,7 +124,7 @@ class FiniteFeed(CoreFeed):
         ]
         return self.fed(hide(together, [tf.TensorShape(None)] * len(together)))
 
-    def piece(self, drawn: Drawn, index: tf.Tensor) -> dict[str, tf.Tensor]:
+    def piece(self, drawn: DrawnBatches, index: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns a single replica one of the full batches that a step got, though not for all.
 
         Args:
@@ -164,3 +174,50 @@ class FiniteFeed(CoreFeed):
 def _pad(tensor: tf.Tensor, axis: int, missing: tf.Tensor) -> tf.Tensor:
     paddings = [[0, missing if index == axis else 0] for index in range(tensor.shape.rank)]
     return tf.pad(tensor, paddings)
+
+
+def hide(tensors: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]:
+    """Passes tensors through an optional, which shape inference does not look into.
+
+    Args:
+        tensors: The tensors.
+        shapes: The shapes that their readers are told, true or less than the truth.
+
+    Returns:
+        The same values.
+    """
+    if not tensors:
+        return []
+    return tf.raw_ops.OptionalGetValue(
+        optional=tf.raw_ops.OptionalFromValue(components=list(tensors)),
+        output_types=[tensor.dtype for tensor in tensors],
+        output_shapes=list(shapes),
+    )
+
+
+def hide_open_batches(structure: Any) -> Any:
+    """Hides what is not known of the shapes in a nested structure.
+
+    Python code sees the shapes as before; the optimizer sees none, not even a rank, as one
+    unknown dimension beside known ones can be reckoned back from a reshape.
+
+    Args:
+        structure: Nested structure of tensors; sparse and ragged ones, `None` and tensors whose
+            shapes are known are left as they are.
+
+    Returns:
+        The structure with the tensors to read in their place.
+    """
+    leaves = tf.nest.flatten(structure)
+    hidden = [i for i, leaf in enumerate(leaves) if _is_open(leaf)]
+    if not hidden:
+        return structure
+    unknown = [tf.TensorShape(None)] * len(hidden)
+    for i, tensor in zip(hidden, hide([leaves[i] for i in hidden], unknown)):
+        tensor.set_shape(leaves[i].shape)
+        leaves[i] = tensor
+    return tf.nest.pack_sequence_as(structure, leaves)
+
+
+def _is_open(leaf: Any) -> bool:
+    return isinstance(leaf, tf.Tensor) and not leaf.shape.is_fully_defined()

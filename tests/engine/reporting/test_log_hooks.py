@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
-from tfx_tpu_trainer.engine.reporting.throughput_hook import ThroughputHook
+from tfx_tpu_trainer.engine.reporting.log_hooks import ThroughputHook
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1

@@ -3,7 +3,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tests.engine.event_files import read_values
-from tfx_tpu_trainer.engine.reporting.host_call_hook import HostCallHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
