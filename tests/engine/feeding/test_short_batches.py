@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
-from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
-from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed, hide, hide_open_batches
+from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors, hide, hide_open_batches
+from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1

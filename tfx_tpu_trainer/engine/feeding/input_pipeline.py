@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.feeding.input_values import as_tensors
-from tfx_tpu_trainer.engine.feeding.short_batches import hide_open_batches
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -153,3 +153,55 @@ def can_be_read_ahead(graph: tf.Graph) -> bool:
 
 def _is_foreign_dataset(op: str) -> bool:
     return "Dataset" in op and not hasattr(tf.raw_ops, op)
+
+
+def hide(tensors: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]:
+    """Passes tensors through an optional, which shape inference does not look into.
+
+    A model that reshapes to `params["batch_size"]` rows tells shape inference that every batch has
+    as many, short ones included: TensorFlow's graph optimizer then drops the reshape as useless,
+    and counts rows that are not there. What reads a tensor through this detour says nothing about
+    what stands before it.
+
+    Args:
+        tensors: The tensors.
+        shapes: The shapes that their readers are told, true or less than the truth.
+
+    Returns:
+        The same values.
+    """
+    if not tensors:
+        return []
+    return tf.raw_ops.OptionalGetValue(
+        optional=tf.raw_ops.OptionalFromValue(components=list(tensors)),
+        output_types=[tensor.dtype for tensor in tensors],
+        output_shapes=list(shapes),
+    )
+
+
+def hide_open_batches(structure: Any) -> Any:
+    """Hides what is not known of the shapes in a nested structure.
+
+    Python code sees the shapes as before; the optimizer sees none, not even a rank, as one
+    unknown dimension beside known ones can be reckoned back from a reshape.
+
+    Args:
+        structure: Nested structure of tensors; sparse and ragged ones, `None` and tensors whose
+            shapes are known are left as they are.
+
+    Returns:
+        The structure with the tensors to read in their place.
+    """
+    leaves = tf.nest.flatten(structure)
+    hidden = [i for i, leaf in enumerate(leaves) if _is_open(leaf)]
+    if not hidden:
+        return structure
+    unknown = [tf.TensorShape(None)] * len(hidden)
+    for i, tensor in zip(hidden, hide([leaves[i] for i in hidden], unknown)):
+        tensor.set_shape(leaves[i].shape)
+        leaves[i] = tensor
+    return tf.nest.pack_sequence_as(structure, leaves)
+
+
+def _is_open(leaf: Any) -> bool:
+    return isinstance(leaf, tf.Tensor) and not leaf.shape.is_fully_defined()

@@ -2,23 +2,17 @@
 
 A full batch is cut over the cores; a short one runs whole on a single copy of the model, or is
 padded to a full one. `engine/evaluating/` and `engine/predicting/` choose.
-
-A model that reshapes to `params["batch_size"]` rows tells shape inference that every batch has as
-many, short ones included: TensorFlow's graph optimizer then drops the reshape as useless, and
-counts rows that are not there. What reads a tensor through a detour that the optimizer can't see
-through (`hide`) says nothing about what stands before it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
+from tfx_tpu_trainer.engine.feeding.input_pipeline import hide
 
 v1 = tf.compat.v1
 
@@ -174,50 +168,3 @@ class FiniteFeed(CoreFeed):
 def _pad(tensor: tf.Tensor, axis: int, missing: tf.Tensor) -> tf.Tensor:
     paddings = [[0, missing if index == axis else 0] for index in range(tensor.shape.rank)]
     return tf.pad(tensor, paddings)
-
-
-def hide(tensors: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]:
-    """Passes tensors through an optional, which shape inference does not look into.
-
-    Args:
-        tensors: The tensors.
-        shapes: The shapes that their readers are told, true or less than the truth.
-
-    Returns:
-        The same values.
-    """
-    if not tensors:
-        return []
-    return tf.raw_ops.OptionalGetValue(
-        optional=tf.raw_ops.OptionalFromValue(components=list(tensors)),
-        output_types=[tensor.dtype for tensor in tensors],
-        output_shapes=list(shapes),
-    )
-
-
-def hide_open_batches(structure: Any) -> Any:
-    """Hides what is not known of the shapes in a nested structure.
-
-    Python code sees the shapes as before; the optimizer sees none, not even a rank, as one
-    unknown dimension beside known ones can be reckoned back from a reshape.
-
-    Args:
-        structure: Nested structure of tensors; sparse and ragged ones, `None` and tensors whose
-            shapes are known are left as they are.
-
-    Returns:
-        The structure with the tensors to read in their place.
-    """
-    leaves = tf.nest.flatten(structure)
-    hidden = [i for i, leaf in enumerate(leaves) if _is_open(leaf)]
-    if not hidden:
-        return structure
-    unknown = [tf.TensorShape(None)] * len(hidden)
-    for i, tensor in zip(hidden, hide([leaves[i] for i in hidden], unknown)):
-        tensor.set_shape(leaves[i].shape)
-        leaves[i] = tensor
-    return tf.nest.pack_sequence_as(structure, leaves)
-
-
-def _is_open(leaf: Any) -> bool:
-    return isinstance(leaf, tf.Tensor) and not leaf.shape.is_fully_defined()
