@@ -325,14 +325,30 @@ def test_a_loss_fn_may_give_any_number_type(dtype: tf.DType) -> None:
     assert (loss.dtype, loss.numpy()) == (dtype, 2)
 
 
-def test_true_and_false_are_no_labels_of_a_multi_label_head() -> None:
+@pytest.mark.parametrize(
+    ("value", "dtype", "fix"),
+    [(True, "bool", "Cast them to int64"), ("yes", "string", "Give a SparseTensor of strings")],
+)
+def test_dense_labels_of_a_multi_label_head_are_numbers(value: Any, dtype: str, fix: str) -> None:
     def loss() -> tf.Tensor:
-        return heads.MultiLabelHead(3).loss(tf.constant([[True] * 3] * 2), THREE_LOGITS)
+        return heads.MultiLabelHead(3).loss(tf.constant([[value] * 3] * 2), THREE_LOGITS)
 
-    with pytest.raises(TypeError, match=r"^Cannot convert 1 to EagerTensor of dtype bool"):
+    with pytest.raises(
+        TypeError, match=f"^Cannot convert 1 to EagerTensor of dtype {dtype}.*{fix}"
+    ):
         loss()
-    with tf.Graph().as_default(), pytest.raises(TypeError, match=r"^Expected bool, but got 1"):
+    message = f"^Expected {dtype}, but got 1 of type 'int'.*{fix}"
+    with tf.Graph().as_default(), pytest.raises(TypeError, match=message):
         loss()
+
+
+def test_a_label_that_a_multi_label_heads_vocabulary_lacks_is_out_of_bounds() -> None:
+    head = heads.MultiLabelHead(3, label_vocabulary=["a", "b", "c"])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"^Indices are not valid \(out of bounds\).* labels that it lacks: \[b'd'\]",
+    ):
+        head.loss(tf.sparse.from_dense([["a"], ["d"]]), THREE_LOGITS)
 
 
 def test_a_class_that_the_vocabulary_lacks_is_predicted_as_unknown() -> None:

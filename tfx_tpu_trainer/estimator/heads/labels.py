@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -86,19 +86,27 @@ def dense_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
         return shapes.matching_labels(labels, logits, dimension)
 
 
-def class_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
+def class_ids(
+    labels: tf.Tensor,
+    vocabulary: Sequence[str],
+    *,
+    message: str = "Labels must be >= 0; one that label_vocabulary lacks has the id -1.",
+    error: Callable[[str], Exception] = ValueError,
+) -> tf.Tensor:
     """Looks labels up.
 
     Args:
         labels: Strings, of any shape.
         vocabulary: The labels in the order of their ids.
+        message: What to say if one is not there. Defaults to the words of a label out of range.
+        error: What to raise then, of the message. Defaults to a ValueError.
 
     Returns:
         Their ids, int64, of the same shape.
 
     Raises:
-        ValueError: If they are no strings, or one is not there (in a graph, the session raises
-            InvalidArgumentError then).
+        ValueError: If they are no strings.
+        Exception: `error` if one is not there; in a graph the session's InvalidArgumentError.
     """
     if labels.dtype != tf.string:
         raise ValueError(
@@ -118,13 +126,14 @@ def class_ids(labels: tf.Tensor, vocabulary: Sequence[str]) -> tf.Tensor:
     return shapes.required(
         found,
         tf.reduce_all(known),
-        "Labels must be >= 0; one that label_vocabulary lacks has the id -1.",
+        message,
         {
             "labels that it lacks": tf.boolean_mask(
                 tf.reshape(labels, [-1]), tf.reshape(tf.logical_not(known), [-1])
             ),
             "label_vocabulary": tf.constant(vocabulary),
         },
+        error,
     )
 
 
@@ -180,25 +189,27 @@ def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) ->
 
     Raises:
         ValueError: If there are none, or they are of another dtype or range.
-        TypeError: If dense ones are true and false.
+        TypeError: If dense ones are strings, or true and false.
+        tf.errors.InvalidArgumentError: If the vocabulary lacks one.
     """
     check_given(labels)
     if not isinstance(labels, tf.SparseTensor):
         labels = tf.convert_to_tensor(labels)
-        if labels.dtype == tf.bool:
+        if labels.dtype in (tf.bool, tf.string):
+            given = labels.dtype.name
             words = (
-                "Cannot convert 1 to EagerTensor of dtype bool"
+                f"Cannot convert 1 to EagerTensor of dtype {given}"
                 if tf.executing_eagerly()
-                else "Expected bool, but got 1 of type 'int'"
+                else f"Expected {given}, but got 1 of type 'int'"
+            )
+            fix = (
+                "Cast them to int64."
+                if labels.dtype == tf.bool
+                else "Give a SparseTensor of strings, and a label_vocabulary."
             )
             raise TypeError(
-                f"{words}: labels must be an integer indicator Tensor with values in [0, 1]. Cast "
-                "them to int64."
-            )
-        if labels.dtype == tf.string:
-            raise ValueError(
-                "labels must be an integer indicator Tensor with values in [0, 1]; got dense "
-                f"strings, {labels}. Give a SparseTensor of strings, and a label_vocabulary."
+                f"{words}: labels must be an integer indicator Tensor with values in [0, 1]. {fix} "
+                f"Given: {labels}."
             )
         return in_range(
             labels, 2, "labels must be an integer indicator Tensor with values in [0, 1]"
@@ -209,7 +220,12 @@ def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) ->
                 f"Labels dtype should be integer. Instead got {labels.dtype}: give the head a "
                 "label_vocabulary."
             )
-        ids = class_ids(labels.values, vocabulary)
+        ids = class_ids(
+            labels.values,
+            vocabulary,
+            message="Indices are not valid (out of bounds): one that label_vocabulary lacks is -1.",
+            error=lambda message: tf.errors.InvalidArgumentError(None, None, message),
+        )
     elif labels.dtype.is_integer:
         ids = in_range(
             labels.values,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +14,11 @@ _SHOWN = 10
 
 
 def required(
-    tensor: tf.Tensor, condition: tf.Tensor, message: str, shown: Mapping[str, Any]
+    tensor: tf.Tensor,
+    condition: tf.Tensor,
+    message: str,
+    shown: Mapping[str, Any],
+    error: Callable[[str], Exception] = ValueError,
 ) -> tf.Tensor:
     """Returns a tensor back, once a condition is seen to hold.
 
@@ -23,17 +27,18 @@ def required(
         condition: Scalar bool.
         message: What is wrong if it does not hold.
         shown: Name -> tensor, added to the message.
+        error: What to raise, of the message. Defaults to a ValueError.
 
     Returns:
         The tensor; in a graph, one that depends on the condition.
 
     Raises:
-        ValueError: If it does not hold; in a graph the session raises InvalidArgumentError.
+        Exception: `error` if it does not hold; in a graph the session raises InvalidArgumentError.
     """
     if tf.executing_eagerly():
         if not condition:
             values = ", ".join(f"{name}: {value.numpy()}" for name, value in shown.items())
-            raise ValueError(f"{message} {values}")
+            raise error(f"{message} {values}")
         return tensor
     data = [message, *(part for name, value in shown.items() for part in (f"{name}: ", value))]
     check = tf.debugging.Assert(condition, data, summarize=_SHOWN)
