@@ -11,20 +11,22 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private, tf_private_strategy
 from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import refuse_ops_that_end_the_process
-from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.checking.train_op_check import (
+    check_gradients_are_combined,
+    check_train_op,
+)
 from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, spans_processes
 from tfx_tpu_trainer.engine.loops.loop_hook import LoopHook
 from tfx_tpu_trainer.engine.loops.step_loop import create_iterations
-from tfx_tpu_trainer.engine.placement.emulated import check_gradients_are_combined
-from tfx_tpu_trainer.engine.placement.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.placement.strategy import (
     place_evaluation_under_strategy,
     place_prediction_under_strategy,
     place_training_under_strategy,
 )
-from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed, spans_processes
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.training import TrainingPlan

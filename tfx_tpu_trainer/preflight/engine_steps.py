@@ -15,10 +15,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking.source_lines import source_line
-from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.checking.train_op_check import (
+    check_gradients_are_combined,
+    check_train_op,
+)
 from tfx_tpu_trainer.engine.feeding.input_values import named_leaves
-from tfx_tpu_trainer.engine.placement.core_prediction import check_predictions
-from tfx_tpu_trainer.engine.placement.emulated import check_gradients_are_combined
+from tfx_tpu_trainer.engine.predicting.core_prediction import check_predictions
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator import ModeKeys
 from tfx_tpu_trainer.estimator.tpu import RunConfig

@@ -5,7 +5,10 @@ import tensorflow as tf
 
 from tests.engine.log_lines import log_lines
 from tests.engine.templates import make_template
-from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.checking.train_op_check import (
+    check_gradients_are_combined,
+    check_train_op,
+)
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
@@ -85,3 +88,12 @@ def test_b170_a_train_op_that_trains_nothing_gets_one_warning_with_the_cause(cap
     (warning,) = [line for line in logged if "changes no variable but the global step" in line]
     assert "1 trainable ones" in warning
     assert cause in warning
+
+
+def test_b191_gradients_must_be_combined_functions_count_too():
+    with fresh_graph() as graph:
+        x = tf.constant(1.0)
+        with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):
+            check_gradients_are_combined(graph)
+        tf.cond(x > 0, lambda: v1.tpu.cross_replica_sum(x), lambda: x)
+        check_gradients_are_combined(graph)

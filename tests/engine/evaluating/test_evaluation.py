@@ -13,8 +13,8 @@ from tfx_tpu_trainer.engine.evaluating.evaluation import (
     evaluate,
     write_evaluation_events,
 )
+from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors
-from tfx_tpu_trainer.engine.placement.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 

@@ -10,7 +10,6 @@ from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
 from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
 from tfx_tpu_trainer.engine.placement.emulated import (
-    check_gradients_are_combined,
     place_training_on_cores,
 )
 from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
@@ -70,12 +69,3 @@ def test_b177_a_loop_on_cores_is_gradient_descent_on_the_whole_batch(cores):
 
 def test_b244_the_host_call_runs_every_n_steps_of_a_loop():
     assert _train(2, steps=5, every=2)["calls"] == 3
-
-
-def test_b191_gradients_must_be_combined_functions_count_too():
-    with fresh_graph() as graph:
-        x = tf.constant(1.0)
-        with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):
-            check_gradients_are_combined(graph)
-        tf.cond(x > 0, lambda: v1.tpu.cross_replica_sum(x), lambda: x)
-        check_gradients_are_combined(graph)

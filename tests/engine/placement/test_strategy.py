@@ -10,15 +10,15 @@ import tensorflow as tf
 
 from tests.engine.templates import make_template
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed
 from tfx_tpu_trainer.engine.placement.host import place_on_host
-from tfx_tpu_trainer.engine.placement.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.placement.strategy import (
     StrategyPlacement,
     place_evaluation_under_strategy,
     place_prediction_under_strategy,
     place_training_under_strategy,
 )
-from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed
 from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph

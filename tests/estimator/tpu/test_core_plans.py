@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer.engine.loops.loop_hook import LoopLength, LoopLengthFromTime, TunedLoopLength
-from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem, TPUSystemHook
+from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem, TPUSystemHook
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu import core_plans

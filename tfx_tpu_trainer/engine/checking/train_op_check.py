@@ -1,4 +1,4 @@
-"""Tells whether a train_op trains, and warns of one that does not."""
+"""Tells whether a train_op trains, and whether its gradients are those of all cores."""
 
 from __future__ import annotations
 
@@ -53,6 +53,22 @@ def check_train_op(template: ModelTemplate) -> bool:
         )
     changed = {_variable_of(op) for op in made}
     return bool(trainable) and (None in changed or not trainable.isdisjoint(changed))
+
+
+def check_gradients_are_combined(graph: tf.Graph) -> None:
+    """Refuses training on several replicas that never sums over them.
+
+    Raises:
+        ValueError: If the graph, its functions included, has no CrossReplicaSum.
+    """
+    definition = graph.as_graph_def()
+    nodes = [definition.node, *(function.node_def for function in definition.library.function)]
+    if not any(node.op == "CrossReplicaSum" for group in nodes for node in group):
+        raise ValueError(
+            "CrossShardOptimizer must be used for model training on TPUs: no CrossReplicaSum is "
+            "in the graph, so each core would train on its own. Wrap the optimizer: "
+            "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
+        )
 
 
 def _likely_cause(graph: tf.Graph, changes: VariableChanges, trainable: Collection[str]) -> str:

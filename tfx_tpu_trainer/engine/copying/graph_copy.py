@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -38,6 +38,29 @@ class Fetch:
     node: tf.Tensor | tf.Operation
 
 
+class CoreCopier(Protocol):
+    """Copies a traced graph onto cores."""
+
+    def copy(
+        self,
+        fetches: Sequence[Fetch],
+        *,
+        replaced: Sequence[Mapping[str, tf.Tensor]],
+        name: str,
+    ) -> list[Any]:
+        """Copies what the fetches need.
+
+        Args:
+            fetches: What is wanted of the cores' copies.
+            replaced: For each core, name of a tensor of the traced graph -> the tensor of the
+                default graph that stands for it.
+            name: Name scope of the copies.
+
+        Returns:
+            What was fetched, in the order of the fetches.
+        """
+
+
 class GraphCopier:
     """Copies parts of a graph into the default graph.
 
@@ -56,7 +79,7 @@ class GraphCopier:
         Args:
             graph: A v1 graph that is complete: nodes made later are copied, functions are not.
         """
-        self._graph = graph
+        self.graph = graph
         graph_def = graph.as_graph_def()
         self._versions = graph_def.versions
         self._library = graph_def.library
@@ -95,7 +118,7 @@ class GraphCopier:
         graph_def = work.finish()
         graph_def.versions.CopyFrom(self._versions)
         destination = v1.get_default_graph()
-        if destination is not self._graph:
+        if destination is not self.graph:
             # A graph that has the functions must not get them again: what it had would be freed,
             # and with it what TensorFlow's runtime knows by their names.
             graph_def.library.CopyFrom(self._library)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.checking.train_op_check import (
+    check_gradients_are_combined,
+    check_train_op,
+)
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
@@ -76,19 +79,3 @@ def place_training_on_cores(
             return tf.add_n(copies[1 : cores + 1]) / cores
 
     return build_step_loop(step, loss_dtype=template.loss_dtype)
-
-
-def check_gradients_are_combined(graph: tf.Graph) -> None:
-    """Refuses training on several replicas that never sums over them.
-
-    Raises:
-        ValueError: If the graph, its functions included, has no CrossReplicaSum.
-    """
-    definition = graph.as_graph_def()
-    nodes = [definition.node, *(function.node_def for function in definition.library.function)]
-    if not any(node.op == "CrossReplicaSum" for group in nodes for node in group):
-        raise ValueError(
-            "CrossShardOptimizer must be used for model training on TPUs: no CrossReplicaSum is "
-            "in the graph, so each core would train on its own. Wrap the optimizer: "
-            "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
-        )

@@ -19,16 +19,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
+from tfx_tpu_trainer.engine.checking.train_op_check import (
+    check_gradients_are_combined,
+    check_train_op,
+)
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.replica_graph import ReplicaGraph
 from tfx_tpu_trainer.engine.copying.traced_host_function import (
     TracedHostFunction,
     trace_host_function,
 )
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
 from tfx_tpu_trainer.engine.loops.step_loop import StepLoop, create_iterations
-from tfx_tpu_trainer.engine.placement.emulated import check_gradients_are_combined
-from tfx_tpu_trainer.engine.placement.replica_graph import ReplicaGraph
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -87,10 +89,10 @@ def place_training_on_tpu(
 
 
 class TPUCopier:
-    """Copies a template onto the cores of a TPU, where a `GraphCopier` copies it onto this host.
+    """A `CoreCopier` onto the cores of a TPU, where a `GraphCopier` copies onto this host.
 
-    What evaluation and prediction on emulated cores do for full batches runs on a TPU with this
-    in place of their copier of cores. Sums over replicas stay as they are.
+    What evaluation and prediction on emulated cores do for full batches runs on a TPU with this.
+    Sums over replicas stay as they are.
     """
 
     def __init__(self, graph: tf.Graph, *, device_assignment: Any = None) -> None:

@@ -13,11 +13,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.engine.feeding.input_values import count_rows
-from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed, spans_processes
-from tfx_tpu_trainer.engine.placement.strategy_session import (
-    StrategySessionCreator,
-    VariableAccess,
-)
+from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, spans_processes
 from tfx_tpu_trainer.engine.placement.strategy_steps import (
     BatchSteps,
     HostCall,
@@ -25,6 +21,10 @@ from tfx_tpu_trainer.engine.placement.strategy_steps import (
     with_tensors,
 )
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
+from tfx_tpu_trainer.engine.sessions.strategy_session import (
+    StrategySessionCreator,
+    VariableAccess,
+)
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.engine.placement.replica_graph import ReplicaGraph
-from tfx_tpu_trainer.engine.placement.strategy_feed import StrategyFeed
-from tfx_tpu_trainer.engine.placement.strategy_session import StrategySession
+from tfx_tpu_trainer.engine.copying.replica_graph import ReplicaGraph
+from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed
 from tfx_tpu_trainer.engine.placement.strategy_variables import StrategyVariables
+from tfx_tpu_trainer.engine.sessions.strategy_session import StrategySession
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 
 v1 = tf.compat.v1

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.placement.compiled_loop import (
+from tfx_tpu_trainer.engine.loops.compiled_loop import (
     CannotCompileError,
     CompiledLoop,
     build_compiled_loop,
 )
-from tfx_tpu_trainer.engine.placement.host_loop import HostLoop
+from tfx_tpu_trainer.engine.loops.host_loop import HostLoop
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1

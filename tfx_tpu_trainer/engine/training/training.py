@@ -16,8 +16,8 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explai
 from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
 from tfx_tpu_trainer.engine.checkpointing.saver_hooks import choose_saver_hooks
 from tfx_tpu_trainer.engine.checkpointing.savers import add_default_saver, fitted_scaffold
+from tfx_tpu_trainer.engine.loops.host_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.loops.pace import allows_loops, needs_no_call
-from tfx_tpu_trainer.engine.placement.host_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
 from tfx_tpu_trainer.engine.reporting.summary_hooks import SummaryHook
 from tfx_tpu_trainer.engine.sessions.opening import (

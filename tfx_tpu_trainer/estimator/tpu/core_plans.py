@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking import nan_checks
+from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
+from tfx_tpu_trainer.engine.evaluating.core_evaluation import plan_evaluation_on_cores
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.loops.loop_hook import (
     LoopHook,
@@ -15,16 +16,14 @@ from tfx_tpu_trainer.engine.loops.loop_hook import (
     LoopLengthFromTime,
     TunedLoopLength,
 )
-from tfx_tpu_trainer.engine.placement.core_evaluation import plan_evaluation_on_cores
-from tfx_tpu_trainer.engine.placement.core_prediction import (
+from tfx_tpu_trainer.engine.placement.emulated import place_training_on_cores
+from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier, place_training_on_tpu
+from tfx_tpu_trainer.engine.predicting.core_prediction import (
     check_predictions,
     plan_prediction_on_cores,
 )
-from tfx_tpu_trainer.engine.placement.emulated import place_training_on_cores
-from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier, place_training_on_tpu
-from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystemHook
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystemHook
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.strategy_plans import Loops
@@ -140,7 +139,7 @@ def plan_evaluation(run: CoreRun, trace: CoreTrace, *, steps: int | None) -> Eva
         cores=run.cores,
         broadcast=run.broadcast,
         steps=steps,
-        cores_copier=_copier(run, trace.template),
+        for_cores=_copier_onto(run),
     )
 
 
@@ -171,7 +170,7 @@ def plan_prediction(
         trace.is_padding,
         cores=run.cores,
         broadcast=run.broadcast,
-        cores_copier=_copier(run, trace.template),
+        for_cores=_copier_onto(run),
     )
 
 
@@ -187,5 +186,7 @@ def variable_check_hooks(run: CoreRun) -> list[v1.train.SessionRunHook]:
     return [] if run.broadcast else [nan_checks.VariableChecksHook()]
 
 
-def _copier(run: CoreRun, template: ModelTemplate) -> Any:
-    return None if run.system is None else TPUCopier(template.graph)
+def _copier_onto(run: CoreRun) -> Callable[[GraphCopier], CoreCopier]:
+    if run.system is None:
+        return lambda copier: copier
+    return lambda copier: TPUCopier(copier.graph)

@@ -22,9 +22,9 @@ from tfx_tpu_trainer.engine.feeding.core_layout import (
 )
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
-from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import keep_from_hooks
+from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys

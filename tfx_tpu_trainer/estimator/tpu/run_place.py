@@ -7,7 +7,7 @@ import os
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.placement.tpu_system import find_tpu_system
+from tfx_tpu_trainer.engine.sessions.tpu_system import find_tpu_system
 
 EMULATED_MASTER = "emulated"
 EMULATE_VARIABLE = "TFX_TPU_TRAINER_EMULATE"

@@ -14,10 +14,10 @@ from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import (
 )
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
-from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem, find_tpu_system
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook, ThroughputHook
 from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
+from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem, find_tpu_system
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import strategy_plans, user_calls
 from tfx_tpu_trainer.estimator.call_planner import CallPlanner

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.estimator.tpu.embedding import embedded
-from tfx_tpu_trainer.engine.placement.tpu_system import TPUSystem
+from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator import export, tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
 from tfx_tpu_trainer.estimator.tpu.core_run import plan_core_run

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.templates import batches_of, make_template, settings_in
+from tfx_tpu_trainer.engine.evaluating.core_evaluation import plan_evaluation_on_cores
 from tfx_tpu_trainer.engine.evaluating.evaluation import evaluate
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
 from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
-from tfx_tpu_trainer.engine.placement.core_evaluation import plan_evaluation_on_cores
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
@@ -27,7 +27,14 @@ def _evaluate(folder, rows: int, *, cores: int, batch: int = 8, steps=None, metr
             [feed.features],
         )
         template = make_template("eval", loss=tf.reduce_mean(feed.features), eval_metrics=metrics)
-        plan = plan_evaluation_on_cores(template, feed, cores=cores, broadcast=False, steps=steps)
+        plan = plan_evaluation_on_cores(
+            template,
+            feed,
+            cores=cores,
+            broadcast=False,
+            steps=steps,
+            for_cores=lambda copier: copier,
+        )
         return evaluate(
             plan, settings=settings_in(folder), hooks=inputs.hooks, checkpoint_path=None
         )

@@ -1,4 +1,4 @@
-"""The host placement's loops: steps that no hook need see, in one session call."""
+"""Training steps on this host that no hook need see, many in one session call."""
 
 from __future__ import annotations
 
@@ -71,48 +71,3 @@ def build_host_loop(template: ModelTemplate) -> HostLoop:
     loss = repeat_step(step, count, loss_dtype=template.loss_dtype, stop_if_not_finite=True)
     with tf.control_dependencies([loss]):
         return HostLoop(count, loss, v1.train.get_global_step().read_value())
-
-
-def build_evaluation_loop(
-    template: ModelTemplate,
-    update_op: tf.Operation,
-    *,
-    eval_step: tf.Variable,
-    steps: int | None,
-    seconds: float,
-) -> tf.Tensor:
-    """Makes a tensor that runs batches of an evaluation when it is fetched.
-
-    Args:
-        template: A template of mode `"eval"`, placed on the host, its metrics built.
-        update_op: What counts one batch.
-        eval_step: The counter of batches.
-        steps: Batches to run in all; `None` goes to the end of the input, which ends the session
-            call with OutOfRangeError after the last batch is counted.
-        seconds: How long a call runs batches before it comes back, to be made again.
-
-    Returns:
-        Whether all of `steps` are run, a boolean scalar.
-    """
-    copier = GraphCopier(template.graph)
-
-    def one_batch(number: tf.Tensor) -> list[tf.Tensor]:
-        (updated,) = copier.copy([Fetch(0, update_op)], replaced=[{}], name="batch")
-        with tf.control_dependencies([updated]):
-            counted = eval_step.assign_add(1, read_value=False)
-        with tf.control_dependencies([counted]):
-            return [number + 1]
-
-    def all_done(number: tf.Tensor) -> tf.Tensor:
-        return tf.constant(False) if steps is None else number >= steps
-
-    def batches() -> tf.Tensor:
-        end = tf.timestamp() + seconds
-
-        def goes_on(number: tf.Tensor) -> tf.Tensor:
-            return tf.logical_not(tf.logical_or(all_done(number), tf.timestamp() > end))
-
-        done = tf.while_loop(goes_on, one_batch, [eval_step.read_value()], parallel_iterations=1)
-        return all_done(done[0])
-
-    return tf.function(batches, autograph=False)()

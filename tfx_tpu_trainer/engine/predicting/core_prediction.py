@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
 from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
-from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -28,7 +27,7 @@ def plan_prediction_on_cores(
     *,
     cores: int,
     broadcast: bool,
-    cores_copier: GraphCopier | TPUCopier | None = None,
+    for_cores: Callable[[GraphCopier], CoreCopier],
 ) -> PredictionPlan:
     """Plans predictions over cores, a batch in each session call.
 
@@ -39,8 +38,8 @@ def plan_prediction_on_cores(
         is_padding: Placeholder that the model may have read: which of a core's rows are padding.
         cores: Number of replicas.
         broadcast: Whether every core has the whole batch.
-        cores_copier: Copies the template onto the cores. Defaults to `None`: a `GraphCopier`,
-            which emulates them; a `TPUCopier` runs the batches on real ones.
+        for_cores: Returns what copies the template onto the cores, given what copies it onto this
+            host; the same emulates them.
 
     Returns:
         The plan.
@@ -53,6 +52,7 @@ def plan_prediction_on_cores(
     taken_from = range(1 if broadcast else cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
     copier = GraphCopier(template.graph)
+    cores_copier = for_cores(copier)
     names = list(predictions)
 
     def one_batch() -> list[tf.Tensor]:
@@ -63,7 +63,7 @@ def plan_prediction_on_cores(
         fetches = [Fetch(core, predictions[name]) for name in names for core in taken_from]
         count = len(fetches)
         fetches += [] if host_call is None else host_call.fetches()
-        copies = (cores_copier or copier).copy(fetches, replaced=fed, name="cores")
+        copies = cores_copier.copy(fetches, replaced=fed, name="cores")
         effects = []
         if host_call is not None:
             gathered = host_call.gathered(copies[count:])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.placement.replica_graph import ReplicaGraph
+from tfx_tpu_trainer.engine.copying.replica_graph import ReplicaGraph
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1

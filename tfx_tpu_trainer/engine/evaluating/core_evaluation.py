@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.traced_host_function import (
     TracedHostFunction,
     trace_host_function,
@@ -26,7 +27,6 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     create_left_out,
 )
 from tfx_tpu_trainer.engine.feeding.short_batches import DrawnBatches, FiniteFeed
-from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -40,7 +40,7 @@ def plan_evaluation_on_cores(
     cores: int,
     broadcast: bool,
     steps: int | None,
-    cores_copier: GraphCopier | TPUCopier | None = None,
+    for_cores: Callable[[GraphCopier], CoreCopier],
 ) -> EvaluationPlan:
     """Plans an evaluation over cores: as many batches in one session call as hooks need not see.
 
@@ -59,8 +59,8 @@ def plan_evaluation_on_cores(
         cores: Number of replicas.
         broadcast: Whether every core has the whole batch.
         steps: Batches to evaluate; `None` goes to the end of the input.
-        cores_copier: Copies the template onto the cores. Defaults to `None`: a `GraphCopier`,
-            which emulates them; a `TPUCopier` runs full batches on real ones.
+        for_cores: Returns what copies the template onto the cores, given what copies it onto this
+            host; the same emulates them.
 
     Returns:
         The plan.
@@ -78,7 +78,7 @@ def plan_evaluation_on_cores(
     left_out = create_left_out() if counts is not None and counts_of_one is None else None
     copier = GraphCopier(template.graph)
 
-    step = _BatchStep(template, copier, cores_copier or copier, [metrics, host_call], cores=cores)
+    step = _BatchStep(template, copier, for_cores(copier), [metrics, host_call], cores=cores)
 
     def count_batch(
         outputs: list[tf.Tensor], rows: tf.Tensor, counts: _MetricCounts | None = counts
@@ -164,7 +164,7 @@ class _BatchStep:
         self,
         template: ModelTemplate,
         copier: GraphCopier,
-        cores_copier: GraphCopier | TPUCopier,
+        cores_copier: CoreCopier,
         host_functions: list[TracedHostFunction | None],
         *,
         cores: int,

@@ -5,12 +5,12 @@ import time
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.placement.tpu_system import (
+from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.sessions.tpu_system import (
     TPUSystemHook,
     list_tpu_cores,
     translated_tpu_errors,
 )
-from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 
 v1 = tf.compat.v1
 

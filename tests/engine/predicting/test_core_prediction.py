@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.engine.templates import batches_of, make_template, settings_in
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
 from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
-from tfx_tpu_trainer.engine.placement.core_prediction import (
+from tfx_tpu_trainer.engine.predicting.core_prediction import (
     check_predictions,
     plan_prediction_on_cores,
 )
@@ -28,7 +28,13 @@ def test_b222_each_batch_gives_its_rows_and_no_padding(tmp_path, cores, rows):
         predictions = {"doubled": feed.features * 2, "padding": tf.identity(is_padding)}
         template = make_template("infer", predictions=predictions)
         plan = plan_prediction_on_cores(
-            template, predictions, feed, is_padding, cores=cores, broadcast=False
+            template,
+            predictions,
+            feed,
+            is_padding,
+            cores=cores,
+            broadcast=False,
+            for_cores=lambda copier: copier,
         )
     batches = list(
         predict_batches(

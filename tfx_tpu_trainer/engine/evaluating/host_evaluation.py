@@ -1,9 +1,10 @@
-"""Evaluation on this host, a batch in each session call that hooks must see."""
+"""Evaluation on this host: a batch in each session call that hooks must see, else many."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
@@ -17,7 +18,6 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     log_progress,
 )
 from tfx_tpu_trainer.engine.feeding.input_values import count_rows
-from tfx_tpu_trainer.engine.placement.host_loop import build_evaluation_loop
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -80,7 +80,7 @@ def plan_evaluation_on_host(
     update_op = tf.group(*tf.nest.flatten(updates), *counted)
 
     def make_loop() -> tuple[tf.Tensor, v1.train.SessionRunHook]:
-        all_done = build_evaluation_loop(
+        all_done = _build_loop(
             template, update_op, eval_step=eval_step, steps=steps, seconds=SECONDS_PER_CALL
         )
         return all_done, StopAfterLastBatchHook(eval_step, all_done, steps=steps)
@@ -93,3 +93,48 @@ def plan_evaluation_on_host(
         stop_hook=StopAfterBatchesHook(eval_step, steps=steps),
         make_loop=make_loop,
     )
+
+
+def _build_loop(
+    template: ModelTemplate,
+    update_op: tf.Operation,
+    *,
+    eval_step: tf.Variable,
+    steps: int | None,
+    seconds: float,
+) -> tf.Tensor:
+    """Makes a tensor that runs batches of an evaluation when it is fetched.
+
+    Args:
+        template: A template of mode `"eval"`, placed on the host, its metrics built.
+        update_op: What counts one batch.
+        eval_step: The counter of batches.
+        steps: Batches to run in all; `None` goes to the end of the input, which ends the session
+            call with OutOfRangeError after the last batch is counted.
+        seconds: How long a call runs batches before it comes back, to be made again.
+
+    Returns:
+        Whether all of `steps` are run, a boolean scalar.
+    """
+    copier = GraphCopier(template.graph)
+
+    def one_batch(number: tf.Tensor) -> list[tf.Tensor]:
+        (updated,) = copier.copy([Fetch(0, update_op)], replaced=[{}], name="batch")
+        with tf.control_dependencies([updated]):
+            counted = eval_step.assign_add(1, read_value=False)
+        with tf.control_dependencies([counted]):
+            return [number + 1]
+
+    def all_done(number: tf.Tensor) -> tf.Tensor:
+        return tf.constant(False) if steps is None else number >= steps
+
+    def batches() -> tf.Tensor:
+        end = tf.timestamp() + seconds
+
+        def goes_on(number: tf.Tensor) -> tf.Tensor:
+            return tf.logical_not(tf.logical_or(all_done(number), tf.timestamp() > end))
+
+        done = tf.while_loop(goes_on, one_batch, [eval_step.read_value()], parallel_iterations=1)
+        return all_done(done[0])
+
+    return tf.function(batches, autograph=False)()
