@@ -25,7 +25,12 @@ from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.slicing import SlicedInput
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
-from tfx_tpu_trainer.component.training import Exported, Results, Training
+from tfx_tpu_trainer.component.training import (
+    Exported,
+    Results,
+    Training,
+    writable_working_folder,
+)
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
 from tfx_tpu_trainer.evaluation import EvalMetrics
@@ -106,20 +111,14 @@ class ModelTraining(Training[TrainedModel]):
             wanted=default_input and module.takes_labels,
         )
         preconditions.check_base_model(job.base_model)
-        if host.is_chief:
-            if default_input:
-                _check_rows(job)
-            preconditions.check_writable(job.model.uri, job.model_run.uri)
-            if checkpoint_folder:
-                preconditions.check_writable(
-                    checkpoint_folder.path, called="checkpoint folder (setting checkpoint_root)"
-                )
+        if host.is_chief and default_input:
+            _check_rows(job)
+        model_dir = writable_working_folder(job, host, checkpoint_folder)
         receiver_fn = module.serving_receiver_for(fn_args) or TransformServing(
             transform_graph_path=job.transform_graph_path, label_key=settings.label_key
         )
         preconditions.check_receiver(receiver_fn)
         eval_input_fn = module.input_fn_for("eval", fn_args) or _eval_input(job).eval_fn()
-        model_dir = checkpoint_folder.path if checkpoint_folder else job.model_run.uri
         sliced = SlicedInput.find(
             job,
             module,

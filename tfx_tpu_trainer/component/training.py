@@ -70,6 +70,36 @@ class Exported:
     serving_step: ServingStep | None = None
 
 
+def writable_working_folder(
+    job: TrainJob, host: Host, checkpoint_folder: CheckpointFolder | None
+) -> str:
+    """Checks, on the chief, that all that a training writes can be written.
+
+    Args:
+        job: What is to be trained.
+        host: This process's part in it.
+        checkpoint_folder: Where to keep checkpoints until the training has ended; `None` keeps
+            them in the ModelRun artifact.
+
+    Returns:
+        The folder of checkpoints and events.
+
+    Raises:
+        ValueError: A folder can't be written to.
+    """
+    if host.is_chief:
+        preconditions.check_writable(job.model.uri, job.model_run.uri)
+        if checkpoint_folder:
+            preconditions.check_writable(
+                checkpoint_folder.path, called="checkpoint folder (setting checkpoint_root)"
+            )
+    return _working_folder(job, checkpoint_folder)
+
+
+def _working_folder(job: TrainJob, checkpoint_folder: CheckpointFolder | None) -> str:
+    return checkpoint_folder.path if checkpoint_folder else job.model_run.uri
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(abc.ABC, Generic[Trained]):
     """A job with everything it needs resolved: ready to run.
@@ -122,7 +152,7 @@ class Training(abc.ABC, Generic[Trained]):
     @property
     def working_folder(self) -> str:
         """Where checkpoints and events are until the training has ended."""
-        return self.checkpoint_folder.path if self.checkpoint_folder else self.job.model_run.uri
+        return _working_folder(self.job, self.checkpoint_folder)
 
     @property
     def folder_to_resume(self) -> CheckpointFolder | None:

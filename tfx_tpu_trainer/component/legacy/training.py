@@ -25,11 +25,14 @@ from tfx_tpu_trainer.component.legacy.watched import EXPORT_FILE, Export, Watche
 from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.train_job import TrainJob
-from tfx_tpu_trainer.component.training import Exported, Results, Training
-from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.evaluation.learning_curve import (
-    LearningCurve,
+from tfx_tpu_trainer.component.training import (
+    Exported,
+    Results,
+    Training,
+    writable_working_folder,
 )
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.evaluation.learning_curve import LearningCurve
 
 _logger = logging.getLogger(__name__)
 
@@ -88,13 +91,8 @@ class LegacyTraining(Training[LegacyModels]):
         check_settings(dict(job.settings))
         _check_alone(host)
         preconditions.check_base_model(job.base_model)
-        working = checkpoint_folder.path if checkpoint_folder else job.model_run.uri
-        preconditions.check_writable(job.model.uri, job.model_run.uri)
-        if checkpoint_folder:
-            preconditions.check_writable(
-                working, called="checkpoint folder (setting checkpoint_root)"
-            )
-        fn_args = legacy_fn_args(job.fn_args, working)
+        working_folder = writable_working_folder(job, host, checkpoint_folder)
+        fn_args = legacy_fn_args(job.fn_args, working_folder)
         returned = module(fn_args, _read_schema(fn_args.schema_file))
         spec = TrainingSpec.read(returned, module=module.name)
         spec.check_eval_receiver()
