@@ -16,6 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
+
 v1 = tf.compat.v1
 
 
@@ -106,7 +108,7 @@ class _TracedExtended(v1.distribute.StrategyExtended):
         del options
         tensor = tf.convert_to_tensor(value)
         is_gradient = isinstance(destinations, tf.Variable)
-        if is_gradient and (not self.sums_gradients or tensor.op.type == "CrossReplicaSum"):
+        if is_gradient and (not self.sums_gradients or tensor.op.type == SUM):
             return tensor
         total = _sum_over_replicas(tensor)
         return total / self._replicas if reduce_op == tf.distribute.ReduceOp.MEAN else total

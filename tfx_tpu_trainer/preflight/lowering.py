@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.preflight import messages
 from tfx_tpu_trainer.preflight.findings import find_in_hlo
 from tfx_tpu_trainer.preflight.hlo_module import HloModule
@@ -28,7 +29,6 @@ from tfx_tpu_trainer.preflight.valueless_variables import valueless_variables
 
 v1 = tf.compat.v1
 
-_SUM = "CrossReplicaSum"
 _VARIABLE = "VarHandleOp"
 
 # Memory of the largest chip, with room to spare: no larger variable need be looked at.
@@ -156,7 +156,7 @@ def _make_plain(node: v1.NodeDef, renamed: Mapping[str, str]) -> None:
     for attribute in node.attr.values():
         for function in _functions_of(attribute):
             function.name = renamed.get(function.name, function.name)
-    if node.op == _SUM:
+    if node.op == SUM:
         # CrossReplicaSum can be lowered for TPUs only. This is the same for any device.
         node.op = "XlaAllReduce"
         node.attr["reduce_op"].s = b"Add"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator.export.tags import TPU_TAGS
 from tfx_tpu_trainer.preflight.lowering import lower
 from tfx_tpu_trainer.preflight.results import Finding, LoweredStep, Problem
 from tfx_tpu_trainer.preflight.step_graph import StepGraph
@@ -19,8 +20,6 @@ from tfx_tpu_trainer.serving.saved_model_file import (
 )
 
 v1 = tf.compat.v1
-
-TAGS = (tf.saved_model.SERVING, tf.saved_model.TPU)
 
 
 def lower_saved_model(
@@ -45,11 +44,11 @@ def lower_saved_model(
         ValueError: It has no such metagraph or signature, or nothing of it runs on a TPU.
     """
     saved_model = read_saved_model(find_saved_model(path))
-    meta_graph = meta_graph_with(saved_model, TAGS)
+    meta_graph = meta_graph_with(saved_model, TPU_TAGS)
     if meta_graph is None:
         there = " and ".join(str(list(m.meta_info_def.tags)) for m in saved_model.meta_graphs)
         raise ValueError(
-            f"The SavedModel at {path} has no metagraph with the tags {list(TAGS)}: it has "
+            f"The SavedModel at {path} has no metagraph with the tags {list(TPU_TAGS)}: it has "
             f"{there}. Export with export_to_tpu=True."
         )
     programs, users = _programs(meta_graph, _chosen(meta_graph, signatures, path))

@@ -7,8 +7,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 
-import tensorflow as tf
-
+from tfx_tpu_trainer.estimator.export.tags import HOST_TAGS, TPU_TAGS
 from tfx_tpu_trainer.serving import tpu_metagraph_check
 from tfx_tpu_trainer.serving.answers import Sample, ask, compare
 from tfx_tpu_trainer.serving.check_report import Check, Finding, ServingCheck
@@ -18,8 +17,6 @@ from tfx_tpu_trainer.serving.saved_model_file import meta_graph_with, read_saved
 
 RELATIVE_TOLERANCE = 1e-6
 TIMEOUT_SECONDS = 300.0
-
-HOST_TAGS = (tf.saved_model.SERVING,)
 
 
 def check_saved_model(
@@ -66,7 +63,7 @@ def check_saved_model(
             _check_answers, path, sample, no_sample_because, relative_tolerance, timeout_seconds
         )
         planned.append(("serve: answers as the estimator predicts", check))
-    on_tpu = meta_graph_with(saved_model, tpu_metagraph_check.TAGS)
+    on_tpu = meta_graph_with(saved_model, TPU_TAGS)
     if on_tpu is not None:
         planned += [
             (

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.serving.saved_model_file import read_saved_model
 
 # TensorFlow keeps initialisers among the signatures, under names that start like this.
 _INTERNAL_SIGNATURE_PREFIX = "__saved_model"
 
 # Ops that only a TPU runs and whose names don't say TPU.
-_TPU_ONLY_OPS = frozenset({"CrossReplicaSum", "AllToAll", "CollectivePermute"})
+_TPU_ONLY_OPS = frozenset({SUM, "AllToAll", "CollectivePermute"})
 
 
 class TensorDescription(NamedTuple):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
+from tfx_tpu_trainer.estimator.export.tags import TPU_TAGS
 from tfx_tpu_trainer.serving.check_report import Finding
 from tfx_tpu_trainer.serving.fresh_process import FreshProcessError, run_fresh
 from tfx_tpu_trainer.serving.op_placement import OpPlacement
-
-TAGS = (tf.saved_model.SERVING, tf.saved_model.TPU)
 
 _SHOWN = 5
 
@@ -23,7 +20,7 @@ def check_loads(path: str, *, timeout_seconds: float) -> Finding:
     try:
         run_fresh(
             "tfx_tpu_trainer.serving.load_graph",
-            [path, ",".join(TAGS)],
+            [path, ",".join(TPU_TAGS)],
             timeout_seconds=timeout_seconds,
         )
     except FreshProcessError as error:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.copying.variable_changes import CHANGES, VariableChanges
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -63,7 +64,7 @@ def check_gradients_are_combined(graph: tf.Graph) -> None:
     """
     definition = graph.as_graph_def()
     nodes = [definition.node, *(function.node_def for function in definition.library.function)]
-    if not any(node.op == "CrossReplicaSum" for group in nodes for node in group):
+    if not any(node.op == SUM for group in nodes for node in group):
         raise ValueError(
             "CrossShardOptimizer must be used for model training on TPUs: no CrossReplicaSum is "
             "in the graph, so each core would train on its own. Wrap the optimizer: "

@@ -16,6 +16,9 @@ v1 = tf.compat.v1
 SUM = "CrossReplicaSum"
 CORE_NUMBER = "XlaReplicaId"
 
+SEED_STRIDE = 7919
+"""Between the op-level seeds of two cores: dropout differs between them, and not between runs."""
+
 _REDUCE = "XlaAllReduce"
 _SCATTER = "XlaReduceScatter"
 _PERMUTE = "CollectivePermute"

@@ -12,12 +12,8 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying import cross_replica_ops
 from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes, waiting_for_reads
-from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES
-from tfx_tpu_trainer.engine.copying.joint_functions import (
-    SEED_STRIDE,
-    JointFunctions,
-    deciding_inputs,
-)
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES, SEED_STRIDE
+from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions, deciding_inputs
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
 v1 = tf.compat.v1

@@ -15,14 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying import cross_replica_ops
-from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES, SEED_STRIDE
 from tfx_tpu_trainer.engine.copying.static_values import Scope
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
 v1 = tf.compat.v1
-
-SEED_STRIDE = 7919
-"""Between the op-level seeds of two cores: dropout differs between them, and not between runs."""
 
 # What a call's attributes are: those that name functions, those that list a type or shape for each
 # input or output, and the inputs that decide, which are the same on every core.

@@ -10,15 +10,11 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SEED_STRIDE, SUM
 from tfx_tpu_trainer.engine.copying.graph_copy import makes_handle
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
 v1 = tf.compat.v1
-
-_SUM = "CrossReplicaSum"
-
-# An offset between the op-level seeds of two replicas, as between two emulated cores.
-_SEED_STRIDE = 7919
 
 SumOverReplicas = Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
 
@@ -146,7 +142,7 @@ class ReplicaGraph:
         return list(op.inputs)[:1] if self._ends_stage(op) else list(op.inputs)
 
     def _ends_stage(self, op: tf.Operation) -> bool:
-        return self._staged and op.type == _SUM
+        return self._staged and op.type == SUM
 
     def _cut(self) -> list[_Stage]:
         for op in self._ops.values():
@@ -258,7 +254,7 @@ class ReplicaGraph:
                 node.device = ""
                 node.attr.pop("_class", None)
                 if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-                    node.attr["seed2"].i += replica * _SEED_STRIDE
+                    node.attr["seed2"].i += replica * SEED_STRIDE
                 del node.input[:]
                 node.input.extend(name_of_input(tensor) for tensor in op.inputs)
             waits_for = (c for c in op.control_inputs if c.name in self._ops)
@@ -272,7 +268,7 @@ class ReplicaGraph:
 def _check_functions_have_no_sum(graph_def: v1.GraphDef) -> None:
     for function in graph_def.library.function:
         for node in function.node_def:
-            if node.op == _SUM:
+            if node.op == SUM:
                 raise ValueError(
                     f"The sum over replicas {node.name!r} stands in the function "
                     f"{function.signature.name!r}, the body of a loop, a condition or a "

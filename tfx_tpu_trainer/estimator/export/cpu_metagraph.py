@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from tfx_tpu_trainer.engine import tracing
 from tfx_tpu_trainer.estimator.export import signatures
 from tfx_tpu_trainer.estimator.export.core_sums import without_core_sums
 from tfx_tpu_trainer.estimator.export.host_predictions import with_outputs
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall, receive
 from tfx_tpu_trainer.estimator.export.outputs import normalise_export_outputs
+from tfx_tpu_trainer.estimator.export.tags import HOST_TAGS
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
-
-TAGS = (tf.saved_model.SERVING,)
 
 
 def build_cpu_meta_graph(
@@ -62,6 +59,9 @@ def build_cpu_meta_graph(
             )
         return without_core_sums(
             MetaGraph.of_default_graph(
-                mode=ModeKeys.PREDICT, tags=TAGS, signatures={**of_outputs, **of_host}, spec=spec
+                mode=ModeKeys.PREDICT,
+                tags=HOST_TAGS,
+                signatures={**of_outputs, **of_host},
+                spec=spec,
             )
         )

@@ -13,12 +13,11 @@ from tfx_tpu_trainer.estimator.export.host_only_ops import check_runs_on_tpu, ru
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall, receive
 from tfx_tpu_trainer.estimator.export.outputs import ExportOutput, normalise_export_outputs
 from tfx_tpu_trainer.estimator.export.rewritten_model import rewrite_model
+from tfx_tpu_trainer.estimator.export.tags import TPU_TAGS
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
-
-TAGS = (tf.saved_model.SERVING, tf.saved_model.TPU)
 
 
 def build_tpu_meta_graph(
@@ -55,7 +54,7 @@ def build_tpu_meta_graph(
             getattr(receiver, "receiver_tensors_alternatives", None),
         )
         return MetaGraph.of_default_graph(
-            mode=ModeKeys.PREDICT, tags=TAGS, signatures=signature_defs, spec=spec
+            mode=ModeKeys.PREDICT, tags=TPU_TAGS, signatures=signature_defs, spec=spec
         )
 
 

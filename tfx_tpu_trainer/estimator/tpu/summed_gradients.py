@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.estimator.keras.in_model_fn import legacy_bases, todays_bases
 
 v1 = tf.compat.v1
@@ -79,6 +80,6 @@ def _summed(gradient: Any, replicas: int, gradients: Combination) -> Any:
     if gradient is None:
         return None
     tensor = tf.convert_to_tensor(gradient)
-    if tensor.op.type == "CrossReplicaSum":
+    if tensor.op.type == SUM:
         return gradient
     return v1.tpu.cross_replica_sum(tensor / replicas if gradients == "mean" else tensor)
