@@ -6,12 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tfx_tpu_trainer.estimator.canned.baseline_model import baseline_model_fn
-from tfx_tpu_trainer.estimator.canned.default_heads import (
-    SUM_OVER_BATCH_SIZE,
-    classification_head,
-    regression_head,
-)
+from tfx_tpu_trainer.estimator.canned.forms import SUM_OVER_BATCH_SIZE, V2
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.heads import Head
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -59,17 +54,15 @@ class BaselineClassifier(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        model_fn = baseline_model_fn(
-            head=classification_head(
-                n_classes=n_classes,
+        super().__init__(
+            V2.baseline(
+                V2.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
+                optimizer=optimizer,
                 weight_column=weight_column,
-                label_vocabulary=label_vocabulary,
-                loss_reduction=loss_reduction,
             ),
-            optimizer=optimizer,
-            weight_column=weight_column,
+            model_dir=model_dir,
+            config=config,
         )
-        super().__init__(model_fn, model_dir=model_dir, config=config)
 
 
 class BaselineRegressor(Estimator):
@@ -105,16 +98,15 @@ class BaselineRegressor(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        model_fn = baseline_model_fn(
-            head=regression_head(
-                label_dimension=label_dimension,
+        super().__init__(
+            V2.baseline(
+                V2.regression_head(label_dimension, weight_column, loss_reduction),
+                optimizer=optimizer,
                 weight_column=weight_column,
-                loss_reduction=loss_reduction,
             ),
-            optimizer=optimizer,
-            weight_column=weight_column,
+            model_dir=model_dir,
+            config=config,
         )
-        super().__init__(model_fn, model_dir=model_dir, config=config)
 
 
 class BaselineEstimator(Estimator):
@@ -144,9 +136,11 @@ class BaselineEstimator(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        model_fn = baseline_model_fn(
-            head=head,
-            optimizer=optimizer,
-            weight_column=None,
+        super().__init__(
+            V2.baseline(
+                head,
+                optimizer=optimizer,
+            ),
+            model_dir=model_dir,
+            config=config,
         )
-        super().__init__(model_fn, model_dir=model_dir, config=config)

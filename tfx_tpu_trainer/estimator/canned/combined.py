@@ -8,13 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.canned.combined_model import combined_model_fn, halves
-from tfx_tpu_trainer.estimator.canned.default_heads import (
-    SUM_OVER_BATCH_SIZE,
-    classification_head,
-    regression_head,
-)
-from tfx_tpu_trainer.estimator.canned.dnn_model import HiddenLayers
+from tfx_tpu_trainer.estimator.canned.forms import SUM_OVER_BATCH_SIZE, V2
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.heads import Head
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -90,29 +84,25 @@ class DNNLinearCombinedClassifier(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        linear, deep = halves(
+        halves = V2.halves(
             linear_columns=linear_feature_columns,
             linear_optimizer=linear_optimizer,
             linear_sparse_combiner=linear_sparse_combiner,
             dnn_columns=dnn_feature_columns,
             dnn_optimizer=dnn_optimizer,
-            hidden=HiddenLayers(
-                tuple(dnn_hidden_units or ()), dnn_activation_fn, dnn_dropout, batch_norm
-            ),
-            allow_v1=False,
-        )
-        model_fn = combined_model_fn(
-            head=classification_head(
-                n_classes=n_classes,
-                weight_column=weight_column,
-                label_vocabulary=label_vocabulary,
-                loss_reduction=loss_reduction,
-            ),
-            linear=linear,
-            deep=deep,
+            dnn_hidden_units=dnn_hidden_units,
+            dnn_activation_fn=dnn_activation_fn,
+            dnn_dropout=dnn_dropout,
+            batch_norm=batch_norm,
         )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V2.combined(
+                V2.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
+                halves,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
@@ -172,28 +162,25 @@ class DNNLinearCombinedRegressor(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        linear, deep = halves(
+        halves = V2.halves(
             linear_columns=linear_feature_columns,
             linear_optimizer=linear_optimizer,
             linear_sparse_combiner=linear_sparse_combiner,
             dnn_columns=dnn_feature_columns,
             dnn_optimizer=dnn_optimizer,
-            hidden=HiddenLayers(
-                tuple(dnn_hidden_units or ()), dnn_activation_fn, dnn_dropout, batch_norm
-            ),
-            allow_v1=False,
-        )
-        model_fn = combined_model_fn(
-            head=regression_head(
-                label_dimension=label_dimension,
-                weight_column=weight_column,
-                loss_reduction=loss_reduction,
-            ),
-            linear=linear,
-            deep=deep,
+            dnn_hidden_units=dnn_hidden_units,
+            dnn_activation_fn=dnn_activation_fn,
+            dnn_dropout=dnn_dropout,
+            batch_norm=batch_norm,
         )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V2.combined(
+                V2.regression_head(label_dimension, weight_column, loss_reduction),
+                halves,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
@@ -244,20 +231,22 @@ class DNNLinearCombinedEstimator(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        linear, deep = halves(
+        halves = V2.halves(
             linear_columns=linear_feature_columns,
             linear_optimizer=linear_optimizer,
             linear_sparse_combiner=linear_sparse_combiner,
             dnn_columns=dnn_feature_columns,
             dnn_optimizer=dnn_optimizer,
-            hidden=HiddenLayers(
-                tuple(dnn_hidden_units or ()), dnn_activation_fn, dnn_dropout, batch_norm
+            dnn_hidden_units=dnn_hidden_units,
+            dnn_activation_fn=dnn_activation_fn,
+            dnn_dropout=dnn_dropout,
+            batch_norm=batch_norm,
+        )
+        super().__init__(
+            V2.combined(
+                head,
+                halves,
             ),
-            allow_v1=False,
+            model_dir=model_dir,
+            config=config,
         )
-        model_fn = combined_model_fn(
-            head=head,
-            linear=linear,
-            deep=deep,
-        )
-        super().__init__(model_fn, model_dir=model_dir, config=config)

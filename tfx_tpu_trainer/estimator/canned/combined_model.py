@@ -55,53 +55,6 @@ class Deep(NamedTuple):
     hidden: HiddenLayers
 
 
-def halves(
-    *,
-    linear_columns: Any,
-    linear_optimizer: Any,
-    linear_sparse_combiner: str,
-    dnn_columns: Any,
-    dnn_optimizer: Any,
-    hidden: HiddenLayers,
-    allow_v1: bool,
-) -> tuple[Linear | None, Deep | None]:
-    """Checks what the combined estimators are given and sorts it.
-
-    Args:
-        linear_columns: Columns of the linear half, or nothing.
-        linear_optimizer: Its optimizer.
-        linear_sparse_combiner: Its sparse combiner.
-        dnn_columns: Columns of the deep half, or nothing.
-        dnn_optimizer: Its optimizer.
-        hidden: Its hidden layers.
-        allow_v1: Whether columns of `tf.compat.v1.feature_column` will do.
-
-    Returns:
-        The linear half and the deep one; one of them may be `None`.
-
-    Raises:
-        ValueError: If both would be, or the deep one has no hidden units.
-    """
-    if not linear_columns and not dnn_columns:
-        raise ValueError(
-            "Either linear_feature_columns or dnn_feature_columns must be defined; given: "
-            f"{linear_columns!r} and {dnn_columns!r}."
-        )
-    linear = deep = None
-    if linear_columns:
-        columns = checks.check_linear_columns(linear_columns, allow_v1=allow_v1)
-        linear = Linear(columns, linear_optimizer, linear_sparse_combiner)
-    if dnn_columns:
-        if not hidden.units:
-            raise ValueError(
-                "dnn_hidden_units must be defined when dnn_feature_columns is specified; given: "
-                f"{hidden.units!r}. Give the width of each hidden layer, such as [64, 32]."
-            )
-        columns = checks.check_dense_columns(dnn_columns, allow_v1=allow_v1)
-        deep = Deep(columns, dnn_optimizer, hidden)
-    return linear, deep
-
-
 def combined_model_fn(*, head: Any, linear: Linear | None, deep: Deep | None) -> Callable[..., Any]:
     """Returns the model_fn of the combined estimators of `tf.estimator`.
 

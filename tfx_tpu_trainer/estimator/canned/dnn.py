@@ -8,13 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.canned.columns import check_dense_columns
-from tfx_tpu_trainer.estimator.canned.default_heads import (
-    SUM_OVER_BATCH_SIZE,
-    classification_head,
-    regression_head,
-)
-from tfx_tpu_trainer.estimator.canned.dnn_model import HiddenLayers, dnn_model_fn
+from tfx_tpu_trainer.estimator.canned.forms import SUM_OVER_BATCH_SIZE, V2
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.heads import Head
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -77,19 +71,19 @@ class DNNClassifier(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        model_fn = dnn_model_fn(
-            head=classification_head(
-                n_classes=n_classes,
-                weight_column=weight_column,
-                label_vocabulary=label_vocabulary,
-                loss_reduction=loss_reduction,
-            ),
-            columns=check_dense_columns(feature_columns, allow_v1=False),
-            hidden=HiddenLayers(tuple(hidden_units), activation_fn, dropout, batch_norm),
-            optimizer=optimizer,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V2.dnn(
+                V2.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
+                feature_columns,
+                hidden_units=hidden_units,
+                activation_fn=activation_fn,
+                dropout=dropout,
+                batch_norm=batch_norm,
+                optimizer=optimizer,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
@@ -139,18 +133,19 @@ class DNNRegressor(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        model_fn = dnn_model_fn(
-            head=regression_head(
-                label_dimension=label_dimension,
-                weight_column=weight_column,
-                loss_reduction=loss_reduction,
-            ),
-            columns=check_dense_columns(feature_columns, allow_v1=False),
-            hidden=HiddenLayers(tuple(hidden_units), activation_fn, dropout, batch_norm),
-            optimizer=optimizer,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V2.dnn(
+                V2.regression_head(label_dimension, weight_column, loss_reduction),
+                feature_columns,
+                hidden_units=hidden_units,
+                activation_fn=activation_fn,
+                dropout=dropout,
+                batch_norm=batch_norm,
+                optimizer=optimizer,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
@@ -194,12 +189,17 @@ class DNNEstimator(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        model_fn = dnn_model_fn(
-            head=head,
-            columns=check_dense_columns(feature_columns, allow_v1=False),
-            hidden=HiddenLayers(tuple(hidden_units), activation_fn, dropout, batch_norm),
-            optimizer=optimizer,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V2.dnn(
+                head,
+                feature_columns,
+                hidden_units=hidden_units,
+                activation_fn=activation_fn,
+                dropout=dropout,
+                batch_norm=batch_norm,
+                optimizer=optimizer,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )

@@ -6,13 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfx_tpu_trainer.estimator.canned.columns import check_linear_columns
-from tfx_tpu_trainer.estimator.canned.default_heads import (
-    SUM_OVER_BATCH_SIZE,
-    classification_head,
-    regression_head,
-)
-from tfx_tpu_trainer.estimator.canned.linear_model import linear_model_fn
+from tfx_tpu_trainer.estimator.canned.forms import SUM_OVER_BATCH_SIZE, V2
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.heads import Head
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -68,19 +62,16 @@ class LinearClassifier(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        model_fn = linear_model_fn(
-            head=classification_head(
-                n_classes=n_classes,
-                weight_column=weight_column,
-                label_vocabulary=label_vocabulary,
-                loss_reduction=loss_reduction,
-            ),
-            columns=check_linear_columns(feature_columns, allow_v1=False),
-            optimizer=optimizer,
-            sparse_combiner=sparse_combiner,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V2.linear(
+                V2.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
+                feature_columns,
+                optimizer=optimizer,
+                sparse_combiner=sparse_combiner,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
@@ -122,18 +113,16 @@ class LinearRegressor(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        model_fn = linear_model_fn(
-            head=regression_head(
-                label_dimension=label_dimension,
-                weight_column=weight_column,
-                loss_reduction=loss_reduction,
-            ),
-            columns=check_linear_columns(feature_columns, allow_v1=False),
-            optimizer=optimizer,
-            sparse_combiner=sparse_combiner,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V2.linear(
+                V2.regression_head(label_dimension, weight_column, loss_reduction),
+                feature_columns,
+                optimizer=optimizer,
+                sparse_combiner=sparse_combiner,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
@@ -169,12 +158,14 @@ class LinearEstimator(Estimator):
         Raises:
             ValueError: If an argument does not hold.
         """
-        model_fn = linear_model_fn(
-            head=head,
-            columns=check_linear_columns(feature_columns, allow_v1=False),
-            optimizer=optimizer,
-            sparse_combiner=sparse_combiner,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V2.linear(
+                head,
+                feature_columns,
+                optimizer=optimizer,
+                sparse_combiner=sparse_combiner,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )

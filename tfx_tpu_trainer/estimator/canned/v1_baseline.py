@@ -8,11 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.canned.baseline_model import v1_baseline_model_fn
-from tfx_tpu_trainer.estimator.canned.default_heads import (
-    v1_classification_head,
-    v1_regression_head,
-)
+from tfx_tpu_trainer.estimator.canned.forms import V1
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.heads import Head
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -23,7 +19,10 @@ v1 = tf.compat.v1
 class BaselineClassifier(Estimator):
     """Tells which class a row is of, by a bias, the same for all rows.
 
-    Mirrors `tf.compat.v1.estimator.BaselineClassifier`.
+    Mirrors `tf.compat.v1.estimator.BaselineClassifier`. The arguments are those of
+    `tfx_tpu_trainer.estimator.BaselineClassifier`, but for an `optimizer` of
+    `tf.compat.v1.train`, and a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default
+    the sum.
     """
 
     def __init__(
@@ -36,43 +35,24 @@ class BaselineClassifier(Estimator):
         config: RunConfig | None = None,
         loss_reduction: str = v1.losses.Reduction.SUM,
     ) -> None:
-        """Checks the arguments.
-
-        Args:
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            n_classes: How many classes there are. Defaults to 2.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`:
-                labels are integers in [0, n_classes).
-            optimizer: A `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-                'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults to
-                'Ftrl'.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.compat.v1.losses.Reduction`. Defaults to their sum.
-
-        Raises:
-            ValueError: If an argument does not hold.
-        """
-        model_fn = v1_baseline_model_fn(
-            head=v1_classification_head(
-                n_classes=n_classes,
+        super().__init__(
+            V1.baseline(
+                V1.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
+                optimizer=optimizer,
                 weight_column=weight_column,
-                label_vocabulary=label_vocabulary,
-                loss_reduction=loss_reduction,
             ),
-            optimizer=optimizer,
-            weight_column=weight_column,
+            model_dir=model_dir,
+            config=config,
         )
-        super().__init__(model_fn, model_dir=model_dir, config=config)
 
 
 class BaselineRegressor(Estimator):
     """Tells the numbers of a row, by a bias, the same for all rows.
 
-    Mirrors `tf.compat.v1.estimator.BaselineRegressor`.
+    Mirrors `tf.compat.v1.estimator.BaselineRegressor`. The arguments are those of
+    `tfx_tpu_trainer.estimator.BaselineRegressor`, but for an `optimizer` of
+    `tf.compat.v1.train`, and a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default
+    the sum.
     """
 
     def __init__(
@@ -84,40 +64,23 @@ class BaselineRegressor(Estimator):
         config: RunConfig | None = None,
         loss_reduction: str = v1.losses.Reduction.SUM,
     ) -> None:
-        """Checks the arguments.
-
-        Args:
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            label_dimension: How many numbers a row's label has. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            optimizer: A `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-                'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults to
-                'Ftrl'.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.compat.v1.losses.Reduction`. Defaults to their sum.
-
-        Raises:
-            ValueError: If an argument does not hold.
-        """
-        model_fn = v1_baseline_model_fn(
-            head=v1_regression_head(
-                label_dimension=label_dimension,
+        super().__init__(
+            V1.baseline(
+                V1.regression_head(label_dimension, weight_column, loss_reduction),
+                optimizer=optimizer,
                 weight_column=weight_column,
-                loss_reduction=loss_reduction,
             ),
-            optimizer=optimizer,
-            weight_column=weight_column,
+            model_dir=model_dir,
+            config=config,
         )
-        super().__init__(model_fn, model_dir=model_dir, config=config)
 
 
 class BaselineEstimator(Estimator):
     """A head of your own on a bias, the same for all rows.
 
-    Mirrors `tf.compat.v1.estimator.BaselineEstimator`.
+    Mirrors `tf.compat.v1.estimator.BaselineEstimator`. The arguments are those of
+    `tfx_tpu_trainer.estimator.BaselineEstimator`, but for an `optimizer` of
+    `tf.compat.v1.train`.
     """
 
     def __init__(
@@ -127,23 +90,11 @@ class BaselineEstimator(Estimator):
         optimizer: Any = "Ftrl",
         config: RunConfig | None = None,
     ) -> None:
-        """Checks the arguments.
-
-        Args:
-            head: A `Head`: loss, metrics, predictions and signatures.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            optimizer: A `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-                'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults to
-                'Ftrl'.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-
-        Raises:
-            ValueError: If an argument does not hold.
-        """
-        model_fn = v1_baseline_model_fn(
-            head=head,
-            optimizer=optimizer,
-            weight_column=None,
+        super().__init__(
+            V1.baseline(
+                head,
+                optimizer=optimizer,
+            ),
+            model_dir=model_dir,
+            config=config,
         )
-        super().__init__(model_fn, model_dir=model_dir, config=config)

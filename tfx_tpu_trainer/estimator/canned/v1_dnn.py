@@ -8,12 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.canned.columns import check_dense_columns
-from tfx_tpu_trainer.estimator.canned.default_heads import (
-    v1_classification_head,
-    v1_regression_head,
-)
-from tfx_tpu_trainer.estimator.canned.dnn_model import HiddenLayers, v1_dnn_model_fn
+from tfx_tpu_trainer.estimator.canned.forms import V1
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.heads import Head
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -24,7 +19,11 @@ v1 = tf.compat.v1
 class DNNClassifier(Estimator):
     """Tells which class a row is of, by a deep model.
 
-    Mirrors `tf.compat.v1.estimator.DNNClassifier`.
+    Mirrors `tf.compat.v1.estimator.DNNClassifier`. The arguments are those of
+    `tfx_tpu_trainer.estimator.DNNClassifier`, but for an `optimizer` of `tf.compat.v1.train`; a
+    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum; and
+    `input_layer_partitioner`, which cuts the variables of the columns over parameter servers,
+    by default into slices of at least 64 MB.
     """
 
     def __init__(
@@ -44,57 +43,32 @@ class DNNClassifier(Estimator):
         loss_reduction: str = v1.losses.Reduction.SUM,
         batch_norm: bool = False,
     ) -> None:
-        """Checks the arguments.
-
-        Args:
-            hidden_units: Width of each hidden layer.
-            feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in
-                `indicator_column` or `embedding_column`.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            n_classes: How many classes there are. Defaults to 2.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`:
-                labels are integers in [0, n_classes).
-            optimizer: A `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-                'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults to
-                'Adagrad'.
-            activation_fn: Activation of the hidden layers. Defaults to ReLU.
-            dropout: Share of the values that are dropped in training, in [0, 1). Defaults to
-                `None`.
-            input_layer_partitioner: How the variables of the columns are cut over parameter
-                servers. Defaults to `None`: into slices of at least 64 MB.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.compat.v1.losses.Reduction`. Defaults to their sum.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults
-                to `False`.
-
-        Raises:
-            ValueError: If an argument does not hold.
-        """
-        model_fn = v1_dnn_model_fn(
-            head=v1_classification_head(
-                n_classes=n_classes,
-                weight_column=weight_column,
-                label_vocabulary=label_vocabulary,
-                loss_reduction=loss_reduction,
-            ),
-            columns=check_dense_columns(feature_columns, allow_v1=True),
-            hidden=HiddenLayers(tuple(hidden_units), activation_fn, dropout, batch_norm),
-            optimizer=optimizer,
-            partitioner=input_layer_partitioner,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V1.dnn(
+                V1.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
+                feature_columns,
+                hidden_units=hidden_units,
+                activation_fn=activation_fn,
+                dropout=dropout,
+                batch_norm=batch_norm,
+                optimizer=optimizer,
+                partitioner=input_layer_partitioner,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
 class DNNRegressor(Estimator):
-    """Tells the numbers of a row, by a deep model; mirrors `tf.compat.v1.estimator.DNNRegressor`."""
+    """Tells the numbers of a row, by a deep model.
+
+    Mirrors `tf.compat.v1.estimator.DNNRegressor`. The arguments are those of
+    `tfx_tpu_trainer.estimator.DNNRegressor`, but for an `optimizer` of `tf.compat.v1.train`; a
+    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum; and
+    `input_layer_partitioner`, which cuts the variables of the columns over parameter servers,
+    by default into slices of at least 64 MB.
+    """
 
     def __init__(
         self,
@@ -112,54 +86,31 @@ class DNNRegressor(Estimator):
         loss_reduction: str = v1.losses.Reduction.SUM,
         batch_norm: bool = False,
     ) -> None:
-        """Checks the arguments.
-
-        Args:
-            hidden_units: Width of each hidden layer.
-            feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in
-                `indicator_column` or `embedding_column`.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            label_dimension: How many numbers a row's label has. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            optimizer: A `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-                'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults to
-                'Adagrad'.
-            activation_fn: Activation of the hidden layers. Defaults to ReLU.
-            dropout: Share of the values that are dropped in training, in [0, 1). Defaults to
-                `None`.
-            input_layer_partitioner: How the variables of the columns are cut over parameter
-                servers. Defaults to `None`: into slices of at least 64 MB.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.compat.v1.losses.Reduction`. Defaults to their sum.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults
-                to `False`.
-
-        Raises:
-            ValueError: If an argument does not hold.
-        """
-        model_fn = v1_dnn_model_fn(
-            head=v1_regression_head(
-                label_dimension=label_dimension,
-                weight_column=weight_column,
-                loss_reduction=loss_reduction,
-            ),
-            columns=check_dense_columns(feature_columns, allow_v1=True),
-            hidden=HiddenLayers(tuple(hidden_units), activation_fn, dropout, batch_norm),
-            optimizer=optimizer,
-            partitioner=input_layer_partitioner,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V1.dnn(
+                V1.regression_head(label_dimension, weight_column, loss_reduction),
+                feature_columns,
+                hidden_units=hidden_units,
+                activation_fn=activation_fn,
+                dropout=dropout,
+                batch_norm=batch_norm,
+                optimizer=optimizer,
+                partitioner=input_layer_partitioner,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
 class DNNEstimator(Estimator):
-    """A head of your own on a deep model; mirrors `tf.compat.v1.estimator.DNNEstimator`."""
+    """A head of your own on a deep model.
+
+    Mirrors `tf.compat.v1.estimator.DNNEstimator`. The arguments are those of
+    `tfx_tpu_trainer.estimator.DNNEstimator`, but for an `optimizer` of `tf.compat.v1.train`,
+    and `input_layer_partitioner`, which cuts the variables of the columns over parameter
+    servers, by default into slices of at least 64 MB.
+    """
 
     def __init__(
         self,
@@ -175,39 +126,18 @@ class DNNEstimator(Estimator):
         warm_start_from: Any = None,
         batch_norm: bool = False,
     ) -> None:
-        """Checks the arguments.
-
-        Args:
-            head: A `Head`: loss, metrics, predictions and signatures.
-            hidden_units: Width of each hidden layer.
-            feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in
-                `indicator_column` or `embedding_column`.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            optimizer: A `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-                'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults to
-                'Adagrad'.
-            activation_fn: Activation of the hidden layers. Defaults to ReLU.
-            dropout: Share of the values that are dropped in training, in [0, 1). Defaults to
-                `None`.
-            input_layer_partitioner: How the variables of the columns are cut over parameter
-                servers. Defaults to `None`: into slices of at least 64 MB.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults
-                to `False`.
-
-        Raises:
-            ValueError: If an argument does not hold.
-        """
-        model_fn = v1_dnn_model_fn(
-            head=head,
-            columns=check_dense_columns(feature_columns, allow_v1=True),
-            hidden=HiddenLayers(tuple(hidden_units), activation_fn, dropout, batch_norm),
-            optimizer=optimizer,
-            partitioner=input_layer_partitioner,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V1.dnn(
+                head,
+                feature_columns,
+                hidden_units=hidden_units,
+                activation_fn=activation_fn,
+                dropout=dropout,
+                batch_norm=batch_norm,
+                optimizer=optimizer,
+                partitioner=input_layer_partitioner,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )

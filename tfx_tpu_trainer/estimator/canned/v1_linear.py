@@ -8,12 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.canned.columns import check_linear_columns
-from tfx_tpu_trainer.estimator.canned.default_heads import (
-    v1_classification_head,
-    v1_regression_head,
-)
-from tfx_tpu_trainer.estimator.canned.linear_model import v1_linear_model_fn
+from tfx_tpu_trainer.estimator.canned.forms import V1
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.heads import Head
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -24,7 +19,11 @@ v1 = tf.compat.v1
 class LinearClassifier(Estimator):
     """Tells which class a row is of, by a linear model.
 
-    Mirrors `tf.compat.v1.estimator.LinearClassifier`.
+    Mirrors `tf.compat.v1.estimator.LinearClassifier`. The arguments are those of
+    `tfx_tpu_trainer.estimator.LinearClassifier`, but for an `optimizer` of
+    `tf.compat.v1.train`; a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the
+    sum; and `partitioner`, which cuts the variables of the model over parameter servers, by
+    default into slices of at least 64 MB.
     """
 
     def __init__(
@@ -41,54 +40,28 @@ class LinearClassifier(Estimator):
         loss_reduction: str = v1.losses.Reduction.SUM,
         sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments.
-
-        Args:
-            feature_columns: Columns of `tf.feature_column`, dense or categorical.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            n_classes: How many classes there are. Defaults to 2.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`:
-                labels are integers in [0, n_classes).
-            optimizer: A `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-                'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults to
-                'Ftrl'; with `None`, its rate follows the number of columns.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            partitioner: How variables are cut over parameter servers. Defaults to `None`: into
-                slices of at least 64 MB.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.compat.v1.losses.Reduction`. Defaults to their sum.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a
-                categorical column in one row are put together.
-
-        Raises:
-            ValueError: If an argument does not hold.
-        """
-        model_fn = v1_linear_model_fn(
-            head=v1_classification_head(
-                n_classes=n_classes,
-                weight_column=weight_column,
-                label_vocabulary=label_vocabulary,
-                loss_reduction=loss_reduction,
-            ),
-            columns=check_linear_columns(feature_columns, allow_v1=True),
-            optimizer=optimizer,
-            partitioner=partitioner,
-            sparse_combiner=sparse_combiner,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V1.linear(
+                V1.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
+                feature_columns,
+                optimizer=optimizer,
+                sparse_combiner=sparse_combiner,
+                partitioner=partitioner,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
 class LinearRegressor(Estimator):
     """Tells the numbers of a row, by a linear model.
 
-    Mirrors `tf.compat.v1.estimator.LinearRegressor`.
+    Mirrors `tf.compat.v1.estimator.LinearRegressor`. The arguments are those of
+    `tfx_tpu_trainer.estimator.LinearRegressor`, but for an `optimizer` of `tf.compat.v1.train`;
+    a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum; and
+    `partitioner`, which cuts the variables of the model over parameter servers, by default into
+    slices of at least 64 MB.
     """
 
     def __init__(
@@ -104,49 +77,28 @@ class LinearRegressor(Estimator):
         loss_reduction: str = v1.losses.Reduction.SUM,
         sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments.
-
-        Args:
-            feature_columns: Columns of `tf.feature_column`, dense or categorical.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            label_dimension: How many numbers a row's label has. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            optimizer: A `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-                'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults to
-                'Ftrl'; with `None`, its rate follows the number of columns.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            partitioner: How variables are cut over parameter servers. Defaults to `None`: into
-                slices of at least 64 MB.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.compat.v1.losses.Reduction`. Defaults to their sum.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a
-                categorical column in one row are put together.
-
-        Raises:
-            ValueError: If an argument does not hold.
-        """
-        model_fn = v1_linear_model_fn(
-            head=v1_regression_head(
-                label_dimension=label_dimension,
-                weight_column=weight_column,
-                loss_reduction=loss_reduction,
-            ),
-            columns=check_linear_columns(feature_columns, allow_v1=True),
-            optimizer=optimizer,
-            partitioner=partitioner,
-            sparse_combiner=sparse_combiner,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V1.linear(
+                V1.regression_head(label_dimension, weight_column, loss_reduction),
+                feature_columns,
+                optimizer=optimizer,
+                sparse_combiner=sparse_combiner,
+                partitioner=partitioner,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
 
 
 class LinearEstimator(Estimator):
-    """A head of your own on a linear model; mirrors `tf.compat.v1.estimator.LinearEstimator`."""
+    """A head of your own on a linear model.
+
+    Mirrors `tf.compat.v1.estimator.LinearEstimator`. The arguments are those of
+    `tfx_tpu_trainer.estimator.LinearEstimator`, but for an `optimizer` of `tf.compat.v1.train`,
+    and `partitioner`, which cuts the variables of the model over parameter servers, by default
+    into slices of at least 64 MB.
+    """
 
     def __init__(
         self,
@@ -159,34 +111,15 @@ class LinearEstimator(Estimator):
         sparse_combiner: str = "sum",
         warm_start_from: Any = None,
     ) -> None:
-        """Checks the arguments.
-
-        Args:
-            head: A `Head`: loss, metrics, predictions and signatures.
-            feature_columns: Columns of `tf.feature_column`, dense or categorical.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            optimizer: A `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-                'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults to
-                'Ftrl'; with `None`, its rate follows the number of columns.
-            config: Configuration of the runs. Defaults to `RunConfig()`.
-            partitioner: How variables are cut over parameter servers. Defaults to `None`: into
-                slices of at least 64 MB.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a
-                categorical column in one row are put together.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-
-        Raises:
-            ValueError: If an argument does not hold.
-        """
-        model_fn = v1_linear_model_fn(
-            head=head,
-            columns=check_linear_columns(feature_columns, allow_v1=True),
-            optimizer=optimizer,
-            partitioner=partitioner,
-            sparse_combiner=sparse_combiner,
-        )
         super().__init__(
-            model_fn, model_dir=model_dir, config=config, warm_start_from=warm_start_from
+            V1.linear(
+                head,
+                feature_columns,
+                optimizer=optimizer,
+                sparse_combiner=sparse_combiner,
+                partitioner=partitioner,
+            ),
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
         )
