@@ -58,12 +58,17 @@ def as_parsed(feature: Any, values: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
     if values.shape.rank == 1:
         values = values[:, tf.newaxis]
     present = _is_present(values)
-    rows = tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(values, present),
-        tf.math.count_nonzero(present, axis=1),
-        validate=False,
+    # Plain ops: a RaggedTensor makes the same of three times as many, for every feature.
+    places = tf.where(present)
+    lengths = tf.reduce_sum(tf.cast(present, tf.int64), axis=1)
+    columns = tf.cumsum(tf.cast(present, tf.int64), axis=1, exclusive=True)
+    return tf.SparseTensor(
+        indices=tf.stack([places[:, 0], tf.gather_nd(columns, places)], axis=1),
+        values=tf.gather_nd(values, places),
+        dense_shape=tf.stack(
+            [tf.shape(values, tf.int64)[0], tf.reduce_max(tf.concat([lengths, [0]], axis=0))]
+        ),
     )
-    return rows.to_sparse()
 
 
 def absent(feature_spec: Mapping[str, Any], rows: tf.Tensor) -> dict[str, Any]:
