@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.sweeps import mostly_swept
+
 ROWS = 32
 BATCH = 8
 
 both_keras = pytest.mark.parametrize("library", ["tf_keras", "keras"])
-
-
-def mostly_swept(name: str, values: Iterable[Any], *, kept: Collection[Any]) -> Any:
-    """Parametrizes with values of which `make test` runs some only."""
-    values = [
-        value if value in kept else pytest.param(value, marks=pytest.mark.sweep) for value in values
-    ]
-    return pytest.mark.parametrize(name, values)
 
 
 # Where the two are traced alike, one of them is enough for most days.

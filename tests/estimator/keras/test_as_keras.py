@@ -14,8 +14,8 @@ from tests.estimator.keras.models import (
     keras2_first,
     keras3_first,
     keras_of,
-    mostly_swept,
 )
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 

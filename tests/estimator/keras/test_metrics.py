@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.keras import models
-from tests.estimator.keras.models import both_keras, keras_of, mostly_swept
+from tests.estimator.keras.models import both_keras, keras_of
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 
 _CLASSES = 3
