@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from tests.estimator import linear_model
 from tests.estimator.strategies import strategy_runs as runs
@@ -54,6 +57,49 @@ def test_a_keras_optimizer_takes_the_sum(tmp_path):
         return tf.reduce_sum(tf.square(outputs - labels)) / rows
 
     cores.assert_descended(_trained(tmp_path, runs.model_fn_for(_keras_step, loss_fn)), 3)
+
+
+class Bounded(tf_keras.optimizers.Optimizer):
+    """Takes a step that shows whether gradients were summed before: it is not linear in them."""
+
+    def __init__(self):
+        super().__init__("Bounded")
+        self._learning_rate = self._build_learning_rate(RATE)
+
+    def update_step(self, gradient, variable):
+        variable.assign_sub(self._learning_rate * gradient / (1 + tf.abs(gradient)))
+
+    def get_config(self):
+        return super().get_config()
+
+
+TODAYS: dict[str, Callable[[], Any]] = {
+    "sgd": lambda: tf_keras.optimizers.SGD(RATE, momentum=0.9, clipnorm=0.1),
+    "adam": lambda: tf_keras.optimizers.Adam(RATE),
+    "own": Bounded,
+    "keras_3": lambda: keras.optimizers.Adam(RATE),
+}
+
+
+def test_todays_keras_optimizers_take_the_sum(tmp_path):
+    def model_fn(features, labels, mode):
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        steps = [v1.assign_add(v1.train.get_global_step(), 1)]
+        for name, optimizer in TODAYS.items():
+            weights = v1.get_variable(name, initializer=linear_model.WEIGHTS)
+            outputs = tf.linalg.matvec(features["x"], weights)
+            loss = tf.reduce_mean(tf.square(outputs - labels)) / replicas
+            (gradient,) = tf.gradients(loss, [weights])
+            steps.append(optimizer().apply_gradients([(gradient, weights)]))
+        return tfe.EstimatorSpec(mode, loss=loss, train_op=tf.group(*steps))
+
+    several = _trained(tmp_path / "several", model_fn)
+    one = runs.make(tmp_path / "one", None, model_fn)
+    one.train(runs.train_input_of(cores.BATCH), steps=3)
+    assert several.get_variable_names() == one.get_variable_names()
+    for name in one.get_variable_names():
+        value = one.get_variable_value(name)
+        np.testing.assert_allclose(several.get_variable_value(name), value, rtol=1e-5, err_msg=name)
 
 
 def test_a_cross_shard_optimizer_combines_once(tmp_path):
