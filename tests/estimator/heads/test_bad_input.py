@@ -384,6 +384,15 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
             session.run(loss)
 
 
+def test_an_evaluation_refuses_weights_of_a_known_wrong_shape_when_it_is_built() -> None:
+    head = heads.RegressionHead(1, "weight")
+    message = r"^weights can not be broadcast to values. Mismatch at dim 1. values.shape=\(2, 1\)"
+    with tf.Graph().as_default():
+        features, zeros = {"weight": tf.ones([2, 3])}, tf.zeros([2, 1])
+        with pytest.raises(ValueError, match=message):
+            head.create_estimator_spec(features, "eval", logits=zeros, labels=zeros)
+
+
 def test_labels_without_rows_are_refused_in_the_words_of_the_mode() -> None:
     head, short = heads.MultiClassHead(3), "labels must have rank at least 2.  Received rank 0"
     with pytest.raises(ValueError, match=f"^{short}"):

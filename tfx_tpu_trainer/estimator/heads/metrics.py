@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator.heads.keys import MetricKeys
+
 v1 = tf.compat.v1
 
 # What no name scope may hold.
@@ -73,6 +75,9 @@ class Measure:
         weights = _weights_of(self, seen)
         if self.kind in _AVERAGED:
             values = tf.cast(self.values(seen), tf.float32)
+            # Keras's Mean would leave it to the session; so it does with losses in the original.
+            if weights is not None and self.key != MetricKeys.LOSS_MEAN:
+                _check_broadcast(weights, values)
             metric.update_state(values, sample_weight=weights)
         else:
             metric.update_state(self.labels(seen), self.values(seen), sample_weight=weights)
@@ -95,6 +100,18 @@ def scope_name(key: str) -> str:
 def _weights_of(measure: Measure, seen: Seen) -> tf.Tensor | None:
     # Regularization is the model's, not a row's.
     return None if measure.kind == "regularization" else seen.weights
+
+
+def _check_broadcast(weights: tf.Tensor, values: tf.Tensor) -> None:
+    if weights.shape.rank is None or weights.shape.rank != values.shape.rank:
+        return
+    for axis, (weight_axis, value_axis) in enumerate(zip(weights.shape, values.shape)):
+        if weight_axis not in (None, 1, value_axis) and value_axis is not None:
+            raise ValueError(
+                f"weights can not be broadcast to values. Mismatch at dim {axis}. "
+                f"values.shape={values.shape}, weights.shape={weights.shape}: weights of [D0, D1, "
+                "... DN] or [D0, D1, ... DN, 1] go with any values."
+            )
 
 
 def _mean(values: tf.Tensor, given: Mapping[str, Any]) -> tuple[tf.Tensor, Any]:
