@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ml_metadata.proto.metadata_store_pb2 import Artifact
 
 from pipelines import metadata
 from pipelines.metadata import NodeStatus
@@ -137,10 +138,14 @@ class PipelineRun:
         assert self.name is not None, self.output
         return metadata.node_statuses(metadata.open_store(self.root / "metadata.sqlite"), self.name)
 
+    def outputs(self, node: str) -> dict[str, Artifact]:
+        """The output artifacts of a component, by their keys."""
+        store = metadata.open_store(self.root / "metadata.sqlite")
+        return metadata.outputs(store, self.statuses[node].execution_id)
+
     def output_folder(self, node: str, key: str) -> Path:
         """The folder of an output artifact of the run."""
-        store = metadata.open_store(self.root / "metadata.sqlite")
-        return Path(metadata.outputs(store, self.statuses[node].execution_id)[key].uri)
+        return Path(self.outputs(node)[key].uri)
 
 
 def run_local(
@@ -196,6 +201,13 @@ def completed(run: PipelineRun) -> PipelineRun:
 def taxi_run(tmp_path_factory: pytest.TempPathFactory) -> PipelineRun:
     """The taxi pipeline, run once with its own config."""
     return completed(run_local("taxi", tmp_path_factory.mktemp("taxi") / "root"))
+
+
+@pytest.fixture(scope="session")
+def cores_run(digits_run: PipelineRun) -> PipelineRun:
+    """The digits pipeline, run for a second time under the same root, on four emulated cores."""
+    cores = ["trainer.use_tpu=true", "trainer.master=emulated", "trainer.num_shards=4"]
+    return completed(run_local("digits", digits_run.root, *cores))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow_model_analysis as tfma
 
+from pipelines.metadata import State
 from tests.conftest import PipelineRun, completed, run_local
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.evaluation.runs import list_models
@@ -15,8 +16,8 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def compared(digits_run: PipelineRun) -> PipelineRun:
-    return completed(run_local("digits", digits_run.root, "trainer.train_steps=500"))
+def compared(cores_run: PipelineRun) -> PipelineRun:
+    return cores_run
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +54,12 @@ def test_the_second_is_compared_with_the_first_and_pushed(compared: PipelineRun)
 def test_a_worse_one_is_neither_blessed_nor_pushed_and_the_summary_says_why(
     compared: PipelineRun, worse: PipelineRun
 ) -> None:
+    assert worse.statuses["Transform"].state is State.CACHED
+    assert worse.statuses["TpuTrainer"].state is State.COMPLETE
+    # That is no failure of the run.
     assert worse.report.blessed is False
     assert worse.report.pushed is None
+    assert "nowhere" in worse.output
     assert "but must be a change >= -0.02" in worse.report.verdict
     assert "not blessed: accuracy is " in worse.output
     evaluation = str(worse.output_folder("EvalMetricsGate", "evaluation"))

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ml_metadata.proto.metadata_store_pb2 import Artifact, Value
+
 ROOT = Path(__file__).parents[2]
 TASK_SECONDS = 400
 
@@ -117,6 +119,25 @@ class CompiledRun:
             self.artifacts.append(artifact)
             self.outputs[started.task][key] = [artifact]
 
+    def take(self, task: str, artifacts: Mapping[str, Artifact]) -> None:
+        """Takes what a task has made elsewhere, as a run does that finds it in its cache.
+
+        Args:
+            task: Its name.
+            artifacts: Each of its outputs, of ML Metadata.
+        """
+        self._attempts += 1
+        told = self._invocation(task)["outputs"]["artifacts"]
+        self.outputs[task] = {}
+        for key, expected in told.items():
+            (artifact,) = expected["artifacts"]
+            made = artifacts[key]
+            properties = {**made.properties, **made.custom_properties}
+            metadata = {name: _plain(value) for name, value in properties.items()}
+            artifact = {**artifact, "uri": made.uri, "metadata": metadata}
+            self.artifacts.append(artifact)
+            self.outputs[task][key] = [artifact]
+
     def uri(self, task: str, key: str) -> Path:
         """The folder of an output of the last attempt at a task."""
         (artifact,) = self.outputs[task][key]
@@ -206,6 +227,10 @@ class CompiledRun:
                 if all(_holds(match["field"], match["value"], artifact) for match in conditions)
             ]
             self.outputs[task][key] = found[-1:]
+
+
+def _plain(value: Value) -> Any:
+    return getattr(value, value.WhichOneof("value"))
 
 
 def _holds(field: str, value: str, artifact: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from pipelines.taxi.config import Config
 from pipelines.taxi.data import prepare_data
 from tests.checkpoint_files import last_whole_step
+from tests.conftest import PipelineRun
 from tests.kubeflow_folder.compiled_run import ROOT, CompiledRun, TaskProcess
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.serving import load_serving
@@ -26,6 +27,14 @@ pytestmark = pytest.mark.e2e
 STEPS = 2000
 SAVE_STEPS = 100
 KILLED_AFTER = 300
+OF_TFX = (
+    "CsvExampleGen",
+    "StatisticsGen",
+    "SchemaGen",
+    "ExampleValidator",
+    "Transform",
+    "Evaluator",
+)
 
 
 @dataclasses.dataclass
@@ -77,21 +86,24 @@ def _kill_in_training(started: TaskProcess, checkpoints: Path) -> int:
     return last_whole_step(checkpoints)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Run:
+@pytest.fixture(scope="module", params=["ours", pytest.param("all", marks=pytest.mark.sweep)])
+def run(request, tmp_path_factory, taxi_run: PipelineRun) -> Run:
     folder = tmp_path_factory.mktemp("compiled")
     compiled = CompiledRun(_compile(folder), folder)
     checkpoints = folder / "root" / "checkpoints"
     for task in compiled.order:
-        if task != "TpuTrainer":
+        if request.param == "ours" and task in OF_TFX:
+            # TFX's own containers start in ten seconds each; what they made on this machine will do.
+            compiled.take(task, taxi_run.outputs(task))
+        elif task != "TpuTrainer":
             compiled.run(task)
-            continue
-        killed = compiled.start(task)
-        killed_at = _kill_in_training(killed, checkpoints)
-        (record,) = checkpoints.rglob("training.json")
-        told = json.loads(record.read_text())
-        trained = compiled.start(task)
-        compiled.finish(trained)
+        else:
+            killed = compiled.start(task)
+            killed_at = _kill_in_training(killed, checkpoints)
+            (record,) = checkpoints.rglob("training.json")
+            told = json.loads(record.read_text())
+            trained = compiled.start(task)
+            compiled.finish(trained)
     return Run(compiled, killed, killed_at, told, trained, checkpoints)
 
 

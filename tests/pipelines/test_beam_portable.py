@@ -160,6 +160,7 @@ def _in_order(row: bytes) -> bytes:
 
 
 @pytest.mark.e2e
+@pytest.mark.sweep
 def test_evaluator_and_bulk_inferrer_on_two_worker_processes(
     runs: Runs, taxi_run: PipelineRun, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from pipelines import metadata
 from pipelines.metadata import State
 from tests.conftest import REPOSITORY, PipelineRun, command, completed, run_local
+from tests.sweeps import mostly_swept
 
 pytestmark = pytest.mark.e2e
 
@@ -38,6 +39,7 @@ def test_a_second_run_is_answered_from_the_cache(digits_run: PipelineRun) -> Non
         assert states[node] is State.CACHED, node
 
 
+@pytest.mark.sweep
 def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun) -> None:
     other = completed(run_local("digits", digits_run.root, "trainer.train_steps=5"))
     assert other.statuses["Transform"].state is State.CACHED
@@ -50,20 +52,25 @@ def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun)
     assert "nowhere" in other.output
 
 
-def test_emulated_tpu_cores_reach_what_the_host_reaches(digits_run: PipelineRun) -> None:
+def test_emulated_tpu_cores_reach_what_the_host_reaches(
+    digits_run: PipelineRun, cores_run: PipelineRun
+) -> None:
     # The optimizer averages over the cores, so that 4 cores make the steps of one.
-    cores = ["trainer.use_tpu=true", "trainer.master=emulated", "trainer.num_shards=4"]
-    run = completed(run_local("digits", digits_run.root, *cores))
-    assert run.statuses["Transform"].state is State.CACHED
-    assert "runs on emulated TPU cores" in run.log
+    assert cores_run.statuses["Transform"].state is State.CACHED
+    assert "runs on emulated TPU cores" in cores_run.log
     for name, value in digits_run.report.eval_metrics.items():
-        assert run.report.eval_metrics[name] == pytest.approx(value, abs=0.01), name
+        assert cores_run.report.eval_metrics[name] == pytest.approx(value, abs=0.01), name
 
 
-@pytest.mark.parametrize(
+_LABEL = (["trainer.label_key=nope"], "TpuTrainer", "label_key='nope'")
+_DATA = (["data=/no/such/folder"], "ImportExampleGen", "data '/no/such/folder' is not a folder")
+
+
+@mostly_swept(
     ("overrides", "node", "expected"),
     [
-        (["trainer.label_key=nope"], "TpuTrainer", "label_key='nope'"),
+        _LABEL,
+        _DATA,
         (["trainer.module=tests.pipelines.no_model_fn"], "TpuTrainer", "has no model_fn"),
         (
             ["trainer.module=tests.pipelines.wrong_arguments"],
@@ -71,8 +78,8 @@ def test_emulated_tpu_cores_reach_what_the_host_reaches(digits_run: PipelineRun)
             "argument 'learning_rate'",
         ),
         (["trainer.train_batch_size=100000"], "TpuTrainer", "train_batch_size=100000"),
-        (["data=/no/such/folder"], "ImportExampleGen", "data '/no/such/folder' is not a folder"),
     ],
+    kept=[_LABEL, _DATA],
 )
 def test_a_failing_component_is_named_with_the_reason(
     digits_run: PipelineRun, overrides: list[str], node: str, expected: str

@@ -131,6 +131,7 @@ def test_the_stock_evaluator_agrees_and_blesses_nothing(taxi_run: PipelineRun) -
     assert not list(blessing.glob("*BLESSED"))
 
 
+@pytest.mark.sweep
 def test_a_second_run_is_answered_from_the_cache(taxi_run: PipelineRun) -> None:
     second = completed(run_local("taxi", taxi_run.root))
     cached = {node for node, status in second.statuses.items() if status.state is State.CACHED}

@@ -13,6 +13,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation import (
     evaluate,
     write_evaluation_events,
 )
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import is_time_up
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors
 from tfx_tpu_trainer.engine.template import HostFunction
@@ -280,3 +281,10 @@ def test_b216_the_checkpoints_path_is_written_as_text(tmp_path):
 def test_evaluations_of_one_folder_follow_each_other(tmp_path):
     results = [_result({"m": 1.0}, step=1), _result({"m": 2.0}, step=2)]
     assert _written(tmp_path, *results) == {"m": {1: 1, 2: 2}}
+
+
+@pytest.mark.parametrize(("seconds_ago", "is_up"), [(2.0, True), (0.0, False), (-2.0, True)])
+def test_a_session_call_ends_after_its_time_and_when_the_clock_is_set_back(seconds_ago, is_up):
+    with tf.Graph().as_default(), v1.Session() as session:
+        up = is_time_up(tf.timestamp() - seconds_ago, 1.0)
+        assert session.run(up) == is_up

@@ -25,6 +25,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     check_metrics,
     create_eval_step,
     create_left_out,
+    is_time_up,
 )
 from tfx_tpu_trainer.engine.feeding.short_batches import DrawnBatches, FiniteFeed
 from tfx_tpu_trainer.engine.template import ModelTemplate
@@ -129,14 +130,15 @@ def plan_evaluation_on_cores(
         return count + done, drawn.ended
 
     def batches(seconds: tf.Tensor) -> tf.Tensor:
-        end = tf.timestamp() + seconds
+        started = tf.timestamp()
 
         def all_done(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
             return ended if steps is None else tf.logical_or(ended, count >= steps)
 
         def goes_on(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
-            time_is_up = tf.timestamp() > end
-            return tf.logical_not(tf.logical_or(all_done(count, ended), time_is_up))
+            return tf.logical_not(
+                tf.logical_or(all_done(count, ended), is_time_up(started, seconds))
+            )
 
         start = (tf.cast(eval_step.read_value(), tf.int32), tf.constant(False))
         return all_done(*tf.while_loop(goes_on, one_batch, start, parallel_iterations=1))

@@ -53,6 +53,21 @@ class EvaluationPlan:
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
 
 
+def is_time_up(started: tf.Tensor, seconds: float | tf.Tensor) -> tf.Tensor:
+    """Tells in a loop of the graph whether its session call has to come back.
+
+    Args:
+        started: What `tf.timestamp()` was before the loop.
+        seconds: How long the loop may take.
+
+    Returns:
+        A boolean scalar. TensorFlow has no op of a clock that only goes forward: one that is set
+        back ends the call as well, which would else run until the clock has caught up, and let
+        neither Ctrl-C nor a hook through.
+    """
+    return tf.abs(tf.timestamp() - started) > seconds
+
+
 def log_progress(done: int, *, before: int, steps: int | None) -> None:
     """Logs the batches done as the original does: each of fewer than 20, else each tenth part.
 

@@ -15,6 +15,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     StopAfterLastBatchHook,
     check_metrics,
     create_eval_step,
+    is_time_up,
     log_progress,
 )
 from tfx_tpu_trainer.engine.feeding.input_values import count_rows
@@ -129,10 +130,10 @@ def _build_loop(
         return tf.constant(False) if steps is None else number >= steps
 
     def batches() -> tf.Tensor:
-        end = tf.timestamp() + seconds
+        started = tf.timestamp()
 
         def goes_on(number: tf.Tensor) -> tf.Tensor:
-            return tf.logical_not(tf.logical_or(all_done(number), tf.timestamp() > end))
+            return tf.logical_not(tf.logical_or(all_done(number), is_time_up(started, seconds)))
 
         done = tf.while_loop(goes_on, one_batch, [eval_step.read_value()], parallel_iterations=1)
         return all_done(done[0])
