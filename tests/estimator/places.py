@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +9,24 @@ import pytest
 
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
 on_host_and_cores = pytest.mark.parametrize("place", ["host", "cores"])
+# Where the two go the same way, one of them is enough for most days.
+on_host_mostly = mostly_swept("place", ["host", "cores"], kept=["host"])
+on_cores_mostly = mostly_swept("place", ["host", "cores"], kept=["cores"])
 _AT_ONCE = [("host", "train"), ("cores", "eval")]
 in_two_modes = pytest.mark.parametrize(("place", "mode"), _AT_ONCE)
 in_every_mode = pytest.mark.parametrize(
     ("place", "mode"),
     [
-        pair if pair in _AT_ONCE else pytest.param(*pair, marks=pytest.mark.matrix)
-        for pair in itertools.product(["host", "cores"], cores.MODES)
+        *_AT_ONCE,
+        pytest.param("cores", "infer", marks=pytest.mark.matrix),
+        *(
+            pytest.param(*pair, marks=pytest.mark.sweep)
+            for pair in [("host", "eval"), ("host", "infer"), ("cores", "train")]
+        ),
     ],
 )
 

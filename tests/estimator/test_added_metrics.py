@@ -34,9 +34,14 @@ def expected(estimator) -> tuple[float, float]:
     return (error * features["weight"]).mean(), error.mean()
 
 
-def test_metrics_are_added_to_a_canned_estimators(tmp_path):
-    canned = cores.combined(ours, model_dir=str(tmp_path))
-    canned.train(lambda: cores.train_input_fn({"batch_size": 8}), steps=2)
+@pytest.fixture(scope="module")
+def canned(tmp_path_factory):
+    """A trained wide and deep classifier."""
+    canned = cores.combined(ours, model_dir=str(tmp_path_factory.mktemp("canned")))
+    return canned.train(lambda: cores.train_input_fn({"batch_size": 8}), steps=2)
+
+
+def test_metrics_are_added_to_a_canned_estimators(canned):
     more = ours.add_metrics(canned, metric_fn)
     metrics = more.evaluate(lambda: cores.eval_input_fn({"batch_size": 8}))
     assert "average_loss" in metrics
@@ -45,12 +50,9 @@ def test_metrics_are_added_to_a_canned_estimators(tmp_path):
     )
 
 
-def test_metrics_are_added_on_cores(tmp_path):
-    canned = cores.combined(ours, model_dir=str(tmp_path))
-    canned.train(lambda: cores.train_input_fn({"batch_size": 8}), steps=2)
-    metrics = cores.on_cores(ours.add_metrics(canned, metric_fn), tmp_path, 2).evaluate(
-        cores.eval_input_fn
-    )
+def test_metrics_are_added_on_cores(canned):
+    more = cores.on_cores(ours.add_metrics(canned, metric_fn), canned.model_dir, 2)
+    metrics = more.evaluate(cores.eval_input_fn)
     assert "average_loss" in metrics
     np.testing.assert_allclose(
         (metrics["weighted"], metrics["loss_twice"]), expected(canned), rtol=1e-5

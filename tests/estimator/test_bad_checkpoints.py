@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import linear_model
-from tests.estimator.places import estimator, in_every_mode, on_host_and_cores
+from tests.estimator.places import estimator, in_every_mode, on_cores_mostly, on_host_and_cores
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import export, tpu
 
 v1 = tf.compat.v1
@@ -44,7 +45,7 @@ def _export(trained: tpu.TPUEstimator, folder: pathlib.Path) -> bytes:
 
 
 @in_every_mode
-@pytest.mark.parametrize("suffix", [DATA, ".index"])
+@mostly_swept("suffix", [DATA, ".index"], kept=[DATA])
 def test_a_truncated_checkpoint_is_named_with_the_last_good_one(tmp_path, place, mode, suffix):
     trained = _trained(tmp_path, place)
     file = pathlib.Path(trained.latest_checkpoint() + suffix)
@@ -58,7 +59,7 @@ def test_a_truncated_checkpoint_is_named_with_the_last_good_one(tmp_path, place,
         assert trained.get_variable_value("global_step") == 3
 
 
-@pytest.mark.parametrize("suffix", [DATA, ".index"])
+@mostly_swept("suffix", [DATA, ".index"], kept=[".index"])
 def test_a_truncated_checkpoint_is_not_exported(tmp_path, suffix):
     trained = _trained(tmp_path, "host")
     file = pathlib.Path(trained.latest_checkpoint() + suffix)
@@ -96,7 +97,7 @@ def test_b341_a_checkpoint_of_another_model_is_not_exported(tmp_path):
     assert not (tmp_path / "export").exists()
 
 
-@on_host_and_cores
+@on_cores_mostly
 def test_b213_b234_a_checkpoint_path_that_is_not_there(tmp_path, place):
     trained = _trained(tmp_path, place)
     path = str(tmp_path / "model.ckpt-3")

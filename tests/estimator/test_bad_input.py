@@ -12,6 +12,7 @@ import tensorflow as tf
 from tests.estimator import linear_model
 from tests.estimator.places import estimator, in_every_mode, in_two_modes, on_host_and_cores
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -199,7 +200,7 @@ def test_a_batch_size_built_into_the_model_fails_on_a_short_batch_of_the_host(tm
         cores.run(estimator(tmp_path, "host", reckons_with_full_batches), mode)
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["eval"])
 def test_a_batch_size_built_into_the_model_is_fine_on_full_batches(tmp_path, mode):
     built_in = estimator(tmp_path / "built_in", "host", reckons_with_full_batches)
     plain = estimator(tmp_path / "plain", "host")

@@ -112,14 +112,20 @@ def test_predict_and_evaluate_in_the_originals_folder(tmp_path, rows):
     assert metrics.pop("global_step") == 1000
     assert metrics == pytest.approx(METRICS, abs=2e-3)
 
-    # Its optimizers' slots are there as well: training goes on.
+    # Its optimizers' slots are there as well.
     assert {
         "training/Adagrad/dnn/hiddenlayer_0/kernel/accumulator",
         "training/Ftrl/linear/linear_model/company_xf/weights/linear",
     } <= set(classifier.get_variable_names())
+
+
+@pytest.mark.sweep
+def test_training_goes_on_in_the_originals_folder(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "model")
+    classifier = taxi_classifier(model_dir=tmp_path / "model")
     classifier.train(lambda: input_fn("train").repeat(), max_steps=1010)
     assert classifier.get_variable_value("global_step") == 1010
-    assert classifier.evaluate(input_fn)["average_loss"] < metrics["average_loss"] + 1e-3
+    assert classifier.evaluate(input_fn)["average_loss"] < METRICS["average_loss"] + 1e-3
 
 
 def test_warm_start_from_the_originals_checkpoint(tmp_path, rows):

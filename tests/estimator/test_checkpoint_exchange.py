@@ -21,7 +21,12 @@ from tfx_tpu_trainer.estimator import tpu
 RUNS = json.loads(RECORDING.read_text())["runs"]
 ALL = list(itertools.product(exchanged_models.MODELS, sorted(exchanged_models.OPTIMIZERS)))
 
-every_model_and_optimizer = pytest.mark.parametrize(("model", "optimizer"), ALL)
+QUICK = [("embedding_and_loop", "adam"), ("embedding_and_loop", "ftrl"), ("mlp", "momentum")]
+
+every_model_and_optimizer = pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [pytest.param(*each, marks=() if each in QUICK else pytest.mark.sweep) for each in ALL],
+)
 
 
 def assert_alike(ours: dict[str, Any], original: dict[str, Any]) -> None:

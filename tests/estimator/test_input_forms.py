@@ -9,9 +9,9 @@ from __future__ import annotations
 import collections
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, tpu
 
 v1 = tf.compat.v1
@@ -65,7 +65,11 @@ def _model_fn(features, labels, mode, params):
     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-@pytest.mark.parametrize("form", [*WITH_ROWS, *NUMBERS])
+@mostly_swept(
+    "form",
+    [*WITH_ROWS, *NUMBERS],
+    kept=["lists", "a variable", "mixed and nested", "a string", "nothing"],
+)
 def test_b116_the_host_takes_any_form_in_every_mode(tmp_path, form):
     make, features, labels = {**WITH_ROWS, **NUMBERS}[form]
     estimator = Estimator(_model_fn, str(tmp_path), params={})
@@ -95,7 +99,11 @@ def test_b116_model_fn_on_the_host_gets_what_input_fn_returned(tmp_path):
     assert seen[0][1] is given[1]
 
 
-@pytest.mark.parametrize("form", [*WITH_ROWS, *NUMBERS])
+@mostly_swept(
+    "form",
+    [*WITH_ROWS, *NUMBERS],
+    kept=["a named tuple", "a list of arrays", "mixed and nested", "no features", "numbers"],
+)
 def test_b123_cores_take_any_form(tmp_path, form):
     make, features, labels = {**WITH_ROWS, **NUMBERS}[form]
     config = tpu.RunConfig(

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
 pytestmark = pytest.mark.matrix
@@ -63,7 +64,7 @@ def _lines(logged, start="jit_compile"):
     return [r.getMessage() for r in logged.records if r.getMessage().startswith(start)]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@mostly_swept("optimizer", ["sgd", "momentum", "adam"], kept=["adam"])
 def test_numbers_events_and_checkpoints_are_those_of_the_plain_loop(tmp_path, optimizer, logged):
     options = {"optimizer": optimizer, "save_checkpoints_steps": 70, "keep_checkpoint_max": 9}
     compiled = _train(tmp_path / "on", jit_compile=True, **options)
@@ -93,7 +94,7 @@ def test_gradient_descent_is_that_of_the_formula(tmp_path):
     assert estimator.get_variable_value("linear/bias") == pytest.approx(bias, rel=1e-4)
 
 
-@pytest.mark.parametrize("epochs", [7, 13])
+@mostly_swept("epochs", [7, 13], kept=[7])
 def test_training_ends_with_the_data_within_a_stack(tmp_path, epochs):
     # 35 and 65 batches: the last stack is not full.
     input_fn = _full_batches(epochs=epochs)
@@ -180,7 +181,7 @@ def _with_python(loss, outputs):
         (_with_python, "PyFunc"),
     ],
 )
-@pytest.mark.parametrize("jit_compile", [True, "auto"])
+@mostly_swept("jit_compile", [True, "auto"], kept=[True])
 def test_what_cannot_be_compiled_to_the_same_is_named_and_trains_as_it_is(
     tmp_path, change, named, jit_compile, logged
 ):

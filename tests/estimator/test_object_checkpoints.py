@@ -9,7 +9,13 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import linear_model
-from tests.estimator.places import estimator, on_host_and_cores
+from tests.estimator.places import (
+    estimator,
+    in_every_mode,
+    on_cores_mostly,
+    on_host_and_cores,
+    on_host_mostly,
+)
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, export, tpu
 
@@ -121,7 +127,7 @@ def _bias(trained: tpu.TPUEstimator) -> np.ndarray:
     return trained.get_variable_value(KERNEL.replace("kernel", "bias"))
 
 
-@on_host_and_cores
+@on_host_mostly
 def test_b160_max_steps_counts_from_an_object_based_checkpoint(tmp_path, place):
     trained = estimator(tmp_path, place, _model_fn)
     trained.train(cores.train_input_fn, steps=3)
@@ -132,7 +138,7 @@ def test_b160_max_steps_counts_from_an_object_based_checkpoint(tmp_path, place):
     trained.train(never, max_steps=3)
 
 
-@on_host_and_cores
+@on_cores_mostly
 def test_a_trained_keras_model_is_restored_eagerly_and_trained_on_alike(tmp_path, place):
     trained = estimator(tmp_path, place, _model_fn)
     trained.train(cores.train_input_fn, steps=3)
@@ -148,7 +154,7 @@ def test_a_trained_keras_model_is_restored_eagerly_and_trained_on_alike(tmp_path
     np.testing.assert_allclose(model(ROWS), predicted_later, rtol=1e-4)
 
 
-@on_host_and_cores
+@on_host_mostly
 def test_a_model_trained_eagerly_is_trained_on(tmp_path, place):
     model, optimizer, step, checkpoint = _eager()
     _train_eagerly(model, optimizer, step, steps=3)
@@ -164,7 +170,7 @@ def test_a_model_trained_eagerly_is_trained_on(tmp_path, place):
     np.testing.assert_allclose(_predicted(trained), predicted_later, rtol=1e-4)
 
 
-@on_host_and_cores
+@on_cores_mostly
 def test_b275_keep_checkpoint_max_counts(tmp_path, place):
     options = {"config": {"keep_checkpoint_max": 2, "save_checkpoints_steps": 2}}
     trained = estimator(tmp_path, place, _model_fn, **options)
@@ -172,8 +178,7 @@ def test_b275_keep_checkpoint_max_counts(tmp_path, place):
     assert cores.checkpoint_steps(tmp_path) == [6, 8]
 
 
-@on_host_and_cores
-@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+@in_every_mode
 def test_b280_what_objects_lack_is_listed(tmp_path, place, mode):
     cores.run(estimator(tmp_path, place), "train")
     says = rf"Missing in the checkpoint: .*'{KERNEL}' float32 \[3, 1\]"

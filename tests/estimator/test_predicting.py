@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, tpu
 
 v1 = tf.compat.v1
@@ -180,7 +181,7 @@ class _Session(v1.train.SessionRunHook):
         return False
 
 
-@pytest.mark.parametrize("single", [True, False])
+@mostly_swept("single", [True, False], kept=[True])
 def test_b236_closing_or_breaking_out_frees_the_session(tmp_path, single):
     hook = _Session()
     rows = _estimator(tmp_path).predict(_input_fn(), hooks=[hook], yield_single_examples=single)

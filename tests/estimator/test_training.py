@@ -14,6 +14,7 @@ import tensorflow as tf
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
 
 v1 = tf.compat.v1
@@ -170,7 +171,7 @@ def test_b275_the_oldest_checkpoints_go(tmp_path):
     assert _checkpoint_steps(tmp_path) == [4, 5]
 
 
-@pytest.mark.parametrize("keep", [0, None])
+@mostly_swept("keep", [0, None], kept=[0])
 def test_b61_b275_all_checkpoints_may_be_kept(tmp_path, keep):
     config = {"save_checkpoints_steps": 1, "keep_checkpoint_max": keep}
     _estimator(tmp_path, **config).train(_input_fn(), steps=7)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.templates import make_template
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed
@@ -172,9 +173,22 @@ MODELS = {
 }
 
 
+_MORE_RUNS = [
+    ("adam", 1),
+    *((model, 2) for model in ("sgd", "momentum", "batch_norm")),
+    *((model, 4) for model in ("sgd", "momentum", "adam", "loop")),
+]
+
+
 @pytest.mark.parametrize(
     ("model", "replicas"),
-    [("sgd", 1), ("adam", 1), *((model, n) for n in (2, 4) for model in MODELS)],
+    [
+        ("sgd", 1),
+        ("adam", 2),
+        ("loop", 2),
+        ("batch_norm", 4),
+        *(pytest.param(model, n, marks=pytest.mark.sweep) for model, n in _MORE_RUNS),
+    ],
 )
 def test_b177_replicas_train_to_the_numbers_of_one_device(model, replicas):
     losses, expected = train_on_one_device(**MODELS[model])
@@ -315,7 +329,7 @@ def _accuracy(labels, predicted):
     }
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 4])
+@mostly_swept("replicas", [1, 2, 4], kept=[2])
 def test_evaluation_counts_every_row_once(replicas):
     batch = 6  # 64 rows: ten batches and one of four rows
     feed = StrategyFeed(
@@ -355,7 +369,7 @@ def test_evaluation_counts_every_row_once(replicas):
     np.testing.assert_allclose(metrics["mean_label"], LABELS.mean(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 4])
+@mostly_swept("replicas", [1, 2, 4], kept=[4])
 def test_prediction_gives_one_result_a_row_in_order(replicas):
     feed = StrategyFeed(
         strategy_of(replicas),

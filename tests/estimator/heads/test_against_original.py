@@ -27,16 +27,12 @@ USUAL = (
     "binary_flat_labels_thresholds_name",
     "binary_weights_vocabulary",
     "binary_weights_vocabulary_sum",
-    "multi_class",
     "multi_class_weights_vocabulary_name",
     "multi_label_classes_thresholds_weights",
-    "multi_label_sparse_names",
-    "regression",
     "regression_two_weights_per_logit",
     "poisson",
     "logistic",
     "multi_head",
-    "Adam",
     "Ftrl",
 )
 

@@ -153,7 +153,12 @@ def _save(model, folder, form):
 
 @pytest.mark.parametrize(
     ("library", "form"),
-    [("tf_keras", ".h5"), ("tf_keras", ".keras"), ("tf_keras", ""), ("keras", ".keras")],
+    [
+        ("tf_keras", ""),
+        ("keras", ".keras"),
+        pytest.param("tf_keras", ".h5", marks=pytest.mark.sweep),
+        pytest.param("tf_keras", ".keras", marks=pytest.mark.sweep),
+    ],
 )
 def test_b431_a_saved_model(library, form, tmp_path):
     keras = keras_of(library)

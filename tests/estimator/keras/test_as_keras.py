@@ -59,7 +59,7 @@ def test_b422_b424_b425_b434_predicts_evaluates_and_trains_as_keras_does(kind, t
     )
 
 
-@both_keras
+@keras3_first
 def test_a_step_that_gets_no_batch_is_not_counted(library, tmp_path):
     keras = keras_of(library)
     features, labels = models.rows()
@@ -131,7 +131,7 @@ def _kernel_key(estimator):
     return next(key for key in keys if "kernel/" in key)
 
 
-@both_keras
+@keras2_first
 def test_b424_a_sequential_model_without_an_input_shape(library, tmp_path):
     keras = keras_of(library)
     keras.utils.set_random_seed(3)
@@ -370,20 +370,20 @@ ARRAYS = {
 }
 
 
-def test_arrays_are_features_and_labels_by_name_and_by_position(tmp_path):
+@mostly_swept("kind", ARRAYS, kept=["by name", "lists", "mixed"])
+def test_arrays_are_features_and_labels_by_name_and_by_position(kind, tmp_path):
     keras = keras_of("tf_keras")
     model, trained = _of_two_outputs(keras), _of_two_outputs(keras)
     for _ in range(2):
         trained.train_on_batch([_FIRST, _SECOND], [_SUM, _DIFFERENCE])
     loss = trained.evaluate([_FIRST, _SECOND], [_SUM, _DIFFERENCE], verbose=0, return_dict=True)
     expected = trained.predict([_FIRST, _SECOND], verbose=0)
-    for number, (kind, given) in enumerate(ARRAYS.items()):
-        estimator = tfe.model_to_estimator(model, model_dir=tmp_path / str(number))
-        estimator.train(lambda given=given: given, steps=2)
-        result = estimator.evaluate(lambda given=given: given, steps=1)
-        assert result["loss"] == pytest.approx(loss["loss"], rel=1e-5), kind
-        if isinstance(given[0], dict):
-            rows = estimator.predict(lambda given=given: given[0], yield_single_examples=False)
-            predicted = next(rows)
-            for name, values in zip(("sum", "difference"), expected):
-                np.testing.assert_allclose(predicted[name], values, rtol=1e-5, err_msg=kind)
+    given = ARRAYS[kind]
+    estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
+    estimator.train(lambda: given, steps=2)
+    result = estimator.evaluate(lambda: given, steps=1)
+    assert result["loss"] == pytest.approx(loss["loss"], rel=1e-5)
+    if isinstance(given[0], dict):
+        predicted = next(estimator.predict(lambda: given[0], yield_single_examples=False))
+        for name, values in zip(("sum", "difference"), expected):
+            np.testing.assert_allclose(predicted[name], values, rtol=1e-5)

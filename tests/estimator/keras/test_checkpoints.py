@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tests.estimator.keras import models
-from tests.estimator.keras.models import both_keras, keras2_first, keras3_first, keras_of
+from tests.estimator.keras.models import keras2_first, keras3_first, keras_of
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 
 v1 = tf.compat.v1
@@ -18,7 +18,7 @@ def _optimizer(keras):
     return keras.optimizers.Adam(0.01)
 
 
-@both_keras
+@keras2_first
 def test_b438_a_checkpoint_of_objects_is_restored_by_keras_and_the_other_way_round(
     library, tmp_path
 ):
@@ -73,7 +73,7 @@ def test_b438_load_weights_of_keras_2_reads_an_estimators_checkpoint(tmp_path):
 
 
 @keras2_first
-@pytest.mark.parametrize("form", ["checkpoint", "saver"])
+@mostly_swept("form", ["checkpoint", "saver"], kept=["saver"])
 def test_b420_b422_a_first_checkpoint_and_a_restart(library, form, tmp_path):
     keras = keras_of(library)
     model = models.small(keras, _optimizer(keras))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.estimator.keras import models
-from tests.estimator.keras.models import both_keras, keras2_first, keras3_first, keras_of
+from tests.estimator.keras.models import keras2_first, keras3_first, keras_of
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer import estimator as tfe
 
@@ -28,7 +28,7 @@ def _served(path, signature="serving_default"):
     }
 
 
-@both_keras
+@keras3_first
 def test_b423_b430_an_export_before_any_training(library, tmp_path):
     model = models.small(keras_of(library))
     expected = model.predict(models.rows()[0], verbose=0)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.keras import models
-from tests.estimator.keras.models import both_keras, keras_of
+from tests.estimator.keras.models import keras3_first, keras_of
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 
@@ -71,7 +71,7 @@ def _model(keras, activation, count, by_an_op):
     return keras.Model(x, keras.layers.Dense(count, activation=activation)(x))
 
 
-@both_keras
+@keras3_first
 @mostly_swept("by_an_op", [False, True], kept=[False])
 @mostly_swept("kind", _KINDS, kept=["classes"])
 def test_b425_every_named_metric_is_that_of_keras(library, kind, by_an_op, tmp_path):

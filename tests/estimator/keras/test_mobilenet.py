@@ -10,6 +10,9 @@ from tests.estimator.keras.models import dataset_fn, keras_of
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer import estimator as tfe
 
+# The guide's own program, in tests/estimator/guide, trains it in `make test`.
+pytestmark = pytest.mark.sweep
+
 ROWS, BATCH, STEPS = 8, 8, 2
 
 
@@ -81,18 +84,16 @@ def _dense_layer(values):
     ]
 
 
-@pytest.mark.parametrize("library", ["tf_keras", pytest.param("keras", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("library", ["tf_keras", "keras"])
 def test_a_small_one_predicts_and_trains_as_keras_does(library, tmp_path):
     _check(library, 32, 0.35, tmp_path)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("library", ["tf_keras", "keras"])
 def test_one_of_full_size(library, tmp_path):
     _check(library, 160, 1.0, tmp_path)
 
 
-@pytest.mark.sweep
 def test_its_checkpoint_is_restored_by_keras(tmp_path):
     keras = keras_of("tf_keras")
     model = _mobilenet(keras, 32, 0.35, "adam")

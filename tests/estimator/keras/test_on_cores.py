@@ -50,7 +50,7 @@ def learned_by_keras(keras, model, optimizer, **compiled):
     return {**result, "global_step": STEPS}, trained.predict(features, verbose=0)
 
 
-@mostly_swept("kind", OPTIMIZERS, kept=["tf_keras-adam", "keras-momentum"])
+@mostly_swept("kind", OPTIMIZERS, kept=["tf_keras-adam"])
 def test_one_core_and_four_make_the_steps_of_keras(kind, tmp_path):
     keras = keras_of(kind.partition("-")[0])
     model = models.without_batch_norm(keras, OPTIMIZERS[kind](keras))
@@ -111,7 +111,7 @@ def test_weighted_metrics_and_masks_reach_the_metrics_of_all_cores(library, tmp_
 
 
 @keras2_first
-@pytest.mark.parametrize("on_cores_", [True, False])
+@mostly_swept("on_cores_", [True, False], kept=[True])
 def test_use_tpu_decides_where_a_tpu_estimator_runs(library, on_cores_, tmp_path):
     keras = keras_of(library)
     model = models.small(keras)

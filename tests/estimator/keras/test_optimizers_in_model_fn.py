@@ -130,6 +130,7 @@ def _input_fn() -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(({"x": features}, labels)).repeat()
 
 
+@functools.cache
 def _trained_eagerly(steps: int) -> dict[str, np.ndarray]:
     features, labels = linear_model.rows(8)
     results = {}

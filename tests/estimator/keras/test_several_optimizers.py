@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests.estimator.keras import models
 from tests.estimator.keras.models import keras_of
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 
 v1 = tf.compat.v1
@@ -27,7 +28,7 @@ def _wide_deep(keras, optimizers):
     return models.give_values(model)
 
 
-@pytest.mark.parametrize("kind", _OPTIMIZERS)
+@mostly_swept("kind", _OPTIMIZERS, kept=["todays"])
 def test_it_trains_as_keras_does_and_goes_on_from_a_checkpoint(kind, tmp_path):
     keras = keras_of("tf_keras")
     features, labels = models.rows()

@@ -147,13 +147,13 @@ def test_b413_an_evaluator_that_never_pauses_is_warned_of(monkeypatch, tmp_path,
 class Cluster:
     """Processes on this machine, one for each task."""
 
-    def __init__(self, folder: Path, max_steps: int) -> None:
+    def __init__(self, folder: Path, *, workers: int, max_steps: int) -> None:
         with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(4)]
+            sockets = [stack.enter_context(socket.socket()) for _ in range(2 + workers)]
             for each in sockets:
                 each.bind(("localhost", 0))
             ports = [f"localhost:{each.getsockname()[1]}" for each in sockets]
-        self._cluster = {"chief": ports[:1], "worker": ports[1:3], "ps": ports[3:]}
+        self._cluster = {"chief": ports[:1], "ps": ports[1:2], "worker": ports[2:]}
         self.model_dir = folder / "model"
         self._logs = folder
         self._max_steps = max_steps
@@ -208,31 +208,31 @@ class Cluster:
 
 
 @pytest.mark.e2e
-def test_b411_a_cluster_trains_evaluates_and_exports_once(tmp_path):
-    cluster = Cluster(tmp_path, max_steps=6000)
+@pytest.mark.parametrize(
+    ("workers", "max_steps"), [(1, 2000), pytest.param(2, 6000, marks=pytest.mark.sweep)]
+)
+def test_b411_a_cluster_trains_evaluates_and_exports_once(tmp_path, workers, max_steps):
+    cluster = Cluster(tmp_path, workers=workers, max_steps=max_steps)
+    last_worker = workers - 1
     try:
-        for kind, index in [
-            ("ps", 0),
-            ("chief", 0),
-            ("worker", 0),
-            ("worker", 1),
-            ("evaluator", 0),
-        ]:
-            cluster.start(kind, index)
+        for kind in ("ps", "chief", "evaluator"):
+            cluster.start(kind)
+        for index in range(workers):
+            cluster.start("worker", index)
         index_of = lambda step: cluster.model_dir / f"model.ckpt-{step}.index"  # noqa: E731
         cluster.wait_for_a_newer_checkpoint()
         # Who is killed and comes back stops nobody else.
         cluster.kill("evaluator0")
-        cluster.kill("worker1")
+        cluster.kill(f"worker{last_worker}")
         cluster.wait_for_a_newer_checkpoint()
         cluster.start("evaluator")
-        cluster.start("worker", 1)
+        cluster.start("worker", last_worker)
         for name in ("chief0", "worker0", "evaluator0"):
             assert cluster.wait_for(name) == 0, cluster.log(name)[-3000:]
         assert cluster.processes["ps0"].poll() is None
         estimator = plain.make(cluster.model_dir)
         reached = int(estimator.get_variable_value("global_step"))
-        assert reached >= 6000
+        assert reached >= max_steps
         assert index_of(reached).exists()
         # Steps of several workers go past the last one; the model is trained to the end.
         np.testing.assert_allclose(

@@ -95,6 +95,7 @@ def _trained(folder: Path) -> tfe.Estimator:
 
 
 @pytest.mark.e2e
+@pytest.mark.sweep
 def test_two_workers_train_as_one_device_on_the_global_batch(tmp_path):
     saw = _run(tmp_path, {"worker": 2}, strategy="multi_worker_mirrored", max_steps=4)
     for index in range(2):

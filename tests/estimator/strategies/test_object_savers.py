@@ -112,7 +112,7 @@ def _predicted(estimator: Any, place: str) -> np.ndarray:
     return runs.predicted(estimator)
 
 
-@runs.cases("place", "host", "cores", "strategy")
+@runs.cases("place", "cores", "strategy", swept=("host",))
 def test_what_is_trained_is_restored_eagerly_and_trained_on_alike(tmp_path, place):
     trained = _make(tmp_path, place)
     _train(trained, place, max_steps=3)

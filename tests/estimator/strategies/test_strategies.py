@@ -18,8 +18,9 @@ v1 = tf.compat.v1
 
 pytestmark = pytest.mark.matrix
 
-_FIRST = ("mirrored", "central_storage", "multi_worker_mirrored", "parameter_server")
-every_strategy = runs.cases("name", *_FIRST, swept=("mirrored_v1", "one_device", "default"))
+_FIRST = ("mirrored", "multi_worker_mirrored", "parameter_server")
+_OTHERS = ("central_storage", "mirrored_v1", "one_device", "default")
+every_strategy = runs.cases("name", *_FIRST, swept=_OTHERS)
 
 
 def _strategy(name: str) -> tuple[tf.distribute.Strategy, int]:

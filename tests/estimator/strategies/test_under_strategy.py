@@ -10,6 +10,7 @@ import tensorflow as tf
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as plain
 from tfx_tpu_trainer.estimator import tpu
 
@@ -41,7 +42,7 @@ def _make(
     )
 
 
-@pytest.mark.parametrize("loop", [1, 2, 5, "auto"])
+@mostly_swept("loop", [1, 2, 5, "auto"], kept=[2])
 def test_training_descends_as_on_one_device(tmp_path, loop):
     estimator = _make(tmp_path, loop=loop)
     estimator.train(cores.train_input_fn, steps=5)
@@ -191,6 +192,8 @@ def test_training_ends_with_its_input(tmp_path, caplog):
     assert any("Training ended at global step 2, before step 5" in line for line in logged)
 
 
+# The waiting is the engine's: tests/engine/sessions/test_tpu_system.py has it with a shorter limit.
+@pytest.mark.sweep
 def test_b92_an_address_that_does_not_answer_is_an_error_in_time(tmp_path, monkeypatch):
     monkeypatch.delenv("TFX_TPU_TRAINER_EMULATE", raising=False)
     estimator = tpu.TPUEstimator(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.sessions.patient_session import RETRIES
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
@@ -32,7 +33,11 @@ class _RaisesOnce(v1.train.SessionRunHook):
 
 
 @pytest.mark.parametrize("use_tpu", [True, False])
-@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
+@mostly_swept(
+    "error",
+    [tf.errors.AbortedError, tf.errors.UnavailableError],
+    kept=[tf.errors.AbortedError],
+)
 def test_b381_training_goes_on_from_its_checkpoint_when_a_worker_comes_back(
     tmp_path, use_tpu, error
 ):
@@ -59,7 +64,7 @@ class _Gone(v1.train.SessionRunHook):
             raise tf.errors.UnavailableError(None, None, "worker gone")
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
+@mostly_swept("use_tpu", [True, False], kept=[True])
 def test_b382_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, use_tpu):
     # A lift: the original retries for ever, or drops the error and returns None.
     estimator = cores.linear(tmp_path, use_tpu=use_tpu, loop=1, save_checkpoints_steps=1)
@@ -75,7 +80,11 @@ def test_b382_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, us
 
 
 @pytest.mark.parametrize("use_tpu", [True, False])
-@pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
+@mostly_swept(
+    "error",
+    [tf.errors.AbortedError, tf.errors.UnavailableError],
+    kept=[tf.errors.UnavailableError],
+)
 def test_b382_a_call_that_ends_in_such_an_error_raises_it(tmp_path, use_tpu, error):
     # A lift: the original drops it and returns None.
     def input_fn(params):

@@ -96,7 +96,10 @@ def test_b237_tensors_of_no_dataset_predict_forever_on_the_host(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("use_tpu", "every", "calls"), [(True, 3, 3), (False, 3, 3), (True, 1, 3)])
+@pytest.mark.parametrize(
+    ("use_tpu", "every", "calls"),
+    [(True, 3, 3), (False, 3, 3), pytest.param(True, 1, 3, marks=pytest.mark.sweep)],
+)
 def test_b244_b245_every_n_steps_is_of_training_on_cores_only(tmp_path, use_tpu, every, calls):
     seen = []
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
 
@@ -96,7 +97,7 @@ def _exported_output(estimator, folder, features):
     return serve(x=tf.constant(features))["y"]
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
+@mostly_swept("use_tpu", [True, False], kept=[True])
 def test_b288_an_untrained_estimator_exports_the_warm_start_checkpoint(tmp_path, use_tpu):
     trained = cores.linear(tmp_path / "trained", use_tpu=use_tpu)
     trained.train(cores.train_input_fn, steps=3)

@@ -59,9 +59,14 @@ def test_a_hook_ends_the_evaluation_of_input_without_an_end(tmp_path, use_tpu):
     assert result.num_examples > 2 * cores.BATCH
 
 
-@pytest.mark.parametrize("use_tpu", [False, True], ids=["host", "cores"])
 @pytest.mark.parametrize(
-    ("input_fn", "steps"), [(_constant_batch, None), (cores.train_input_fn, STEPS)]
+    ("use_tpu", "input_fn", "steps"),
+    [
+        pytest.param(False, cores.train_input_fn, STEPS, id="host"),
+        pytest.param(True, _constant_batch, None, id="cores"),
+        pytest.param(False, _constant_batch, None, marks=pytest.mark.sweep, id="host-endless"),
+        pytest.param(True, cores.train_input_fn, STEPS, marks=pytest.mark.sweep, id="cores-steps"),
+    ],
 )
 def test_ctrl_c_ends_an_evaluation_within_a_loop(request, tmp_path, use_tpu, input_fn, steps):
     # A shell that starts the tests in the background lets them ignore Ctrl-C.

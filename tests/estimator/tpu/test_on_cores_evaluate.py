@@ -13,6 +13,7 @@ from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
 
 v1 = tf.compat.v1
@@ -44,8 +45,8 @@ def _expected(count: int) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("number", [1, 2, 8])
-@pytest.mark.parametrize("batch", [8, 16, 24])
+@mostly_swept("number", [1, 2, 8], kept=[8])
+@mostly_swept("batch", [8, 16, 24], kept=[16])
 @pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2])
 def test_b198_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, mode):
     # Decision 6: lifts of B134, B135, B140, B204, B206.
@@ -73,8 +74,15 @@ def _mean_by_shape(outputs, labels):
     return tf.reduce_sum(tf.square(outputs - labels)) / tf.cast(tf.shape(labels)[0], tf.float32)
 
 
-@pytest.mark.parametrize("loss", [_mean_by_shape, v1.losses.mean_squared_error])
-@pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2])
+@pytest.mark.parametrize(
+    ("loss", "mode"),
+    [
+        (_mean_by_shape, cores.PER_HOST_V1),
+        (v1.losses.mean_squared_error, cores.PER_HOST_V2),
+        pytest.param(_mean_by_shape, cores.PER_HOST_V2, marks=pytest.mark.sweep),
+        pytest.param(v1.losses.mean_squared_error, cores.PER_HOST_V1, marks=pytest.mark.sweep),
+    ],
+)
 def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(tmp_path, loss, mode):
     def model_fn(features, labels, mode, params):
         return tpu.TPUEstimatorSpec(mode, loss=loss(linear_model.outputs_of(features), labels))
@@ -87,7 +95,7 @@ def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(tmp
         )
 
 
-@pytest.mark.parametrize("count", [4, 16, 20, 22, 24])
+@mostly_swept("count", [4, 16, 20, 22, 24], kept=[4, 22])
 def test_b76_b129_cores_left_without_a_batch_do_not_change_the_result(tmp_path, count):
     # 22: the dataset drops what does not fill a core's batch.
     def input_fn(params):
@@ -137,7 +145,7 @@ def _expected_of(features, labels):
     return {"loss": np.mean(error**2), "mae": np.mean(np.abs(error))}
 
 
-@pytest.mark.parametrize("number", [1, 2, 4])
+@mostly_swept("number", [1, 2, 4], kept=[2])
 def test_b208_b259_n_steps_are_one_session_call(tmp_path, number):
     hook = cores.Steps()
     counted = v1.train.SessionRunHook()

@@ -53,9 +53,17 @@ TRAIN_CASES = [
     ("BROADCAST", 4, 16, 1, 16, 4),
     ("BROADCAST", 16, 16, 1, 16, 16),
 ]
+# One host or two; the others are for `make test-all`.
+QUICK = [("PER_SHARD_V1", 4), ("PER_HOST_V1", 16), ("PER_HOST_V2", 16), ("BROADCAST", 4)]
 
 
-@pytest.mark.parametrize(("mode", "number", "given", "calls", "model", "replicas"), TRAIN_CASES)
+@pytest.mark.parametrize(
+    ("mode", "number", "given", "calls", "model", "replicas"),
+    [
+        pytest.param(*case, marks=() if case[:2] in QUICK else pytest.mark.sweep)
+        for case in TRAIN_CASES
+    ],
+)
 def test_b73_b75_b76_b77_b100_b128_b129_b131_training_input(
     tmp_path, mode, number, given, calls, model, replicas
 ):

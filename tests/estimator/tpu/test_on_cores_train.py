@@ -10,6 +10,7 @@ from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
 
 v1 = tf.compat.v1
@@ -17,7 +18,7 @@ v1 = tf.compat.v1
 pytestmark = pytest.mark.matrix
 
 
-@pytest.mark.parametrize("number", [1, 2, 4, 8])
+@mostly_swept("number", [1, 2, 4, 8], kept=[1, 8])
 def test_b177_b180_b164_b171_cores_descend_as_one_machine_on_the_global_batch(tmp_path, number):
     estimator = cores.linear(tmp_path, cores=number, loop=3)
     assert estimator.train(cores.train_input_fn, steps=7) is estimator
@@ -40,11 +41,11 @@ def test_b173_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
 @pytest.mark.parametrize(
     ("before", "options", "seen"),
     [
-        (0, {"steps": 10}, [4, 8, 10]),
         (3, {"steps": 10}, [7, 11, 13]),
         (3, {"max_steps": 10}, [7, 10]),
-        (0, {"steps": 3}, [3]),
-        (0, {"max_steps": 8}, [4, 8]),
+        pytest.param(0, {"steps": 10}, [4, 8, 10], marks=pytest.mark.sweep),
+        pytest.param(0, {"steps": 3}, [3], marks=pytest.mark.sweep),
+        pytest.param(0, {"max_steps": 8}, [4, 8], marks=pytest.mark.sweep),
     ],
 )
 def test_b164_b165_b166_b167_b259_loops_end_at_the_exact_step(tmp_path, before, options, seen):

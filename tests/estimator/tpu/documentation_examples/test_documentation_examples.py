@@ -22,7 +22,7 @@ PLACES = pytest.mark.parametrize(
     [
         (False, None),
         pytest.param(True, 4, marks=pytest.mark.matrix),
-        pytest.param(True, 8, marks=pytest.mark.matrix),
+        pytest.param(True, 8, marks=pytest.mark.sweep),
     ],
     ids=["host", "4 cores", "8 cores"],
 )
@@ -51,8 +51,22 @@ def digits_input_fn(params, *, endless=False):
     return dataset.batch(params["batch_size"])
 
 
-@PLACES
-@pytest.mark.parametrize("form", ["list", "dict"])
+@pytest.mark.parametrize(
+    ("form", "use_tpu", "cores"),
+    [
+        ("dict", False, None),
+        pytest.param("list", True, 4, marks=pytest.mark.matrix),
+        *(
+            pytest.param(*case, marks=pytest.mark.sweep)
+            for case in [
+                ("list", False, None),
+                ("dict", True, 4),
+                ("list", True, 8),
+                ("dict", True, 8),
+            ]
+        ),
+    ],
+)
 def test_mnist_with_eval_metrics_as_list_and_as_dict(tmp_path, use_tpu, cores, form):
     model_fn = getattr(example_mnist, f"model_fn_with_{form}")
     estimator = tpu.TPUEstimator(

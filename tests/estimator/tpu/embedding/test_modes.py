@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.estimator.tpu.embedding import embedded
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator import export, tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
@@ -48,7 +49,7 @@ def trained(tmp_path_factory):
     return _trained(tmp_path_factory.mktemp("trained"), cores=4)
 
 
-@pytest.mark.parametrize("rows", [24, 21, 3])
+@mostly_swept("rows", [24, 21, 3], kept=[3])
 def test_b377_evaluation_looks_up_only_to_the_last_row(trained, rows):
     def input_fn(params):
         return (
@@ -68,7 +69,7 @@ def test_b377_evaluation_looks_up_only_to_the_last_row(trained, rows):
         np.testing.assert_array_equal(value, before[name])
 
 
-@pytest.mark.parametrize("rows", [24, 21, 3])
+@mostly_swept("rows", [24, 21, 3], kept=[21])
 def test_b377_prediction_pads_and_cuts(trained, rows):
     def input_fn(params):
         return (
@@ -257,6 +258,7 @@ def test_tpu_hardware_has_no_embeddings_and_says_so():
         trace_with_embeddings(run, _spec(), call_input_fn=dict, call_model_fn=dict)
 
 
+@pytest.mark.sweep
 def test_a_program_in_v1_mode_trains_its_tables_too(tmp_path):
     program = textwrap.dedent(
         f"""

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.tpu.embedding import embedded
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
 
@@ -78,7 +79,7 @@ def _assert_ordinary(trained: dict[str, np.ndarray], ordinary: dict[str, np.ndar
         )
 
 
-@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+@mostly_swept("name", ["sgd", "adagrad"], kept=["adagrad"])
 def test_b363_b372_b373_tables_train_as_ordinary_embeddings(tmp_path, name):
     parameters, ordinary = OPTIMIZERS[name]
     trained = _train(tmp_path, parameters, cores=4)
@@ -86,7 +87,14 @@ def test_b363_b372_b373_tables_train_as_ordinary_embeddings(tmp_path, name):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(("name", "cores"), [("sgd", 1), ("adagrad", 2), ("adam", 8)])
+@pytest.mark.parametrize(
+    ("name", "cores"),
+    [
+        ("sgd", 1),
+        pytest.param("adagrad", 2, marks=pytest.mark.sweep),
+        pytest.param("adam", 8, marks=pytest.mark.sweep),
+    ],
+)
 def test_b373_any_number_of_cores_trains_the_same_tables(tmp_path, name, cores):
     parameters, ordinary = OPTIMIZERS[name]
     trained = _train(tmp_path, parameters, cores=cores)
@@ -94,7 +102,11 @@ def test_b373_any_number_of_cores_trains_the_same_tables(tmp_path, name, cores):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("name", ["adam", "ftrl", "momentum", "rmsprop", "proximal_adagrad"])
+@mostly_swept(
+    "name",
+    ["adam", "ftrl", "momentum", "rmsprop", "proximal_adagrad"],
+    kept=["adam", "proximal_adagrad"],
+)
 def test_b277_b363_each_optimizer_has_the_numbers_and_slots_of_its_ordinary_one(tmp_path, name):
     parameters, ordinary = OPTIMIZERS[name]
     trained = _train(tmp_path, parameters, cores=2)
@@ -160,7 +172,7 @@ def test_b376_a_columns_learning_rate_fn_wins_over_the_static_rate(tmp_path):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("combiner", ["sum", "sqrtn"])
+@mostly_swept("combiner", ["sum", "sqrtn"], kept=["sqrtn"])
 def test_b360_the_combiner_is_the_columns(tmp_path, combiner):
     parameters, ordinary = OPTIMIZERS["sgd"]
     trained = _train(tmp_path, parameters, cores=2, columns=embedded.columns(combiner))
