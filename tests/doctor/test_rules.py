@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import types
 
 import pytest
 import tensorflow as tf
+from tensorflow.tools.compatibility import all_renames_v2, module_deprecations_v2
 
-from tfx_tpu_trainer import estimator
+from tests.estimator.public_names import RECORDING
+from tfx_tpu_trainer import estimator, original_names
 from tfx_tpu_trainer.compat.estimator_api import estimator_modules
 from tfx_tpu_trainer.compat.original_package import original_modules
 from tfx_tpu_trainer.doctor.findings import Verdict
@@ -17,7 +20,6 @@ from tfx_tpu_trainer.doctor.rules import (
     MODULES,
     RULES,
     canonical,
-    estimators,
     look_up,
     original_package,
 )
@@ -31,10 +33,20 @@ from tfx_tpu_trainer.doctor.rules.moved_names import (
 
 V1 = "tensorflow.compat.v1."
 
+# What TensorFlow's own upgrade script puts in place of a name of TF 1: name without `tf.` -> new name.
+UPGRADES = {
+    old.removeprefix("tf."): new.removeprefix("tf.")
+    for old, new in all_renames_v2.symbol_renames.items()
+}
+
+
+def _value(root: object, path: str) -> object:
+    return functools.reduce(getattr, path.split("."), root)
+
 
 def _has(root: object, path: str) -> bool:
     try:
-        functools.reduce(getattr, path.split("."), root)
+        _value(root, path)
     except AttributeError:
         return False
     return True
@@ -66,8 +78,48 @@ def test_names_of_v2_only_are_in_tensorflow_2_and_not_in_compat_v1():
 
 def test_changed_names_are_in_both_and_are_not_the_same():
     for name in sorted(CHANGED):
-        both = [functools.reduce(getattr, name.split("."), root) for root in (tf, tf.compat.v1)]
+        both = [_value(root, name) for root in (tf, tf.compat.v1)]
         assert both[0] is not both[1], name
+
+
+def test_names_of_v1_only_are_those_that_the_upgrade_script_moves():
+    gone = {name for name in UPGRADES if _has(tf.compat.v1, name) and not _has(tf, name)}
+    # Keras has rules of its own, and a changed class is told of as a whole.
+    changed = tuple(f"{name}." for name in CHANGED)
+    gone = {name for name in gone if not name.startswith(("keras.", *changed))}
+    assert len(gone) > 600
+    assert not sorted(name for name in gone if not is_only_in_v1(name))
+    # A module stands for all in it; user_ops is empty, so that the script has nothing to say of it.
+    deprecated = {name.removeprefix("tf.") for name in module_deprecations_v2.MODULE_DEPRECATIONS}
+    moved = {
+        ".".join(name.split(".")[:length])
+        for name in (*UPGRADES, *deprecated)
+        for length in range(1, name.count(".") + 2)
+    }
+    assert ONLY_IN_V1 - moved == {"user_ops"}
+    assert not ONLY_IN_V2 & set(UPGRADES)
+
+
+def test_a_name_of_contrib_becomes_what_the_upgrade_script_makes_of_it():
+    compared = 0
+    for old, new in UPGRADES.items():
+        found = look_up(canonical(f"tensorflow.{old}")) if old.startswith("contrib.") else None
+        if found is None or not found[1].becomes or not _has(tf, new):
+            continue
+        rule, advice = found
+        # The rule may be about the module above the name.
+        module, _, name = f"{advice.becomes}{f'tensorflow.{old}'.removeprefix(rule)}".rpartition(
+            "."
+        )
+        assert _value(_module(module), name) is _value(tf, new), old
+        compared += 1
+    assert compared > 60
+
+
+def _module(name: str) -> object:
+    if name == "tensorflow" or name.startswith("tensorflow."):
+        return _value(tf, name.removeprefix("tensorflow.")) if "." in name else tf
+    return importlib.import_module(name)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +157,20 @@ def test_each_rule_says_what_to_do():
             assert advice.edit or advice.becomes, name
 
 
-def test_the_estimators_names_are_those_that_compat_puts_back():
+def test_the_estimators_names_are_those_that_the_original_had():
+    original = json.loads(RECORDING.read_text("utf-8"))
+    assert set(original_names.NAMES) == set(original[""]) == set(original["v1"])
+    assert set(original_names.EXPORT_NAMES) == set(original["export"])
+    assert set(original_names.TPU_NAMES) == set(original["tpu"])
+
+
+def test_compat_puts_back_the_original_s_names_and_no_others():
     put_back = {
         version: {name for name in vars(estimator_modules(version)[""]) if not name.startswith("_")}
         for version in ("v1", "v2")
     }
-    assert put_back["v1"] | put_back["v2"] == set(estimators.NAMES)
-    names = {name for name in vars(estimator_modules("v1")["tpu"]) if not name.startswith("_")}
-    assert names == set(estimators.TPU_NAMES)
+    assert put_back["v1"] == {*original_names.NAMES, *original_names.SUBMODULES}
+    assert put_back["v2"] == put_back["v1"] - {"inputs", "tpu"}
 
 
 def test_the_original_s_private_names_are_those_that_compat_answers():
@@ -128,10 +186,17 @@ def test_the_original_s_private_names_are_those_that_compat_answers():
         for module, there in answered.items()
         if module.startswith(root) and not module.startswith(f"{root}api")
     }
-    told = {module: set(names.split()) for module, names in original_package.MODULES.items()}
+    told = {module: set(names) for module, names in original_names.MODULES.items()}
     assert told == {module: found for module, found in names.items() if found}
     for old in original_package.ROOTS:
         assert any(module.startswith(f"{old}.") for module in answered), old
+    for module, name, value in (
+        ("canned.linear", "LinearClassifier", estimator.v1.LinearClassifier),
+        ("canned.linear", "LinearClassifierV2", estimator.LinearClassifier),
+        ("run_config", "RunConfig", estimator.RunConfig),
+        ("tpu.tpu_config", "RunConfig", estimator.tpu.RunConfig),
+    ):
+        assert vars(answered[f"{root}{module}"])[name] is value
 
 
 @pytest.mark.parametrize(

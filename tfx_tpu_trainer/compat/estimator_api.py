@@ -6,21 +6,7 @@ import types
 
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.compat.alias_module import make_module
-
-_TPU_NAMES = ("InputPipelineConfig", "RunConfig", "TPUConfig", "TPUEstimator", "TPUEstimatorSpec")
-_EXPORT_NAMES = (
-    "ClassificationOutput",
-    "EvalOutput",
-    "ExportOutput",
-    "PredictOutput",
-    "RegressionOutput",
-    "ServingInputReceiver",
-    "TensorServingInputReceiver",
-    "build_parsing_serving_input_receiver_fn",
-    "build_raw_serving_input_receiver_fn",
-)
-# What stands beside the original's names in our modules.
-_OURS = frozenset({"inputs", "keras_to_estimator", "model_to_estimator", "tpu", "v1"})
+from tfx_tpu_trainer.original_names import EXPORT_NAMES, NAMES, TPU_NAMES
 
 
 def estimator_modules(version: str) -> dict[str, types.ModuleType]:
@@ -36,13 +22,13 @@ def estimator_modules(version: str) -> dict[str, types.ModuleType]:
     ours = estimator if version == "v2" else estimator.v1
     root = "tensorflow.estimator" if version == "v2" else "tensorflow.compat.v1.estimator"
     names: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
-        "": (ours, tuple(name for name in ours.__all__ if name not in _OURS)),
+        "": (ours, tuple(NAMES)),
         "experimental": (ours.experimental, tuple(ours.experimental.__all__)),
-        "export": (estimator.export, _EXPORT_NAMES),
+        "export": (estimator.export, EXPORT_NAMES),
     }
     if version == "v1":
         names["inputs"] = (estimator.inputs, tuple(estimator.inputs.__all__))
-        names["tpu"] = (estimator.tpu, _TPU_NAMES)
+        names["tpu"] = (estimator.tpu, TPU_NAMES)
         names["tpu.experimental"] = (estimator.tpu.experimental, ("EmbeddingConfigSpec",))
     modules = {
         below: make_module(

@@ -6,6 +6,7 @@ from typing import Final
 
 from tfx_tpu_trainer.doctor.findings import Verdict
 from tfx_tpu_trainer.doctor.rules.advice import Advice
+from tfx_tpu_trainer.original_names import NAMES, SUBMODULES, TPU_NAMES
 
 THEME: Final = "estimators"
 _WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat puts it back. "
@@ -23,78 +24,6 @@ MODULES: Final = (
     "tensorflow_estimator.python.estimator.api._v1.estimator",
     "tensorflow_estimator.python.estimator.api._v2.estimator",
 )
-NAMES: Final = frozenset(
-    [
-        "BaselineClassifier",
-        "BaselineEstimator",
-        "BaselineRegressor",
-        "BestExporter",
-        "BinaryClassHead",
-        "CheckpointSaverHook",
-        "CheckpointSaverListener",
-        "DNNClassifier",
-        "DNNEstimator",
-        "DNNLinearCombinedClassifier",
-        "DNNLinearCombinedEstimator",
-        "DNNLinearCombinedRegressor",
-        "DNNRegressor",
-        "Estimator",
-        "EstimatorSpec",
-        "EvalSpec",
-        "Exporter",
-        "FeedFnHook",
-        "FinalExporter",
-        "FinalOpsHook",
-        "GlobalStepWaiterHook",
-        "Head",
-        "LatestExporter",
-        "LinearClassifier",
-        "LinearEstimator",
-        "LinearRegressor",
-        "LoggingTensorHook",
-        "LogisticRegressionHead",
-        "ModeKeys",
-        "MultiClassHead",
-        "MultiHead",
-        "MultiLabelHead",
-        "NanLossDuringTrainingError",
-        "NanTensorHook",
-        "PoissonRegressionHead",
-        "ProfilerHook",
-        "RegressionHead",
-        "RunConfig",
-        "SecondOrStepTimer",
-        "SessionRunArgs",
-        "SessionRunContext",
-        "SessionRunHook",
-        "SessionRunValues",
-        "StepCounterHook",
-        "StopAtStepHook",
-        "SummarySaverHook",
-        "TrainSpec",
-        "VocabInfo",
-        "WarmStartSettings",
-        "add_metrics",
-        "classifier_parse_example_spec",
-        "experimental",
-        "export",
-        "inputs",
-        "regressor_parse_example_spec",
-        "tpu",
-        "train_and_evaluate",
-    ]
-)
-TPU_NAMES: Final = frozenset(
-    [
-        "InputPipelineConfig",
-        "RunConfig",
-        "TPUConfig",
-        "TPUEstimator",
-        "TPUEstimatorSpec",
-        "experimental",
-    ]
-)
-
 _MISSING: Final = {
     "experimental.KMeans": (
         "KMeans is a name only; making one is an error.",
@@ -175,9 +104,9 @@ def advice_on(module: str, name: str) -> Advice:
             f"tf.estimator of TensorFlow 2 never had {first}; tf.compat.v1.estimator has it.",
             becomes=f"tensorflow.compat.v1.estimator.{name}",
         )
-    known = not first or first in NAMES
+    known = not first or first in NAMES or first in SUBMODULES
     if first == "tpu" and rest:
-        known = rest.partition(".")[0] in TPU_NAMES
+        known = rest.partition(".")[0] in (*TPU_NAMES, "experimental")
     if not known:
         return Advice(
             THEME,

@@ -5,7 +5,7 @@ they take optimizers of `tf.compat.v1.train` and partitioners, sum the rows' los
 their checkpoints hold other names of optimizer slots.
 """
 
-from tfx_tpu_trainer.estimator import export, inputs, tpu
+from tfx_tpu_trainer.estimator import export, heads, hook_names, inputs, schedule, tpu
 from tfx_tpu_trainer.estimator.added_metrics import add_metrics
 from tfx_tpu_trainer.estimator.canned.parsing import (
     v1_classifier_parse_example_spec as classifier_parse_example_spec,
@@ -31,47 +31,12 @@ from tfx_tpu_trainer.estimator.canned.v1_linear import (
 )
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
-from tfx_tpu_trainer.estimator.heads import (
-    BinaryClassHead,
-    Head,
-    LogisticRegressionHead,
-    MultiClassHead,
-    MultiHead,
-    MultiLabelHead,
-    PoissonRegressionHead,
-    RegressionHead,
-)
-from tfx_tpu_trainer.estimator.hook_names import (
-    CheckpointSaverHook,
-    CheckpointSaverListener,
-    FeedFnHook,
-    FinalOpsHook,
-    GlobalStepWaiterHook,
-    LoggingTensorHook,
-    NanLossDuringTrainingError,
-    NanTensorHook,
-    ProfilerHook,
-    SecondOrStepTimer,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    StepCounterHook,
-    StopAtStepHook,
-    SummarySaverHook,
-)
+from tfx_tpu_trainer.estimator.heads import *
+from tfx_tpu_trainer.estimator.hook_names import *
 from tfx_tpu_trainer.estimator.keras import v1_model_to_estimator as model_to_estimator
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.run_config import RunConfig
-from tfx_tpu_trainer.estimator.schedule import (
-    BestExporter,
-    EvalSpec,
-    Exporter,
-    FinalExporter,
-    LatestExporter,
-    TrainSpec,
-    train_and_evaluate,
-)
+from tfx_tpu_trainer.estimator.schedule import *
 from tfx_tpu_trainer.estimator.v1 import experimental
 from tfx_tpu_trainer.estimator.warm_start import VocabInfo, WarmStartSettings
 
@@ -79,10 +44,6 @@ __all__ = [
     "BaselineClassifier",
     "BaselineEstimator",
     "BaselineRegressor",
-    "BestExporter",
-    "BinaryClassHead",
-    "CheckpointSaverHook",
-    "CheckpointSaverListener",
     "DNNClassifier",
     "DNNEstimator",
     "DNNLinearCombinedClassifier",
@@ -91,38 +52,11 @@ __all__ = [
     "DNNRegressor",
     "Estimator",
     "EstimatorSpec",
-    "EvalSpec",
-    "Exporter",
-    "FeedFnHook",
-    "FinalExporter",
-    "FinalOpsHook",
-    "GlobalStepWaiterHook",
-    "Head",
-    "LatestExporter",
     "LinearClassifier",
     "LinearEstimator",
     "LinearRegressor",
-    "LoggingTensorHook",
-    "LogisticRegressionHead",
     "ModeKeys",
-    "MultiClassHead",
-    "MultiHead",
-    "MultiLabelHead",
-    "NanLossDuringTrainingError",
-    "NanTensorHook",
-    "PoissonRegressionHead",
-    "ProfilerHook",
-    "RegressionHead",
     "RunConfig",
-    "SecondOrStepTimer",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
-    "StepCounterHook",
-    "StopAtStepHook",
-    "SummarySaverHook",
-    "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
     "add_metrics",
@@ -133,5 +67,7 @@ __all__ = [
     "model_to_estimator",
     "regressor_parse_example_spec",
     "tpu",
-    "train_and_evaluate",
 ]
+__all__ += heads.__all__
+__all__ += hook_names.__all__
+__all__ += schedule.__all__
