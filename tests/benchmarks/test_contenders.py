@@ -11,6 +11,7 @@ from benchmarks import data, processes
 from benchmarks.contenders import CONTENDERS
 from benchmarks.measure import measure
 from benchmarks.plan import Measurement, Plan, Request
+from tests.sweeps import mostly_swept
 
 pytestmark = pytest.mark.matrix
 
@@ -51,14 +52,10 @@ def bare(tmp_path_factory):
     return measure(request("bare", "mlp", folder, folder / "model"))
 
 
-@pytest.mark.parametrize(
+@mostly_swept(
     "contender",
-    [
-        # TensorFlow converts tf_keras's own code with AutoGraph, which takes its time.
-        pytest.param(name, marks=pytest.mark.sweep) if "keras" in name else name
-        for name in TRAINING
-        if name != "bare"
-    ],
+    [name for name in TRAINING if name != "bare"],
+    kept=["ours", "ours-8-cores"],
 )
 def test_the_mlp_is_the_same_in_every_contender(contender, bare, tmp_path):
     found = measure(request(contender, "mlp", tmp_path, tmp_path / "model"))

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from benchmarks import served_models, serving
 from benchmarks.serving import Served
+from tests.sweeps import mostly_swept
 
 RESULTS = [
     Served(
@@ -35,7 +36,7 @@ def test_the_report():
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("model", ["mlp", "cnn", "wide_and_deep"])
+@mostly_swept("model", ["mlp", "cnn", "wide_and_deep"], kept=["mlp"])
 def test_ours_and_keras_are_the_same_model(model, tmp_path):
     batch = served_models.batch(model, 3)
     answers = [

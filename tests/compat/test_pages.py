@@ -87,8 +87,9 @@ def test_the_estimator_guide_runs_unedited(tmp_path):
     _run(tmp_path, "estimator_guide", GUIDE_RAN)
 
 
+# tests/estimator/guide has the same program on a small network, in `make test`.
 @pytest.mark.e2e
-@pytest.mark.matrix
+@pytest.mark.sweep
 def test_the_guides_keras_model_runs_unedited(tmp_path):
     (tmp_path / ".keras" / "models").mkdir(parents=True)
     name = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_160_no_top.h5"
@@ -101,6 +102,12 @@ def test_the_guides_keras_model_runs_unedited(tmp_path):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("arguments", [(), ("--emulate", "2", "--use_tpu")], ids=["host", "cores"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((), id="host", marks=pytest.mark.sweep),
+        pytest.param(("--emulate", "2", "--use_tpu"), id="cores"),
+    ],
+)
 def test_the_examples_of_tpu_estimators_page_run(tmp_path, arguments):
     _run(tmp_path, "tpu_estimator", TPU_RAN, *arguments)

@@ -113,6 +113,7 @@ ON_CORES = ["--use_tpu", "--tpu_name=tpu-of-another-time", "--num_tpu_cores=4"]
 
 
 @pytest.mark.e2e
+@pytest.mark.sweep
 def test_tapas_0_0_1_pretrains_on_emulated_cores(tapas):
     """tapas-table-parsing 0.0.1.dev0: its BERT on 4 emulated cores; the TPU that it names is answered."""
     metrics = tapas("on_cores", ["--do_train", "--do_eval", *ON_CORES], options=["--emulate"])

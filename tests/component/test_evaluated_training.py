@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import glob
 import os
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -73,21 +74,33 @@ def values(curve):
     return {point.step: round(point.metrics.overall["quality"], 3) for point in curve.points}
 
 
-def test_the_curve_and_the_best(tmp_path):
-    run = training(tmp_path)
-    curve = run.run()
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a whole training that found a half-made copy of a checkpoint there, itself, and its curve."""
+    folder = tmp_path_factory.mktemp("finished")
+    os.makedirs(folder / "best" / "half")
+    run = training(folder)
+    return folder, run, run.run()
 
+
+def test_the_curve_and_the_best(finished):
+    folder, run, curve = finished
     assert values(curve) == QUALITY
     assert curve.best.step == 4
     # The two last checkpoints are kept, and the best one, which is neither.
-    assert not glob.glob(str(tmp_path / "model.ckpt-4*"))
-    assert run.chosen_checkpoint(curve) == str(tmp_path / curve.best_checkpoint)
+    assert not glob.glob(str(folder / "model.ckpt-4*"))
+    assert run.chosen_checkpoint(curve) == str(folder / curve.best_checkpoint)
     assert weight(run.chosen_checkpoint(curve)) == 4
-    assert len(os.listdir(tmp_path / "best")) == 1
-    assert repr(read_learning_curve(str(tmp_path))) == repr(curve)
+    assert len(os.listdir(folder / "best")) == 1
+    assert repr(read_learning_curve(str(folder))) == repr(curve)
     # TensorBoard's view of the same.
-    events = read_values(tmp_path / "eval")["quality"]
+    events = read_values(folder / "eval")["quality"]
     assert {step: round(value, 3) for step, value in events.items()} == QUALITY
+
+
+def test_a_copy_that_was_not_finished_is_no_best(finished):
+    folder, _, curve = finished
+    assert os.listdir(folder / "best") == [curve.best_checkpoint.split("/")[1]]
 
 
 def test_without_a_goal_the_last_one_is_chosen(tmp_path):
@@ -98,6 +111,7 @@ def test_without_a_goal_the_last_one_is_chosen(tmp_path):
     assert not os.path.exists(tmp_path / "best")
 
 
+@pytest.mark.sweep
 def test_lower_can_be_better(tmp_path):
     curve = training(tmp_path, goal=Goal(metric="quality", mode="min")).run()
     assert curve.best.step == 2
@@ -125,22 +139,32 @@ def test_input_that_ends(tmp_path):
     assert list(values(curve)) == [1]
 
 
+@pytest.fixture(scope="module")
+def interrupted_folder(tmp_path_factory):
+    """A training that ended with an error in its third evaluation."""
+    calls = []
+
+    def eval_input_fn(params):
+        calls.append(params)
+        if len(calls) > 2:
+            raise InterruptedError("power is off")
+        return rows(params, 1)
+
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.raises(InterruptedError):
+        training(folder, eval_input_fn=eval_input_fn).run()
+    return folder
+
+
+@pytest.fixture
+def interrupted(tmp_path, interrupted_folder):
+    """A copy of it in the test's own folder."""
+    shutil.copytree(interrupted_folder, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.mark.usefixtures("interrupted")
 class TestRestart:
-    def interrupt(self, folder, *, after):
-        """Ends a training with an error in the evaluation after some."""
-        calls = []
-
-        def eval_input_fn(params):
-            calls.append(params)
-            if len(calls) > after:
-                raise InterruptedError("power is off")
-            return rows(params, 1)
-
-        with pytest.raises(InterruptedError):
-            training(folder, eval_input_fn=eval_input_fn).run()
-
     def test_goes_on_where_it_stood(self, tmp_path):
-        self.interrupt(tmp_path, after=2)
         assert values(read_learning_curve(str(tmp_path))) == {2: 0.3, 4: 0.8}
         # Trained to 6, not evaluated there: that comes first.
         run = training(tmp_path)
@@ -149,7 +173,6 @@ class TestRestart:
         assert weight(run.chosen_checkpoint(curve)) == 4
 
     def test_never_a_worse_model(self, tmp_path):
-        self.interrupt(tmp_path, after=2)
         # From here on, all is worse; and the best step itself, trained anew, would be too.
         for path in [*glob.glob(str(tmp_path / "model.ckpt*")), str(tmp_path / "checkpoint")]:
             os.remove(path)
@@ -160,13 +183,7 @@ class TestRestart:
         assert weight(run.chosen_checkpoint(curve)) == 4
         assert len(os.listdir(tmp_path / "best")) == 1
 
-    def test_a_copy_that_was_not_finished_is_no_best(self, tmp_path):
-        os.makedirs(tmp_path / "best" / "half")
-        curve = training(tmp_path).run()
-        assert os.listdir(tmp_path / "best") == [curve.best_checkpoint.split("/")[1]]
-
     def test_a_better_one_replaces_it(self, tmp_path):
-        self.interrupt(tmp_path, after=2)
         curve = training(tmp_path, quality={**QUALITY, 8: 0.9}).run()
         assert curve.best.step == 8
 

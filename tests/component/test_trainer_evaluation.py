@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 from collections import Counter
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
@@ -13,6 +16,7 @@ import tensorflow_model_analysis as tfma
 from tests import tfx_testdata
 from tests.component import small_model
 from tests.component.execution import Execution, examples_of, records
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
 
@@ -21,12 +25,36 @@ pytestmark = pytest.mark.matrix
 _SPECS = [{"feature_keys": ["payment_type_xf"]}, {"feature_keys": ["tips_xf"]}]
 
 
-def _column(name):
+@functools.cache
+def _columns():
+    """The transformed eval split, by the feature's name."""
     (path,) = tf.io.gfile.glob(tfx_testdata.files("eval"))
-    rows = tf.data.TFRecordDataset(path, compression_type="GZIP").as_numpy_iterator()
-    return [
-        tf.train.Example.FromString(row).features.feature[name].int64_list.value[0] for row in rows
-    ]
+    kinds = dict.fromkeys(small_model.DENSE, tf.float32)
+    kinds |= dict.fromkeys(("payment_type_xf", "tips_xf"), tf.int64)
+    spec = {name: tf.io.FixedLenFeature([], kind) for name, kind in kinds.items()}
+    rows = list(tf.data.TFRecordDataset(path, compression_type="GZIP").as_numpy_iterator())
+    return {name: column.numpy() for name, column in tf.io.parse_example(rows, spec).items()}
+
+
+def _column(name):
+    return _columns()[name].tolist()
+
+
+def _expected_metrics(checkpoint):
+    """What the small model's metrics are on the eval split, by NumPy."""
+    columns = _columns()
+    table, kernel, bias = (
+        tf.train.load_variable(checkpoint, name).astype(np.float64)
+        for name in ("payment", "kernel", "bias")
+    )
+    dense = [columns[name][:, None] for name in small_model.DENSE]
+    logits = np.concatenate([*dense, table[columns["payment_type_xf"]]], axis=1) @ kernel + bias
+    logits, labels = logits[:, 0], columns["tips_xf"]
+    return {
+        "accuracy": np.mean((logits > 0) == labels),
+        "label_mean": np.mean(labels),
+        "loss": np.mean(np.logaddexp(0, np.where(labels == 1, -logits, logits))),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +62,7 @@ def evaluated(tmp_path_factory):
     execution = Execution.of_trainer(
         tmp_path_factory.mktemp("evaluated"),
         steps=30,
+        eval_batch_size=1000,
         slicing_specs=json.dumps(_SPECS),
         max_slices=3,
         eval_every_steps=10,
@@ -106,7 +135,7 @@ def test_on_emulated_cores(tmp_path):
         master="emulated",
         num_shards=2,
         iterations_per_loop=4,
-        eval_batch_size=500,
+        eval_batch_size=2000,
         eval_every_steps=4,
         best_metric="accuracy",
         slicing_specs='[{"feature_keys": ["payment_type"]}]',
@@ -163,9 +192,12 @@ def test_raw_features(tmp_path):
             "feature_values": {"payment_type": "Cash"},
         },
     ]
-    properties = {"export_to_tpu": 0, "serving_check": "off", "tf_random_seed": 1}
     execution = Execution.of_trainer(
-        tmp_path / "sliced", steps=2, slicing_specs=json.dumps(specs), **properties
+        tmp_path,
+        steps=2,
+        eval_batch_size=1000,
+        slicing_specs=json.dumps(specs),
+        export_to_tpu=0,
     )
     execution.add_raw_examples()
     execution.run()
@@ -184,11 +216,9 @@ def test_raw_features(tmp_path):
     assert sum(counts[key] for key in crossed) == payments["Cash"]
 
     # The same numbers as those of the transformed examples.
-    plain = Execution.of_trainer(tmp_path / "plain", steps=2, **properties)
-    plain.run()
-    expected = read_eval_metrics(plain.model.uri)
-    assert metrics.num_examples == expected.num_examples
-    assert dict(metrics.overall) == pytest.approx(dict(expected.overall), rel=1e-5)
+    assert metrics.num_examples == tfx_testdata.ROWS["eval"]
+    expected = _expected_metrics(metrics.checkpoint)
+    assert dict(metrics.overall) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +235,7 @@ def test_raw_features(tmp_path):
     ],
 )
 def test_bad_input(tmp_path, properties, says):
-    execution = Execution.of_trainer(tmp_path, steps=2, **properties)
+    execution = Execution.of_trainer(tmp_path, steps=2, export_to_tpu=0, **properties)
     with pytest.raises(ValueError, match=says):
         execution.run()
     assert execution.files() == []
@@ -223,8 +253,14 @@ _METRIC_FNS = {
 }
 
 
-@pytest.mark.parametrize("name", _METRIC_FNS)
-@pytest.mark.parametrize("specs", ["[]", '[{"feature_keys": ["tips_xf"]}]'])
+_SLICED = '[{"feature_keys": ["tips_xf"]}]'
+
+
+@mostly_swept(
+    ("specs", "name"),
+    itertools.product(["[]", _SLICED], _METRIC_FNS),
+    kept=[("[]", "bare_tensor"), (_SLICED, "no_dict")],
+)
 def test_metric_fns_that_give_no_metrics(tmp_path, name, specs):
     function, says = _METRIC_FNS[name]
     execution = _execution_with(tmp_path, function, slicing_specs=specs)
@@ -235,7 +271,7 @@ def test_metric_fns_that_give_no_metrics(tmp_path, name, specs):
 
 @pytest.mark.parametrize("function", ["lambda labels, p: {}", "_no_scalar"])
 def test_without_a_scalar_the_loss_is_left(tmp_path, function):
-    execution = _execution_with(tmp_path, function, slicing_specs='[{"feature_keys": ["tips_xf"]}]')
+    execution = _execution_with(tmp_path, function, slicing_specs=_SLICED)
     execution.run()
     metrics = read_eval_metrics(execution.model.uri)
     assert set(metrics.overall) == {"loss"}
@@ -272,6 +308,7 @@ def _execution_with(folder, metric_fn, **properties):
     return Execution.of_trainer(
         folder,
         steps=1,
+        eval_batch_size=1000,
         module=None,
         module_file=str(path),
         export_to_tpu=0,

@@ -123,11 +123,18 @@ def test_params_of_the_component_win_over_the_modules(trained):
     assert _variable(trained, "payment").shape[1] == 3
 
 
-def test_hyperparameters_win_over_both(tmp_path):
-    execution = Execution.of_trainer(tmp_path, steps=1, params='{"width": 3}')
+@pytest.fixture(scope="module")
+def of_one_step(tmp_path_factory):
+    """A finished execution with hyperparameters and without an export for the TPU."""
+    folder = tmp_path_factory.mktemp("of_one_step")
+    execution = Execution.of_trainer(folder, steps=1, params='{"width": 3}', export_to_tpu=0)
     execution.add_hyperparameters({"space": [], "values": {"width": 5}})
     execution.run()
-    assert _variable(execution, "payment").shape[1] == 5
+    return execution
+
+
+def test_hyperparameters_win_over_both(of_one_step):
+    assert _variable(of_one_step, "payment").shape[1] == 5
 
 
 def test_a_base_model_gives_the_first_values(trained, tmp_path):
@@ -142,10 +149,8 @@ def test_a_base_model_gives_the_first_values(trained, tmp_path):
     assert _variable(execution, "global_step") == 1
 
 
-def test_the_export_flags_choose_the_metagraphs(tmp_path):
-    execution = Execution.of_trainer(tmp_path, steps=1, export_to_tpu=0)
-    execution.run()
-    (graph,) = describe_saved_model(execution.serving_dir)
+def test_the_export_flags_choose_the_metagraphs(of_one_step):
+    (graph,) = describe_saved_model(of_one_step.serving_dir)
     assert set(graph.tags) == {"serve"}
 
 
@@ -169,7 +174,12 @@ def test_the_modules_own_functions_are_used(tmp_path):
         "    return ServingInputReceiver(features, features)\n"
     )
     execution = Execution.of_trainer(
-        tmp_path, steps=2, module=None, module_file=str(path), label_key=None
+        tmp_path,
+        steps=2,
+        module=None,
+        module_file=str(path),
+        label_key=None,
+        export_to_tpu=0,
     )
     execution.run()
     metrics = read_eval_metrics(execution.model.uri)

@@ -72,6 +72,7 @@ def test_a_module_file_runtime_parameters_the_cache_and_mlmd(tmp_path):
         "params": {"width": 2},
         "train_args": tfx.proto.TrainArgs(num_steps=3),
         "train_batch_size": runtime("rows", ptype=int, default=32),
+        "serving_check": "off",
         "export_to_tpu": False,
     }
     runs.run(TpuTrainer, **arguments)
@@ -90,6 +91,7 @@ def test_a_module_file_runtime_parameters_the_cache_and_mlmd(tmp_path):
     assert runs.trainer_states() == ["COMPLETE", "CACHED", "COMPLETE"]
 
 
+@pytest.mark.sweep
 def test_an_edit_of_an_import_path_module_is_no_cache_hit(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     module_file = tmp_path / "cached_model.py"
@@ -99,6 +101,7 @@ def test_an_edit_of_an_import_path_module_is_no_cache_hit(tmp_path, monkeypatch)
         "module": "cached_model",
         "label_key": tfx_testdata.LABEL,
         "train_args": tfx.proto.TrainArgs(num_steps=1),
+        "serving_check": "off",
         "export_to_tpu": False,
     }
     runs.run(TpuTrainer, **arguments)
@@ -147,6 +150,7 @@ def test_a_run_after_a_failure_goes_on_from_the_checkpoint(tmp_path, monkeypatch
     assert not folder.exists()
 
 
+@pytest.mark.sweep
 def test_the_executor_runs_in_the_stock_trainer(tmp_path):
     runs = _Runs(tmp_path)
     runs.run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -88,8 +90,9 @@ def test_transform_features_requires_the_label(receiver):
 
 
 def test_label_only_raw_features(transform_graph):
-    assert label_only_raw_features(transform_graph, LABEL) == {"tips"}
-    assert label_only_raw_features(transform_graph, None) == frozenset()
+    for label, expected in ((LABEL, {"tips"}), (None, frozenset())):
+        needed = functools.partial(needed_raw_features, transform_graph, label)
+        assert label_only_raw_features(transform_graph, label, needed) == expected
 
 
 def test_needed_raw_features(transform_graph):

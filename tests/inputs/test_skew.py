@@ -20,7 +20,13 @@ from tfx_tpu_trainer.serving import load_serving
 
 v1 = tf.compat.v1
 
-pytestmark = pytest.mark.e2e
+pytestmark = [
+    pytest.mark.e2e,
+    # test_serving.py has both formats in `make test`, on a few rows.
+    pytest.mark.parametrize(
+        "transform_graph", [pytest.param("tf1", marks=pytest.mark.sweep), "tf2"], indirect=True
+    ),
+]
 
 ROWS = 1_000
 MISSING = {tf.string: b"", tf.float32: np.nan, tf.int64: MISSING_INTEGER}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 from tfx_bsl.public import tfxio
 
 from tests import tfx_testdata
 from tests.inputs.raw_rows import LABEL
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 from tfx_tpu_trainer.inputs import TransformedInput, vocabulary_sizes
@@ -123,7 +123,7 @@ def test_vocabulary_sizes_of_the_taxi_trips():
     assert min(sizes.values()) > 0
 
 
-@pytest.mark.parametrize("batch_size", [1, 5091, 6000])
+@mostly_swept("batch_size", [1, 5091, 6000], kept=[5091, 6000])
 def test_rows_do_not_depend_on_the_batch_size(batch_size):
     dataset = _input().eval_fn()({"batch_size": batch_size})
     assert sum(len(labels) for _, labels in dataset) == tfx_testdata.ROWS["eval"]
@@ -155,7 +155,7 @@ def _seen(pattern, shard, context=None):
     return {tuple(row) for row in np.concatenate(batches)}
 
 
-@pytest.mark.parametrize("files", [1, 4])
+@mostly_swept("files", [1, 4], kept=[4])
 def test_each_host_trains_on_its_own_rows(tmp_path, files):
     pattern = _write_rows(tmp_path, files)
     whole = _seen(pattern, (0, 1))

@@ -21,6 +21,7 @@ from tests.pipelines.test_models import (
     taxi_batch,
 )
 from tests.preflight.lowered import CHECK_ONLY
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import ModeKeys, export
 from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUEstimator
 from tfx_tpu_trainer.hardware import find_slice
@@ -129,8 +130,11 @@ def _export_and_lower(model: Model, folder: pathlib.Path) -> LoweredStep:
     return step
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("target", TARGETS)
+@mostly_swept(
+    ("name", "target"),
+    itertools.product(MODELS, TARGETS),
+    kept=[("taxi", "v5e:1x1"), ("digits", "v5e:2x4")],
+)
 def test_training_and_evaluation_compile(name, target):
     model, replicas = MODELS[name], find_slice(target).num_devices
     train = lowered(name, ModeKeys.TRAIN, replicas)
@@ -149,7 +153,7 @@ def test_training_and_evaluation_compile(name, target):
     assert host.message.startswith("eval_metrics runs on the host")
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@mostly_swept("target", TARGETS, kept=["v5e:1x1"])
 def test_serving_compiles(serving, target):
     name, step = serving
     assert step.problem is None, str(step.problem)

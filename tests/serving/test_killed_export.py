@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tests.conftest import REPOSITORY
 from tests.serving import exporting
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.serving import load_serving
 
 
@@ -94,7 +95,7 @@ def _check(base: Path) -> tuple[int, int]:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("moment", [0.15, 0.5, 0.9])
+@mostly_swept("moment", [0.15, 0.5, 0.9], kept=[0.5])
 def test_every_version_is_complete(checkpoint, tmp_path, moment):
     _kill_while_exporting(tmp_path / "versions", checkpoint, moment)
     versions, unfinished = _check(tmp_path / "versions")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -37,12 +37,15 @@ def needed_raw_features(transform_graph_path: str, label_key: str | None) -> fro
     return frozenset(name for name, names in components.items() if names & reached)
 
 
-def label_only_raw_features(transform_graph_path: str, label_key: str | None) -> frozenset[str]:
+def label_only_raw_features(
+    transform_graph_path: str, label_key: str | None, needed: Callable[[], frozenset[str]]
+) -> frozenset[str]:
     """Finds the raw features that a serving request need not have.
 
     Args:
         transform_graph_path: Folder of a TransformGraph artifact.
         label_key: Name of the transformed label, or `None`.
+        needed: Returns what `needed_raw_features` finds, a search that costs time; called where there is a label.
 
     Returns:
         Names of the raw features that must be in every tf.Example by the raw schema, but from
@@ -58,7 +61,7 @@ def label_only_raw_features(transform_graph_path: str, label_key: str | None) ->
         for name, feature in spec.items()
         if isinstance(feature, tf.io.FixedLenFeature) and feature.default_value is None
     }
-    return frozenset(required - needed_raw_features(transform_graph_path, label_key))
+    return frozenset(required - needed())
 
 
 def _names(value: Any) -> frozenset[str]:

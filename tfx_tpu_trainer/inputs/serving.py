@@ -82,7 +82,9 @@ class TransformServing:
     @functools.cached_property
     def _label_only(self) -> frozenset[str]:
         # An export builds a receiver for each metagraph; the search is worth doing once.
-        return label_only_raw_features(self.transform_graph_path, self.label_key)
+        return label_only_raw_features(
+            self.transform_graph_path, self.label_key, needed=lambda: self._needed
+        )
 
     @functools.cached_property
     def _needed(self) -> frozenset[str]:

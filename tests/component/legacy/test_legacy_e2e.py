@@ -23,7 +23,7 @@ from tests.conftest import REPOSITORY
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.sweep]
 
 # All full batches of 40 rows of the eval split, which the module's input repeats without an end.
 EVAL_STEPS = tfx_testdata.ROWS["eval"] // 40
@@ -90,13 +90,7 @@ def _module_of_tfx():
     return package_folder("tfx==1.15.1") / "tfx/examples/chicago_taxi_pipeline/taxi_utils.py"
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        pytest.param(_own_module, id="own"),
-        pytest.param(_module_of_tfx, id="tfx-1.15.1", marks=pytest.mark.sweep),
-    ],
-)
+@pytest.mark.parametrize("module", [_own_module, _module_of_tfx], ids=["own", "tfx-1.15.1"])
 def test_a_legacy_taxi_module_is_trained_evaluated_and_pushed(tmp_path, module):
     module_file = tmp_path / "module" / "taxi_utils.py"
     module_file.parent.mkdir()

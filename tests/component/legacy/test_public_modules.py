@@ -11,16 +11,16 @@ from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.component.tfx_private import GenericExecutor
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.sweep]
 
 
 @pytest.mark.parametrize(
     "module",
     [
         "examples/chicago_taxi_pipeline/taxi_utils.py",
-        pytest.param("examples/bigquery_ml/taxi_utils_bqml.py", marks=pytest.mark.sweep),
+        "examples/bigquery_ml/taxi_utils_bqml.py",
         # Has a run_fn beside its trainer_fn.
-        pytest.param("components/testdata/module_file/trainer_module.py", marks=pytest.mark.sweep),
+        "components/testdata/module_file/trainer_module.py",
     ],
 )
 def test_a_module_of_tfx_1_15_1(execution, module):
@@ -37,7 +37,6 @@ def test_a_module_of_tfx_1_15_1(execution, module):
     assert signatures["predict"].structured_outputs["logistic"].shape.as_list() == [None, 1]
 
 
-@pytest.mark.sweep
 def test_a_run_fn_that_does_it_all_itself_in_the_stock_trainer(execution):
     path = package_folder("tfx==1.15.1") / "tfx/components/testdata/module_file/trainer_module.py"
     trained = execution(
