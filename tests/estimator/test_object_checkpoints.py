@@ -13,7 +13,6 @@ from tests.estimator.places import (
     estimator,
     in_every_mode,
     on_cores_mostly,
-    on_host_and_cores,
     on_host_mostly,
 )
 from tests.estimator.tpu import cores
@@ -94,7 +93,7 @@ def _train_eagerly(model: tf.keras.Model, optimizer: Any, step: tf.Variable, *, 
         step.assign_add(1)
 
 
-@on_host_and_cores
+@on_cores_mostly
 def test_train_evaluate_predict_and_export(tmp_path, place):
     trained = estimator(tmp_path, place, _model_fn)
     trained.train(cores.train_input_fn, steps=3)

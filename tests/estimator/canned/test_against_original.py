@@ -30,7 +30,6 @@ RUNS = RECORDED["runs"]
 # One of each family and version, with what differs most; the others are sweeps.
 QUICK = (
     "linear_classifier_of_words v2",
-    "dnn_classifier_of_words v1",
     "dnn_regressor v2",
     "combined_regressor v1",
     "baseline_classifier v2",

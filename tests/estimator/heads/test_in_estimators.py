@@ -63,9 +63,9 @@ def test_a_subclass_measures_more(tmp_path: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "reduction", ["sum_over_batch_size", pytest.param("sum", marks=pytest.mark.sweep)]
-)
+# A canned estimator's head under a strategy, in strategies/test_gradients.py, is in `make test`.
+@pytest.mark.sweep
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
 def test_replicas_of_a_strategy_train_as_one(reduction: str, tmp_path: Any) -> None:
     strategy = tf.distribute.MirroredStrategy(
         ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()

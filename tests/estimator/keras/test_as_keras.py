@@ -370,7 +370,7 @@ ARRAYS = {
 }
 
 
-@mostly_swept("kind", ARRAYS, kept=["by name", "lists", "mixed"])
+@mostly_swept("kind", ARRAYS, kept=["by name", "mixed"])
 def test_arrays_are_features_and_labels_by_name_and_by_position(kind, tmp_path):
     keras = keras_of("tf_keras")
     model, trained = _of_two_outputs(keras), _of_two_outputs(keras)

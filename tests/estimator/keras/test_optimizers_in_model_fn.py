@@ -8,12 +8,12 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 import tf_keras
 
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import tpu
 
@@ -157,7 +157,7 @@ def _model_fn_for(spec: Any, optimizers: Makers) -> Callable[..., Any]:
     return model_fn
 
 
-@pytest.mark.parametrize("place", ["host", "two cores"])
+@mostly_swept("place", ["host", "two cores"], kept=["two cores"])
 def test_keras_optimizers_of_every_kind_train_as_they_do_eagerly(tmp_path, place):
     optimizers: Makers = dict(OPTIMIZERS)
     # Every second one is made outside of model_fn: on the host these, on cores the others.

@@ -49,7 +49,9 @@ def _constant_batch(params):
     return {"x": tf.ones([params["batch_size"], 3])}, tf.ones([params["batch_size"]])
 
 
-@pytest.mark.parametrize("use_tpu", [False, True], ids=["host", "cores"])
+@pytest.mark.parametrize(
+    "use_tpu", [pytest.param(False, marks=pytest.mark.sweep), True], ids=["host", "cores"]
+)
 def test_a_hook_ends_the_evaluation_of_input_without_an_end(tmp_path, use_tpu):
     estimator = cores.linear(tmp_path, use_tpu=use_tpu)
     hook = _Stop()

@@ -93,7 +93,7 @@ def test_mnist_with_eval_metrics_as_list_and_as_dict(tmp_path, use_tpu, cores, f
     assert np.mean(predicted == labels) > 0.9
 
 
-@pytest.mark.matrix
+@pytest.mark.sweep
 def test_mnist_trains_alike_with_both_forms_and_on_the_host(tmp_path):
     losses = []
     for form, use_tpu in (("list", True), ("dict", True), ("dict", False)):

@@ -141,6 +141,7 @@ def test_b378_tensor_core_columns_are_variables_of_the_model(tmp_path):
     assert {"dense_features/word_embedding/embedding_weights"} <= set(trained)
 
 
+@pytest.mark.sweep
 def test_b378_only_tensor_core_columns_need_no_table(tmp_path):
     column = _on_tensor_core()
     _compare(
