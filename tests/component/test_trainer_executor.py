@@ -18,7 +18,6 @@ from tfx_tpu_trainer.serving import describe_saved_model, load_serving
 
 pytestmark = pytest.mark.e2e
 
-v1 = tf.compat.v1
 STEPS = 30
 
 

@@ -3,11 +3,8 @@ from __future__ import annotations
 import collections
 
 import pytest
-import tensorflow as tf
 
 from tfx_tpu_trainer.engine.template import HostFunction
-
-v1 = tf.compat.v1
 
 
 def _digits(first, second):

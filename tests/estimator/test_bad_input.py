@@ -15,8 +15,6 @@ from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
-v1 = tf.compat.v1
-
 BATCH = cores.BATCH
 ROWS, LABELS = linear_model.rows(2 * BATCH)
 SIGNATURE = (

@@ -6,8 +6,6 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator import EstimatorSpec
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn, call_model_fn
 
-v1 = tf.compat.v1
-
 
 def _given(function):
     """What call_input_fn gives to a function."""

@@ -98,13 +98,6 @@ class Program:
         found = self.full_name(node) if node is not None else None
         return found[0] if found else ""
 
-    def function_of(self, node: cst.CSTNode) -> Function | None:
-        """Returns the innermost function around a node."""
-        by_node = {id(function.node): function for function in self.functions}
-        return next(
-            (by_node[id(parent)] for parent in self.parents(node) if id(parent) in by_node), None
-        )
-
     def function_named(self, name: str) -> Function | None:
         """Returns the function of a name, the first of several."""
         return next((each for each in self.functions if each.name == name), None)

@@ -5,8 +5,6 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import export
 
-v1 = tf.compat.v1
-
 
 @pytest.fixture(autouse=True)
 def graph():

@@ -11,8 +11,6 @@ from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 
-v1 = tf.compat.v1
-
 
 def _optimizer(keras):
     return keras.optimizers.Adam(0.01)

@@ -13,8 +13,6 @@ from tests.estimator.tpu import cores
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
 
-v1 = tf.compat.v1
-
 pytestmark = pytest.mark.matrix
 
 

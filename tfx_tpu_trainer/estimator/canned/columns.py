@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import tensorflow as tf
-
-v1 = tf.compat.v1
-
 
 def check_features(features: Any) -> None:
     """Checks what input_fn gives as features.

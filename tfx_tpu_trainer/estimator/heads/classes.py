@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.export.outputs import ClassificationOutput
 
-v1 = tf.compat.v1
-
 
 def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, ...]:
     """Returns the predictions to make.

@@ -9,8 +9,6 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
 from tfx_tpu_trainer.estimator.keras.trace import Trace
 
-v1 = tf.compat.v1
-
 _FIND: Final = "LookupTableFindV2"
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -23,7 +23,6 @@ from tfx_tpu_trainer.estimator.warm_start import WarmStartSettings
 _logger = tf.get_logger()
 
 _FORMATS: Final = ("checkpoint", "saver")
-_Config = TypeVar("_Config", bound=RunConfig)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,8 +12,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import GLOBAL_STEP, LOSS
 from tfx_tpu_trainer.estimator.callables import argument_names, unexpected_arguments
 from tfx_tpu_trainer.estimator.hooks.eval_events import read_events
 from tfx_tpu_trainer.estimator.schedule.exporters import (
-    Exporter,
-    SavedModelExport,
+    SavedModelExporter,
     check_exports_to_keep,
     remove_old_exports,
     versions_of,
@@ -38,7 +37,7 @@ def loss_smaller(
     return bool(best_eval_result[LOSS] > current_eval_result[LOSS])
 
 
-class BestExporter(Exporter):
+class BestExporter(SavedModelExporter):
     """Exports a model that is better than all before; mirrors `tf.estimator.BestExporter`.
 
     After a restart the best result is read from the evaluation's events, so that a worse model is
@@ -72,18 +71,12 @@ class BestExporter(Exporter):
             ValueError: If compare_fn has other arguments, or no export would be kept.
         """
         _check_compare_fn(compare_fn)
-        self._name = name
-        self._export = SavedModelExport(serving_input_receiver_fn, assets_extra, as_text)
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
         self._event_file_pattern = event_file_pattern
         self._compare_fn = compare_fn
         self._exports_to_keep = check_exports_to_keep(exports_to_keep, kind="a positive number")
         self._model_dir: str | None = None
         self._best: Mapping[str, Any] | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the folder of the exports."""
-        return self._name
 
     def export(
         self,

@@ -43,22 +43,28 @@ class Exporter(abc.ABC):
         """
 
 
-class SavedModelExport:
-    """One export by `export_saved_model`: what the exporters of this package share."""
+class SavedModelExporter(Exporter):
+    """An exporter by `export_saved_model`: what those of this package share."""
 
     def __init__(
         self,
+        name: str,
         serving_input_receiver_fn: Callable[[], Any] | None,
         assets_extra: Mapping[str, str] | None,
         as_text: bool,
     ) -> None:
-        """Keeps the arguments of `Estimator.export_saved_model`."""
+        """Keeps the folder's name, and the arguments of `Estimator.export_saved_model`."""
+        self._name = name
         self._serving_input_receiver_fn = serving_input_receiver_fn
         self._assets_extra = assets_extra
         self._as_text = as_text
 
-    def __call__(self, estimator: Any, export_path: str, checkpoint_path: str) -> bytes:
-        """Exports a checkpoint."""
+    @property
+    def name(self) -> str:
+        """Name of the folder of the exports."""
+        return self._name
+
+    def _export(self, estimator: Any, export_path: str, checkpoint_path: str) -> bytes:
         return estimator.export_saved_model(
             export_path,
             self._serving_input_receiver_fn,
@@ -68,7 +74,7 @@ class SavedModelExport:
         )
 
 
-class FinalExporter(Exporter):
+class FinalExporter(SavedModelExporter):
     """Exports once, when training has reached `max_steps`; mirrors `tf.estimator.FinalExporter`."""
 
     def __init__(
@@ -86,13 +92,7 @@ class FinalExporter(Exporter):
             assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
             as_text: Whether the model is written as text. Defaults to `False`.
         """
-        self._name = name
-        self._export = SavedModelExport(serving_input_receiver_fn, assets_extra, as_text)
-
-    @property
-    def name(self) -> str:
-        """Name of the folder of the exports."""
-        return self._name
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
 
     def export(
         self,
@@ -110,7 +110,7 @@ class FinalExporter(Exporter):
         return self._export(estimator, export_path, checkpoint_path)
 
 
-class LatestExporter(Exporter):
+class LatestExporter(SavedModelExporter):
     """Exports after every evaluation; mirrors `tf.estimator.LatestExporter`."""
 
     def __init__(
@@ -133,14 +133,8 @@ class LatestExporter(Exporter):
         Raises:
             ValueError: If no export would be kept.
         """
-        self._name = name
-        self._export = SavedModelExport(serving_input_receiver_fn, assets_extra, as_text)
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
         self._exports_to_keep = check_exports_to_keep(exports_to_keep)
-
-    @property
-    def name(self) -> str:
-        """Name of the folder of the exports."""
-        return self._name
 
     def export(
         self,
