@@ -367,6 +367,7 @@ def test_weights_may_be_true_and_false() -> None:
     [
         (lambda: heads.BinaryClassHead("weight"), {"weight": [[2.0]]}, "weights shape"),
         (lambda: heads.RegressionHead(1, "weight"), {"weight": [[1.0, 2.0]] * 2}, "weights shape"),
+        (lambda: heads.MultiClassHead(3, "weight"), {"weight": [[1.0, 2.0]] * 2}, "weights shape"),
         (
             lambda: heads.BinaryClassHead(loss_fn=lambda labels, logits: tf.ones([2])),
             {},
@@ -379,7 +380,8 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
 ) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         features = {name: tf.constant(value) for name, value in given.items()}
-        loss = head().loss([[1], [0]], LOGITS, features)
+        made = head()
+        loss = made.loss([[1], [0]], np.zeros([2, made.logits_dimension]), features)
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             session.run(loss)
 

@@ -145,11 +145,11 @@ def matching_logits(
     Args:
         tensor: The tensor.
         logits: [D0, ... DN, logits dimension].
-        dimensions: What the last axis may be; `None` for that of the logits.
+        dimensions: What the last axis may be, the widest last; `None` for that of the logits.
         message: What to say if it is not so; the shapes are added.
         what: What the tensor is, for the message.
         hint: What the message ends with. Defaults to nothing.
-        broadcast: Whether the tensor is going to be multiplied with one of the logits' shape.
+        broadcast: Whether the tensor is going to be multiplied with one of the widest shape.
             Defaults to `False`.
 
     Returns:
@@ -162,7 +162,7 @@ def matching_logits(
     expected = [logits.shape[:-1].concatenate(dimension) for dimension in dimensions]
     if any(_known_equal(tensor.shape, shape) for shape in expected):
         return tensor
-    if tf.executing_eagerly() or (broadcast and not _can_broadcast(tensor, logits)):
+    if tf.executing_eagerly() or (broadcast and not _can_broadcast(tensor.shape, expected[-1])):
         seen = f"logits_shape: {logits.shape}. {what}_shape: {tensor.shape}."
         raise ValueError(f"{message}{seen} {hint}".rstrip())
     shape, logits_shape = tf.shape(tensor), tf.shape(logits)
@@ -196,9 +196,9 @@ def _known_equal(shape: tf.TensorShape, expected: tf.TensorShape) -> bool:
     return shape.is_fully_defined() and expected.is_fully_defined() and shape == expected
 
 
-def _can_broadcast(tensor: tf.Tensor, logits: tf.Tensor) -> bool:
+def _can_broadcast(shape: tf.TensorShape, expected: tf.TensorShape) -> bool:
     try:
-        tf.broadcast_static_shape(tensor.shape, logits.shape)
+        tf.broadcast_static_shape(shape, expected)
     except ValueError:
         return False
     return True
