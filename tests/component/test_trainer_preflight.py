@@ -15,7 +15,7 @@ from tfx_tpu_trainer.preflight.report_files import read_json
 
 
 def _execution(folder, preflight, **properties) -> Execution:
-    on_a_chip = {"tpu": "v5e:1x1", "use_tpu": 1, "master": "emulated"}
+    on_a_chip = {"tpu": "v5e:1x1", "use_tpu": 1, "master": "emulated", "export_to_tpu": 0}
     return Execution.of_trainer(folder, steps=2, preflight=preflight, **on_a_chip, **properties)
 
 
