@@ -14,7 +14,7 @@ from tests.component import small_model
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.component.slicing import Slicing
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs
+from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs
 
 pytestmark = pytest.mark.matrix
 

@@ -9,7 +9,7 @@ import types
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.evaluation import EvalMetrics, check_eval_config, write_model_evaluation
-from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs
+from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs
 
 _PAGE = pathlib.Path(__file__).parents[2] / "docs" / "evaluation.md"
 

@@ -13,8 +13,8 @@ import pytest
 
 from tfx_tpu_trainer.hardware import known_slices
 from tfx_tpu_trainer.pjrt import c_api
-from tfx_tpu_trainer.pjrt.compile_options import serialized_options
 from tfx_tpu_trainer.pjrt.compile_request import CompileRequest, CompileResponse
+from tfx_tpu_trainer.pjrt.tpu_compiler import serialized_options
 
 ROOT = Path(__file__).parents[2]
 

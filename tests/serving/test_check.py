@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.serving.exports import ROWS, edited, examples, formula, tpu_program, with_other_values
 from tfx_tpu_trainer.serving import Sample, check_saved_model, place_ops, read_saved_model
-from tfx_tpu_trainer.serving.tpu_metagraph_check import check_placement
+from tfx_tpu_trainer.serving.check import check_placement
 
 ANSWERS = "serve: answers as the estimator predicts"
 LOADS = "serve, tpu: loads"

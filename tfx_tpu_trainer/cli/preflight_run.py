@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from tfx_tpu_trainer.hardware import TpuSpec
-from tfx_tpu_trainer.inputs.import_folder import imported_from
-from tfx_tpu_trainer.inputs.user_module import UserModule, load_file, load_module
+from tfx_tpu_trainer.inputs.user_module import UserModule, imported_from, load_file, load_module
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
 from tfx_tpu_trainer.preflight.libtpu import libtpu_version
@@ -22,8 +21,7 @@ from tfx_tpu_trainer.preflight.report_files import write_html, write_json, write
 from tfx_tpu_trainer.preflight.results import LoweredStep
 from tfx_tpu_trainer.preflight.run import PreflightModel, compile_and_report
 from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
-from tfx_tpu_trainer.preflight.sweep_report import Sweep
-from tfx_tpu_trainer.preflight.sweep_run import sweep
+from tfx_tpu_trainer.preflight.sweep import Sweep, sweep
 from tfx_tpu_trainer.preflight.text import print_report, render_sweep, report_console
 from tfx_tpu_trainer.preflight.user_model import model_of_module
 

@@ -22,7 +22,7 @@ from tfx_tpu_trainer.evaluation import (
     write_blessing,
     write_model_evaluation,
 )
-from tfx_tpu_trainer.evaluation.properties import GLOBAL_STEP
+from tfx_tpu_trainer.evaluation.eval_metrics import GLOBAL_STEP
 
 MODEL = "model"
 CANDIDATE_EVALUATION = "candidate_evaluation"

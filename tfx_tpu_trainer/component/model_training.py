@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.component import preconditions, preflight_step
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
+from tfx_tpu_trainer.component.early_stopping import EvaluatedTraining
 from tfx_tpu_trainer.component.estimators import (
     make_estimator,
     model_params,
     run_config,
     seeded,
 )
-from tfx_tpu_trainer.component.evaluated_training import EvaluatedTraining
 from tfx_tpu_trainer.component.helper_hosts import HelperPart, help_chief
 from tfx_tpu_trainer.component.hosts import ALONE, ONLY_HOST, Host
 from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener

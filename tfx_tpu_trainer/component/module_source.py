@@ -16,10 +16,10 @@ from typing import Any
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.component.legacy.module import mentions_trainer_fn
 from tfx_tpu_trainer.component.tfx_private import udf_utils
-from tfx_tpu_trainer.inputs.import_folder import imported_from
 from tfx_tpu_trainer.inputs.user_module import (
     import_file,
     import_module,
+    imported_from,
 )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import pydantic
 
-from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs, slicing_specs_to_json
+from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs, slicing_specs_to_json
 from tfx_tpu_trainer.hardware import TpuSpec
 
 

@@ -7,13 +7,18 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
 import tensorflow_transform as tft
 
-from tfx_tpu_trainer.component.serving_rows import ServingRows, serving_rows
-from tfx_tpu_trainer.component.serving_sample import NoSampleError, receiver_inputs, take_sample
+from tfx_tpu_trainer.component.serving_sample import (
+    NoSampleError,
+    ServingRows,
+    receiver_inputs,
+    serving_rows,
+    take_sample,
+)
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.estimator import Estimator
+from tfx_tpu_trainer.estimator.export.tags import HOST_TAGS
 from tfx_tpu_trainer.preflight import serving_check
 from tfx_tpu_trainer.serving import (
     MetaGraphDescription,
@@ -157,7 +162,7 @@ class ServingStep:
         rows: ServingRows,
         checkpoint_path: str | None,
     ) -> tuple[Sample | None, str]:
-        on_host = [graph for graph in meta_graphs if graph.tags == (tf.saved_model.SERVING,)]
+        on_host = [graph for graph in meta_graphs if graph.tags == HOST_TAGS]
         if not on_host:
             return None, "there is no metagraph for CPU hosts"
         if self.host_estimator is None:

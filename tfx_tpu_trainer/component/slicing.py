@@ -29,9 +29,18 @@ from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
 from tfx_tpu_trainer.estimator.tpu.run_place import emulated_replicas
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
-from tfx_tpu_trainer.evaluation import EvalMetrics, SliceMetrics, slicing_specs
-from tfx_tpu_trainer.evaluation.slice_keys import OTHER_VALUE, SliceKey, SliceValue, slice_name
-from tfx_tpu_trainer.evaluation.slicing_specs import features_of, parse_slicing_specs
+from tfx_tpu_trainer.evaluation import EvalMetrics, SliceMetrics
+from tfx_tpu_trainer.evaluation.slices import (
+    OTHER_VALUE,
+    SliceKey,
+    SliceValue,
+    count_slices,
+    features_of,
+    most_frequent,
+    other_slice,
+    parse_slicing_specs,
+    slice_name,
+)
 from tfx_tpu_trainer.inputs import RAW_PREFIX, RawEvaluationInput
 from tfx_tpu_trainer.inputs.user_module import UserModule
 
@@ -81,15 +90,15 @@ class Slicing:
         Raises:
             ValueError: A feature is not there, or the input is no Dataset of dicts.
         """
-        names = sorted({name for spec in specs for name in slicing_specs.features_of(spec)})
+        names = sorted({name for spec in specs for name in features_of(spec)})
         rows, dtypes = _read_rows(dataset_fn, names, label_key)
         found: dict[SliceKey, Slice] = {}
         for spec in specs:
-            counts = slicing_specs.count_slices(rows, names, spec)
+            counts = count_slices(rows, names, spec)
             if not counts:
                 _logger.warning(
                     "No row of the eval split is in a slice by %s: none is measured.",
-                    ", ".join(slicing_specs.features_of(spec)),
+                    ", ".join(features_of(spec)),
                 )
             for key, one in _slices_of(spec, counts, max_slices, dtypes):
                 found.setdefault(key, one)
@@ -170,18 +179,18 @@ def _slices_of(
     max_slices: int,
     dtypes: Mapping[str, tf.DType],
 ) -> list[tuple[SliceKey, Slice]]:
-    keys = slicing_specs.most_frequent(counts, max_slices)
+    keys = most_frequent(counts, max_slices)
     slices = [
         (key, Slice(name=slice_name(key), conditions=_conditions(key, dtypes))) for key in keys
     ]
     if len(counts) > len(keys):
-        other = slicing_specs.other_slice(keys[0], spec)
+        other = other_slice(keys[0], spec)
         name = slice_name(other)
         _logger.warning(
             "%d slices by %s are more than max_slices=%d: the %d with the fewest rows are measured "
             "together as %s.",
             len(counts),
-            ", ".join(slicing_specs.features_of(spec)),
+            ", ".join(features_of(spec)),
             max_slices,
             len(counts) - len(keys),
             name,

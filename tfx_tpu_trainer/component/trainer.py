@@ -25,7 +25,7 @@ from tfx_tpu_trainer.component.tfx_private import (
 from tfx_tpu_trainer.component.trainer_constructor import PARAMETERS, bind, declare
 from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
-from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs, slicing_specs_to_json
+from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs, slicing_specs_to_json
 from tfx_tpu_trainer.hardware import TpuSpec
 
 

@@ -1,4 +1,4 @@
-"""The private TensorFlow names that the engine cannot do without.
+"""The private TensorFlow names that the engine and the exports cannot do without.
 
 | name | why | if it goes away |
 |---|---|---|
@@ -9,6 +9,11 @@
 | `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow asks the same when it finalizes a scaffold | leave such savers to the Scaffold; read object-based checkpoints by their keys only |
 | `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that neither the first step nor the graph that is written to the model's folder has to do with it | build the loop before the session |
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
+| `tpu._TPUInferenceContext` | TPU embedding columns look for it to know that they serve, and then look ids up on the host | such columns cannot be exported for TPU; everything else can |
+| `tpu.prune_unconnected_ops_from_xla` | variables and placeholders that nothing reads must not reach the TPU compiler | clear the `_tpu_replicate` attribute in the GraphDef |
+| `op_def_registry.get` | a NodeDef says nothing of the types that its op always has, as the string of `StringLength` | read the definitions from a MetaGraphDef's `stripped_op_list` |
+| `export_output.ExportOutput` | what a spec's `export_outputs` may hold beside ours: libraries import the original's classes from where they stand in TensorFlow | only ours are taken: nobody can make the others |
+| `export_output.ClassificationOutput`, `RegressionOutput`, `PredictOutput` | their tensors, to serve them from a TPU | the same |
 """
 
 from __future__ import annotations
@@ -20,7 +25,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.checkpoint import graph_view
-from tensorflow.python.tpu import tpu_function
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.saved_model.model_utils import export_output as export_output
+from tensorflow.python.tpu import tpu, tpu_function
 
 v1 = tf.compat.v1
 
@@ -149,3 +156,35 @@ def object_graph_keys(serialized: bytes) -> dict[str, str]:
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
     attributes = [attribute for node in graph.nodes for attribute in node.attributes]
     return {attribute.full_name: attribute.checkpoint_key for attribute in attributes}
+
+
+@contextlib.contextmanager
+def inference_context() -> Iterator[None]:
+    """Marks the ops made inside as those of a model that serves on a TPU.
+
+    Nothing is checked or moved: the mark is only there to be asked for, by TPU embedding columns.
+    """
+    context = tpu._TPUInferenceContext("tpu_inference", check_ops=False)
+    context.Enter()
+    try:
+        yield
+    finally:
+        context.Exit()
+
+
+def prune_unconnected_ops(graph: tf.Graph) -> None:
+    """Takes variables and placeholders that nothing reads out of the TPU computation of `graph`.
+
+    Args:
+        graph: The graph in which `tf.compat.v1.tpu.rewrite` was called.
+    """
+    tpu.prune_unconnected_ops_from_xla(graph)
+
+
+def op_definition(name: str) -> Any | None:
+    """Returns the OpDef of an op type, `None` where this TensorFlow has no such op.
+
+    Args:
+        name: The op type.
+    """
+    return op_def_registry.get(name)

@@ -12,14 +12,15 @@ from tfx_tpu_trainer.evaluation.eval_metrics import (
     EVAL_METRICS_FILE,
     EvalMetrics,
     SliceMetrics,
+    metric_properties,
     read_eval_metrics,
+    set_properties,
     write_eval_metrics,
 )
 from tfx_tpu_trainer.evaluation.model_evaluation import (
     read_model_evaluation,
     write_model_evaluation,
 )
-from tfx_tpu_trainer.evaluation.properties import metric_properties, set_properties
 
 __all__ = [
     "EVAL_METRICS_FILE",

@@ -1,4 +1,4 @@
-"""ModelBlessing: TFMA's decision on a model in words, and the artifact that Pusher and the resolvers trust."""
+"""ModelBlessing: TFMA's rules decide on a model, here; the verdict in words, and the artifact that Pusher trusts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from tfx_tpu_trainer.evaluation import slicing_specs
+from tfx_tpu_trainer.evaluation import tfma_private
 from tfx_tpu_trainer.evaluation.comparison import Comparison, bound_in_words, failed, passed
-from tfx_tpu_trainer.evaluation.eval_config import Thresholds, applies
-from tfx_tpu_trainer.evaluation.slice_keys import OVERALL, SliceKey
+from tfx_tpu_trainer.evaluation.eval_config import Thresholds, applies, for_slice, thresholds_of
+from tfx_tpu_trainer.evaluation.slices import OVERALL, SliceKey, spec_in_words
 
 # A verdict is read in a table or a log line, where hundreds of slices would hide the first.
 _MOST_REASONS = 10
@@ -82,24 +82,41 @@ class Verdict:
         return f"{verdict}: {'; '.join(shown)}"
 
 
-def verdict_of(
-    validation: tfma.ValidationResult,
-    thresholds: Thresholds,
+def judge(
+    config: config_pb2.EvalConfig,
+    slices: Sequence[tuple[SliceKey, tfma_private.KeyedMetrics]],
     comparisons: Sequence[Comparison],
     *,
     unchecked: tuple[str, ...],
-) -> Verdict:
-    """Turns TFMA's result into a verdict. TFMA decides; this finds the words.
+) -> tuple[tfma.ValidationResult, Verdict]:
+    """Decides whether a model is blessed: TFMA's own rules do, and the verdict says why.
 
     Args:
-        validation: TFMA's result.
-        thresholds: the thresholds it checked.
-        comparisons: the numbers it checked, of the whole split first, then of the slices.
-        unchecked: metrics whose change thresholds were ignored for want of a baseline.
+        config: The thresholds, its defaults filled in.
+        slices: For each slice its key and its metrics, candidate's, baseline's and differences, as
+            TFMA writes them.
+        comparisons: The same numbers by name, of the whole split first, then of the slices.
+        unchecked: Metrics whose change thresholds were ignored for want of a baseline.
 
     Returns:
-        The verdict.
+        TFMA's result, and the verdict.
     """
+    thresholds = thresholds_of(config)
+    validation = tfma_private.validate(
+        [(key, values, for_slice(config, key)) for key, values in slices],
+        config,
+        # TFMA takes a rubber stamp without any threshold for a blessing; the stock Evaluator doesn't.
+        rubber_stamp=bool(unchecked and thresholds),
+    )
+    return validation, _verdict_of(validation, thresholds, comparisons, unchecked)
+
+
+def _verdict_of(
+    validation: tfma.ValidationResult,
+    thresholds: Thresholds,
+    comparisons: Sequence[Comparison],
+    unchecked: tuple[str, ...],
+) -> Verdict:
     rubber_stamp = bool(unchecked)
     if not thresholds:
         return Verdict(blessed=None, rubber_stamp=rubber_stamp, unchecked=unchecked)
@@ -166,7 +183,7 @@ def _failure(name: str, threshold: Any, comparison: Comparison) -> Failure:
 def _not_measured(
     name: str, threshold: Any, spec: config_pb2.SlicingSpec, comparisons: Sequence[Comparison]
 ) -> Failure:
-    wanted = slicing_specs.in_words(spec)
+    wanted = spec_in_words(spec)
     bound = bound_in_words(threshold)
     message = f"{name} must be {bound} on {wanted}, a slice that was not measured: "
     if all(one.slice_key == OVERALL for one in comparisons):

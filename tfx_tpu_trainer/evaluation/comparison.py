@@ -9,7 +9,7 @@ from typing import Any
 
 from tensorflow_model_analysis.proto import config_pb2
 
-from tfx_tpu_trainer.evaluation.slice_keys import OVERALL, SliceKey, slice_in_words
+from tfx_tpu_trainer.evaluation.slices import OVERALL, SliceKey, slice_in_words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

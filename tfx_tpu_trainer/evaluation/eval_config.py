@@ -9,8 +9,7 @@ from typing import Any
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from tfx_tpu_trainer.evaluation.slice_keys import SliceKey
-from tfx_tpu_trainer.evaluation.slicing_specs import is_in_spec, parse_slicing_specs
+from tfx_tpu_trainer.evaluation.slices import SliceKey, is_in_spec, parse_slicing_specs
 
 # Metrics that belong to whole batches, and so to the whole eval split only.
 OVERALL_ONLY = ("loss",)

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.evaluation.json_document import parse_document, write_document
-from tfx_tpu_trainer.evaluation.slice_keys import SliceKey
+from tfx_tpu_trainer.evaluation.slices import SliceKey
+from tfx_tpu_trainer.evaluation.whole_files import parse_document, write_document
+
+_logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
 
-_logger = logging.getLogger(__name__)
 
 EVAL_METRICS_FILE = "eval_metrics.json"
 _FORMAT_VERSION = 1
@@ -276,3 +277,53 @@ def _slice_from_json(part: Mapping[str, Any]) -> SliceMetrics:
         metrics=_from_json(part["metrics"]),
         num_examples=part["num_examples"],
     )
+
+
+if TYPE_CHECKING:
+    from tfx import v1 as tfx
+
+METRIC_PREFIX = "eval_"
+GLOBAL_STEP = "global_step"
+NUM_EXAMPLES = "num_examples"
+CHECKPOINT = "evaluated_checkpoint"
+SECONDS = "evaluation_seconds"
+
+
+def metric_properties(metrics: EvalMetrics) -> dict[str, float | int | str]:
+    """Names the custom properties that describe an evaluation.
+
+    Args:
+        metrics: the evaluation.
+
+    Returns:
+        `eval_<metric>` for each metric, `global_step`, `num_examples`, `evaluated_checkpoint` and
+        `evaluation_seconds`, without those that are unknown. A metric that is not finite is the text
+        "NaN", "Infinity" or "-Infinity": MLMD fails to store such a double, and the run with it. MLMD's
+        databases keep six digits of a double; `eval_metrics.json` has them all.
+    """
+    properties: dict[str, float | int | str] = {
+        f"{METRIC_PREFIX}{name}": number_to_json(value) for name, value in metrics.overall.items()
+    }
+    known = {
+        GLOBAL_STEP: metrics.global_step,
+        NUM_EXAMPLES: metrics.num_examples,
+        CHECKPOINT: metrics.checkpoint,
+        SECONDS: metrics.seconds,
+    }
+    return properties | {name: value for name, value in known.items() if value is not None}
+
+
+def set_properties(artifact: tfx.dsl.Artifact, properties: Mapping[str, float | int | str]) -> None:
+    """Sets custom properties of an artifact, each with the MLMD type of its value.
+
+    Args:
+        artifact: a TFX artifact; changed in place.
+        properties: name -> value; see `metric_properties`.
+    """
+    for name, value in properties.items():
+        if isinstance(value, str):
+            artifact.set_string_custom_property(name, value)
+        elif isinstance(value, int):
+            artifact.set_int_custom_property(name, value)
+        else:
+            artifact.set_float_custom_property(name, value)

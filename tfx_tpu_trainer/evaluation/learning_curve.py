@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, number_from_json, number_to_json
-from tfx_tpu_trainer.evaluation.json_document import parse_document, write_document
+from tfx_tpu_trainer.evaluation.whole_files import parse_document, write_document
 
 LEARNING_CURVE_FILE = "learning_curve.json"
 _FORMAT_VERSION = 1

@@ -12,10 +12,10 @@ from tensorflow_model_analysis.proto import config_pb2
 
 from tfx_tpu_trainer.evaluation import eval_config as eval_configs
 from tfx_tpu_trainer.evaluation import tfma_private
-from tfx_tpu_trainer.evaluation.blessing import Comparison, Verdict, verdict_of
-from tfx_tpu_trainer.evaluation.directories import written_whole
+from tfx_tpu_trainer.evaluation.blessing import Comparison, Verdict, judge
 from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, SliceMetrics
-from tfx_tpu_trainer.evaluation.slice_keys import OVERALL, SliceKey
+from tfx_tpu_trainer.evaluation.slices import OVERALL, SliceKey
+from tfx_tpu_trainer.evaluation.whole_files import written_whole
 
 _METRICS_FILE = "metrics-00000-of-00001.tfrecord"
 _PLOTS_FILE = "plots-00000-of-00001.tfrecord"
@@ -79,12 +79,7 @@ def write_model_evaluation(
         for key in (OVERALL, *(one.key for one in metrics.slices))
     ]
     slices = [(one.slice_key, _keyed_values(config, thresholds, one)) for one in comparisons]
-    validation = tfma_private.validate(
-        [(key, values, eval_configs.for_slice(config, key)) for key, values in slices],
-        config,
-        # TFMA takes a rubber stamp without any threshold for a blessing; the stock Evaluator doesn't.
-        rubber_stamp=bool(unchecked and thresholds),
-    )
+    validation, verdict = judge(config, slices, comparisons, unchecked=unchecked)
     locations = {
         spec.name: baseline_location if spec.is_baseline else model_location
         for spec in config.model_specs
@@ -103,7 +98,7 @@ def write_model_evaluation(
         _write_records(os.path.join(folder, _VALIDATIONS_FILE), [validation])
         with tf.io.gfile.GFile(os.path.join(folder, _EVAL_CONFIG_FILE), "w") as file:
             file.write(eval_run)
-    return verdict_of(validation, thresholds, comparisons, unchecked=unchecked)
+    return verdict
 
 
 def read_model_evaluation(uri: str) -> EvalMetrics | None:

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 import ml_metadata as mlmd
 from ml_metadata.proto import metadata_store_pb2
 
-from tfx_tpu_trainer.evaluation.eval_metrics import number_from_json
-from tfx_tpu_trainer.evaluation.properties import (
+from tfx_tpu_trainer.evaluation.eval_metrics import (
     CHECKPOINT,
     GLOBAL_STEP,
     METRIC_PREFIX,
     NUM_EXAMPLES,
     SECONDS,
+    number_from_json,
 )
 
 _MODEL_TYPE = "Model"

@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorflow_model_analysis.proto import config_pb2
 
-from tfx_tpu_trainer.evaluation.slicing_specs import parse_slicing_specs
+from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs
 
 TRANSFORM_FEATURES = "transform_features"
 """The signature that TpuTrainer's default receiver adds: raw example -> transformed features and label."""

@@ -5,10 +5,9 @@ open them as a `tf.data.Dataset` are enough.
 """
 
 from tfx_tpu_trainer.inputs.raw_evaluation import RAW_PREFIX, RawEvaluationInput
-from tfx_tpu_trainer.inputs.raw_tensors import MISSING_INTEGER
+from tfx_tpu_trainer.inputs.raw_features import MISSING_INTEGER
 from tfx_tpu_trainer.inputs.serving import TransformServing
-from tfx_tpu_trainer.inputs.transformed import TransformedInput
-from tfx_tpu_trainer.inputs.vocabularies import vocabulary_sizes
+from tfx_tpu_trainer.inputs.transformed import TransformedInput, vocabulary_sizes
 
 __all__ = [
     "MISSING_INTEGER",

@@ -15,10 +15,11 @@ from tfx_tpu_trainer.estimator.export.receivers import (
     HostSignature,
     ServingInputReceiver,
 )
-from tfx_tpu_trainer.inputs.raw_features import label_only_raw_features, needed_raw_features
-from tfx_tpu_trainer.inputs.raw_tensors import (
+from tfx_tpu_trainer.inputs.raw_features import (
     absent,
     as_parsed,
+    label_only_raw_features,
+    needed_raw_features,
     raw_placeholders,
     unsupported_features,
 )

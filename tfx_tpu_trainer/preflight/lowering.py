@@ -1,4 +1,4 @@
-"""From a step's graph to HLO, the TPU compiler's input.
+"""From a step's graph to HLO, the TPU compiler's input; its variables take no memory.
 
 TensorFlow lowers what it would compile for this machine's CPU: it has no other lowering without a
 TPU. The step's variables become new ones without values, so that a model far larger than this
@@ -7,12 +7,16 @@ machine's memory can be lowered.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
+import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
@@ -25,7 +29,6 @@ from tfx_tpu_trainer.preflight.incompatible_ops import find_incompatible_op
 from tfx_tpu_trainer.preflight.results import LoweredStep, Problem
 from tfx_tpu_trainer.preflight.step_graph import StepGraph
 from tfx_tpu_trainer.preflight.tf_private_lowering import eager_with_functions
-from tfx_tpu_trainer.preflight.valueless_variables import valueless_variables
 
 v1 = tf.compat.v1
 
@@ -225,3 +228,53 @@ def _elements(node: v1.NodeDef) -> int:
 
 def _bytes(node: v1.NodeDef) -> int:
     return _elements(node) * tf.as_dtype(node.attr["dtype"].type).size
+
+
+@contextlib.contextmanager
+def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str, tf.Tensor]]:
+    """Makes variables whose values nobody may read.
+
+    They all share the pages of one empty file, none of which is ever read or written. So a state
+    that is larger than this machine's memory can be there: TensorFlow looks a variable's shape up in
+    its value.
+
+    Args:
+        specs: Name of a variable -> its static shape and dtype.
+
+    Yields:
+        Name -> handle; valid inside only.
+    """
+    largest = max((_value_bytes(spec) for spec in specs.values()), default=0)
+    handles: dict[str, tf.Tensor] = {}
+    with tempfile.TemporaryFile() as file, tf.device("/CPU:0"):
+        file.truncate(max(largest, mmap.PAGESIZE))
+        pages = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
+        try:
+            for name, spec in specs.items():
+                handle = tf.raw_ops.VarHandleOp(
+                    dtype=spec.dtype,
+                    shape=spec.shape,
+                    shared_name=f"preflight/{name}/{uuid.uuid4().hex}",
+                )
+                handles[name] = handle
+                tf.raw_ops.AssignVariableOp(resource=handle, value=_value(pages, spec))
+            yield handles
+        finally:
+            for handle in handles.values():
+                tf.raw_ops.DestroyResourceOp(resource=handle)
+
+
+def _value(pages: np.ndarray, spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns a tensor that stands on the pages, without a copy of them."""
+    if spec.dtype == tf.bool or not _value_bytes(spec):
+        # Bits can't be taken for truth values; such variables are small.
+        return tf.zeros(spec.shape, spec.dtype)
+    size = spec.dtype.size
+    raw = tf.experimental.dlpack.from_dlpack(pages[: _value_bytes(spec)].__dlpack__())
+    if size > 1:
+        raw = tf.reshape(raw, [-1, size])
+    return tf.reshape(tf.bitcast(raw, spec.dtype), spec.shape)
+
+
+def _value_bytes(spec: tf.TensorSpec) -> int:
+    return math.prod(spec.shape.as_list()) * spec.dtype.size

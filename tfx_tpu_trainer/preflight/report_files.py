@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import uuid
 
+import jinja2
 import tensorflow as tf
 
-from tfx_tpu_trainer.preflight.html import render_html
-from tfx_tpu_trainer.preflight.report import PreflightReport
-from tfx_tpu_trainer.preflight.sweep_report import Sweep
+from tfx_tpu_trainer.preflight.report import (
+    PreflightReport,
+    StepReport,
+    bytes_text,
+    count_text,
+    flop_text,
+    seconds_text,
+)
+from tfx_tpu_trainer.preflight.sweep import Sweep
+from tfx_tpu_trainer.preflight.text import FINDING_TITLES, STAGE_TITLES
 
 
 def write_json(report: PreflightReport, path: str) -> None:
@@ -85,3 +94,82 @@ def _write(path: str, text: str) -> None:
         if tf.io.gfile.exists(staging):
             tf.io.gfile.remove(staging)
         raise OSError(f"The report cannot be written to {path}: {error.message}") from None
+
+
+_COLORS = ("#3b6fb6", "#d08c2e", "#5b9a68", "#8a63a8")
+_NEED_COLOR = "#c0392b"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BarPart:
+    """A part of the bar of HBM use.
+
+    Attributes:
+        label: What it is for.
+        bytes: Its size.
+        x: Where it begins, in hundredths of the bar.
+        width: How wide it is, in hundredths of the bar.
+        color: Its colour.
+    """
+
+    label: str
+    bytes: int
+    x: float
+    width: float
+    color: str
+
+
+def render_html(report: PreflightReport) -> str:
+    """Returns a report as an HTML page: styles and drawings stand in it, nothing is loaded.
+
+    Args:
+        report: The report.
+
+    Returns:
+        The page.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("tfx_tpu_trainer.preflight", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        bytes=bytes_text, count=count_text, flop=flop_text, seconds=seconds_text
+    )
+    template = environment.get_template("report.html.j2")
+    return template.render(
+        report=report,
+        chip=report.tpu_slice.chip,
+        steps=[(step, hbm_bar(step)) for step in report.steps],
+        finding_titles=FINDING_TITLES,
+        stage_titles=STAGE_TITLES,
+    )
+
+
+def hbm_bar(step: StepReport) -> tuple[BarPart, ...]:
+    """Lays out the bar of a step's HBM use.
+
+    Args:
+        step: The step.
+
+    Returns:
+        Its parts from left to right, at most 100 wide together: the bar's whole width is the chip's
+        limit, or the need where that is more. Empty where neither is known.
+    """
+    sizes = {label: size for label, size in step.hbm_by_category.items() if size}
+    colors: tuple[str, ...] = _COLORS
+    if not sizes and step.need_bytes:
+        # It did not compile: the compiler only says how much it would be.
+        sizes, colors = {"needed in all": step.need_bytes}, (_NEED_COLOR,)
+    whole = max(step.limit_bytes or 0, sum(sizes.values()))
+    parts = []
+    start = 0.0
+    for (label, size), color in zip(sizes.items(), colors):
+        width = 100 * size / whole
+        parts.append(
+            BarPart(label=label, bytes=size, x=round(start, 3), width=round(width, 3), color=color)
+        )
+        start += width
+    return tuple(parts)

@@ -10,9 +10,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
-from tfx_tpu_trainer.preflight.sweep_report import Sweep
-from tfx_tpu_trainer.preflight.units import bytes_text, count_text, flop_text, seconds_text
+from tfx_tpu_trainer.preflight.report import (
+    PreflightReport,
+    StepReport,
+    bytes_text,
+    count_text,
+    flop_text,
+    seconds_text,
+)
+from tfx_tpu_trainer.preflight.sweep import Sweep
 
 _SHOWN_ALLOCATIONS = 5
 _SHOWN_FINDINGS = 8

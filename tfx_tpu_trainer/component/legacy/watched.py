@@ -23,13 +23,13 @@ from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
 )
 from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule
 from tfx_tpu_trainer.evaluation import EvalMetrics
-from tfx_tpu_trainer.evaluation.json_document import parse_document, write_document
 from tfx_tpu_trainer.evaluation.learning_curve import (
     LearningCurve,
     Point,
     read_learning_curve,
     write_learning_curve,
 )
+from tfx_tpu_trainer.evaluation.whole_files import parse_document, write_document
 
 v1 = tf.compat.v1
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tf_private_tpu
+from tfx_tpu_trainer.engine import tf_private
 
 ON_TPU_MARK = "_tpu_replicate"
 """Attribute of the nodes that `tf.compat.v1.tpu.rewrite` has put on the TPU."""
@@ -121,7 +121,7 @@ def why_not_on_tpu(node: Any) -> str | None:
 
 
 def _dtypes(node: Any) -> set[tf.DType]:
-    definition = tf_private_tpu.op_definition(node.op)
+    definition = tf_private.op_definition(node.op)
     if definition is None:
         return set()
     found: set[int] = set()

@@ -20,7 +20,7 @@ from tfx_tpu_trainer.estimator.export.receivers import (
     TensorServingInputReceiver,
     UnsupervisedInputReceiver,
 )
-from tfx_tpu_trainer.estimator.export.supervised_outputs import EvalOutput, TrainOutput
+from tfx_tpu_trainer.estimator.export.supervised_metagraph import EvalOutput, TrainOutput
 
 __all__ = [
     "ClassificationOutput",

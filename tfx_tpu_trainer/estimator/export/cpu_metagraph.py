@@ -1,18 +1,24 @@
-"""The metagraph for CPU hosts, tagged `serve`: model_fn as it stands."""
+"""The metagraph for CPU hosts, tagged `serve`: model_fn as it stands, without sums over cores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from tfx_tpu_trainer.engine import tracing
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, SUM, core_number
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator.export import signatures
-from tfx_tpu_trainer.estimator.export.core_sums import without_core_sums
-from tfx_tpu_trainer.estimator.export.host_predictions import with_outputs
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall, receive
-from tfx_tpu_trainer.estimator.export.outputs import normalise_export_outputs
+from tfx_tpu_trainer.estimator.export.outputs import DEFAULT_SIGNATURE, normalise_export_outputs
+from tfx_tpu_trainer.estimator.export.receivers import HostPrediction, HostSignature
 from tfx_tpu_trainer.estimator.export.tags import HOST_TAGS
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+
+v1 = tf.compat.v1
 
 
 def build_cpu_meta_graph(
@@ -65,3 +71,114 @@ def build_cpu_meta_graph(
                 spec=spec,
             )
         )
+
+
+def with_outputs(
+    host_signatures: Mapping[str, HostSignature | HostPrediction] | None,
+    signature_defs: Mapping[str, Any],
+) -> dict[str, HostSignature]:
+    """Computes the default signature's outputs behind the inputs of each `HostPrediction`.
+
+    The nodes between the replaced tensors and the outputs are copied in the default graph, so
+    that the default signature itself stays as it is, and as fast.
+
+    Args:
+        host_signatures: Those of the receiver; `None` for none.
+        signature_defs: Those of the model's export outputs.
+
+    Returns:
+        Signature name -> inputs and outputs. Predictions are left out of a model without a
+        default signature: there is nothing to answer with.
+    """
+    outputs = _default_outputs(signature_defs)
+    built = {}
+    for name, signature in (host_signatures or {}).items():
+        if isinstance(signature, HostSignature):
+            built[name] = signature
+        elif outputs:
+            built[name] = HostSignature(signature.inputs, _copied(outputs, signature, name))
+    return built
+
+
+def _default_outputs(signature_defs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    if DEFAULT_SIGNATURE not in signature_defs:
+        return {}
+    graph = v1.get_default_graph()
+    return {
+        key: v1.saved_model.utils.get_tensor_from_tensor_info(info, graph)
+        for key, info in signature_defs[DEFAULT_SIGNATURE].outputs.items()
+    }
+
+
+def _copied(
+    outputs: Mapping[str, tf.Tensor], signature: HostPrediction, name: str
+) -> dict[str, tf.Tensor]:
+    copier = GraphCopier(v1.get_default_graph())
+    copies = copier.copy(
+        [Fetch(0, tensor) for tensor in outputs.values()],
+        replaced=[signature.replaced],
+        name=name,
+        alone=True,
+    )
+    for copy, original in zip(copies, outputs.values(), strict=True):
+        # Shape inference starts anew and may know less, for instance behind a py_function.
+        copy.set_shape(original.shape)
+    return dict(zip(outputs, copies, strict=True))
+
+
+def without_core_sums(meta_graph: MetaGraph) -> MetaGraph:
+    """Returns a metagraph in which a sum over cores is what it is on one core: its addend.
+
+    TensorFlow has no CPU kernel for `CrossReplicaSum`, so that a graph with one cannot even be
+    loaded: one of training with a `CrossShardOptimizer`, or one with batch norm over cores. A
+    core's number is 0: TensorFlow's kernel of `XlaReplicaId` would end the process that runs it.
+
+    Args:
+        meta_graph: A metagraph for CPU hosts.
+
+    Returns:
+        The metagraph itself where it has no such sum, else one of a graph of its own.
+    """
+    if not any(_sums_of(meta_graph.graph.as_graph_def())):
+        return meta_graph
+    with meta_graph.graph.as_default():
+        definition = v1.train.export_meta_graph(saver_def=meta_graph.saver.as_saver_def())
+    for node in _sums_of(definition.graph_def):
+        if node.op == SUM:
+            _pass_through(node)
+    _number_cores(definition.graph_def)
+    with tf.Graph().as_default() as graph:
+        saver = v1.train.import_meta_graph(definition)
+    init_op = graph.get_operation_by_name(meta_graph.init_op.name)
+    return dataclasses.replace(meta_graph, graph=graph, saver=saver, init_op=init_op)
+
+
+def _sums_of(graph_def: v1.GraphDef) -> Iterator[Any]:
+    for nodes in (graph_def.node, *(f.node_def for f in graph_def.library.function)):
+        yield from (node for node in nodes if node.op in (SUM, CORE_NUMBER))
+
+
+def _pass_through(node: Any) -> None:
+    """Turns a sum into an Identity of its addend; its other input is the groups of cores."""
+    node.op = "Identity"
+    control_inputs = [name for name in node.input if name.startswith("^")]
+    node.input[:] = [node.input[0], *control_inputs]
+    for name in [name for name in node.attr if name != "T" and not name.startswith("_")]:
+        del node.attr[name]
+
+
+def _number_cores(graph_def: v1.GraphDef) -> None:
+    """Turns cores' numbers into 0."""
+    for node in graph_def.node:
+        if node.op == CORE_NUMBER:
+            node.CopyFrom(core_number(node.name, 0))
+    for function in graph_def.library.function:
+        numbers = [node for node in function.node_def if node.op == CORE_NUMBER]
+        # In a function an output is referred to by its name, which is another one now.
+        renamed = {f"{node.name}:id:0": f"{node.name}:output:0" for node in numbers}
+        for node in numbers:
+            node.CopyFrom(core_number(node.name, 0))
+        for node in function.node_def if numbers else ():
+            node.input[:] = [renamed.get(given, given) for given in node.input]
+        for name in list(function.ret) if numbers else ():
+            function.ret[name] = renamed.get(function.ret[name], function.ret[name])

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.export import tf_private
+from tfx_tpu_trainer.engine import tf_private
 
 v1 = tf.compat.v1
 
@@ -190,11 +190,11 @@ def own_output(output: Any) -> ExportOutput:
     """
     if isinstance(output, ExportOutput):
         return output
-    if isinstance(output, tf_private.ClassificationOutput):
+    if isinstance(output, tf_private.export_output.ClassificationOutput):
         return ClassificationOutput(output.scores, output.classes)
-    if isinstance(output, tf_private.RegressionOutput):
+    if isinstance(output, tf_private.export_output.RegressionOutput):
         return RegressionOutput(output.value)
-    if isinstance(output, tf_private.PredictOutput):
+    if isinstance(output, tf_private.export_output.PredictOutput):
         return PredictOutput(output.outputs)
     raise _not_for_tpus(output)
 
@@ -226,7 +226,7 @@ def normalise_export_outputs(
             f"{{{DEFAULT_SIGNATURE!r}: output}}."
         )
     for name, output in export_outputs.items():
-        if not isinstance(output, (ExportOutput, tf_private.ExportOutput)):
+        if not isinstance(output, (ExportOutput, tf_private.export_output.ExportOutput)):
             raise TypeError(
                 "Values in `export_outputs` must be ExportOutput objects, received: "
                 f"{output!r} for key: {name!r}. Wrap it, for instance in PredictOutput."

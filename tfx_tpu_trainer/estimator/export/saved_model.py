@@ -11,11 +11,14 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.estimator.export import exported_variables
 from tfx_tpu_trainer.estimator.export.cpu_metagraph import build_cpu_meta_graph
-from tfx_tpu_trainer.estimator.export.error_text import reason_of
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall
 from tfx_tpu_trainer.estimator.export.supervised_metagraph import build_supervised_meta_graph
 from tfx_tpu_trainer.estimator.export.tpu_metagraph import build_tpu_meta_graph
-from tfx_tpu_trainer.estimator.export.version_folder import version_folder, write_errors_explained
+from tfx_tpu_trainer.estimator.export.version_folder import (
+    reason_of,
+    version_folder,
+    write_errors_explained,
+)
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1

@@ -1,25 +1,149 @@
-"""The metagraph of training or of evaluation, for CPU hosts; tagged `train` or `eval`."""
+"""The metagraph of training or of evaluation, for CPU hosts, tagged `train` or `eval`: loss, metrics, predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tracing
-from tfx_tpu_trainer.estimator.export import signatures
-from tfx_tpu_trainer.estimator.export.core_sums import without_core_sums
+from tfx_tpu_trainer.engine.evaluating import metric_ops
+from tfx_tpu_trainer.estimator.export import signatures, tags
+from tfx_tpu_trainer.estimator.export.cpu_metagraph import without_core_sums
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall, receive
-from tfx_tpu_trainer.estimator.export.supervised_outputs import EvalOutput, TrainOutput
+from tfx_tpu_trainer.estimator.export.outputs import ExportOutput, named_tensors
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
 
-_OUTPUTS = {ModeKeys.TRAIN: TrainOutput, ModeKeys.EVAL: EvalOutput}
-
 # Where loaders look for the op that trains; TensorFlow gives the name no public constant.
 _TRAIN_OP_COLLECTION = "saved_model_train_op"
+
+
+_LOSS = "loss"
+_PREDICTIONS = "predictions"
+_METRICS = "metrics"
+_VALUE = "value"
+_UPDATE = "update_op"
+
+
+class _SupervisedOutput(ExportOutput):
+    """Loss, metrics and predictions under one signature.
+
+    The names say what is what: `loss`, `predictions/<name>`, `metrics/<name>/value` and
+    `metrics/<name>/update_op`. A name that begins like its group already is left as it is, and a
+    lone tensor has the name of the group.
+    """
+
+    LOSS_NAME: ClassVar[str] = _LOSS
+    PREDICTIONS_NAME: ClassVar[str] = _PREDICTIONS
+    METRICS_NAME: ClassVar[str] = _METRICS
+    METRIC_VALUE_SUFFIX: ClassVar[str] = _VALUE
+    METRIC_UPDATE_SUFFIX: ClassVar[str] = _UPDATE
+
+    method_name: ClassVar[str]
+
+    def __init__(self, loss: Any = None, predictions: Any = None, metrics: Any = None) -> None:
+        """Checks the tensors and names them.
+
+        Args:
+            loss: A tensor, or a dict of str to tensor. Defaults to `None`, no loss.
+            predictions: The same. Defaults to `None`, no predictions.
+            metrics: Metric name -> (value, update op) or a Keras 2 metric that was updated; a
+                single one is called `metrics`. Defaults to `None`, no metrics.
+
+        Raises:
+            ValueError: If a key is no string or a tuple of strings, or a value no tensor.
+        """
+        self._loss = _group(loss, _LOSS)
+        self._predictions = _group(predictions, _PREDICTIONS)
+        self._metrics = None if metrics is None else _named_metrics(metrics)
+
+    @property
+    def loss(self) -> dict[str, tf.Tensor] | None:
+        """Output name -> tensor, or `None`."""
+        return self._loss
+
+    @property
+    def predictions(self) -> dict[str, tf.Tensor] | None:
+        """Output name -> tensor, or `None`."""
+        return self._predictions
+
+    @property
+    def metrics(self) -> dict[str, tf.Tensor] | None:
+        """Output name -> value or update of a metric, or `None`."""
+        return self._metrics
+
+    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+        """Returns the signature; any tensors will do as inputs.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        if not receiver_tensors:
+            raise ValueError(f"{self.method_name} `inputs` cannot be empty.")
+        outputs = {**(self._loss or {}), **(self._predictions or {}), **(self._metrics or {})}
+        return v1.saved_model.build_signature_def(
+            _tensor_infos(receiver_tensors), _tensor_infos(outputs), self.method_name
+        )
+
+
+class TrainOutput(_SupervisedOutput):
+    """What a graph of training exports."""
+
+    method_name = "tensorflow/supervised/training"
+
+
+class EvalOutput(_SupervisedOutput):
+    """What a graph of evaluation exports."""
+
+    method_name = "tensorflow/supervised/eval"
+
+
+def _group(tensors: Any, group: str) -> dict[str, tf.Tensor] | None:
+    if tensors is None:
+        return None
+    named = named_tensors(tensors, group, label=group)
+    return {_in_group(name, group): tensor for name, tensor in named.items()}
+
+
+def _in_group(name: str, group: str) -> str:
+    return name if name.startswith(group) else f"{group}/{name}"
+
+
+def _named_metrics(metrics: Any) -> dict[str, tf.Tensor]:
+    if not isinstance(metrics, Mapping):
+        metrics = {_METRICS: metrics}
+    named = {}
+    for key, metric in metrics.items():
+        joined = "/".join(key) if isinstance(key, tuple) else key
+        if not isinstance(joined, str):
+            raise ValueError(f"{_METRICS} output key must be a string; got {joined!r}.")
+        name = _in_group(joined, _METRICS)
+        value, update = metric_ops.value_and_update(name, metric)
+        if not isinstance(value, tf.Tensor):
+            raise ValueError(f"{name} output value must be a Tensor; got {value!r}.")
+        if not (isinstance(update, tf.Operation) or tf.is_tensor(update)):
+            raise ValueError(f"{name} update_op must be a Tensor or Operation; got {update!r}.")
+        named[f"{name}/{_VALUE}"] = value
+        named[f"{name}/{_UPDATE}"] = _as_tensor(update)
+    return named
+
+
+def _as_tensor(update: Any) -> tf.Tensor:
+    """Returns a tensor that runs an update: a signature holds nothing else."""
+    if isinstance(update, tf.Tensor):
+        return update
+    with tf.control_dependencies([update]):
+        return tf.constant([], name="metric_op_wrapper")
+
+
+def _tensor_infos(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: v1.saved_model.build_tensor_info(tensor) for name, tensor in tensors.items()}
+
+
+_OUTPUTS = {ModeKeys.TRAIN: TrainOutput, ModeKeys.EVAL: EvalOutput}
 
 
 def build_supervised_meta_graph(
@@ -62,6 +186,6 @@ def build_supervised_meta_graph(
         )
         return without_core_sums(
             MetaGraph.of_default_graph(
-                mode=mode, tags=(mode,), signatures=signature_defs, spec=spec
+                mode=mode, tags=tags.of_mode(mode), signatures=signature_defs, spec=spec
             )
         )

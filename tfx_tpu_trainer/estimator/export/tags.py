@@ -1,4 +1,12 @@
-"""The tags by which a server finds the metagraphs of an exported model."""
+"""The tags of an export's metagraphs, by which a loader or a server asks for one of them.
+
+| metagraph | tags |
+|---|---|
+| serving, on a CPU host | `serve` |
+| serving, with the model on a TPU | `serve`, `tpu` |
+| training | `train` |
+| evaluation | `eval` |
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,13 @@ from typing import Final
 import tensorflow as tf
 
 HOST_TAGS: Final = (tf.saved_model.SERVING,)
-"""Of the metagraph that runs on a host's own devices."""
-
 TPU_TAGS: Final = (tf.saved_model.SERVING, tf.saved_model.TPU)
-"""Of the metagraph whose host has a TPU."""
+
+
+def of_mode(mode: str) -> tuple[str, ...]:
+    """Returns the tags of a metagraph for training or evaluation.
+
+    Args:
+        mode: `"train"` or `"eval"`; TensorFlow's loaders know the metagraph by the mode's name.
+    """
+    return (mode,)

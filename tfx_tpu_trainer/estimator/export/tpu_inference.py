@@ -28,8 +28,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import user_calls
 from tfx_tpu_trainer.estimator.export.batching import BatchConfig, call_in_batches
-from tfx_tpu_trainer.estimator.export.rewritten_model import rewrite_model
 from tfx_tpu_trainer.estimator.export.tpu_call import call_on_tpu, call_partitioned
+from tfx_tpu_trainer.estimator.export.tpu_metagraph import rewrite_model
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.export.error_text import reason_of
-
 _logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 10
@@ -91,3 +89,17 @@ def _make_new(path: str) -> bool:
     except tf.errors.AlreadyExistsError:
         return False
     return True
+
+
+def reason_of(error: Exception) -> str:
+    """Returns an error's message in one line.
+
+    An error of a graph quotes all Python frames in which the op was made, on indented lines; here
+    those are the exporter's own.
+
+    Args:
+        error: An error of TensorFlow, or another one.
+    """
+    message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    lines = [line for line in message.splitlines() if line and not line[0].isspace()]
+    return " ".join(lines).rstrip(".")

@@ -11,14 +11,13 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.checkpointing.savers import saver_of_objects
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras.graph_model import GraphModel
+from tfx_tpu_trainer.estimator.keras.graph_variables import GraphModel, StandIns
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, is_variable
 from tfx_tpu_trainer.estimator.keras.optimizers import (
     GraphOptimizer,
     GraphOptimizers,
     TracedOptimizer,
 )
-from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 
 v1 = tf.compat.v1

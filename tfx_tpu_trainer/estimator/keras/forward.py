@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.estimator.keras import inputs
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
-from tfx_tpu_trainer.estimator.keras.marks import Marks
+from tfx_tpu_trainer.estimator.keras.masks_and_logits import MasksAndLogits
 
 v1 = tf.compat.v1
 
@@ -51,7 +51,7 @@ class Forward:
 
     outputs: Any
     names: list[str]
-    marks: Marks
+    marks: MasksAndLogits
     loss: tf.Tensor | None = None
     gradients: Sequence[Any] = ()
 
@@ -156,7 +156,7 @@ def _forward(model: KerasModel, outputs: Any) -> Forward:
     return Forward(
         outputs=tf.nest.map_structure(tf.convert_to_tensor, outputs),
         names=model.output_names(outputs),
-        marks=Marks.of(outputs),
+        marks=MasksAndLogits.of(outputs),
     )
 
 

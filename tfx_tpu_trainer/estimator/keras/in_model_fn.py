@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, unused_name
+from tfx_tpu_trainer.estimator.keras.graph_variables import StandIns, unused_name
 from tfx_tpu_trainer.estimator.keras.tf_private import eager_mode, updates_of, variables_of
 from tfx_tpu_trainer.estimator.keras.trace import Trace, keep_alive
 

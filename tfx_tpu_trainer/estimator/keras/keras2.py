@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.keras.graph_made import eager_classes
+from tfx_tpu_trainer.estimator.keras.graph_models import eager_classes
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
 
 _UNKNOWN: Final = re.compile(r"Unknown |Cannot deserialize object of type|custom_object_scope")

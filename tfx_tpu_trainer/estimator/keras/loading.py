@@ -13,7 +13,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras.graph_made import eager_copy, metric_names
+from tfx_tpu_trainer.estimator.keras.graph_models import eager_copy, metric_names
 from tfx_tpu_trainer.estimator.keras.keras2 import Keras2Model
 from tfx_tpu_trainer.estimator.keras.keras3 import Keras3Model
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras import inputs
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
+from tfx_tpu_trainer.estimator.keras.graph_variables import StandIns, graph_name, unused_name
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
-from tfx_tpu_trainer.estimator.keras.marks import Marks
-from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, graph_name, unused_name
+from tfx_tpu_trainer.estimator.keras.masks_and_logits import MasksAndLogits
 from tfx_tpu_trainer.estimator.keras.trace import Trace, trace
 
 v1 = tf.compat.v1
@@ -27,7 +27,7 @@ def metrics_of(
     labels: Any,
     outputs: Any,
     weights: Any,
-    marks: Marks,
+    marks: MasksAndLogits,
     metric_names_map: Mapping[str, str] | None,
 ) -> tuple[MetricFn, list[tf.Tensor]] | None:
     """Returns the compiled metrics as `TPUEstimatorSpec.eval_metrics`.
@@ -101,7 +101,7 @@ def _metric_ops(
 def _update(
     model: KerasModel,
     names: Sequence[str],
-    marks: Marks,
+    marks: MasksAndLogits,
     labels: Any,
     outputs: Any,
     weights: Any,

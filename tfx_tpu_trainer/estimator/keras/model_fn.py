@@ -14,7 +14,7 @@ from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator.export.outputs import PredictOutput
 from tfx_tpu_trainer.estimator.keras import forward, inputs
 from tfx_tpu_trainer.estimator.keras.checkpoints import checkpoint_of
-from tfx_tpu_trainer.estimator.keras.graph_model import GraphModel
+from tfx_tpu_trainer.estimator.keras.graph_variables import GraphModel, StandIns
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
 from tfx_tpu_trainer.estimator.keras.metrics import metrics_of
 from tfx_tpu_trainer.estimator.keras.optimizers import (
@@ -22,7 +22,6 @@ from tfx_tpu_trainer.estimator.keras.optimizers import (
     TracedOptimizer,
     make_optimizer,
 )
-from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns
 from tfx_tpu_trainer.estimator.keras.trace import Trace, trace
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.on_cores import is_on_cores

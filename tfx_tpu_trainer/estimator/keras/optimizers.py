@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
+from tfx_tpu_trainer.estimator.keras.graph_variables import StandIns, unused_name
 from tfx_tpu_trainer.estimator.keras.in_model_fn import is_of_this_call
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named, is_variable
-from tfx_tpu_trainer.estimator.keras.stand_ins import StandIns, unused_name
 
 v1 = tf.compat.v1
 

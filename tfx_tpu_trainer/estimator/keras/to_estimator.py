@@ -14,9 +14,9 @@ from tfx_tpu_trainer.estimator.construction import complete_config
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.keras import loading
 from tfx_tpu_trainer.estimator.keras.checkpoints import write_first_checkpoint
+from tfx_tpu_trainer.estimator.keras.graph_variables import unused_name
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
 from tfx_tpu_trainer.estimator.keras.model_fn import KerasModelFn
-from tfx_tpu_trainer.estimator.keras.stand_ins import unused_name
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.estimator.warm_start import WarmStartSettings
 

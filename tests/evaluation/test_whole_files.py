@@ -6,7 +6,7 @@ import uuid
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.evaluation.directories import written_whole
+from tfx_tpu_trainer.evaluation.whole_files import written_whole
 
 
 def _write(folder, name, text="x"):

@@ -18,8 +18,8 @@ from tests.preflight.reports import (
     unlowered_step,
 )
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight.html import hbm_bar, render_html
 from tfx_tpu_trainer.preflight.report import StepReport
+from tfx_tpu_trainer.preflight.report_files import hbm_bar, render_html
 
 _VOID = {"meta", "br", "rect"}
 

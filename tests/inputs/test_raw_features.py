@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.inputs.raw_rows import LABEL
 from tfx_tpu_trainer.inputs import MISSING_INTEGER, TransformServing
-from tfx_tpu_trainer.inputs import raw_tensors as module
+from tfx_tpu_trainer.inputs import raw_features as module
 
 v1 = tf.compat.v1
 

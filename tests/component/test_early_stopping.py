@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.event_files import read_values
-from tfx_tpu_trainer.component.evaluated_training import EvaluatedTraining
+from tfx_tpu_trainer.component.early_stopping import EvaluatedTraining
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, read_learning_curve
 

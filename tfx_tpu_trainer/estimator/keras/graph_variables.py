@@ -1,4 +1,4 @@
-"""The graph variables that stand for the eager variables of a Keras model."""
+"""The graph variables and lookup tables that stand for the eager ones of a Keras model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras.tables import copy_table
+from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
 from tfx_tpu_trainer.estimator.keras.trace import Trace
 
 v1 = tf.compat.v1
@@ -134,3 +134,70 @@ def _initializer(first_value: np.ndarray | None) -> Any:
     if first_value.size and np.all(first_value == first_value.flat[0]):
         return v1.constant_initializer(first_value.flat[0])
     return v1.constant_initializer(first_value)
+
+
+_FIND: Final = "LookupTableFindV2"
+
+
+def copy_table(handle: Any, trace: Trace) -> tf.Tensor:
+    """Makes a table of the default graph with the keys and values of an eager one.
+
+    Args:
+        handle: The eager table's handle.
+        trace: The trace that looks keys up in it.
+
+    Returns:
+        The handle of the table, which is initialized with the session.
+
+    Raises:
+        ValueError: If it is not the handle of a table that is looked up.
+    """
+    finding = [op for op in trace.graph.get_operations() if op.type == _FIND]
+    op = next((op for op in finding if any(h is handle for h in trace.handles_of(op))), None)
+    if op is None:
+        raise ValueError(
+            f"The Keras model uses {handle!r}, which is neither a variable nor a lookup table. Only "
+            "those can be carried into the graph of an estimator: do the rest in input_fn."
+        )
+    keys, values = eagerly(
+        lambda: tf.raw_ops.LookupTableExportV2(
+            table_handle=handle, Tkeys=op.get_attr("Tin"), Tvalues=op.get_attr("Tout")
+        )
+    )
+    # What is not there is looked up with a default value of the model's own.
+    default = tf.zeros((), values.dtype) if values.dtype != tf.string else tf.constant("")
+    initializer = tf.lookup.KeyValueTensorInitializer(
+        tf.constant(keys.numpy()), tf.constant(values.numpy())
+    )
+    return tf.lookup.StaticHashTable(initializer, default).resource_handle
+
+
+class GraphModel:
+    """Graph variables for all variables of a model, whether a mode needs them or not.
+
+    Attributes:
+        eager: The model's variables.
+        stand_ins: The variables that stand for them.
+        variables: The same, in the order of `eager`.
+    """
+
+    def __init__(self, model: KerasModel, *, with_values: bool = False) -> None:
+        """Makes the variables.
+
+        Args:
+            model: The model, built.
+            with_values: Whether they are initialized to the values that the model has now.
+                Defaults to `False`, zeros, for a checkpoint to give them.
+        """
+        self.eager: list[Named] = model.variables()
+        self.stand_ins = StandIns()
+        taken: set[str] = set()
+        self.variables = [
+            self.stand_ins.add(
+                unused_name(each.name, taken),
+                each.variable,
+                trainable=each.trainable,
+                first_value=eagerly(each.variable.numpy) if with_values else None,
+            )
+            for each in self.eager
+        ]

@@ -1,4 +1,4 @@
-"""Slicing specs: which slices of the eval split are measured, in TFMA's terms."""
+"""Slices of the eval split: which are measured, and how each is named in files, charts and sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,29 @@ import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
 from tensorflow_model_analysis.proto import config_pb2
 
-from tfx_tpu_trainer.evaluation.slice_keys import OTHER_VALUE, SliceKey
+SliceValue = str | int | float
+
+SliceKey = tuple[tuple[str, SliceValue], ...]
+"""A slice as TFMA writes it: pairs of a feature and a value, in the order of the names."""
+
+OVERALL: SliceKey = ()
+"""The whole eval split."""
+
+OTHER_VALUE = "__OTHER__"
+"""Stands in a slice key for all values of a feature that were too many to be measured one by one."""
+
+
+def slice_name(key: SliceKey) -> str:
+    """Names a slice as TFMA's views do: `payment_type:Cash`, `day_X_hour:1_X_17`, `Overall`."""
+    if not key:
+        return "Overall"
+    names, values = zip(*key)
+    return "_X_".join(names) + ":" + "_X_".join(map(str, values))
+
+
+def slice_in_words(key: SliceKey) -> str:
+    """Names a slice for a sentence: `payment_type=Cash, hour=17`; '' is the whole split."""
+    return ", ".join(f"{name}={value}" for name, value in key)
 
 
 def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
@@ -59,7 +81,7 @@ def features_of(spec: config_pb2.SlicingSpec) -> tuple[str, ...]:
     return tuple(sorted({*spec.feature_keys, *spec.feature_values}))
 
 
-def in_words(spec: config_pb2.SlicingSpec) -> str:
+def spec_in_words(spec: config_pb2.SlicingSpec) -> str:
     """Names the slices of a spec for a sentence: `payment_type=Cash, each hour`."""
     fixed = [f"{name}={value}" for name, value in sorted(spec.feature_values.items())]
     return ", ".join([*fixed, *(f"each {name}" for name in sorted(spec.feature_keys))])

@@ -22,7 +22,7 @@ _ACTIVATIONS: Final[Mapping[str, Callable[..., tf.Tensor]]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Marks:
+class MasksAndLogits:
     """Masks and logits of a model's outputs, in the order of `tf.nest.flatten`.
 
     Losses and metrics weigh rows with the mask. The crossentropies compute with the logits in the
@@ -42,7 +42,7 @@ class Marks:
     activations: list[str | None]
 
     @classmethod
-    def of(cls, outputs: Any) -> Marks:
+    def of(cls, outputs: Any) -> MasksAndLogits:
         """Reads what Keras hung on the outputs.
 
         Args:
@@ -65,10 +65,10 @@ class Marks:
         """The tensors, as `with_tensors` takes them."""
         return [self.masks, self.logits]
 
-    def with_tensors(self, tensors: list[Any]) -> Marks:
+    def with_tensors(self, tensors: list[Any]) -> MasksAndLogits:
         """Returns the marks with others, such as copies, in the place of their tensors."""
         masks, logits = tensors
-        return Marks(list(masks), list(logits), self.activations)
+        return MasksAndLogits(list(masks), list(logits), self.activations)
 
     def put(self, outputs: Any) -> Any:
         """Hangs the marks on outputs.

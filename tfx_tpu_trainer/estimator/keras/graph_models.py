@@ -17,7 +17,6 @@ from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
 from tfx_tpu_trainer.estimator.keras.tf_private import compile_arguments, is_class_of_graphs
 
 v1 = tf.compat.v1
-
 _logger = tf.get_logger()
 
 
