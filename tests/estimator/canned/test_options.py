@@ -88,7 +88,9 @@ def test_warm_start_takes_what_another_estimator_learned(tmp_path):
     np.testing.assert_array_equal(trained(second, "binary")[name], learned[name])
 
 
-@pytest.mark.parametrize("api", [ours, ours.v1], ids=["v2", "v1"])
+@pytest.mark.parametrize(
+    "api", [ours, pytest.param(ours.v1, marks=pytest.mark.sweep)], ids=["v2", "v1"]
+)
 def test_dropout_is_for_training_only(api, tmp_path):
     estimator = api.DNNRegressor([64], pair(), str(tmp_path), dropout=0.9, activation_fn="tanh")
     trained(estimator, steps=1)

@@ -48,6 +48,8 @@ def run(tmp_path, monkeypatch):
     return run_program
 
 
+# The whole page, run unedited in tests/compat/test_pages.py, shows it in `make test`.
+@pytest.mark.sweep
 def test_titanic_with_feature_columns_is_trained_evaluated_and_served(run, capsys, tmp_path):
     left = run("premade")
     result = left["result"]

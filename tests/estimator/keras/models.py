@@ -62,10 +62,14 @@ def without_batch_norm(keras: Any, optimizer: Any = "sgd", **compiled: Any) -> A
 
 
 def copy_of(keras: Any, model: Any, optimizer: Any = "sgd", **compiled: Any) -> Any:
-    """A model of the same values, to be trained by Keras itself."""
+    """A model of the same values, to be trained by Keras itself.
+
+    Eagerly: AutoGraph takes far longer over the code of Keras 2 than a few steps take.
+    """
     copied = keras.models.clone_model(model)
     copied.set_weights(model.get_weights())
-    copied.compile(optimizer, **{"loss": "mse", "metrics": ["mae"], **compiled})
+    compiled = {"loss": "mse", "metrics": ["mae"], **compiled}
+    copied.compile(optimizer, run_eagerly=True, **compiled)
     return copied
 
 

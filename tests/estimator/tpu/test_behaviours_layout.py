@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
 
@@ -32,7 +33,7 @@ def test_b12_one_core_is_an_ordinary_layout_and_eval_on_tpu_false_holds_in_it(tm
     assert seen == [("train", True, 8, (1, 1)), ("eval", False, 5, None)]
 
 
-@pytest.mark.parametrize("size", [None, 7])
+@mostly_swept("size", [None, 7], kept=[None])
 def test_b87_an_export_looks_at_no_batch_size(tmp_path, size):
     estimator = cores.linear(tmp_path, cores=4, predict_batch_size=size)
     estimator.train(cores.train_input_fn, steps=1)
@@ -78,7 +79,9 @@ def test_b91_emulated_there_are_as_many_replicas_as_num_shards_says(tmp_path):
 @pytest.mark.parametrize(
     ("options", "batch_size", "hosts"),
     [
-        ({"per_host_input_for_training": cores.PER_HOST_V1}, 32, 1),
+        pytest.param(
+            {"per_host_input_for_training": cores.PER_HOST_V1}, 32, 1, marks=pytest.mark.sweep
+        ),
         ({"per_host_input_for_training": cores.PER_HOST_V2}, 2, 1),
         ({"eval_training_input_configuration": cores.SLICED}, 32, 2),
     ],

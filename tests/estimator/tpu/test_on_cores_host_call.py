@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests.engine.event_files import read_values
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -169,7 +170,7 @@ def test_b250_b252_it_runs_in_every_mode_but_never_without_tensors(tmp_path, mod
     cores.run(cores.make(tmp_path, _model_fn(empty)), mode)
 
 
-@pytest.mark.parametrize("mode", ["train", "eval"])
+@mostly_swept("mode", ["train", "eval"], kept=["train"])
 def test_b253_a_lone_tensor_a_list_or_nothing_may_be_returned(tmp_path, mode):
     for result in (lambda x: x + 1, lambda x: [tf.identity(x), tf.no_op()], lambda x: []):
 
