@@ -1,7 +1,8 @@
-"""Checks of what an Estimator is given, and of who may subclass it."""
+"""What an Estimator is made of: checks of what it is given, its configuration, its graphs."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable
@@ -10,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.sessions import opening
+from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 
 v1 = tf.compat.v1
@@ -99,7 +101,21 @@ def check_listeners(
     return listeners
 
 
-def variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
+def call_graph(config: RunConfig) -> contextlib.AbstractContextManager[tf.Graph]:
+    """Opens the graph of a call, in which the user's functions are called.
+
+    Args:
+        config: The configuration of the run.
+
+    Returns:
+        A context manager.
+    """
+    return fresh_graph(
+        config.tf_random_seed, device_fn=config.device_fn or _variables_on_ps(config)
+    )
+
+
+def _variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
     """Returns what puts variables on a cluster's parameter servers, the rest on this task.
 
     Args:

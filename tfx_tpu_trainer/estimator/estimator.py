@@ -18,9 +18,10 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import with_values
 from tfx_tpu_trainer.engine.predicting import prediction
 from tfx_tpu_trainer.engine.training import training
 from tfx_tpu_trainer.estimator import spec_checks
-from tfx_tpu_trainer.estimator.call_planner import CallPlanner
 from tfx_tpu_trainer.estimator.callables import argument_names, check_model_fn
+from tfx_tpu_trainer.estimator.calls import Calls, EstimatorCalls
 from tfx_tpu_trainer.estimator.construction import (
+    call_graph,
     check_listeners,
     check_members_are_not_overridden,
     complete_config,
@@ -99,7 +100,7 @@ class Estimator:
         self._model_fn = model_fn
         self._params = copy.deepcopy(dict(params or {}))
         self._warm_start_settings = as_warm_start_settings(warm_start_from)
-        self._planner = CallPlanner(model_fn, config=self._config, params=self._params)
+        self._calls: Calls = EstimatorCalls(model_fn, config=self._config, params=self._params)
 
     @property
     def model_dir(self) -> str:
@@ -121,7 +122,7 @@ class Estimator:
         """The model_fn with `params` bound: a function of features, labels, mode, config."""
 
         def public_model_fn(features: Any, labels: Any, mode: str, config: RunConfig) -> Any:
-            return self._planner.call_model_fn(features, labels, mode, config=config)
+            return self._calls.call_model_fn(features, labels, mode, config=config)
 
         return public_model_fn
 
@@ -196,21 +197,20 @@ class Estimator:
                 f"Train has been called wrong configuration: this task is {self._config.task_type}"
                 " in TF_CONFIG. Please use train_and_evaluate, which starts each task's part."
             )
-        self._planner.check_train_steps(steps, max_steps)
+        self._calls.check_train_steps(steps, max_steps)
         if max_steps is not None and checkpoints.global_step_of(self.model_dir) >= max_steps:
             _logger.info("Skipping training since max_steps has already saved.")
             return self
         all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
         listeners = check_listeners(saving_listeners)
-        with self._planner.fresh_graph():
-            plan, own_hooks = self._planner.plan_training(
-                input_fn, steps=steps, max_steps=max_steps
-            )
+        with call_graph(self._config):
+            placement = self._calls.placement(input_fn, ModeKeys.TRAIN)
+            plan, own_hooks = placement.plan_training(steps=steps, max_steps=max_steps)
             if not self.latest_checkpoint():
                 self._warm_start()
             training.train(
                 plan,
-                settings=self._planner.session_settings(self.model_dir),
+                settings=self._calls.session_settings(self.model_dir),
                 hooks=[*own_hooks, *all_hooks],
                 saving_listeners=listeners,
             )
@@ -266,7 +266,7 @@ class Estimator:
         Returns:
             The result.
         """
-        self._planner.check_eval_steps(steps)
+        self._calls.check_eval_steps(steps)
         all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
         if variable_values is None:
             checkpoint_path = checkpoint_path or self.latest_checkpoint()
@@ -275,15 +275,16 @@ class Estimator:
                 "Could not find trained model in model_dir: %s, running initialization to evaluate.",
                 self.model_dir,
             )
-        with self._planner.fresh_graph():
-            plan, own_hooks = self._planner.plan_evaluation(input_fn, steps=steps)
+        with call_graph(self._config):
+            placement = self._calls.placement(input_fn, ModeKeys.EVAL)
+            plan, own_hooks = placement.plan_evaluation(steps=steps)
             if variable_values is not None:
                 plan = with_values(plan, variable_values)
             elif not checkpoint_path:
                 self._warm_start()
             result = evaluation.evaluate(
                 plan,
-                settings=self._planner.session_settings(self.model_dir),
+                settings=self._calls.session_settings(self.model_dir),
                 hooks=[*own_hooks, *all_hooks],
                 checkpoint_path=checkpoint_path,
             )
@@ -294,8 +295,9 @@ class Estimator:
         self, input_fn: Callable[..., Any], steps: int | None
     ) -> v1.train.Scaffold:
         """Traces an evaluation that is not run, and gives the scaffold that it would have."""
-        with self._planner.fresh_graph():
-            plan, _ = self._planner.plan_evaluation(input_fn, steps=steps)
+        with call_graph(self._config):
+            placement = self._calls.placement(input_fn, ModeKeys.EVAL)
+            plan, _ = placement.plan_evaluation(steps=steps)
             return plan.template.make_scaffold()
 
     def predict(
@@ -334,13 +336,14 @@ class Estimator:
                 "Could not find trained model in model_dir: %s, running initialization to predict.",
                 self.model_dir,
             )
-        with self._planner.fresh_graph():
-            plan, own_hooks = self._planner.plan_prediction(input_fn, predict_keys)
+        with call_graph(self._config):
+            placement = self._calls.placement(input_fn, ModeKeys.PREDICT)
+            plan, own_hooks = placement.plan_prediction(predict_keys)
             if not checkpoint_path:
                 self._warm_start()
         batches = prediction.predict_batches(
             plan,
-            settings=self._planner.session_settings(self.model_dir),
+            settings=self._calls.session_settings(self.model_dir),
             hooks=[*own_hooks, *all_hooks],
             checkpoint_path=checkpoint_path,
         )
@@ -445,7 +448,7 @@ class Estimator:
         check_receiver_fns(input_receiver_fns)
         return export_saved_model(
             export_dir_base=export_dir_base,
-            call_model=self._planner.call_model_for_export,
+            call_model=self._calls.call_model_for_export,
             input_receiver_fns=input_receiver_fns,
             checkpoint_path=find_checkpoint(
                 checkpoint_path or self.latest_checkpoint(),
@@ -454,7 +457,7 @@ class Estimator:
             ),
             random_seed=self._config.tf_random_seed,
             session_config=self._config.session_config,
-            **self._planner.export_options(),
+            **self._calls.export_options(),
             **options,
         )
 

@@ -1,6 +1,6 @@
 """The engine's own steps of one core: training, evaluation and prediction, as a TPU runs them.
 
-A model is traced as the engine traces it for cores, through the planner of `TPUEstimator`, and
+A model is traced as the engine traces it for cores, through the calls of `TPUEstimator`, and
 what a core fetches is what the placements of `engine/placement/` fetch. The bodies of host_call
 and eval_metrics run on the host and are left out; their tensors leave the TPU and are not.
 """
@@ -23,9 +23,10 @@ from tfx_tpu_trainer.engine.feeding.input_values import named_leaves
 from tfx_tpu_trainer.engine.predicting.core_prediction import check_predictions
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator import ModeKeys
+from tfx_tpu_trainer.estimator.construction import call_graph
+from tfx_tpu_trainer.estimator.placements.cores import CoreTrace
 from tfx_tpu_trainer.estimator.tpu import RunConfig
-from tfx_tpu_trainer.estimator.tpu.core_run import CoreRun, CoreTrace
-from tfx_tpu_trainer.estimator.tpu.tpu_call_planner import TPUCallPlanner, TPUCallSettings
+from tfx_tpu_trainer.estimator.tpu.calls import TPUCallSettings, TPUEstimatorCalls
 from tfx_tpu_trainer.preflight.lowering import lower
 from tfx_tpu_trainer.preflight.results import Finding, LoweredStep
 from tfx_tpu_trainer.preflight.step_graph import StepGraph
@@ -90,26 +91,28 @@ def lower_engine_step(
         TypeError: The same.
         RuntimeError: The same.
     """
-    planner = _planner(model_fn, params or {}, config or RunConfig(), batch_size, num_replicas)
-    with planner.fresh_graph() as graph:
-        run, trace = planner.trace_for_cores(input_fn, mode)
+    config = _config_of(config or RunConfig(), num_replicas)
+    calls = _calls(model_fn, params or {}, config, batch_size)
+    with call_graph(config) as graph:
+        # What a TPU's cores would run is what emulated ones do.
+        trace = calls.places(input_fn, mode).on_emulated_cores().trace()
         _check(trace.template, num_replicas)
-        return lower(_step_of(graph, run, trace))
+        return lower(_step_of(graph, trace))
 
 
-def _planner(
-    model_fn: Callable[..., Any],
-    params: Mapping[str, Any],
-    config: RunConfig,
-    batch_size: int,
-    num_replicas: int,
-) -> TPUCallPlanner:
+def _config_of(config: RunConfig, num_replicas: int) -> RunConfig:
     tpu_config = config.tpu_config._replace(num_shards=num_replicas)
     # A model may write its name into paths; nothing is written there.
     model_dir = config.model_dir or os.path.join(tempfile.gettempdir(), "preflight")
-    return TPUCallPlanner(
+    return config.replace(tpu_config=tpu_config, model_dir=model_dir)
+
+
+def _calls(
+    model_fn: Callable[..., Any], params: Mapping[str, Any], config: RunConfig, batch_size: int
+) -> TPUEstimatorCalls:
+    return TPUEstimatorCalls(
         model_fn,
-        config=config.replace(tpu_config=tpu_config, model_dir=model_dir),
+        config=config,
         params=params,
         settings=TPUCallSettings(
             on_cores=dict.fromkeys(STEP_NAMES, True),
@@ -132,8 +135,8 @@ def _check(template: ModelTemplate, num_replicas: int) -> None:
         check_predictions(template.predictions)
 
 
-def _step_of(graph: tf.Graph, run: CoreRun, trace: CoreTrace) -> StepGraph:
-    template = trace.template
+def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
+    template, run = trace.template, trace.run
     placeholders = list(trace.feed.placeholders)
     if trace.is_padding is not None:
         placeholders.append(trace.is_padding)

@@ -20,6 +20,7 @@ from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.schedule import plain
 from tfx_tpu_trainer import estimator as tfe
+from tfx_tpu_trainer.estimator.construction import call_graph
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
 from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule, start_server, worker_delay
 
@@ -91,7 +92,7 @@ def test_a_cluster_of_one_needs_no_server(monkeypatch):
 def test_variables_of_a_cluster_are_on_its_ps(monkeypatch, tmp_path):
     _task(monkeypatch, "worker", 1)
     estimator = plain.make(tmp_path)
-    with estimator._planner.fresh_graph():
+    with call_graph(estimator.config):
         linear_model.outputs_of({"x": tf.zeros([1, 3])})
         devices = {variable.device for variable in v1.trainable_variables()}
         other = tf.constant(1).device

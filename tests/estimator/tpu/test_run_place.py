@@ -1,8 +1,25 @@
 from __future__ import annotations
 
 import pytest
+import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.tpu.run_place import RunPlace, choose_place, session_master
+from tfx_tpu_trainer.estimator.tpu.run_place import choose_place, session_master
+
+
+class _Places:
+    """Names in the place of placements."""
+
+    def on_host(self):
+        return "host"
+
+    def under_strategy(self, strategy):
+        return strategy
+
+    def on_emulated_cores(self):
+        return "emulated"
+
+    def on_tpu(self):
+        return "tpu"
 
 
 @pytest.fixture(autouse=True)
@@ -11,26 +28,38 @@ def _no_variable(monkeypatch):
 
 
 def test_use_tpu_false_is_the_host():
-    assert choose_place(use_tpu=False, master="emulated")[0] is RunPlace.HOST
+    assert choose_place(_Places(), use_tpu=False, master="emulated")[0] == "host"
 
 
 def test_the_master_emulated_chooses_emulated_cores():
-    place, reason = choose_place(use_tpu=True, master="emulated")
-    assert place is RunPlace.EMULATED
-    assert reason == "RunConfig(master='emulated')"
+    place, reason = choose_place(_Places(), use_tpu=True, master="emulated")
+    assert place == "emulated"
+    assert reason == "emulated TPU cores (RunConfig(master='emulated'))"
     assert session_master("emulated") == ""
     assert session_master("grpc://host:1") == "grpc://host:1"
 
 
 def test_the_environment_variable_wins_over_an_address(monkeypatch):
     monkeypatch.setenv("TFX_TPU_TRAINER_EMULATE", "1")
-    place, reason = choose_place(use_tpu=True, master="grpc://host:1")
-    assert place is RunPlace.EMULATED
-    assert reason == "TFX_TPU_TRAINER_EMULATE=1"
+    place, reason = choose_place(_Places(), use_tpu=True, master="grpc://host:1")
+    assert place == "emulated"
+    assert reason == "emulated TPU cores (TFX_TPU_TRAINER_EMULATE=1)"
     assert session_master("grpc://host:1") == ""
 
 
 def test_b92_no_tpu_and_no_emulation_names_the_ways():
     says = "RunConfig.master='emulated'.*TFX_TPU_TRAINER_EMULATE=1.*use_tpu=False"
     with pytest.raises(RuntimeError, match=says):
-        choose_place(use_tpu=True, master="")
+        choose_place(_Places(), use_tpu=True, master="")
+
+
+def test_a_master_or_a_strategy_is_where_cores_are():
+    assert choose_place(_Places(), use_tpu=True, master="grpc://host:1") == (
+        "tpu",
+        "TPU cores (master 'grpc://host:1')",
+    )
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    assert choose_place(_Places(), use_tpu=True, master="grpc://host:1", strategy=strategy) == (
+        strategy,
+        "a tf.distribute strategy (RunConfig has a OneDeviceStrategy)",
+    )

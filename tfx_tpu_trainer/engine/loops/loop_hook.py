@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -173,3 +174,38 @@ class LoopHook(v1.train.SessionRunHook):
         ends = [self._last_step, *(step - step % period + period for period in self._periods)]
         length = max(1, min(self._length(), *(end - step for end in ends)))
         session.run(self._set_length, feed_dict={self._new_length: length})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loops:
+    """Loops of training steps, one in each session call.
+
+    Attributes:
+        length: Chooses the length of each loop.
+        longest: The most steps that a loop has.
+        periods: Periods whose multiples no loop runs past.
+        host_call_every_n_steps: Steps of a loop between host calls.
+    """
+
+    length: LoopLength | LoopLengthFromTime | TunedLoopLength
+    longest: int
+    periods: Sequence[int]
+    host_call_every_n_steps: int
+
+    def hook(
+        self, iterations: tf.Variable, *, steps: int | None, max_steps: int | None
+    ) -> LoopHook:
+        """Returns the hook that sets each loop's length and stops at the last step.
+
+        Args:
+            iterations: The variable that the loop reads its length from.
+            steps: Steps to make from where the session starts; excludes `max_steps`.
+            max_steps: Global step to stop at.
+        """
+        return LoopHook(
+            iterations,
+            length=self.length,
+            steps=steps,
+            max_steps=max_steps,
+            ends_at_multiples_of=self.periods,
+        )

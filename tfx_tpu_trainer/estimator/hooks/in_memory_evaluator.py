@@ -56,7 +56,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
         self._input_fn = input_fn
         self._steps = steps
         self._hooks = spec_checks.check_hooks(hooks, message="Hooks must be a SessionRunHook")
-        estimator._planner.check_eval_steps(steps)
+        estimator._calls.check_eval_steps(steps)
         self._name = name
         self._every_n_iter = every_n_iter
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import os
+from typing import Protocol
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.sessions.tpu_system import find_tpu_system
+from tfx_tpu_trainer.estimator.placements.placement import Placement
 
 EMULATED_MASTER = "emulated"
 EMULATE_VARIABLE = "TFX_TPU_TRAINER_EMULATE"
@@ -16,13 +17,20 @@ REPLICAS_VARIABLE = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
 _DEFAULT_REPLICAS = 8
 
 
-class RunPlace(enum.Enum):
-    """Where a graph runs."""
+class Places(Protocol):
+    """The places that a call of a TPUEstimator may run at; making one costs nothing."""
 
-    HOST = "host"
-    EMULATED = "emulated TPU cores"
-    TPU = "TPU cores"
-    STRATEGY = "a tf.distribute strategy"
+    def on_host(self) -> Placement:
+        """Returns the call on this host."""
+
+    def under_strategy(self, strategy: tf.distribute.Strategy) -> Placement:
+        """Returns the call under a strategy."""
+
+    def on_emulated_cores(self) -> Placement:
+        """Returns the call on emulated cores."""
+
+    def on_tpu(self) -> Placement:
+        """Returns the call on the cores of a TPU."""
 
 
 def session_master(master: str) -> str:
@@ -58,33 +66,36 @@ def emulated_replicas() -> int:
 
 
 def choose_place(
-    *, use_tpu: bool, master: str, strategy: tf.distribute.Strategy | None = None
-) -> tuple[RunPlace, str]:
+    places: Places, *, use_tpu: bool, master: str, strategy: tf.distribute.Strategy | None = None
+) -> tuple[Placement, str]:
     """Decides where to run.
 
     A remote master is not asked for its TPU here, so that deciding never waits.
 
     Args:
+        places: The places of the call.
         use_tpu: What the estimator was told.
         master: Address of the session's master, as the configuration has it.
         strategy: Strategy of the mode, as the configuration has it. Defaults to `None`.
 
     Returns:
-        The place, and why, for a log line.
+        The call where it runs, and where that is and why, for a log line.
 
     Raises:
         RuntimeError: If TPU cores are asked for and none can be had.
     """
     if use_tpu and _emulates():
-        return RunPlace.EMULATED, f"{EMULATE_VARIABLE}=1"
+        return places.on_emulated_cores(), f"emulated TPU cores ({EMULATE_VARIABLE}=1)"
     if strategy is not None:
-        return RunPlace.STRATEGY, f"RunConfig has a {type(strategy).__name__}"
+        reason = f"RunConfig has a {type(strategy).__name__}"
+        return places.under_strategy(strategy), f"a tf.distribute strategy ({reason})"
     if not use_tpu:
-        return RunPlace.HOST, "use_tpu=False"
+        return places.on_host(), "host (use_tpu=False)"
     if master == EMULATED_MASTER:
-        return RunPlace.EMULATED, f"RunConfig(master={EMULATED_MASTER!r})"
+        reason = f"RunConfig(master={EMULATED_MASTER!r})"
+        return places.on_emulated_cores(), f"emulated TPU cores ({reason})"
     if master:
-        return RunPlace.TPU, f"master {master!r}"
+        return places.on_tpu(), f"TPU cores (master {master!r})"
     try:
         cores = find_tpu_system(master).num_cores
     except RuntimeError as error:
@@ -96,7 +107,7 @@ def choose_place(
             f"RunConfig(master={EMULATED_MASTER!r}) or the environment variable "
             f"{EMULATE_VARIABLE}=1; or run on this host with use_tpu=False."
         ) from error
-    return RunPlace.TPU, f"this machine has {cores} TPU cores"
+    return places.on_tpu(), f"TPU cores (this machine has {cores} TPU cores)"
 
 
 def _emulates() -> bool:

@@ -13,10 +13,9 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator.callables import check_model_fn
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.tpu.calls import TPUCallSettings, TPUEstimatorCalls
 from tfx_tpu_trainer.estimator.tpu.embedding.checks import check_embeddings
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu.run_place import RunPlace
-from tfx_tpu_trainer.estimator.tpu.tpu_call_planner import TPUCallPlanner, TPUCallSettings
 from tfx_tpu_trainer.estimator.tpu.tpu_config import (
     InputPipelineConfig,
     check_positive_integer,
@@ -26,7 +25,6 @@ from tfx_tpu_trainer.estimator.tpu.tpu_config import (
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-_ON_CORES = (RunPlace.EMULATED, RunPlace.TPU)
 _RESERVED_PARAMS = ("batch_size", "context")
 
 
@@ -130,7 +128,7 @@ class TPUEstimator(Estimator):
             params=params,
             warm_start_from=warm_start_from,
         )
-        self._planner = TPUCallPlanner(
+        self._calls = TPUEstimatorCalls(
             self._model_fn,
             config=cast(RunConfig, self._config),
             params=self._params,

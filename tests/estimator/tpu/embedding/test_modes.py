@@ -16,8 +16,9 @@ from tests.estimator.tpu.embedding import embedded
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator import export, tpu
+from tfx_tpu_trainer.estimator.placements.core_run import core_run_of
+from tfx_tpu_trainer.estimator.placements.placement import Call
 from tfx_tpu_trainer.estimator.tpu import experimental
-from tfx_tpu_trainer.estimator.tpu.core_run import plan_core_run
 from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
 
 v1 = tf.compat.v1
@@ -251,11 +252,12 @@ def test_a_strategy_has_no_embeddings_and_says_so(tmp_path):
 
 def test_tpu_hardware_has_no_embeddings_and_says_so():
     system = TPUSystem(master="grpc://10.0.0.2:8470", num_cores=8, num_hosts=1, job=None)
-    run = plan_core_run(
+    run = core_run_of(
         "train", config=tpu.RunConfig(), global_batch_size=8, batch_axis=None, system=system
     )
+    call = Call(mode="train", config=tpu.RunConfig(), call_input_fn=dict, call_model_fn=dict)
     with pytest.raises(ValueError, match=r"not implemented on TPU hardware.*use_tpu=False"):
-        trace_with_embeddings(run, _spec(), call_input_fn=dict, call_model_fn=dict)
+        trace_with_embeddings(_spec(), run, call)
 
 
 @pytest.mark.sweep

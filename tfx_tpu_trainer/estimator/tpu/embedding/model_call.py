@@ -54,7 +54,7 @@ class EmbeddedModel:
         self._ids = ids
         self.table_update: HostFunction | None = None
 
-    def __call__(self, features: Any, labels: Any, added: dict[str, Any]) -> Any:
+    def __call__(self, features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
         """Calls model_fn and connects it with its tables.
 
         Args:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.tpu.core_run import (
-    CallInputFn,
-    CallModelFn,
-    CoreRun,
-    CoreTrace,
-    trace_on_cores,
-)
+from tfx_tpu_trainer.estimator.placements.core_run import CoreRun
+from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, trace_on_cores
+from tfx_tpu_trainer.estimator.placements.placement import Call
 from tfx_tpu_trainer.estimator.tpu.embedding.checks import refuse_embeddings
 from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
 from tfx_tpu_trainer.estimator.tpu.embedding.model_call import EmbeddedModel
@@ -19,20 +19,13 @@ from tfx_tpu_trainer.estimator.tpu.embedding.plan import plan_embeddings
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
 
 
-def trace_with_embeddings(
-    run: CoreRun,
-    spec: EmbeddingConfigSpec | None,
-    *,
-    call_input_fn: CallInputFn,
-    call_model_fn: CallModelFn,
-) -> CoreTrace:
-    """Calls the user's functions as `trace_on_cores` does, with lookups between the two.
+def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -> CoreTrace:
+    """Traces a call as `trace_on_cores` does, with lookups between its two functions.
 
     Args:
+        spec: The embeddings.
         run: How the call runs.
-        spec: The embeddings; `None` where there are none.
-        call_input_fn: Calls input_fn.
-        call_model_fn: Calls model_fn.
+        call: The call.
 
     Returns:
         The trace; its template trains the tables too.
@@ -42,17 +35,18 @@ def trace_with_embeddings(
         ValueError: If the cores are not emulated, or the features lack what the spec embeds.
         RuntimeError: If the model does not use a column of the spec.
     """
-    if spec is None:
-        return trace_on_cores(run, call_input_fn=call_input_fn, call_model_fn=call_model_fn)
     if run.system is not None:
         refuse_embeddings(spec, "on TPU hardware")
     plan = plan_embeddings(spec)
     ids = IdFeatures(plan, padded=run.mode == ModeKeys.PREDICT)
-    model = EmbeddedModel(plan, ids, run.mode, call_model_fn)
-    trace = trace_on_cores(
-        run,
-        call_input_fn=lambda added: ids.prepare_input(call_input_fn(added)),
-        call_model_fn=model,
-    )
+    model = EmbeddedModel(plan, ids, run.mode, call.call_model_fn)
+
+    def call_input_fn(
+        added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
+    ) -> Any:
+        return ids.prepare_input(call.call_input_fn(added, input_context))
+
+    embedded = dataclasses.replace(call, call_input_fn=call_input_fn, call_model_fn=model)
+    trace = trace_on_cores(run, embedded)
     template = dataclasses.replace(trace.template, table_update=model.table_update)
     return dataclasses.replace(trace, template=template)

@@ -9,34 +9,46 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
-from tfx_tpu_trainer.engine.loops.loop_hook import LoopLength, LoopLengthFromTime, TunedLoopLength
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem, TPUSystemHook
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator.tpu import core_plans
-from tfx_tpu_trainer.estimator.tpu.core_run import CoreRun, CoreTrace, plan_core_run, trace_on_cores
+from tfx_tpu_trainer.estimator.placements.core_run import CoreRun, loops_of
+from tfx_tpu_trainer.estimator.placements.cores import CoreCall
+from tfx_tpu_trainer.estimator.placements.emulated_cores import OnEmulatedCores
+from tfx_tpu_trainer.estimator.placements.placement import bind_call
+from tfx_tpu_trainer.estimator.placements.tpu_session import OnTPU
 
 v1 = tf.compat.v1
 
 SYSTEM = TPUSystem("grpc://tpu:8470", num_cores=4, num_hosts=1, job="worker")
 
 
-def _plan_run(mode: str, *, system: TPUSystem | None = SYSTEM, batch: int = 8, **tpu_options: Any):
+def _call(mode: str, *, batch: int = 8, input_fn: Any = None, **tpu_options: Any) -> CoreCall:
     config = tpu.RunConfig(master=SYSTEM.master, tpu_config=tpu.TPUConfig(**tpu_options))
-    return plan_core_run(
-        mode, config=config, global_batch_size=batch, batch_axis=None, system=system
+    of_mode = cores.train_input_fn if mode == "train" else linear_model.input_fn
+    call = bind_call(
+        input_fn or of_mode,
+        mode,
+        model_fn=linear_model.model_fn_for(tpu, "momentum"),
+        params={},
+        config=config,
+    )
+    return CoreCall(
+        call=call,
+        config=config,
+        batch_size=batch,
+        batch_axis=None,
+        loops=loops_of(config, log_every_n_steps=100),
     )
 
 
-def _trace(run: CoreRun) -> CoreTrace:
-    input_fn = cores.train_input_fn if run.mode == "train" else linear_model.input_fn
-    return trace_on_cores(
-        run,
-        call_input_fn=input_fn,
-        call_model_fn=lambda features, labels, added: linear_model.model_fn_for(tpu, "momentum")(
-            features, labels, run.mode, added
-        ),
-    )
+def _on_tpu(mode: str, system: TPUSystem = SYSTEM, **options: Any) -> OnTPU:
+    return OnTPU(_call(mode, **options), lambda: system)
+
+
+def _run(system: TPUSystem = SYSTEM, **options: Any) -> CoreRun:
+    with fresh_graph():
+        return _on_tpu("train", system, **options).trace().run
 
 
 def _nodes(graph: tf.Graph) -> list[v1.NodeDef]:
@@ -49,14 +61,9 @@ def _programs(graph: tf.Graph) -> list[v1.NodeDef]:
     return [node for node in _nodes(graph) if node.op == "TPUReplicateMetadata"]
 
 
-def _loops(**options: Any) -> core_plans.Loops:
-    return core_plans.plan_loops(tpu.RunConfig(**options), log_every_n_steps=100)
-
-
 def test_training_is_one_program_on_every_core():
-    run = _plan_run("train")
     with fresh_graph() as graph:
-        plan = core_plans.plan_training(run, _trace(run), loops=_loops(), steps=4, max_steps=None)
+        plan, _ = _on_tpu("train").plan_training(steps=4, max_steps=None)
         (program,) = _programs(graph)
     assert program.attr["num_replicas"].i == 4
     assert plan.loss.shape.rank == 0
@@ -65,9 +72,8 @@ def test_training_is_one_program_on_every_core():
 
 
 def test_evaluation_runs_full_batches_on_cores_and_the_rest_here():
-    run = _plan_run("eval")
     with fresh_graph() as graph:
-        core_plans.plan_evaluation(run, _trace(run), steps=None)
+        _on_tpu("eval").plan_evaluation(steps=None)
         (program,) = _programs(graph)
     assert program.attr["num_replicas"].i == 4
     short = [node for node in _nodes(graph) if node.name.startswith("short_batch/")]
@@ -76,9 +82,8 @@ def test_evaluation_runs_full_batches_on_cores_and_the_rest_here():
 
 
 def test_prediction_runs_padded_batches_on_cores():
-    run = _plan_run("infer")
     with fresh_graph() as graph:
-        plan = core_plans.plan_prediction(run, _trace(run), None)
+        plan, _ = _on_tpu("infer").plan_prediction(None)
         (program,) = _programs(graph)
     assert program.attr["num_replicas"].i == 4
     assert set(plan.fetches) == {"y", "x"}
@@ -86,21 +91,21 @@ def test_prediction_runs_padded_batches_on_cores():
 
 @pytest.mark.parametrize("mode", ["train", "eval", "infer"])
 def test_emulated_cores_have_no_program(mode):
-    run = _plan_run(mode, system=None, num_shards=4)
+    placement = OnEmulatedCores(_call(mode, num_shards=4))
     with fresh_graph() as graph:
-        trace = _trace(run)
         if mode == "train":
-            core_plans.plan_training(run, trace, loops=_loops(), steps=4, max_steps=None)
+            _, hooks = placement.plan_training(steps=4, max_steps=None)
         elif mode == "eval":
-            core_plans.plan_evaluation(run, trace, steps=None)
+            _, hooks = placement.plan_evaluation(steps=None)
         else:
-            core_plans.plan_prediction(run, trace, None)
+            _, hooks = placement.plan_prediction(None)
         assert not _programs(graph)
-    assert core_plans.system_hooks(run) == []
+    assert not any(isinstance(hook, TPUSystemHook) for hook in hooks)
 
 
 def test_a_session_on_a_tpu_initializes_it():
-    (hook,) = core_plans.system_hooks(_plan_run("train"))
+    with fresh_graph():
+        hook, *_ = _on_tpu("train").trace().hooks
     assert isinstance(hook, TPUSystemHook)
     with tf.Graph().as_default() as graph:
         hook.begin()
@@ -109,33 +114,30 @@ def test_a_session_on_a_tpu_initializes_it():
 
 
 def test_b91_the_tpu_says_how_many_replicas_there_are():
-    run = _plan_run("train")
+    run = _run()
     assert run.cores == 4
     assert run.sizes.model_fn == 2
-    assert _plan_run("train", num_shards=4).cores == 4
+    assert _run(num_shards=4).cores == 4
     with pytest.raises(
         ValueError, match=r"num_shards is not set correctly. Acc.*be \(4\), got \(8\)"
     ):
-        _plan_run("train", num_shards=8)
+        _run(num_shards=8)
 
 
 def test_b93_cores_per_replica_must_use_up_the_cores():
     with pytest.raises(ValueError, match=r"^The num of cores required .*replica: 8, .*system: 4"):
-        _plan_run("train", num_cores_per_replica=8)
+        _run(num_cores_per_replica=8)
     odd = TPUSystem("", num_cores=6, num_hosts=1, job=None)
     with pytest.raises(
         RuntimeError, match=r"system \(6\) is not divisible by .*cores \(4\) required"
     ):
-        _plan_run("train", system=odd, num_cores_per_replica=4)
+        _run(odd, num_cores_per_replica=4)
     with pytest.raises(ValueError, match="num_cores_per_replica=2 on TPU hardware"):
-        _plan_run("train", num_cores_per_replica=2)
+        _run(num_cores_per_replica=2)
 
 
 def test_hosts_are_those_of_the_system():
     pod = TPUSystem("grpc://pod:8470", num_cores=16, num_hosts=4, job="worker")
-    run = _plan_run("train", system=pod, batch=32)
-    assert run.layout.num_hosts == 4
-    assert run.sizes.input_fn == 8
     seen = []
 
     def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
@@ -143,31 +145,7 @@ def test_hosts_are_those_of_the_system():
         return cores.train_input_fn(params)
 
     with fresh_graph():
-        trace_on_cores(
-            run,
-            call_input_fn=input_fn,
-            call_model_fn=lambda features, labels, added: linear_model.model_fn_for(tpu, "sgd")(
-                features, labels, "train", added
-            ),
-        )
+        run = _on_tpu("train", pod, batch=32, input_fn=input_fn).trace().run
+    assert run.layout.num_hosts == 4
+    assert run.sizes.input_fn == 8
     assert seen == [(f"/job:worker/task:{i}/device:CPU:0", i, 4, 4) for i in range(4)]
-
-
-@pytest.mark.parametrize(
-    ("iterations", "kind", "longest", "periods"),
-    [
-        (7, LoopLength, 7, ()),
-        ("2m", LoopLengthFromTime, 1 << 32, ()),
-        ("auto", TunedLoopLength, 1 << 32, (50, 20, 100)),
-    ],
-)
-def test_loops_are_as_configured(iterations, kind, longest, periods):
-    loops = _loops(
-        tpu_config=tpu.TPUConfig(
-            iterations_per_loop=iterations, experimental_host_call_every_n_steps=3
-        ),
-        save_checkpoints_steps=50,
-        save_summary_steps=20,
-    )
-    assert isinstance(loops.length, kind)
-    assert (loops.longest, loops.periods, loops.host_call_every_n_steps) == (longest, periods, 3)

@@ -5,16 +5,19 @@ import tensorflow as tf
 
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer.engine.feeding.core_layout import BatchSizes, InputMode
+from tfx_tpu_trainer.engine.loops.loop_hook import LoopLength, LoopLengthFromTime, TunedLoopLength
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator.tpu.core_run import plan_core_run, trace_on_cores
+from tfx_tpu_trainer.estimator.placements.core_run import core_run_of, loops_of
+from tfx_tpu_trainer.estimator.placements.cores import trace_on_cores
+from tfx_tpu_trainer.estimator.placements.placement import Call
 
 v1 = tf.compat.v1
 
 
 def _plan(mode: str, batch: int | None = 16, *, number: int | None = 4, axis=None, **options):
     config = cores.config_for("m", cores=number, tpu_options=options)
-    return plan_core_run(mode, config=config, global_batch_size=batch, batch_axis=axis)
+    return core_run_of(mode, config=config, global_batch_size=batch, batch_axis=axis)
 
 
 def test_b31_b75_a_run_with_defaults_has_eight_cores_and_per_host_input():
@@ -87,14 +90,37 @@ def test_b149_model_fn_is_called_once_under_the_number_of_replicas():
         return tpu.TPUEstimatorSpec("train", loss=total, train_op=tf.no_op())
 
     with fresh_graph():
-        trace = trace_on_cores(
-            _plan("train"),
-            call_input_fn=lambda added: (tf.zeros([added["batch_size"], 3]),) * 2,
+        call = Call(
+            mode="train",
+            config=tpu.RunConfig(),
+            call_input_fn=lambda added, _=None: (tf.zeros([added["batch_size"], 3]),) * 2,
             call_model_fn=model_fn,
         )
+        trace = trace_on_cores(_plan("train"), call)
         assert calls == [([4, 3], 4, True)]
         assert trace.is_padding is None
         assert trace.template.features.shape == [4, 3]
         assert {op.name.split("/")[0] for op in v1.get_default_graph().get_operations()} >= {
             "input_pipeline_task0"
         }
+
+
+@pytest.mark.parametrize(
+    ("iterations", "kind", "longest", "periods"),
+    [
+        (7, LoopLength, 7, ()),
+        ("2m", LoopLengthFromTime, 1 << 32, ()),
+        ("auto", TunedLoopLength, 1 << 32, (50, 20, 100)),
+    ],
+)
+def test_loops_are_as_configured(iterations, kind, longest, periods):
+    config = tpu.RunConfig(
+        tpu_config=tpu.TPUConfig(
+            iterations_per_loop=iterations, experimental_host_call_every_n_steps=3
+        ),
+        save_checkpoints_steps=50,
+        save_summary_steps=20,
+    )
+    loops = loops_of(config, log_every_n_steps=100)
+    assert isinstance(loops.length, kind)
+    assert (loops.longest, loops.periods, loops.host_call_every_n_steps) == (longest, periods, 3)

@@ -1,0 +1,174 @@
+"""The calls of an Estimator: what they are given, where they run, what they are checked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.placements.host import OnHost
+from tfx_tpu_trainer.estimator.placements.placement import Call, Placement, bind_call
+from tfx_tpu_trainer.estimator.placements.strategy import (
+    UnderStrategy,
+    check_cluster,
+    input_context_of,
+    strategy_of,
+)
+from tfx_tpu_trainer.estimator.run_config import RunConfig
+
+
+class Calls(Protocol):
+    """What an `Estimator` asks before it runs anything; a TPUEstimator's calls have more places."""
+
+    def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
+        """Returns the place of a call.
+
+        Args:
+            input_fn: As the estimator takes it.
+            mode: One of `ModeKeys`.
+
+        Raises:
+            ValueError: If the configuration allows for no place.
+            RuntimeError: If the place can't be had here.
+        """
+
+    def call_model_fn(
+        self, features: Any, labels: Any, mode: str, config: RunConfig | None = None
+    ) -> Any:
+        """Calls model_fn on this host, with another configuration where one is given."""
+
+    def call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
+        """Calls model_fn for an export; `use_tpu` tells for which kind of host."""
+
+    def export_options(self) -> dict[str, Any]:
+        """Returns what an export needs to know of graphs and versions."""
+
+    def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
+        """Checks the steps of a training.
+
+        Raises:
+            ValueError: If they do not hold.
+        """
+
+    def check_eval_steps(self, steps: int | None) -> None:
+        """Checks the steps of an evaluation.
+
+        Raises:
+            ValueError: If they do not hold.
+        """
+
+    def session_settings(self, model_dir: str) -> SessionSettings:
+        """Returns the settings of every session.
+
+        Args:
+            model_dir: Folder of checkpoints and events.
+        """
+
+
+class EstimatorCalls:
+    """The `Calls` of an Estimator: on this host, or under a `tf.distribute` strategy."""
+
+    def __init__(
+        self, model_fn: Callable[..., Any], *, config: RunConfig, params: Mapping[str, Any]
+    ) -> None:
+        """Takes what all calls share.
+
+        Args:
+            model_fn: The model.
+            config: The configuration of the runs, complete.
+            params: What the user's functions get as `params`.
+        """
+        self._model_fn = model_fn
+        self._config = config
+        self._params = params
+
+    def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
+        """Returns the place of a call: the strategy of its mode, or else this host."""
+        call = self._bound(input_fn, mode, self._config)
+        strategy = strategy_of(self._config, mode)
+        if strategy is None:
+            return OnHost(call=call, input_context=input_context_of(self._config, mode))
+        if mode == ModeKeys.TRAIN:
+            check_cluster(self._config, strategy)
+        return UnderStrategy(call=call, strategy=strategy)
+
+    def call_model_fn(
+        self, features: Any, labels: Any, mode: str, config: RunConfig | None = None
+    ) -> Any:
+        """Calls model_fn; see `Calls`."""
+        return self._bound(None, mode, config or self._config).call_model_fn(features, labels, {})
+
+    def call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
+        """Calls model_fn; see `Calls`."""
+        del use_tpu
+        return self.call_model_fn(features, labels, mode)
+
+    def export_options(self) -> dict[str, Any]:
+        """Returns what an export needs to know; see `Calls`."""
+        return {"export_to_cpu": True, "export_to_tpu": False, "api_version": 1}
+
+    def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
+        """Checks the steps of a training; see `Calls`."""
+        check_train_steps(steps, max_steps)
+
+    def check_eval_steps(self, steps: int | None) -> None:
+        """Checks the steps of an evaluation; see `Calls`."""
+        check_eval_steps(steps)
+
+    def session_settings(self, model_dir: str) -> SessionSettings:
+        """Returns the settings of every session; see `Calls`."""
+        return settings_of(self._config, model_dir)
+
+    def _bound(self, input_fn: Any, mode: str, config: RunConfig) -> Call:
+        return bind_call(
+            input_fn, mode, model_fn=self._model_fn, params=self._params, config=config
+        )
+
+
+def check_train_steps(steps: int | None, max_steps: int | None) -> None:
+    """Checks the steps of a training.
+
+    Raises:
+        ValueError: If they do not hold.
+    """
+    if steps is not None and max_steps is not None:
+        raise ValueError(f"Can not provide both steps and max_steps; got {steps} and {max_steps}.")
+    for name, value in (("steps", steps), ("max_steps", max_steps)):
+        if value is not None and value <= 0:
+            raise ValueError(f"Must specify {name} > 0, given: {value}")
+
+
+def check_eval_steps(steps: int | None) -> None:
+    """Checks the steps of an evaluation.
+
+    Raises:
+        ValueError: If they do not hold.
+    """
+    if steps is not None and steps <= 0:
+        raise ValueError(f"Must specify steps > 0, given: {steps}")
+
+
+def settings_of(config: RunConfig, model_dir: str) -> SessionSettings:
+    """Returns the settings of sessions as a configuration has them.
+
+    Args:
+        config: The configuration.
+        model_dir: Folder of checkpoints and events.
+    """
+    return SessionSettings(
+        model_dir=model_dir,
+        master=config.master,
+        evaluation_master=config.evaluation_master,
+        is_chief=config.is_chief,
+        session_config=config.session_config,
+        save_summary_steps=config.save_summary_steps,
+        save_checkpoints_steps=config.save_checkpoints_steps,
+        save_checkpoints_secs=config.save_checkpoints_secs,
+        keep_checkpoint_max=config.keep_checkpoint_max,
+        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+        log_step_count_steps=config.log_step_count_steps,
+        session_creation_timeout_secs=config.session_creation_timeout_secs,
+        checkpoint_save_graph_def=config.checkpoint_save_graph_def,
+        jit_compile=config.jit_compile,
+    )

@@ -1,0 +1,330 @@
+"""What emulated and real cores share: the call, its trace, and what a session runs of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.checking import nan_checks
+from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
+from tfx_tpu_trainer.engine.evaluating.core_evaluation import plan_evaluation_on_cores
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
+from tfx_tpu_trainer.engine.feeding.core_layout import InputMode, number_of_sources, row_slices
+from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
+from tfx_tpu_trainer.engine.loops.loop_hook import Loops
+from tfx_tpu_trainer.engine.loops.step_loop import StepLoop
+from tfx_tpu_trainer.engine.predicting.core_prediction import (
+    check_predictions,
+    plan_prediction_on_cores,
+)
+from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
+from tfx_tpu_trainer.engine.sessions.guarded_hooks import keep_from_hooks
+from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
+from tfx_tpu_trainer.engine.training.training import TrainingPlan
+from tfx_tpu_trainer.estimator import spec_checks
+from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.placements.core_run import READ_ONCE, CoreRun, core_run_of
+from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace
+from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator.tpu.host_scaffold import make_host_scaffold
+from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
+from tfx_tpu_trainer.estimator.tpu.padding import with_padding
+from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+CopierOfCores = Callable[[GraphCopier], CoreCopier]
+"""Returns what copies a template onto cores, given what copies it onto this host."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreTrace(Trace):
+    """A call that was traced for one core.
+
+    Attributes:
+        run: How the call runs.
+        feed: Returns each core its rows; outside of training a `FiniteFeed`.
+        is_padding: In mode `"infer"` the placeholder of which rows are padding.
+    """
+
+    run: CoreRun
+    feed: CoreFeed
+    is_padding: tf.Tensor | None
+
+    @property
+    def finite_feed(self) -> FiniteFeed:
+        """The feed of an evaluation or prediction, whose input ends."""
+        assert isinstance(self.feed, FiniteFeed)
+        return self.feed
+
+
+def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
+    """Calls the user's functions in the default graph, model_fn on one replica's placeholders.
+
+    Args:
+        run: How the call runs.
+        call: The call; its input_fn is called once for each source.
+
+    Returns:
+        The trace.
+
+    Raises:
+        TypeError: If input_fn returns what its mode does not take.
+        RuntimeError: If model_fn returns another spec than the mode needs.
+        ValueError: If the input's shapes do not hold, or model_fn makes summaries of the v1 API.
+    """
+    sources = [_source(run, call, i) for i in range(number_of_sources(run.input_mode, run.layout))]
+    slices = row_slices(run.input_mode, run.layout)
+    feed: CoreFeed
+    if run.mode == ModeKeys.TRAIN:
+        feed = CoreFeed(sources, slices, batch_axes=run.batch_axis)
+    else:
+        feed = FiniteFeed(
+            sources,
+            slices,
+            batch_axes=run.batch_axis,
+            batch_size=run.sizes.input_fn,
+            padded=run.mode == ModeKeys.PREDICT,
+        )
+    features, is_padding = feed.features, None
+    if run.mode == ModeKeys.PREDICT:
+        is_padding = v1.placeholder(tf.bool, [run.sizes.model_fn], name="is_padding")
+        features = with_padding(features, is_padding)
+    check_input_partitions(
+        run.input_partition_dims,
+        features=feed.features,
+        labels=feed.labels,
+        num_cores_per_replica=run.layout.num_cores_per_replica,
+    )
+    if v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
+        _logger.warning(
+            "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
+            "Please consider converting your input pipeline to use `tf.data` instead (see "
+            "https://www.tensorflow.org/guide/datasets for instructions.)"
+        )
+    added = {
+        "batch_size": run.sizes.model_fn,
+        "use_tpu": True,
+        "context": TPUContext(run.layout, run.input_mode, job=run.job),
+    }
+    of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
+    with tf_private.replicas(run.cores):
+        spec = _call_for_spec(call, features, feed.labels, added)
+    _check_no_v1_summaries(of_input)
+    template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
+    make_scaffold = v1.train.Scaffold
+    if isinstance(spec, TPUEstimatorSpec) and spec.scaffold_fn is not None:
+        make_scaffold = functools.partial(
+            make_host_scaffold, spec.scaffold_fn, [*feed.placeholders, is_padding]
+        )
+    template = dataclasses.replace(template, make_scaffold=make_scaffold)
+    keep_from_hooks([*feed.placeholders, *([] if is_padding is None else [is_padding])])
+    hooks = [hook for source in sources for hook in source.hooks]
+    # Summary writers need opening wherever they were made: in host_call or in model_fn itself.
+    hooks.append(HostCallHook([]))
+    return CoreTrace(template, hooks, run, feed, is_padding)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreCall:
+    """A call on cores, whichever they are.
+
+    Attributes:
+        call: The call.
+        config: The configuration of the run.
+        batch_size: Rows of a step over all replicas.
+        batch_axis: The axis of each input tensor to split, or `None`.
+        loops: How many steps of training a session call makes.
+        trace: Traces the call. Defaults to `trace_on_cores`; embeddings wrap it.
+    """
+
+    call: Call
+    config: RunConfig
+    batch_size: int | None
+    batch_axis: Sequence[int | None] | None
+    loops: Loops
+    trace: Callable[[CoreRun, Call], CoreTrace] = trace_on_cores
+
+    def trace_on(self, system: TPUSystem | None) -> CoreTrace:
+        """Traces the call on a TPU's cores, or on emulated ones where there is no TPU."""
+        run = core_run_of(
+            self.call.mode,
+            config=self.config,
+            global_batch_size=self.batch_size,
+            batch_axis=self.batch_axis,
+            system=system,
+        )
+        return self.trace(run, self.call)
+
+
+def training_of(
+    trace: CoreTrace, loop: StepLoop, loops: Loops, *, steps: int | None, max_steps: int | None
+) -> TrainingPlan:
+    """Returns a training whose session calls are loops of steps on cores.
+
+    Args:
+        trace: The call.
+        loop: Its steps, placed.
+        loops: How many of them a session call makes.
+        steps: Steps to make now; excludes `max_steps`.
+        max_steps: Global step to stop at.
+    """
+    return TrainingPlan(
+        template=trace.template,
+        train_op=loop.loss if trace.run.broadcast else nan_checks.fail_at_nan_after(loop.loss),
+        loss=loop.loss,
+        stop_hook=loops.hook(loop.iterations, steps=steps, max_steps=max_steps),
+        steps_per_call=loops.longest,
+    )
+
+
+def evaluation_of(
+    trace: CoreTrace, for_cores: CopierOfCores, *, steps: int | None
+) -> tuple[EvaluationPlan, Hooks]:
+    """Returns an evaluation of all its batches in one session call, and its hooks.
+
+    Args:
+        trace: The call.
+        for_cores: What the cores' copies are made with.
+        steps: Batches to evaluate; `None` goes to the end of the input.
+    """
+    plan = plan_evaluation_on_cores(
+        trace.template,
+        trace.finite_feed,
+        cores=trace.run.cores,
+        broadcast=trace.run.broadcast,
+        steps=steps,
+        for_cores=for_cores,
+    )
+    return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
+
+
+def prediction_of(
+    trace: CoreTrace, for_cores: CopierOfCores, predict_keys: Sequence[str] | str | None
+) -> tuple[PredictionPlan, Hooks]:
+    """Returns a prediction of a batch in each session call, and its hooks.
+
+    Args:
+        trace: The call.
+        for_cores: What the cores' copies are made with.
+        predict_keys: Predictions to keep; `None` keeps all.
+
+    Raises:
+        TypeError: If the predictions are no dict.
+        ValueError: If none of the keys is there, a prediction has no static batch, or they are
+            too large for a transfer.
+    """
+    assert trace.is_padding is not None
+    check_predictions(trace.template.predictions)
+    plan = plan_prediction_on_cores(
+        trace.template,
+        select_predictions(trace.template.predictions, predict_keys),
+        trace.finite_feed,
+        trace.is_padding,
+        cores=trace.run.cores,
+        broadcast=trace.run.broadcast,
+        for_cores=for_cores,
+    )
+    return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
+
+
+def _variable_check_hooks(run: CoreRun) -> Hooks:
+    """Returns the hooks that look for variables which are not finite, once in a session."""
+    return [] if run.broadcast else [nan_checks.VariableChecksHook()]
+
+
+def _source(run: CoreRun, call: Call, index: int) -> InputTensors:
+    context = TPUContext(run.layout, run.input_mode, invocation=index, job=run.job)
+    with _input_scope(run, index, context):
+        returned = call.call_input_fn({"batch_size": run.sizes.input_fn, "context": context})
+    is_dataset = isinstance(returned, tf.data.Dataset)
+    if run.input_mode is InputMode.PER_SHARD_V1 and is_dataset:
+        raise TypeError(
+            "`input_fn` returning `Dataset`  is not yet supported in per-Core input pipeline "
+            "deployment yet. Please set TPUConfig.per_host_input_for_training to True or return "
+            "`features` and `labels` from `input_fn`."
+        )
+    if run.input_mode is InputMode.PER_HOST_V2 and not is_dataset:
+        raise TypeError(
+            "`input_fn` must return a `Dataset` for the PER_HOST_V2 input pipeline configuration; "
+            f"got {returned!r}."
+        )
+    if run.mode == ModeKeys.PREDICT and not is_dataset:
+        raise TypeError(
+            "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and "
+            f"`labels`: only a dataset tells where it ends; got {returned!r}."
+        )
+    if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
+        returned = returned.map(lambda features: features)
+    return as_input_tensors(returned).with_tensors()
+
+
+def _has_features_alone(dataset: tf.data.Dataset) -> bool:
+    """Tells whether the elements are tuples of one, which the original takes to predict from."""
+    return type(dataset.element_spec) is tuple and len(dataset.element_spec) == 1
+
+
+def _input_scope(
+    run: CoreRun, index: int, context: TPUContext
+) -> contextlib.AbstractContextManager[Any]:
+    """Returns the name scope of a call of input_fn; names of the original's graphs."""
+    if run.input_mode in READ_ONCE:
+        return contextlib.nullcontext()
+    scope = f"input_pipeline_task{context.current_host}/"
+    if run.input_mode is InputMode.PER_SHARD_V1:
+        scope += f"ordinal_{index % run.layout.replicas_per_host}/"
+    return v1.name_scope(scope)
+
+
+def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]) -> Any:
+    try:
+        spec = call.call_model_fn(features, labels, added)
+    except spec_checks.NoSpecError as error:
+        if call.mode == ModeKeys.TRAIN:
+            raise
+        # In the original this is an error of the spec's type, whatever it is.
+        _check_spec(error.returned, call.mode)
+        raise
+    _check_spec(spec, call.mode)
+    return spec
+
+
+def _check_spec(spec: Any, mode: str) -> None:
+    if isinstance(spec, TPUEstimatorSpec):
+        return
+    if mode != ModeKeys.TRAIN:
+        raise RuntimeError(
+            f"estimator_spec used by TPU {'evaluation' if mode == ModeKeys.EVAL else 'prediction'}"
+            f" must have type`TPUEstimatorSpec`. Got {type(spec)}. The metrics and the scaffold of "
+            "any other can't be taken from the cores."
+        )
+    if spec.training_chief_hooks:
+        raise ValueError(
+            "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator. If "
+            "you want to pass training hooks, please pass via training_hooks."
+        )
+    _logger.warning(
+        "EstimatorSpec.Scaffold is ignored by TPU train/eval. Please use TPUEstimatorSpec."
+    )
+
+
+def _check_no_v1_summaries(of_input: Collection[str]) -> None:
+    """Checks that model_fn made none; input_fn may, as queues do, on its host."""
+    for summary in v1.get_collection(v1.GraphKeys.SUMMARIES):
+        if summary.name not in of_input:
+            raise ValueError(
+                f"model_fn makes a summary of the v1 API ({summary.op.name}), which can't be read "
+                "from TPU cores: write it in host_call, with tf.summary of TensorFlow 2."
+            )

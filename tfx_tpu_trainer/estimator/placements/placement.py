@@ -1,0 +1,164 @@
+"""What an Estimator asks of the place where a call runs, and what the place asks of the call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.engine.training.training import TrainingPlan
+from tfx_tpu_trainer.estimator import user_calls
+from tfx_tpu_trainer.estimator.run_config import RunConfig
+
+v1 = tf.compat.v1
+
+Hooks = list[v1.train.SessionRunHook]
+
+
+class CallInputFn(Protocol):
+    """Calls input_fn with what a place adds to its params, and its `input_context` if any."""
+
+    def __call__(
+        self,
+        added: Mapping[str, Any],
+        input_context: tf.distribute.InputContext | None = None,
+        /,
+    ) -> Any:
+        """Returns what input_fn returns."""
+
+
+class CallModelFn(Protocol):
+    """Calls model_fn with features, labels and what a place adds to its params."""
+
+    def __call__(self, features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
+        """Returns the spec."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call of train, evaluate or predict: the user's functions, bound to config and params.
+
+    Attributes:
+        mode: One of `ModeKeys`.
+        config: The configuration of the run.
+        call_input_fn: Calls input_fn.
+        call_model_fn: Calls model_fn.
+    """
+
+    mode: str
+    config: RunConfig
+    call_input_fn: CallInputFn
+    call_model_fn: CallModelFn
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """A call that was traced for its place.
+
+    Attributes:
+        template: The model.
+        hooks: What a session needs for the input and for the host functions.
+    """
+
+    template: ModelTemplate
+    hooks: Hooks
+
+
+class Placement(Protocol):
+    """A call at the place where it runs: how it is fed and traced, and what a session is to run.
+
+    All of it works in the default graph, and each plan traces the call anew.
+    """
+
+    def trace(self) -> Trace:
+        """Calls the user's functions as they run here."""
+
+    def plan_training(
+        self, *, steps: int | None, max_steps: int | None
+    ) -> tuple[TrainingPlan, Hooks]:
+        """Plans training.
+
+        Args:
+            steps: Steps to make now; excludes `max_steps`.
+            max_steps: Global step to stop at.
+
+        Returns:
+            The plan, and the hooks that input and place need.
+        """
+
+    def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
+        """Plans an evaluation.
+
+        Args:
+            steps: Batches to evaluate; `None` goes to the end of the input.
+
+        Returns:
+            The plan, and the hooks that input and place need.
+        """
+
+    def plan_prediction(
+        self, predict_keys: Sequence[str] | str | None
+    ) -> tuple[PredictionPlan, Hooks]:
+        """Plans a prediction.
+
+        Args:
+            predict_keys: Predictions to keep; `None` keeps all.
+
+        Returns:
+            The plan, and the hooks that input and place need.
+        """
+
+
+def bind_call(
+    input_fn: Any,
+    mode: str,
+    *,
+    model_fn: Any,
+    params: Mapping[str, Any],
+    config: RunConfig,
+    required: Iterable[str] = (),
+) -> Call:
+    """Binds a user's functions to all that they get, whatever the place.
+
+    Args:
+        input_fn: The function that returns the data.
+        mode: One of `ModeKeys`.
+        model_fn: The function that makes the model.
+        params: What both get as `params`, besides what a place adds.
+        config: What both get as `config`.
+        required: The names of arguments that input_fn must take, be it in `**kwargs`. Defaults to
+            none.
+
+    Returns:
+        The call.
+    """
+    required = tuple(required)
+
+    def call_input_fn(
+        added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
+    ) -> Any:
+        return user_calls.call_input_fn(
+            input_fn,
+            mode=mode,
+            params={**params, **added},
+            config=config,
+            input_context=input_context,
+            required=required,
+        )
+
+    def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
+        return user_calls.call_model_fn(
+            model_fn,
+            features=features,
+            labels=labels,
+            mode=mode,
+            params={**params, **added},
+            config=config,
+        )
+
+    return Call(mode=mode, config=config, call_input_fn=call_input_fn, call_model_fn=call_model_fn)

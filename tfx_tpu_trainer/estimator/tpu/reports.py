@@ -1,0 +1,76 @@
+"""What the training of a TPUEstimator reports: the speed, and off this host the loss."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook, ThroughputHook
+from tfx_tpu_trainer.engine.training.training import TrainingPlan
+from tfx_tpu_trainer.estimator.placements.placement import Hooks, Placement, Trace
+from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.tpu_config import parse_iterations_per_loop
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reported:
+    """A `Placement` whose training reports how it goes.
+
+    Attributes:
+        placement: The place.
+        period: How often, as arguments of the hooks that report.
+        config: The configuration of the run.
+        batch_size: Rows of a step over all replicas, or `None`.
+        shows_loss: Whether the loss is logged; on the host the session logs it.
+    """
+
+    placement: Placement
+    period: Mapping[str, int]
+    config: RunConfig
+    batch_size: int | None
+    shows_loss: bool
+
+    def trace(self) -> Trace:
+        """Traces the call where it runs."""
+        return self.placement.trace()
+
+    def plan_training(
+        self, *, steps: int | None, max_steps: int | None
+    ) -> tuple[TrainingPlan, Hooks]:
+        """Plans training where it runs, with hooks that report; see `Placement`."""
+        plan, hooks = self.placement.plan_training(steps=steps, max_steps=max_steps)
+        if self.shows_loss:
+            hooks = [*hooks, self._loss_log(plan)]
+        throughput = ThroughputHook(
+            **self.period,
+            steps_per_call=plan.steps_per_call,
+            batch_size=self.batch_size,
+            output_dir=self.config.model_dir if self.config.save_summary_steps else None,
+        )
+        return plan, [*hooks, throughput]
+
+    def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
+        """Plans an evaluation where it runs; see `Placement`."""
+        return self.placement.plan_evaluation(steps=steps)
+
+    def plan_prediction(
+        self, predict_keys: Sequence[str] | str | None
+    ) -> tuple[PredictionPlan, Hooks]:
+        """Plans a prediction where it runs; see `Placement`."""
+        return self.placement.plan_prediction(predict_keys)
+
+    def _loss_log(self, plan: TrainingPlan) -> LossLogHook:
+        period = self.period
+        loop = parse_iterations_per_loop(self.config.tpu_config.iterations_per_loop)
+        if loop.unit == "count":
+            # The original's period is one of global steps for the rates, one of calls for the loss.
+            period = {"every_n_calls": period["every_n_steps"]}
+        return LossLogHook(
+            plan.loss, steps_per_call=plan.steps_per_call, shows_step_reached=True, **period
+        )
