@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
-from tfx_tpu_trainer.engine.loops.pace import LOOP_ENDS_ARE_ENOUGH
+from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import (
@@ -34,12 +34,11 @@ _logger = logging.getLogger(__name__)
 _BEST_FOLDER = "best"
 
 
-class StopAfterSecondsHook(v1.train.SessionRunHook):
+class StopAfterSecondsHook(LoopEndHook):
     """Stops a training session after some time, at the end of a loop of steps."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        setattr(self, LOOP_ENDS_ARE_ENOUGH, True)
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Starts the clock: what it took to build the graph is not training."""

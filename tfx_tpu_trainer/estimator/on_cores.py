@@ -1,4 +1,9 @@
-"""Whether what is being traced will run once on each of several cores or replicas."""
+"""Whether what is being traced will run once on each of several cores or replicas.
+
+A context, and the only one of its kind: who knows the place calls a user's model_fn, and who must
+know it are the heads and optimizers that model_fn calls. An argument would have to go through the
+user's code, whose calls of `Head.create_estimator_spec` are those of the original's API.
+"""
 
 from __future__ import annotations
 

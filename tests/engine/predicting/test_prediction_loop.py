@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tests.engine.templates import make_template, settings_in
 from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
+from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.engine.predicting import prediction_loop
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan, predict_batches
 from tfx_tpu_trainer.engine.tracing import fresh_graph
@@ -16,9 +17,7 @@ v1 = tf.compat.v1
 
 
 class _Calls(v1.train.SessionRunHook):
-    """Counts session calls; asks for nothing that a loop could not give."""
-
-    loop_ends_are_enough = True
+    """Counts session calls."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -28,8 +27,8 @@ class _Calls(v1.train.SessionRunHook):
         self.number += 1
 
 
-class _CallsAtEveryBatch(_Calls):
-    loop_ends_are_enough = False
+class _CallsAtLoopEnds(_Calls, LoopEndHook):
+    """Asks for nothing that a loop could not give."""
 
 
 def _predict(folder, make_dataset, predictions_of, *hooks):
@@ -63,7 +62,7 @@ def _collect(batches, seen):
 
 
 def test_the_first_call_runs_one_batch_and_each_no_more_than_were_yielded_before(tmp_path):
-    calls = _Calls()
+    calls = _CallsAtLoopEnds()
     batches = _predict(tmp_path, _numbers(300), lambda x: x, calls)
     yielded, calls_at = 0, []
     for _ in batches:
@@ -85,7 +84,7 @@ def test_batches_are_those_of_a_call_for_each(tmp_path):
             "none": tf.zeros([tf.shape(x)[0], 0]),
         }
 
-    one_by_one = list(_predict(tmp_path, _numbers(31, 4), predictions, _CallsAtEveryBatch()))
+    one_by_one = list(_predict(tmp_path, _numbers(31, 4), predictions, _Calls()))
     together = list(_predict(tmp_path, _numbers(31, 4), predictions))
     assert len(together) == len(one_by_one) == 8
     for ours, expected in zip(together, one_by_one):
@@ -143,13 +142,13 @@ def test_an_empty_input_gives_nothing(tmp_path):
     ],
 )
 def test_predictions_that_cannot_be_joined_go_batch_by_batch(tmp_path, predictions_of):
-    calls = _Calls()
+    calls = _CallsAtLoopEnds()
     assert len(list(_predict(tmp_path, _numbers(10), predictions_of, calls))) == 10
     assert calls.number >= 10
 
 
 def test_a_hook_that_wants_every_batch_gets_it(tmp_path):
-    calls = _CallsAtEveryBatch()
+    calls = _Calls()
     assert len(list(_predict(tmp_path, _numbers(10), lambda x: x, calls))) == 10
     assert calls.number >= 10
 
@@ -175,7 +174,7 @@ def test_a_generator_is_never_waited_for_with_answers_in_hand(tmp_path):
 
 def test_a_call_gives_no_more_bytes_than_allowed(tmp_path, monkeypatch):
     monkeypatch.setattr(prediction_loop, "_MOST_BYTES", 32)
-    calls = _Calls()
+    calls = _CallsAtLoopEnds()
     # Eight bytes each: four batches in a call at most.
     assert len(list(_predict(tmp_path, _numbers(42), lambda x: x, calls))) == 42
     assert calls.number >= 11
@@ -185,7 +184,7 @@ def test_random_numbers_are_those_of_a_call_for_each_batch(tmp_path):
     def noise(x):
         return tf.random.uniform(tf.shape(x), seed=3)
 
-    one_by_one = list(_predict(tmp_path, _numbers(20), noise, _CallsAtEveryBatch()))
+    one_by_one = list(_predict(tmp_path, _numbers(20), noise, _Calls()))
     together = list(_predict(tmp_path, _numbers(20), noise))
     np.testing.assert_array_equal(together, one_by_one)
 

@@ -11,21 +11,14 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.tpu import cores
-from tfx_tpu_trainer.engine.loops.pace import LOOP_ENDS_ARE_ENOUGH
+from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 
 v1 = tf.compat.v1
 
 STEPS = 10**9
 
 
-class _Loops(v1.train.SessionRunHook):
-    """Leaves an evaluation its loops."""
-
-    def __init__(self) -> None:
-        setattr(self, LOOP_ENDS_ARE_ENOUGH, True)
-
-
-class _Stop(_Loops):
+class _Stop(LoopEndHook):
     """Stops after the second session call."""
 
     calls = 0
@@ -36,7 +29,7 @@ class _Stop(_Loops):
             run_context.request_stop()
 
 
-class _Interrupt(_Loops):
+class _Interrupt(LoopEndHook):
     """Sends what Ctrl-C sends, once the session runs."""
 
     def after_create_session(self, session, coord):
@@ -95,7 +88,7 @@ def test_batches_are_told_once_over_many_calls(tmp_path, caplog):
         )
         return slowed.prefetch(0)
 
-    hook = _Loops()
+    hook = LoopEndHook()
     seen = []
     hook.after_run = lambda run_context, run_values: seen.append(run_context)
     with caplog.at_level("INFO", logger="tensorflow"):

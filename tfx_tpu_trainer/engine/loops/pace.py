@@ -14,9 +14,6 @@ from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 
 v1 = tf.compat.v1
 
-LOOP_ENDS_ARE_ENOUGH = "loop_ends_are_enough"
-"""A hook with this attribute, true, says that it need not come back every step."""
-
 # They report loss and step only, which the end of a loop gives as well.
 _REPORTERS = (LossLogHook, ThroughputHook)
 
@@ -29,6 +26,14 @@ _KNOWN_HOOKS = (
     v1.train.FinalOpsHook,
     v1.train.StopAtStepHook,
 )
+
+
+class LoopEndHook(v1.train.SessionRunHook):
+    """A hook that need not come back every step: many may run in one session call.
+
+    To be subclassed by hooks for which the ends of loops are enough, such as one that stops after
+    some time.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +84,7 @@ def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
     """Tells whether no hook could tell that it was not called back every step."""
     return all(
         type(hook) in _KNOWN_HOOKS
-        or getattr(hook, LOOP_ENDS_ARE_ENOUGH, False)
+        or isinstance(hook, LoopEndHook)
         or (type(hook) is HostCallHook and not hook.runs_each_step)
         for hook in hooks
     )
