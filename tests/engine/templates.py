@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
-from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
 from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator import RunConfig
 
 v1 = tf.compat.v1
 
@@ -39,5 +39,5 @@ def batches_of(values: Any, batch_size: int) -> InputTensors:
     return as_input_tensors(tf.data.Dataset.from_tensor_slices(values).batch(batch_size))
 
 
-def settings_in(folder: Any) -> SessionSettings:
-    return SessionSettings(model_dir=str(folder))
+def settings_in(folder: Any) -> RunConfig:
+    return RunConfig(model_dir=str(folder))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.host import OnHost
 from tfx_tpu_trainer.estimator.placements.placement import Call, Placement, bind_call
@@ -58,11 +57,11 @@ class Calls(Protocol):
             ValueError: If they do not hold.
         """
 
-    def session_settings(self, model_dir: str) -> SessionSettings:
-        """Returns the settings of every session.
+    def session_master(self, mode: str) -> str:
+        """Returns the address of the master of a mode's sessions; `""` is this process.
 
         Args:
-            model_dir: Folder of checkpoints and events.
+            mode: One of `ModeKeys`.
         """
 
 
@@ -116,9 +115,9 @@ class EstimatorCalls:
         """Checks the steps of an evaluation; see `Calls`."""
         check_eval_steps(steps)
 
-    def session_settings(self, model_dir: str) -> SessionSettings:
-        """Returns the settings of every session; see `Calls`."""
-        return settings_of(self._config, model_dir)
+    def session_master(self, mode: str) -> str:
+        """Returns the address of a session's master; see `Calls`."""
+        return master_of(self._config, mode)
 
     def _bound(self, input_fn: Any, mode: str, config: RunConfig) -> Call:
         return bind_call(
@@ -149,26 +148,11 @@ def check_eval_steps(steps: int | None) -> None:
         raise ValueError(f"Must specify steps > 0, given: {steps}")
 
 
-def settings_of(config: RunConfig, model_dir: str) -> SessionSettings:
-    """Returns the settings of sessions as a configuration has them.
+def master_of(config: RunConfig, mode: str) -> str:
+    """Returns the address of the master of a mode's sessions, as a configuration has it.
 
     Args:
         config: The configuration.
-        model_dir: Folder of checkpoints and events.
+        mode: One of `ModeKeys`.
     """
-    return SessionSettings(
-        model_dir=model_dir,
-        master=config.master,
-        evaluation_master=config.evaluation_master,
-        is_chief=config.is_chief,
-        session_config=config.session_config,
-        save_summary_steps=config.save_summary_steps,
-        save_checkpoints_steps=config.save_checkpoints_steps,
-        save_checkpoints_secs=config.save_checkpoints_secs,
-        keep_checkpoint_max=config.keep_checkpoint_max,
-        keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-        log_step_count_steps=config.log_step_count_steps,
-        session_creation_timeout_secs=config.session_creation_timeout_secs,
-        checkpoint_save_graph_def=config.checkpoint_save_graph_def,
-        jit_compile=config.jit_compile,
-    )
+    return config.evaluation_master if mode == ModeKeys.EVAL else config.master

@@ -210,7 +210,8 @@ class Estimator:
                 self._warm_start()
             training.train(
                 plan,
-                settings=self._calls.session_settings(self.model_dir),
+                settings=self._config,
+                master=self._calls.session_master(ModeKeys.TRAIN),
                 hooks=[*own_hooks, *all_hooks],
                 saving_listeners=listeners,
             )
@@ -284,7 +285,8 @@ class Estimator:
                 self._warm_start()
             result = evaluation.evaluate(
                 plan,
-                settings=self._calls.session_settings(self.model_dir),
+                settings=self._config,
+                master=self._calls.session_master(ModeKeys.EVAL),
                 hooks=[*own_hooks, *all_hooks],
                 checkpoint_path=checkpoint_path,
             )
@@ -343,7 +345,8 @@ class Estimator:
                 self._warm_start()
         batches = prediction.predict_batches(
             plan,
-            settings=self._calls.session_settings(self.model_dir),
+            settings=self._config,
+            master=self._calls.session_master(ModeKeys.PREDICT),
             hooks=[*own_hooks, *all_hooks],
             checkpoint_path=checkpoint_path,
         )

@@ -18,7 +18,11 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     EvaluationPlan,
 )
 from tfx_tpu_trainer.engine.loops.pace import allows_loops
-from tfx_tpu_trainer.engine.sessions.opening import SessionSettings, open_restored_session
+from tfx_tpu_trainer.engine.sessions.opening import (
+    SessionSettings,
+    folder_of,
+    open_restored_session,
+)
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 
@@ -56,6 +60,7 @@ def evaluate(
     settings: SessionSettings,
     hooks: Sequence[v1.train.SessionRunHook],
     checkpoint_path: str | None,
+    master: str = "",
 ) -> EvalResult:
     """Runs a plan over its input and gathers the metrics.
 
@@ -67,6 +72,7 @@ def evaluate(
         hooks: The caller's hooks, the placement's and the input's; the model's own are in the
             template.
         checkpoint_path: Checkpoint to restore; `None` initializes the variables.
+        master: Address of the session's master. Defaults to `""`, this process.
 
     Returns:
         The result.
@@ -75,7 +81,7 @@ def evaluate(
         ValueError: If the input has no batch.
     """
     # Its events are written at the end.
-    check_writable(settings.model_dir)
+    check_writable(folder_of(settings))
     update_op, stop_hook = plan.update_op, plan.stop_hook
     feed_dict = {}
     if allows_loops([*hooks, *plan.template.hooks]):
@@ -89,8 +95,8 @@ def evaluate(
     _logger.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
     started = time.monotonic()
     with open_restored_session(
-        settings=settings,
-        master=settings.evaluation_master,
+        session_config=settings.session_config,
+        master=master,
         scaffold=scaffold,
         checkpoint_path=checkpoint_path,
         hooks=all_hooks,

@@ -54,6 +54,7 @@ def predict_batches(
     settings: SessionSettings,
     hooks: Sequence[v1.train.SessionRunHook],
     checkpoint_path: str | None,
+    master: str = "",
 ) -> Generator[Any, None, None]:
     """Yields the predictions of each batch until the input ends.
 
@@ -67,6 +68,7 @@ def predict_batches(
         hooks: The caller's hooks, the placement's and the input's; the model's own are in the
             template.
         checkpoint_path: Checkpoint to restore; `None` initializes the variables.
+        master: Address of the session's master. Defaults to `""`, this process.
 
     Yields:
         NumPy arrays in the structure of the plan's fetches.
@@ -74,11 +76,11 @@ def predict_batches(
     all_hooks = [*hooks, *plan.template.hooks]
     with plan.template.graph.as_default():
         loop = None
-        if not settings.master and allows_loops(all_hooks):
+        if not master and allows_loops(all_hooks):
             loop = _make_loop(plan)
         session = open_restored_session(
-            settings=settings,
-            master=settings.master,
+            session_config=settings.session_config,
+            master=master,
             scaffold=plan.template.make_scaffold(),
             checkpoint_path=checkpoint_path,
             hooks=all_hooks,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import tensorflow as tf
 
@@ -18,43 +17,62 @@ SessionCreatorFn = Callable[..., v1.train.SessionCreator]
 """Makes a session's creator; called as `ChiefSessionCreator` is, with keyword arguments."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SessionSettings:
-    """What the engine must know of a run, taken from a RunConfig by the layer above.
+class SessionSettings(Protocol):
+    """What the engine must know of a run: the part of a `RunConfig` that it reads."""
 
-    Attributes:
-        model_dir: Folder of checkpoints and events.
-        master: Address of the session's master; `""` is this process.
-        evaluation_master: The same for evaluation.
-        is_chief: Whether this process initializes variables and saves.
-        session_config: Configuration of every session.
-        save_summary_steps: Steps between summaries; 0 or `None` switches them off.
-        save_checkpoints_steps: Steps between checkpoints, or `None`.
-        save_checkpoints_secs: Seconds between checkpoints, or `None`. With both `None` no
-            checkpoint is written at all.
-        keep_checkpoint_max: Checkpoints kept; 0 or `None` keeps all.
-        keep_checkpoint_every_n_hours: Hours after which one is kept for good.
-        log_step_count_steps: Steps between log lines of loss and step; `None` for none.
-        session_creation_timeout_secs: Seconds a worker waits for the chief.
-        checkpoint_save_graph_def: Whether graph.pbtxt and .meta files are written.
-        jit_compile: Whether XLA compiles the steps of loops on this host: `False`, `True`, or
-            `"auto"`, which measures.
-    """
+    @property
+    def model_dir(self) -> str | None:
+        """Folder of checkpoints and events; a run has one."""
 
-    model_dir: str
-    master: str = ""
-    evaluation_master: str = ""
-    is_chief: bool = True
-    session_config: v1.ConfigProto | None = None
-    save_summary_steps: int | None = 100
-    save_checkpoints_steps: int | None = None
-    save_checkpoints_secs: int | None = 600
-    keep_checkpoint_max: int | None = 5
-    keep_checkpoint_every_n_hours: float | None = 10000
-    log_step_count_steps: int | None = 100
-    session_creation_timeout_secs: int | None = 7200
-    checkpoint_save_graph_def: bool = True
-    jit_compile: bool | Literal["auto"] = False
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process initializes variables and saves."""
+
+    @property
+    def session_config(self) -> v1.ConfigProto | None:
+        """Configuration of every session."""
+
+    @property
+    def save_summary_steps(self) -> int | None:
+        """Steps between summaries; 0 or `None` switches them off."""
+
+    @property
+    def save_checkpoints_steps(self) -> int | None:
+        """Steps between checkpoints; with those of time `None` too, none is written."""
+
+    @property
+    def save_checkpoints_secs(self) -> int | None:
+        """Seconds between checkpoints, or `None`."""
+
+    @property
+    def keep_checkpoint_max(self) -> int | None:
+        """Checkpoints kept; 0 or `None` keeps all."""
+
+    @property
+    def keep_checkpoint_every_n_hours(self) -> float | None:
+        """Hours after which one is kept for good."""
+
+    @property
+    def log_step_count_steps(self) -> int | None:
+        """Steps between log lines of loss and step; `None` for none."""
+
+    @property
+    def session_creation_timeout_secs(self) -> int | None:
+        """Seconds a worker waits for the chief."""
+
+    @property
+    def checkpoint_save_graph_def(self) -> bool:
+        """Whether graph.pbtxt and .meta files are written."""
+
+    @property
+    def jit_compile(self) -> bool | Literal["auto"]:
+        """Whether XLA compiles the steps of loops on this host; `"auto"` measures."""
+
+
+def folder_of(settings: SessionSettings) -> str:
+    """Returns the folder of a run's checkpoints and events."""
+    assert settings.model_dir is not None
+    return settings.model_dir
 
 
 def default_session_config() -> v1.ConfigProto:
@@ -86,6 +104,7 @@ def placed_by_need(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
 def open_training_session(
     *,
     settings: SessionSettings,
+    master: str,
     scaffold: v1.train.Scaffold,
     hooks: Sequence[v1.train.SessionRunHook],
     chief_hooks: Sequence[v1.train.SessionRunHook],
@@ -98,6 +117,7 @@ def open_training_session(
 
     Args:
         settings: Settings of the run.
+        master: Address of the session's master; `""` is this process.
         scaffold: The model's scaffold.
         hooks: Hooks of every process.
         chief_hooks: Hooks of the chief, which run before the others.
@@ -114,15 +134,15 @@ def open_training_session(
     if not settings.is_chief and session_creator is v1.train.ChiefSessionCreator:
         waiting = v1.train.WorkerSessionCreator(
             scaffold=scaffold,
-            master=settings.master,
+            master=master,
             config=config,
             max_wait_secs=settings.session_creation_timeout_secs,
         )
         return v1.train.MonitoredSession(session_creator=waiting, hooks=list(hooks))
     creator = session_creator(
         scaffold=scaffold,
-        checkpoint_dir=settings.model_dir,
-        master=settings.master,
+        checkpoint_dir=folder_of(settings),
+        master=master,
         config=config,
     )
     if not settings.is_chief:
@@ -131,13 +151,13 @@ def open_training_session(
     if settings.log_step_count_steps:
         all_hooks.append(
             v1.train.StepCounterHook(
-                every_n_steps=settings.log_step_count_steps, output_dir=settings.model_dir
+                every_n_steps=settings.log_step_count_steps, output_dir=folder_of(settings)
             )
         )
     if summary_steps:
         all_hooks.append(
             v1.train.SummarySaverHook(
-                save_steps=summary_steps, output_dir=settings.model_dir, scaffold=scaffold
+                save_steps=summary_steps, output_dir=folder_of(settings), scaffold=scaffold
             )
         )
     return v1.train.MonitoredSession(session_creator=creator, hooks=[*all_hooks, *hooks])
@@ -145,7 +165,7 @@ def open_training_session(
 
 def open_restored_session(
     *,
-    settings: SessionSettings,
+    session_config: v1.ConfigProto | None,
     master: str,
     scaffold: v1.train.Scaffold,
     checkpoint_path: str | None,
@@ -155,7 +175,7 @@ def open_restored_session(
     """Opens a session for evaluation or prediction.
 
     Args:
-        settings: Settings of the run.
+        session_config: Configuration of the session.
         master: Address of the session's master.
         scaffold: The model's scaffold.
         checkpoint_path: Checkpoint to restore; `None` initializes the variables.
@@ -175,7 +195,7 @@ def open_restored_session(
                 scaffold=scaffold,
                 checkpoint_filename_with_path=checkpoint_path,
                 master=master,
-                config=placed_by_need(settings.session_config),
+                config=placed_by_need(session_config),
             ),
             hooks=guarded(hooks),
         )

@@ -23,6 +23,7 @@ from tfx_tpu_trainer.engine.reporting.summary_hooks import SummaryHook
 from tfx_tpu_trainer.engine.sessions.opening import (
     SessionCreatorFn,
     SessionSettings,
+    folder_of,
     open_training_session,
 )
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
@@ -100,6 +101,7 @@ def train(
     *,
     settings: SessionSettings,
     hooks: Sequence[v1.train.SessionRunHook],
+    master: str = "",
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = (),
 ) -> float | None:
     """Runs a plan until a hook or the end of the input stops it.
@@ -111,6 +113,7 @@ def train(
         settings: Settings of the run.
         hooks: The caller's hooks, the placement's and the input's; the model's own are in the
             template.
+        master: Address of the session's master. Defaults to `""`, this process.
         saving_listeners: Listeners told of every checkpoint.
 
     Returns:
@@ -122,18 +125,18 @@ def train(
         tf.errors.OpError: If the latest checkpoint can't be read or does not fit the graph, or a
             step fails.
     """
-    template = plan.template
+    template, model_dir = plan.template, folder_of(settings)
     if settings.is_chief:
-        check_writable(settings.model_dir)
+        check_writable(model_dir)
     _summarize_loss(plan.loss)
-    stop_at_nan = StopAtNanHook(plan.loss, model_dir=settings.model_dir)
+    stop_at_nan = StopAtNanHook(plan.loss, model_dir=model_dir)
     worker_hooks = [*hooks, stop_at_nan]
     if plan.stop_hook is not None:
         worker_hooks.insert(len(hooks), plan.stop_hook)
     if settings.log_step_count_steps:
         worker_hooks.append(LossLogHook(plan.loss, every_n_steps=settings.log_step_count_steps))
     worker_hooks.extend(template.hooks)
-    checkpoint_path = checkpoints.latest_checkpoint(settings.model_dir)
+    checkpoint_path = checkpoints.latest_checkpoint(model_dir)
     scaffold = fitted_scaffold(
         template.make_scaffold(),
         checkpoint_path,
@@ -148,7 +151,7 @@ def train(
     own_hooks = [*worker_hooks, *template.chief_hooks]
     saver_hooks = choose_saver_hooks(
         own_hooks,
-        model_dir=settings.model_dir,
+        model_dir=model_dir,
         loss=plan.loss,
         save_secs=settings.save_checkpoints_secs,
         save_steps=settings.save_checkpoints_steps,
@@ -157,7 +160,7 @@ def train(
         steps_per_call=plan.steps_per_call,
         listeners=saving_listeners,
     )
-    fast_forward = _fast_forward(plan, own_hooks, settings)
+    fast_forward = _fast_forward(plan, own_hooks, settings, master)
     summary_steps, summary_hooks = settings.save_summary_steps, []
     if fast_forward is not None:
         worker_hooks.append(fast_forward)
@@ -165,7 +168,7 @@ def train(
             summary_hooks = [
                 SummaryHook(
                     every_n_steps=summary_steps,
-                    output_dir=settings.model_dir,
+                    output_dir=model_dir,
                     scaffold=scaffold,
                     step_reached=lambda: fast_forward.step,
                     step_after=fast_forward.step_after,
@@ -175,6 +178,7 @@ def train(
     with damage_explained(checkpoint_path):
         session = open_training_session(
             settings=settings,
+            master=master,
             scaffold=scaffold,
             hooks=worker_hooks,
             chief_hooks=[
@@ -202,10 +206,13 @@ def train(
 
 
 def _fast_forward(
-    plan: TrainingPlan, hooks: Sequence[v1.train.SessionRunHook], settings: SessionSettings
+    plan: TrainingPlan,
+    hooks: Sequence[v1.train.SessionRunHook],
+    settings: SessionSettings,
+    master: str,
 ) -> FastForwardHook | None:
     """Returns what runs ahead between the steps that hooks must see, where nothing forbids it."""
-    local = settings.is_chief and not settings.master
+    local = settings.is_chief and not master
     if plan.make_loop is None or not local or not allows_loops(hooks):
         if settings.jit_compile:
             log_no_loops()
@@ -223,7 +230,7 @@ def _fast_forward(
         save_steps=settings.save_checkpoints_steps or None,
         report_steps=tuple(steps for steps in reports if steps),
         last_step_of=plan.last_step_of,
-        model_dir=settings.model_dir,
+        model_dir=folder_of(settings),
     )
 
 

@@ -11,10 +11,9 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.engine.loops.loop_hook import Loops
-from tfx_tpu_trainer.engine.sessions.opening import SessionSettings
 from tfx_tpu_trainer.engine.sessions.tpu_system import find_tpu_system
 from tfx_tpu_trainer.estimator.callables import takes
-from tfx_tpu_trainer.estimator.calls import check_eval_steps, check_train_steps, settings_of
+from tfx_tpu_trainer.estimator.calls import check_eval_steps, check_train_steps, master_of
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import loops_of
 from tfx_tpu_trainer.estimator.placements.cores import CoreCall, trace_on_cores
@@ -98,7 +97,7 @@ class TPUEstimatorCalls:
         placement, reason = choose_place(
             self.places(input_fn, mode),
             use_tpu=use_tpu,
-            master=self._master_of(mode),
+            master=master_of(self._config, mode),
             strategy=strategy,
         )
         is_elsewhere = use_tpu or strategy is not None
@@ -120,7 +119,7 @@ class TPUEstimatorCalls:
             call=self._bound(input_fn, mode, self._config),
             config=self._config,
             settings=self._settings,
-            master=self._master_of(mode),
+            master=master_of(self._config, mode),
         )
 
     def call_model_fn(
@@ -162,14 +161,9 @@ class TPUEstimatorCalls:
         else:
             check_positive_integer(steps, "Eval steps")
 
-    def session_settings(self, model_dir: str) -> SessionSettings:
-        """Returns the settings of every session; emulated cores are in this process."""
-        settings = settings_of(self._config, model_dir)
-        return dataclasses.replace(
-            settings,
-            master=session_master(settings.master),
-            evaluation_master=session_master(settings.evaluation_master),
-        )
+    def session_master(self, mode: str) -> str:
+        """Returns the address of a session's master; emulated cores are in this process."""
+        return session_master(master_of(self._config, mode))
 
     def _bound(self, input_fn: Any, mode: str, config: Any) -> Call:
         return _checked(
@@ -200,7 +194,7 @@ class TPUEstimatorCalls:
                 "asynchronously, and TPU cores in step. Use use_tpu=False, or leave "
                 "train_distribute and eval_distribute out of RunConfig."
             )
-        master = self._master_of(mode)
+        master = master_of(self._config, mode)
         is_tpus_own = type(strategy).__name__.startswith("TPUStrategy") and not emulates(master)
         if strategy is not None and master and not is_tpus_own:
             raise ValueError(
@@ -208,10 +202,6 @@ class TPUEstimatorCalls:
                 f"{type(strategy).__name__}. Leave master (cluster) out to run under the strategy, "
                 "or train_distribute and eval_distribute to run on the cores of the master."
             )
-
-    def _master_of(self, mode: str) -> str:
-        config = self._config
-        return config.evaluation_master if mode == ModeKeys.EVAL else config.master
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
