@@ -10,7 +10,6 @@ from tfx_tpu_trainer.estimator.placements.host import OnHost
 from tfx_tpu_trainer.estimator.placements.placement import Call, Placement, bind_call
 from tfx_tpu_trainer.estimator.placements.strategy import (
     UnderStrategy,
-    check_cluster,
     input_context_of,
     strategy_of,
 )
@@ -88,8 +87,6 @@ class EstimatorCalls:
         strategy = strategy_of(self._config, mode)
         if strategy is None:
             return OnHost(call=call, input_context=input_context_of(self._config, mode))
-        if mode == ModeKeys.TRAIN:
-            check_cluster(self._config, strategy)
         return UnderStrategy(call=call, strategy=strategy)
 
     def call_model_fn(

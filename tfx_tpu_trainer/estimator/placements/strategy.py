@@ -212,7 +212,8 @@ def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
     parameter server strategy leaves the steps to each worker's own session.
 
     Raises:
-        ValueError: If it is a parameter server strategy with several replicas in this process.
+        ValueError: If it is a parameter server strategy with several replicas in this process, or
+            trains in this process only while TF_CONFIG has several that train.
     """
     strategy = _configured(config, mode)
     if strategy_kinds.is_none(strategy):
@@ -220,22 +221,9 @@ def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
     if strategy_kinds.is_parameter_server(strategy):
         _check_one_replica(strategy)
         return None
+    if mode == ModeKeys.TRAIN:
+        _check_cluster(config, strategy)
     return strategy
-
-
-def check_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
-    """Checks that a strategy trains with all the tasks that TF_CONFIG tells of.
-
-    Raises:
-        ValueError: If it is of one process, and TF_CONFIG has several that train.
-    """
-    if config.num_worker_replicas > 1 and not spans_processes(strategy):
-        raise ValueError(
-            f"{_named(strategy)} is of this process only, and the cluster of TF_CONFIG has "
-            f"{config.num_worker_replicas} tasks that train: {config.cluster_spec.as_dict()}. Use "
-            "tf.distribute.MultiWorkerMirroredStrategy, made before anything else runs, or "
-            "tf.compat.v1.distribute.experimental.ParameterServerStrategy; or leave TF_CONFIG out."
-        )
 
 
 def input_context_of(config: RunConfig, mode: str) -> tf.distribute.InputContext | None:
@@ -259,6 +247,16 @@ def _configured(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
         return None
     both = config.experimental_distribute
     return getattr(both, name, None) or getattr(config, name)
+
+
+def _check_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
+    if config.num_worker_replicas > 1 and not spans_processes(strategy):
+        raise ValueError(
+            f"{_named(strategy)} is of this process only, and the cluster of TF_CONFIG has "
+            f"{config.num_worker_replicas} tasks that train: {config.cluster_spec.as_dict()}. Use "
+            "tf.distribute.MultiWorkerMirroredStrategy, made before anything else runs, or "
+            "tf.compat.v1.distribute.experimental.ParameterServerStrategy; or leave TF_CONFIG out."
+        )
 
 
 def _check_one_replica(strategy: tf.distribute.Strategy) -> None:

@@ -22,7 +22,6 @@ from tfx_tpu_trainer.estimator.placements.host import OnHost
 from tfx_tpu_trainer.estimator.placements.placement import Call, Placement, bind_call
 from tfx_tpu_trainer.estimator.placements.strategy import (
     UnderStrategy,
-    check_cluster,
     input_context_of,
     strategy_of,
 )
@@ -182,10 +181,7 @@ class TPUEstimatorCalls:
     def _strategy(self, mode: str) -> tf.distribute.Strategy | None:
         if mode == ModeKeys.PREDICT and self._settings.on_cores[mode]:
             return self._config.eval_distribute
-        strategy = strategy_of(self._config, mode)
-        if strategy is not None and mode == ModeKeys.TRAIN:
-            check_cluster(self._config, strategy)
-        return strategy
+        return strategy_of(self._config, mode)
 
     def _check_one_place(self, mode: str, strategy: tf.distribute.Strategy | None) -> None:
         if input_context_of(self._config, mode) is not None:
