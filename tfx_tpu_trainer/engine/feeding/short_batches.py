@@ -14,8 +14,6 @@ from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
 from tfx_tpu_trainer.engine.feeding.input_pipeline import hide
 
-v1 = tf.compat.v1
-
 
 @dataclasses.dataclass(frozen=True)
 class DrawnBatches:

@@ -14,8 +14,6 @@ from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
 from tfx_tpu_trainer.engine.loops.step_loop import StepLoop, build_step_loop
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
-v1 = tf.compat.v1
-
 
 def place_training_on_cores(
     template: ModelTemplate,

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-v1 = tf.compat.v1
-
 
 class StrategyVariables:
     """A `tf.Variable` of the strategy for each variable of the template that a step touches.

@@ -14,8 +14,6 @@ from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
-v1 = tf.compat.v1
-
 _MAX_BYTES = 1 << 30
 
 
