@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.canned import columns as checks
 from tfx_tpu_trainer.estimator.canned import dnn_model, linear_model
-from tfx_tpu_trainer.estimator.canned.dnn_model import HiddenLayers
+from tfx_tpu_trainer.estimator.canned.dnn_model import Deep
+from tfx_tpu_trainer.estimator.canned.linear_model import Linear
 from tfx_tpu_trainer.estimator.canned.partitions import hidden_partitioner, input_partitioner
 from tfx_tpu_trainer.estimator.canned.train_ops import (
     Trained,
@@ -25,34 +26,6 @@ v1 = tf.compat.v1
 
 _DNN_RATE: Final = 0.001
 _LINEAR_RATE_LIMIT: Final = 0.005
-
-
-class Linear(NamedTuple):
-    """The linear half.
-
-    Attributes:
-        columns: Feature columns, checked.
-        optimizer: A name, an instance or a function.
-        sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`.
-    """
-
-    columns: Sequence[Any]
-    optimizer: Any
-    sparse_combiner: str
-
-
-class Deep(NamedTuple):
-    """The deep half.
-
-    Attributes:
-        columns: Dense feature columns, checked.
-        optimizer: A name, an instance or a function.
-        hidden: The hidden layers.
-    """
-
-    columns: Sequence[Any]
-    optimizer: Any
-    hidden: HiddenLayers
 
 
 def combined_model_fn(*, head: Any, linear: Linear | None, deep: Deep | None) -> Callable[..., Any]:
@@ -73,21 +46,14 @@ def combined_model_fn(*, head: Any, linear: Linear | None, deep: Deep | None) ->
         trained: list[Trained] = []
         if deep:
             optimizer = _keras_optimizer(deep.optimizer, _DNN_RATE, mode)
-            of_dnn = dnn_model.dnn_logits(
-                features, mode, columns=deep.columns, hidden=deep.hidden, units=units
-            )
+            of_dnn = dnn_model.dnn_logits(features, mode, deep=deep, units=units)
             logits.append(of_dnn.logits)
             updates += of_dnn.updates
             trained.append(Trained(optimizer, of_dnn.variables))
         if linear:
             optimizer = _keras_optimizer(linear.optimizer, _linear_rate(linear), mode)
             with v1.variable_scope("linear", use_resource=True, auxiliary_name_scope=False):
-                of_linear = linear_model.linear_logits(
-                    features,
-                    columns=linear.columns,
-                    units=units,
-                    sparse_combiner=linear.sparse_combiner,
-                )
+                of_linear = linear.logits(features, units)
             linear_model.summarize_weights(of_linear, units)
             dnn_model.summarize_layer(of_linear.logits, "linear")
             logits.append(of_linear.logits)
@@ -138,12 +104,7 @@ def v1_combined_model_fn(
         if linear:
             optimizer = _v1_optimizer(linear.optimizer, _linear_rate(linear))
             with v1.variable_scope("linear", partitioner=of_inputs) as scope:
-                of_linear = linear_model.linear_logits(
-                    features,
-                    columns=linear.columns,
-                    units=units,
-                    sparse_combiner=linear.sparse_combiner,
-                )
+                of_linear = linear.logits(features, units)
                 linear_model.summarize_weights(of_linear, units)
                 dnn_model.summarize_layer(of_linear.logits, scope.name)
                 logits.append(of_linear.logits)

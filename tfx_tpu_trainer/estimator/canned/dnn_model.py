@@ -55,16 +55,27 @@ class DnnLogits(NamedTuple):
     updates: list[tf.Operation]
 
 
-def dnn_logits(
-    features: Any, mode: str, *, columns: Sequence[Any], hidden: HiddenLayers, units: int
-) -> DnnLogits:
+class Deep(NamedTuple):
+    """What a deep model is made of.
+
+    Attributes:
+        columns: Dense feature columns, checked.
+        optimizer: A name, an instance or a function.
+        hidden: The hidden layers.
+    """
+
+    columns: Sequence[Any]
+    optimizer: Any
+    hidden: HiddenLayers
+
+
+def dnn_logits(features: Any, mode: str, *, deep: Deep, units: int) -> DnnLogits:
     """Makes the deep model of `tf.estimator`, in a scope `dnn`.
 
     Args:
         features: Feature name -> tensor.
         mode: One of `ModeKeys`.
-        columns: Dense feature columns.
-        hidden: The hidden layers.
+        deep: The model.
         units: Length of a row of logits.
 
     Raises:
@@ -72,8 +83,8 @@ def dnn_logits(
     """
     with v1.variable_scope("dnn", use_resource=True) as scope:
         with v1.variable_scope("input_from_feature_columns"):
-            net = v1.feature_column.input_layer(features, columns)
-        logits, updates = _layers(net, mode, hidden, units, tag_prefix="")
+            net = v1.feature_column.input_layer(features, deep.columns)
+        logits, updates = _layers(net, mode, deep.hidden, units, tag_prefix="")
         return DnnLogits(logits, trainable_variables(scope), updates)
 
 
@@ -143,27 +154,21 @@ def summarize_layer(value: tf.Tensor, tag: str) -> None:
     v1.summary.histogram(f"{tag}/activation", value)
 
 
-def dnn_model_fn(
-    *, head: Any, columns: Sequence[Any], hidden: HiddenLayers, optimizer: Any
-) -> Callable[..., Any]:
+def dnn_model_fn(*, head: Any, deep: Deep) -> Callable[..., Any]:
     """Returns the model_fn of the deep estimators of `tf.estimator`.
 
     Args:
         head: A `Head`.
-        columns: Dense feature columns, checked.
-        hidden: The hidden layers.
-        optimizer: What `optimizer_instance` takes.
+        deep: The model; its optimizer is what `optimizer_instance` takes.
     """
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         del config
         checks.check_features(features)
-        made = dnn_logits(
-            features, mode, columns=columns, hidden=hidden, units=head.logits_dimension
-        )
+        made = dnn_logits(features, mode, deep=deep, units=head.logits_dimension)
         train_op_fn = None
         if mode == ModeKeys.TRAIN:
-            trained = Trained(optimizer_instance(optimizer), made.variables)
+            trained = Trained(optimizer_instance(deep.optimizer), made.variables)
             train_op_fn = train_op_fn_of(head, [trained], made.updates)
         return head.create_estimator_spec(
             features=features,
@@ -176,33 +181,24 @@ def dnn_model_fn(
     return model_fn
 
 
-def v1_dnn_model_fn(
-    *,
-    head: Any,
-    columns: Sequence[Any],
-    hidden: HiddenLayers,
-    optimizer: Any,
-    partitioner: Any,
-) -> Callable[..., Any]:
+def v1_dnn_model_fn(*, head: Any, deep: Deep, partitioner: Any) -> Callable[..., Any]:
     """Returns the model_fn of the deep estimators of `tf.compat.v1.estimator`.
 
     Args:
         head: A `Head`.
-        columns: Dense feature columns, checked.
-        hidden: The hidden layers.
-        optimizer: What `v1_optimizer_instance` takes.
+        deep: The model; its optimizer is what `v1_optimizer_instance` takes.
         partitioner: Partitioner of the input layer, or `None`.
     """
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
-        instance = v1_optimizer_instance(optimizer, _V1_RATE)
+        instance = v1_optimizer_instance(deep.optimizer, _V1_RATE)
         checks.check_features(features)
         with v1.variable_scope("dnn", partitioner=hidden_partitioner(config)):
             logits = v1_dnn_logits(
                 features,
                 mode,
-                columns=columns,
-                hidden=hidden,
+                columns=deep.columns,
+                hidden=deep.hidden,
                 units=head.logits_dimension,
                 partitioner=input_partitioner(config, partitioner),
             )

@@ -12,18 +12,18 @@ from typing import Any, Final
 
 from tfx_tpu_trainer.estimator.canned.baseline_model import baseline_model_fn, v1_baseline_model_fn
 from tfx_tpu_trainer.estimator.canned.columns import check_dense_columns, check_linear_columns
-from tfx_tpu_trainer.estimator.canned.combined_model import (
-    Deep,
-    Linear,
-    combined_model_fn,
-    v1_combined_model_fn,
-)
+from tfx_tpu_trainer.estimator.canned.combined_model import combined_model_fn, v1_combined_model_fn
 from tfx_tpu_trainer.estimator.canned.dnn_model import (
+    Deep,
     HiddenLayers,
     dnn_model_fn,
     v1_dnn_model_fn,
 )
-from tfx_tpu_trainer.estimator.canned.linear_model import linear_model_fn, v1_linear_model_fn
+from tfx_tpu_trainer.estimator.canned.linear_model import (
+    Linear,
+    linear_model_fn,
+    v1_linear_model_fn,
+)
 from tfx_tpu_trainer.estimator.heads import (
     BinaryClassHead,
     Head,
@@ -71,19 +71,29 @@ class Form:
         """
         return self.baseline_model_fn(head=head, optimizer=optimizer, weight_column=weight_column)
 
-    def linear(self, head: Head, columns: Iterable[Any], **options: Any) -> ModelFn:
+    def linear(
+        self,
+        head: Head,
+        columns: Iterable[Any],
+        *,
+        optimizer: Any,
+        sparse_combiner: str,
+        **options: Any,
+    ) -> ModelFn:
         """Returns the model_fn of a linear estimator.
 
         Args:
             head: The head.
             columns: Feature columns.
-            **options: `optimizer`, `sparse_combiner` and, of V1, `partitioner`.
+            optimizer: A name, an instance, a function, or `None` for Ftrl.
+            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`.
+            **options: Of V1, `partitioner`.
 
         Raises:
             ValueError: If a column will not do.
         """
-        checked = check_linear_columns(columns, allow_v1=self.allows_v1_columns)
-        return self.linear_model_fn(head=head, columns=checked, **options)
+        linear = self._linear_half(columns, optimizer, sparse_combiner)
+        return self.linear_model_fn(head=head, linear=linear, **options)
 
     def dnn(
         self,
@@ -94,6 +104,7 @@ class Form:
         activation_fn: Any,
         dropout: float | None,
         batch_norm: bool,
+        optimizer: Any,
         **options: Any,
     ) -> ModelFn:
         """Returns the model_fn of a deep estimator.
@@ -105,14 +116,15 @@ class Form:
             activation_fn: Activation of the hidden layers.
             dropout: Share of the values that are dropped in training, or `None`.
             batch_norm: Whether each hidden layer's output is normalized.
-            **options: `optimizer` and, of V1, `partitioner`.
+            optimizer: A name, an instance or a function.
+            **options: Of V1, `partitioner`.
 
         Raises:
             ValueError: If a column will not do.
         """
-        checked = check_dense_columns(columns, allow_v1=self.allows_v1_columns)
+        columns = check_dense_columns(columns, allow_v1=self.allows_v1_columns)
         hidden = HiddenLayers(tuple(hidden_units), activation_fn, dropout, batch_norm)
-        return self.dnn_model_fn(head=head, columns=checked, hidden=hidden, **options)
+        return self.dnn_model_fn(head=head, deep=Deep(columns, optimizer, hidden), **options)
 
     def halves(
         self,
@@ -153,8 +165,7 @@ class Form:
             )
         linear = deep = None
         if linear_columns:
-            columns = check_linear_columns(linear_columns, allow_v1=self.allows_v1_columns)
-            linear = Linear(columns, linear_optimizer, linear_sparse_combiner)
+            linear = self._linear_half(linear_columns, linear_optimizer, linear_sparse_combiner)
         if dnn_columns:
             units = tuple(dnn_hidden_units or ())
             if not units:
@@ -179,6 +190,10 @@ class Form:
         """
         linear, deep = halves
         return self.combined_model_fn(head=head, linear=linear, deep=deep, **options)
+
+    def _linear_half(self, columns: Iterable[Any], optimizer: Any, sparse_combiner: str) -> Linear:
+        checked = check_linear_columns(columns, allow_v1=self.allows_v1_columns)
+        return Linear(checked, optimizer, sparse_combiner)
 
 
 def _classification_head(

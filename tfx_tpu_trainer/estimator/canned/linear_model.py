@@ -36,6 +36,31 @@ class LinearLogits(NamedTuple):
     variables: list[tf.Variable]
 
 
+class Linear(NamedTuple):
+    """What a linear model is made of.
+
+    Attributes:
+        columns: Feature columns, checked.
+        optimizer: A name, an instance, a function, or `None` for Ftrl.
+        sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`.
+    """
+
+    columns: Sequence[Any]
+    optimizer: Any
+    sparse_combiner: str
+
+    def logits(self, features: Any, units: int) -> LinearLogits:
+        """Makes the model in a variable scope `linear_model` and sums it up.
+
+        Args:
+            features: Feature name -> tensor.
+            units: Length of a row of logits.
+        """
+        return linear_logits(
+            features, columns=self.columns, units=units, sparse_combiner=self.sparse_combiner
+        )
+
+
 def linear_logits(
     features: Any, *, columns: Sequence[Any], units: int, sparse_combiner: str
 ) -> LinearLogits:
@@ -77,33 +102,23 @@ def summarize_weights(made: LinearLogits, units: int) -> None:
     v1.summary.scalar("fraction_of_zero_weights", tf.add_n(zeros) / tf.add_n(sizes))
 
 
-def linear_model_fn(
-    *, head: Any, columns: Sequence[Any], optimizer: Any, sparse_combiner: str
-) -> Callable[..., Any]:
+def linear_model_fn(*, head: Any, linear: Linear) -> Callable[..., Any]:
     """Returns the model_fn of the linear estimators of `tf.estimator`.
 
     Args:
         head: A `Head`.
-        columns: Feature columns, checked.
-        optimizer: What `optimizer_instance` takes; `None` for Ftrl.
-        sparse_combiner: See `linear_logits`.
+        linear: The model; its optimizer is what `optimizer_instance` takes.
     """
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         del config
         checks.check_features(features)
         with v1.variable_scope("linear", use_resource=True, auxiliary_name_scope=False):
-            made = linear_logits(
-                features,
-                columns=columns,
-                units=head.logits_dimension,
-                sparse_combiner=sparse_combiner,
-            )
+            made = linear.logits(features, head.logits_dimension)
         summarize_weights(made, head.logits_dimension)
         train_op_fn = None
         if mode == ModeKeys.TRAIN:
-            rate = RATE_LIMIT if optimizer else linear_rate(RATE_LIMIT, len(columns))
-            instance = optimizer_instance(optimizer or "Ftrl", rate)
+            instance = optimizer_instance(linear.optimizer or "Ftrl", _rate(linear))
             train_op_fn = train_op_fn_of(head, [Trained(instance, made.variables)])
         return head.create_estimator_spec(
             features=features,
@@ -116,40 +131,34 @@ def linear_model_fn(
     return model_fn
 
 
-def v1_linear_model_fn(
-    *, head: Any, columns: Sequence[Any], optimizer: Any, partitioner: Any, sparse_combiner: str
-) -> Callable[..., Any]:
+def v1_linear_model_fn(*, head: Any, linear: Linear, partitioner: Any) -> Callable[..., Any]:
     """Returns the model_fn of the linear estimators of `tf.compat.v1.estimator`.
 
     Args:
         head: A `Head`.
-        columns: Feature columns, checked.
-        optimizer: What `v1_optimizer_instance` takes; `None` for Ftrl.
+        linear: The model; its optimizer is what `v1_optimizer_instance` takes.
         partitioner: Partitioner of the variables, or `None`.
-        sparse_combiner: See `linear_logits`.
     """
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         checks.check_features(features)
         with v1.variable_scope("linear", partitioner=input_partitioner(config, partitioner)):
-            made = linear_logits(
-                features,
-                columns=columns,
-                units=head.logits_dimension,
-                sparse_combiner=sparse_combiner,
-            )
+            made = linear.logits(features, head.logits_dimension)
             summarize_weights(made, head.logits_dimension)
-            rate = RATE_LIMIT if optimizer else linear_rate(RATE_LIMIT, len(columns))
-            trained = Trained(v1_optimizer_instance(optimizer or "Ftrl", rate), None)
+            instance = v1_optimizer_instance(linear.optimizer or "Ftrl", _rate(linear))
             return head.create_estimator_spec(
                 features=features,
                 mode=mode,
                 labels=labels,
                 logits=made.logits,
-                train_op_fn=v1_train_op_fn_of(head, [trained]),
+                train_op_fn=v1_train_op_fn_of(head, [Trained(instance, None)]),
             )
 
     return model_fn
+
+
+def _rate(linear: Linear) -> float:
+    return RATE_LIMIT if linear.optimizer else linear_rate(RATE_LIMIT, len(linear.columns))
 
 
 def _parts(variables: Any) -> list[tf.Variable]:
