@@ -13,8 +13,6 @@ import tensorflow as tf
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 
-v1 = tf.compat.v1
-
 STEPS = 10**9
 
 

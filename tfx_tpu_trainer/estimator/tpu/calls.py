@@ -35,7 +35,6 @@ from tfx_tpu_trainer.estimator.tpu.run_place import choose_place, emulates, sess
 from tfx_tpu_trainer.estimator.tpu.tpu_config import InputPipelineConfig, check_positive_integer
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 
-v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-import tensorflow as tf
-
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook, ThroughputHook
@@ -14,8 +12,6 @@ from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator.placements.placement import Hooks, Placement, Trace
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_config import parse_iterations_per_loop
-
-v1 = tf.compat.v1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

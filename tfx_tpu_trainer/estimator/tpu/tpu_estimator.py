@@ -22,7 +22,6 @@ from tfx_tpu_trainer.estimator.tpu.tpu_config import (
     parse_iterations_per_loop,
 )
 
-v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 _RESERVED_PARAMS = ("batch_size", "context")
