@@ -70,7 +70,8 @@ format: setup ## Reformat the code and fix what ruff can fix
 	@$(PYTHON) -m ruff format .
 	@$(PYTHON) -m ruff check --fix .
 
-docs: setup ## Rewrite what is made of the parameters' declarations: the tables and the types for editors
+docs: setup ## Rewrite what is made of the parameters' declarations (tables, types for editors) and of the import contracts
+	@$(PYTHON) -m scripts.draw_layers
 	@$(PYTHON) -m scripts.document_parameters
 	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/component/__init__.pyi
 

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Iterable
 from pathlib import Path
 
+from scripts.draw_layers import with_block
 from tfx_tpu_trainer.component import TpuTrainer, VertexTpuTrainer
 from tfx_tpu_trainer.component.trainer_constructor import PARAMETERS, Parameter, default_text
 from tfx_tpu_trainer.component.trainer_parameters import GROUPS
@@ -17,7 +18,6 @@ from tfx_tpu_trainer.component.trainer_parameters import GROUPS
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "component.md"
 STUB = ROOT / "tfx_tpu_trainer" / "component" / "__init__.pyi"
-BEGIN, END = "<!-- made by `make docs`: begin -->\n", "<!-- made by `make docs`: end -->\n"
 
 _STUB = '''\
 """What a TFX user imports: the components and their executors. Made by `make docs`."""
@@ -99,8 +99,7 @@ def page(text: str) -> str:
     Args:
         text: The page as it is.
     """
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + tables() + END + rest.split(END)[1]
+    return with_block(text, tables())
 
 
 def main() -> None:

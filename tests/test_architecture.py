@@ -11,6 +11,8 @@ import warnings
 
 import pytest
 
+from scripts import draw_layers
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = ("tfx_tpu_trainer", "pipelines")
 
@@ -94,6 +96,52 @@ def test_a_broken_import_contract_is_noticed(tmp_path):
     broken = lint()
     assert broken.returncode != 0
     assert "tfx_tpu_trainer.engine.copying -> tfx_tpu_trainer.engine.training" in broken.stdout
+
+
+def test_the_picture_of_the_layers_is_that_of_the_contracts():
+    page = draw_layers.PAGE.read_text(encoding="utf-8")
+    assert draw_layers.page(page) == page, "call `make docs`"
+
+
+def test_a_picture_has_layers_in_their_order_and_what_is_forbidden():
+    contracts = [
+        {
+            "type": "layers",
+            "layers": ["tfx_tpu_trainer.top", "tfx_tpu_trainer.a | tfx_tpu_trainer.b"],
+        },
+        {"type": "layers", "containers": ["tfx_tpu_trainer.a"], "layers": ["x", "y | z"]},
+        {
+            "type": "forbidden",
+            "source_modules": ["tfx_tpu_trainer.b"],
+            "forbidden_modules": ["tfx"],
+        },
+    ]
+    assert draw_layers.picture(contracts).splitlines() == [
+        "```mermaid",
+        "flowchart TB",
+        "  top --> a & b",
+        "  subgraph a",
+        '    a_x["x"]',
+        '    a_y["y"]',
+        '    a_z["z"]',
+        "    a_x --> a_y & a_z",
+        "  end",
+        "```",
+        "",
+        "| module | may not import |",
+        "|---|---|",
+        "| `b` | `tfx` |",
+    ]
+
+
+def test_the_files_that_the_page_sends_readers_to_are_there():
+    page = draw_layers.PAGE.read_text(encoding="utf-8")
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("*/**/*.py")}
+    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", page))
+    assert len(named) > 20
+    assert not {
+        name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)
+    }
 
 
 def test_importing_the_package_imports_neither_tensorflow_nor_tfx():

@@ -28,7 +28,7 @@ def _status(folder, **seconds):
 def test_from_the_start_to_the_end(tmp_path):
     watch = _watch(tmp_path)
     assert watch.state() is None and watch.is_training()
-    with _status(tmp_path).told() as status:
+    with _status(tmp_path).reported() as status:
         assert watch.state() == "training"
         status.finishing()
         assert watch.state() == "finishing" and not watch.is_training()
@@ -41,18 +41,18 @@ def test_from_the_start_to_the_end(tmp_path):
 
 def test_a_failure_reaches_the_others_with_its_reason(tmp_path):
     watch = _watch(tmp_path)
-    with pytest.raises(ArithmeticError), _status(tmp_path).told():
+    with pytest.raises(ArithmeticError), _status(tmp_path).reported():
         raise ArithmeticError("no luck")
     with pytest.raises(ChiefFailedError, match="ArithmeticError: no luck"):
         watch.wait_for_end()
 
 
 def test_the_failure_of_an_earlier_attempt_is_not_this_ones(tmp_path):
-    with pytest.raises(ArithmeticError), _status(tmp_path).told():
+    with pytest.raises(ArithmeticError), _status(tmp_path).reported():
         raise ArithmeticError
     watch = _watch(tmp_path)
     assert watch.state() is None
-    with _status(tmp_path).told():
+    with _status(tmp_path).reported():
         assert watch.state() == "training"
 
 
@@ -67,7 +67,7 @@ def test_a_silent_chief_is_given_up(tmp_path):
 
 def test_signs_of_life_keep_the_others_waiting(tmp_path):
     watch = _watch(tmp_path, silent_secs=0.3)
-    with _status(tmp_path).told():
+    with _status(tmp_path).reported():
         for _ in range(8):
             time.sleep(0.1)
             assert watch.state() == "training"

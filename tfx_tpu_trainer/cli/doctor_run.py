@@ -31,7 +31,7 @@ from tfx_tpu_trainer.doctor import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Examined:
+class ExaminedFile:
     """One file's findings.
 
     Attributes:
@@ -56,7 +56,7 @@ _INDENT: Final = 10
 _STYLES: Final = {Verdict.WORKS: "green", Verdict.EDIT: "yellow", Verdict.NOTE: "cyan"}
 
 
-def print_file(examined: Examined) -> None:
+def print_file(examined: ExaminedFile) -> None:
     """Prints a file's findings; nothing for a file without any.
 
     Args:
@@ -87,7 +87,7 @@ def print_file(examined: Examined) -> None:
     console.print()
 
 
-def print_summary(examined: Sequence[Examined], *, fix: bool) -> None:
+def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
     """Prints the last line: how much is to be done.
 
     Args:
@@ -179,17 +179,17 @@ def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:
     return EDITS_NEEDED if edits else NOTHING_TO_DO
 
 
-def _examine(file: Path, *, fix: bool, diff: bool) -> Examined:
+def _examine(file: Path, *, fix: bool, diff: bool) -> ExaminedFile:
     source = read_source(file)
     if not (fix or diff):
-        return Examined(file, tuple(examine(source.text)))
+        return ExaminedFile(file, tuple(examine(source.text)))
     repaired = repair(source.text)
     shown = _diff(source, repaired) if diff else ""
     if not fix:
-        return Examined(file, tuple(examine(source.text)), diff=shown)
+        return ExaminedFile(file, tuple(examine(source.text)), diff=shown)
     if repaired.text != source.text:
         write_source(dataclasses.replace(source, text=repaired.text))
-    return Examined(file, repaired.left, repaired.made, shown)
+    return ExaminedFile(file, repaired.left, repaired.made, shown)
 
 
 def _diff(source: Source, repaired: Repaired) -> str:
@@ -203,7 +203,9 @@ def _diff(source: Source, repaired: Repaired) -> str:
     return "\n".join(lines)
 
 
-def _as_json(examined: Sequence[Examined], errors: Sequence[str], *, fix: bool) -> dict[str, Any]:
+def _as_json(
+    examined: Sequence[ExaminedFile], errors: Sequence[str], *, fix: bool
+) -> dict[str, Any]:
     return {
         "files": [
             {

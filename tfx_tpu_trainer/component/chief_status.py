@@ -42,7 +42,7 @@ class ChiefStatus:
     """
 
     def __init__(self, model_run: str, *, beat_secs: float = _BEAT_SECONDS) -> None:
-        """Prepares it; nothing is written before `told`.
+        """Prepares it; nothing is written before `reported`.
 
         Args:
             model_run: Folder of the ModelRun artifact.
@@ -56,7 +56,7 @@ class ChiefStatus:
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
-    def told(self) -> Iterator[ChiefStatus]:
+    def reported(self) -> Iterator[ChiefStatus]:
         """Says `training` until the block ends, and then how it ended."""
         ended = threading.Event()
         self._write(TRAINING)
@@ -122,7 +122,7 @@ class ChiefWatch:
         self._silent_secs = silent_secs
         self._start_secs = start_secs
         self._poll_secs = poll_secs
-        # A failure told before this host has started was that of an earlier attempt.
+        # A failure reported before this host has started was that of an earlier attempt.
         self._old = self._read()
         self._seen: dict[str, Any] | None = None
         self._changed = time.monotonic()

@@ -14,7 +14,10 @@ from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.hosts import Role
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.schedule import EvalSpec, TrainSpec
-from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import Evaluated, EvaluationListener
+from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
+    EvaluatedCheckpoint,
+    EvaluationListener,
+)
 from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule, start_server
 
 _logger = logging.getLogger(__name__)
@@ -109,7 +112,7 @@ class _WhileTraining(EvaluationListener):
     def before_eval(self) -> bool:
         return self._watch.is_training()
 
-    def after_eval(self, evaluated: Evaluated | None) -> bool:
+    def after_eval(self, evaluated: EvaluatedCheckpoint | None) -> bool:
         del evaluated
         return self._watch.is_training()
 

@@ -71,7 +71,7 @@ class TpuTrainerExecutor(GenericExecutor):
             status = None
             if not host.is_alone:
                 preconditions.check_writable(model_run)
-                status = stack.enter_context(ChiefStatus(model_run).told())
+                status = stack.enter_context(ChiefStatus(model_run).reported())
             training = stack.enter_context(_prepared(job, host))
             training.check_before_training()
             training.run(training_ended=status.finishing if status else lambda: None)

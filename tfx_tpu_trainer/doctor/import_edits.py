@@ -14,7 +14,12 @@ from tfx_tpu_trainer.doctor.text_edits import TextEdit
 
 @dataclasses.dataclass(frozen=True)
 class MovedTo:
-    """An imported name's new home; `REMOVED` where it has none."""
+    """An imported name's new home; `REMOVED` where it has none.
+
+    Attributes:
+        module: The module in full.
+        name: The name there.
+    """
 
     module: str
     name: str

@@ -11,7 +11,14 @@ from tfx_tpu_trainer.doctor.text_edits import TextEdit
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a node stands: line and column from 1, and its UTF-8 bytes."""
+    """Where a node stands.
+
+    Attributes:
+        line: Line, from 1.
+        column: Column, from 1.
+        start: Its first UTF-8 byte, from 0.
+        end: The byte after its last.
+    """
 
     line: int
     column: int

@@ -24,7 +24,7 @@ _MOST_REASONS = 10
 class Failure:
     """One threshold that doesn't hold, or can't be checked.
 
-    Args:
+    Attributes:
         metric: the metric's name.
         message: a sentence without full stop, with value, bound and the baseline's value.
         bound: the bound in words, as ">= 0.75" or "change >= -0.01".
@@ -49,7 +49,7 @@ class Failure:
 class Verdict:
     """Whether a model may be pushed, and why.
 
-    Args:
+    Attributes:
         blessed: True or False; None if there was nothing to check, in which case no blessing is written.
         rubber_stamp: change thresholds were ignored, because there is no baseline model yet.
         failures: what failed; empty unless `blessed` is False.

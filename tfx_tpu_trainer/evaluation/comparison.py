@@ -16,7 +16,7 @@ from tfx_tpu_trainer.evaluation.slices import OVERALL, SliceKey, slice_in_words
 class Comparison:
     """The numbers that a validation was about, on the whole eval split or on a slice.
 
-    Args:
+    Attributes:
         candidate: the candidate's metrics by name.
         baseline: the baseline's metrics by name; None if there is no baseline, or it has no metrics.
         baseline_location: the baseline model's path, for messages; '' without a baseline.

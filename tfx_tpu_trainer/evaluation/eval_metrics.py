@@ -37,7 +37,7 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 class SliceMetrics:
     """The metrics of one slice of the eval split.
 
-    Args:
+    Attributes:
         key: the slice, as TFMA writes it: pairs of a feature and a value, sorted by feature.
         metrics: metric name -> value over the rows of the slice; scalars. `loss` is not among them: it
             belongs to whole batches.
@@ -64,7 +64,7 @@ class SliceMetrics:
 class EvalMetrics:
     """The metrics of one evaluation, and what was evaluated.
 
-    Args:
+    Attributes:
         overall: metric name -> value over the whole eval split. Values are scalars (Python or NumPy
             numbers, arrays of shape `()`); they are kept as Python floats, which hold every float32 and
             float64 exactly. `loss` is one of them.

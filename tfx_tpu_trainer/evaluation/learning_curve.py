@@ -21,7 +21,7 @@ _FORMAT_VERSION = 1
 class Goal:
     """What makes one checkpoint better than another.
 
-    Args:
+    Attributes:
         metric: name of the metric that decides, as metric_fn gives it, or `loss`.
         mode: "max" if higher is better, "min" if lower is.
         patience: evaluations in a row without a better value after which training stops; None never stops.
@@ -65,7 +65,7 @@ class Goal:
 class Point:
     """One evaluation of a model in training.
 
-    Args:
+    Attributes:
         metrics: what it found, at `metrics.global_step`.
         time: when it ended, in seconds since 1970.
     """
@@ -84,7 +84,7 @@ class Point:
 class LearningCurve:
     """The evaluations of one training, in the order of their steps.
 
-    Args:
+    Attributes:
         points: one for each step evaluated.
         goal: what the best point is best by; None: no best is kept.
         best: the best point; None before there is one, or without a goal. It stays what it is when its

@@ -28,7 +28,7 @@ _RUN_TYPE = "pipeline_run"
 class TrainedModel:
     """A Model artifact with the metrics that its trainer measured.
 
-    Args:
+    Attributes:
         artifact_id: its id in ML Metadata.
         uri: its folder; `eval_metrics.json` in it has every digit.
         metrics: metric name -> value, of which ML Metadata keeps six digits.

@@ -41,7 +41,7 @@ class TensorDescription(NamedTuple):
 class SignatureDescription:
     """A signature's tensors.
 
-    Args:
+    Attributes:
         inputs: key -> dtype and shape.
         outputs: key -> dtype and shape.
         method_name: what TensorFlow Serving goes by, as "tensorflow/serving/predict".
@@ -56,7 +56,7 @@ class SignatureDescription:
 class MetaGraphDescription:
     """One metagraph of a SavedModel.
 
-    Args:
+    Attributes:
         tags: the tags it is loaded by, sorted.
         signatures: name -> signature.
         num_ops: number of nodes, those in its functions included.

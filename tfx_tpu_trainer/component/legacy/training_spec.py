@@ -53,7 +53,7 @@ class TrainingSpec:
         for name, kind in (("train_spec", TrainSpec), ("eval_spec", EvalSpec)):
             if not isinstance(values[name], kind):
                 raise ValueError(
-                    f"{name} of module {module!r} is {_told(values[name])}, and no {kind.__name__} of "
+                    f"{name} of module {module!r} is {_described(values[name])}, and no {kind.__name__} of "
                     f"tfx_tpu_trainer.estimator; {_WAY_TO_OURS}"
                 )
         if not callable(values["eval_input_receiver_fn"]):
@@ -126,7 +126,7 @@ def _entries(returned: Any, module: str) -> dict[str, Any]:
     where = f"trainer_fn of module {module!r}"
     wanted = f"a dict with {', '.join(map(repr, _KEYS))}"
     if not isinstance(returned, Mapping):
-        raise ValueError(f"{where} returned {_told(returned)}; let it return {wanted}")
+        raise ValueError(f"{where} returned {_described(returned)}; let it return {wanted}")
     unexpected = sorted(str(key) for key in returned if key not in _KEYS)
     missing = [key for key in _KEYS if key not in returned]
     if missing:
@@ -153,12 +153,12 @@ def _check_estimator(estimator: Any, module: str) -> None:
             "run_fn"
         )
     raise ValueError(
-        f"estimator of module {module!r} is {_told(estimator)}, and no Estimator of "
+        f"estimator of module {module!r} is {_described(estimator)}, and no Estimator of "
         f"tfx_tpu_trainer.estimator; {way_out}"
     )
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     kind = type(value)
     return repr(value) if value is None else f"a {kind.__module__}.{kind.__qualname__}"
 

@@ -18,7 +18,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
     CheckpointEvaluator,
-    Evaluated,
+    EvaluatedCheckpoint,
     EvaluationListener,
 )
 from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule
@@ -75,7 +75,7 @@ class WatchedSchedule(EvaluationListener):
         self._folder = folder
         self._results: dict[str | None, EvalMetrics] = {}
         self._receiver_fns: dict[str, Callable[[], Any]] = {}
-        self._last: Evaluated | None = None
+        self._last: EvaluatedCheckpoint | None = None
         self.curve = (read_learning_curve(folder) if goes_on else None) or LearningCurve()
         self.export = self._export_of_earlier_attempt() if goes_on else None
         self.estimator = self._watched(spec.estimator)
@@ -103,7 +103,7 @@ class WatchedSchedule(EvaluationListener):
             )
             self.after_eval(evaluator.evaluate_newest())
 
-    def after_eval(self, evaluated: Evaluated | None) -> bool:
+    def after_eval(self, evaluated: EvaluatedCheckpoint | None) -> bool:
         """Remembers an evaluation and what was exported after it."""
         if evaluated is None:
             return True

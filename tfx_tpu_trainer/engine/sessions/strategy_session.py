@@ -45,7 +45,7 @@ class StrategySteps(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Needs:
+class _FetchNeeds:
     """What fetches depend on.
 
     Attributes:
@@ -83,7 +83,7 @@ class StrategySession(v1.Session):
         self._access = variables
         self._started = False
         self._stale: set[str] = set()
-        self._known_needs: dict[tuple[Any, ...], _Needs] = {}
+        self._known_needs: dict[tuple[Any, ...], _FetchNeeds] = {}
 
     def start(self) -> None:
         """Hands the variables, which must be initialized, over to the strategy."""
@@ -147,7 +147,7 @@ class StrategySession(v1.Session):
             super().run(writes, values)
             self._stale.difference_update(wanted)
 
-    def _needs(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> _Needs:
+    def _needs(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> _FetchNeeds:
         leaves = [
             (owner, self.graph.as_graph_element(leaf, allow_tensor=True, allow_operation=True))
             for owner, leaf in _leaves(fetches, "session.run")
@@ -158,7 +158,7 @@ class StrategySession(v1.Session):
             self._known_needs[key] = self._find_needs(leaves, frozenset(fed))
         return self._known_needs[key]
 
-    def _find_needs(self, leaves: Sequence[tuple[str, Any]], fed: frozenset[str]) -> _Needs:
+    def _find_needs(self, leaves: Sequence[tuple[str, Any]], fed: frozenset[str]) -> _FetchNeeds:
         inputs = {tensor.op.name for tensor in self._steps.inputs if tensor.name not in fed}
         outputs = {tensor.op.name for tensor in self._steps.outputs}
         handles = {handle.op.name: handle.name for handle in self._steps.handles}
@@ -169,7 +169,7 @@ class StrategySession(v1.Session):
             if seen & inputs:
                 refused.append((owner, leaf.name))
             seen_by_all |= seen
-        return _Needs(
+        return _FetchNeeds(
             inputs=tuple(refused),
             makes_step=bool(seen_by_all & outputs),
             handles=tuple(name for op, name in handles.items() if op in seen_by_all),

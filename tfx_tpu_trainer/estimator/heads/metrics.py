@@ -23,7 +23,7 @@ _NOT_IN_A_SCOPE = re.compile(r"[^A-Za-z0-9_.\\/-]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Seen:
+class MeasuredBatch:
     """What a head measures of one batch.
 
     Attributes:
@@ -41,7 +41,7 @@ class Seen:
     regularization_loss: tf.Tensor | None = None
 
 
-Pick = Callable[[Seen], Any]
+Pick = Callable[[MeasuredBatch], Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Measure:
 
     # Keras's metrics branch on no tensor: converting their code would take seconds for nothing.
     @tf.autograph.experimental.do_not_convert
-    def update(self, metric: Any, seen: Seen) -> None:
+    def update(self, metric: Any, seen: MeasuredBatch) -> None:
         """Updates a metric that `keras` made with a batch."""
         weights = _weights_of(self, seen)
         if self.kind in _AVERAGED:
@@ -82,7 +82,7 @@ class Measure:
         else:
             metric.update_state(self.labels(seen), self.values(seen), sample_weight=weights)
 
-    def streaming(self, seen: Seen) -> tuple[tf.Tensor, Any]:
+    def streaming(self, seen: MeasuredBatch) -> tuple[tf.Tensor, Any]:
         """Makes a metric of the v1 API: its value and its update."""
         given = {"weights": _weights_of(self, seen), "name": scope_name(self.key)}
         if self.kind in _AVERAGED:
@@ -97,7 +97,7 @@ def scope_name(key: str) -> str:
     return _NOT_IN_A_SCOPE.sub("_", key)
 
 
-def _weights_of(measure: Measure, seen: Seen) -> tf.Tensor | None:
+def _weights_of(measure: Measure, seen: MeasuredBatch) -> tf.Tensor | None:
     # Regularization is the model's, not a row's.
     return None if measure.kind == "regularization" else seen.weights
 

@@ -12,7 +12,7 @@ from tfx_tpu_trainer.estimator.export.outputs import ExportOutput
 from tfx_tpu_trainer.estimator.heads import losses, shapes, train_op
 from tfx_tpu_trainer.estimator.heads.head import Head
 from tfx_tpu_trainer.estimator.heads.keys import MetricKeys
-from tfx_tpu_trainer.estimator.heads.metrics import Measure, Seen
+from tfx_tpu_trainer.estimator.heads.metrics import Measure, MeasuredBatch
 from tfx_tpu_trainer.estimator.heads.weights import WeightColumn
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
@@ -255,10 +255,10 @@ class SingleHead(Head):
         logits: Any,
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None,
-    ) -> Seen:
+    ) -> MeasuredBatch:
         logits = shapes.check_logits(logits, self.logits_dimension)
         rows, weights, processed = self._rows(logits, labels, features)
-        return Seen(
+        return MeasuredBatch(
             losses=rows,
             weights=weights,
             labels=processed,

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.heads import binary_class, losses, multi_class, regression
 from tfx_tpu_trainer.estimator.heads.keys import MetricKeys
-from tfx_tpu_trainer.estimator.heads.metrics import Seen
+from tfx_tpu_trainer.estimator.heads.metrics import MeasuredBatch
 from tfx_tpu_trainer.estimator.heads.optimizers import v1_optimizer_instance
 from tfx_tpu_trainer.estimator.heads.single_head import SingleHead
 from tfx_tpu_trainer.estimator.heads.train_op import check_one_is_given, minimize
@@ -104,7 +104,7 @@ class _V1Head(SingleHead):
         weights: tf.Tensor | None = None,
         regularization_loss: tf.Tensor | None = None,
     ) -> dict[str, Any]:
-        seen = Seen(
+        seen = MeasuredBatch(
             losses=losses,
             labels=labels,
             predictions=predictions,

@@ -72,7 +72,7 @@ class KerasModelFn:
 
         return model_fn
 
-    def _make(self, features: Any, labels: Any, mode: str) -> _Made:
+    def _make(self, features: Any, labels: Any, mode: str) -> _SpecParts:
         features, weights = inputs.split_weights(features)
         labels = inputs.as_tensors(labels)
         model = self.model
@@ -108,7 +108,7 @@ class KerasModelFn:
                 metric_names_map=self.metric_names_map,
             )
         predictions = dict(zip(made.forward.names, tf.nest.flatten(made.forward.outputs)))
-        return _Made(
+        return _SpecParts(
             predictions=predictions,
             loss=made.forward.loss,
             train_op=made.train_op,
@@ -123,7 +123,7 @@ class KerasModelFn:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Placed:
+class _PlacedPass:
     """A traced pass in the default graph.
 
     Attributes:
@@ -136,7 +136,7 @@ class _Placed:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Made:
+class _SpecParts:
     """What a spec is made of.
 
     Attributes:
@@ -190,7 +190,7 @@ def _place(
     graph_model: GraphModel,
     model: KerasModel,
     optimizer: TracedOptimizer | GraphOptimizer | None,
-) -> _Placed:
+) -> _PlacedPass:
     """Copies a traced pass into the default graph."""
     stand_ins = graph_model.stand_ins
     counts_steps = False
@@ -226,7 +226,7 @@ def _place(
         outputs=outputs, names=result.names, marks=result.marks.with_tensors(marks), loss=loss
     )
     if optimizer is None:
-        return _Placed(placed, None)
+        return _PlacedPass(placed, None)
     steps = copies[len(there) :]
     if isinstance(optimizer, GraphOptimizer):
         trained = [stand_ins.of(model.raw(each)) for each in model.trainable_variables]
@@ -234,7 +234,7 @@ def _place(
     elif not counts_steps:
         with tf.control_dependencies(steps):
             steps = [v1.assign_add(v1.train.get_or_create_global_step(), 1)]
-    return _Placed(placed, tf.group(*steps, name="train_op"))
+    return _PlacedPass(placed, tf.group(*steps, name="train_op"))
 
 
 def _checkpoint_of(model: KerasModel, *arguments: Any) -> tf.train.Checkpoint:

@@ -19,7 +19,7 @@ _WARNING_SECONDS = 600
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluated:
+class EvaluatedCheckpoint:
     """One evaluation of `train_and_evaluate`.
 
     Attributes:
@@ -45,7 +45,7 @@ class EvaluationListener:
         """Tells whether to go on; `False` skips the evaluation and stops."""
         return True
 
-    def after_eval(self, evaluated: Evaluated | None) -> bool:
+    def after_eval(self, evaluated: EvaluatedCheckpoint | None) -> bool:
         """Tells whether to go on.
 
         Args:
@@ -81,7 +81,7 @@ class CheckpointEvaluator:
         self._seen: str | None = None
         self._warned_at: float | None = None
 
-    def evaluate_newest(self) -> Evaluated | None:
+    def evaluate_newest(self) -> EvaluatedCheckpoint | None:
         """Evaluates the newest checkpoint and calls the exporters.
 
         Returns:
@@ -128,7 +128,7 @@ class CheckpointEvaluator:
         if final:
             _logger.debug("Calling exporter with the `is_the_final_export=True`.")
         self._seen, self._warned_at = path, None
-        return Evaluated(path, metrics, exports)
+        return EvaluatedCheckpoint(path, metrics, exports)
 
     def _warn(self, message: str, *values: Any) -> None:
         """Warns, once in ten minutes."""

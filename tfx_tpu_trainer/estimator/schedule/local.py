@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
     CheckpointEvaluator,
-    Evaluated,
+    EvaluatedCheckpoint,
     EvaluationListener,
 )
 from tfx_tpu_trainer.estimator.schedule.specs import EvalSpec, TrainSpec
@@ -87,7 +87,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         self._started: float | None = None
         self._evaluated_step: int | None = None
         self._first = True
-        self.last: Evaluated | None = None
+        self.last: EvaluatedCheckpoint | None = None
 
     def begin(self) -> None:
         """Starts anew: the first checkpoint is that of an untrained model."""
