@@ -28,7 +28,7 @@ from tfx_tpu_trainer.estimator.placements.strategy import (
 from tfx_tpu_trainer.estimator.placements.tpu_session import OnTPU
 from tfx_tpu_trainer.estimator.tpu.embedding.checks import refuse_embeddings
 from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
-from tfx_tpu_trainer.estimator.tpu.padding import without_padding
+from tfx_tpu_trainer.estimator.tpu.is_padding import without_padding
 from tfx_tpu_trainer.estimator.tpu.reports import Reported
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu.run_place import choose_place, emulates, session_master
