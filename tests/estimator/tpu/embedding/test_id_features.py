@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.feeding.sparse_rows import decode_rows, encode_rows
+from tfx_tpu_trainer.estimator.tpu.embedding.id_features import decode_rows, encode_rows
 
 v1 = tf.compat.v1
 
