@@ -217,11 +217,7 @@ def _fast_forward(
         if settings.jit_compile:
             log_no_loops()
         return None
-    reports = [
-        settings.save_summary_steps,
-        settings.log_step_count_steps,
-        *(getattr(hook, "every_n_steps", None) for hook in hooks if not needs_no_call(hook)),
-    ]
+    reports = (settings.save_summary_steps, settings.log_step_count_steps)
     make_plain = plan.make_loop
     return FastForwardHook(
         lambda: choose_loop(make_plain(), plan.template, jit_compile=settings.jit_compile),
