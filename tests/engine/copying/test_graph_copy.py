@@ -94,6 +94,16 @@ def test_random_ops_differ_between_cores_and_repeat():
     np.testing.assert_array_equal(draw(), (first, second))
 
 
+def test_random_ops_without_a_seed_differ_between_cores_and_runs():
+    def draw():
+        with fresh_graph(seed=None):
+            values = tf.random.uniform([8])
+            return _run(_copy([Fetch(0, values), Fetch(1, values)], lambda: [{}, {}]))
+
+    drawn = [*draw(), *draw()]
+    assert len({tuple(values) for values in drawn}) == 4
+
+
 @pytest.mark.parametrize("how", ["directly", "in a group", "in a branch"])
 def test_updates_that_another_core_only_waits_for_are_the_first_cores(how):
     with fresh_graph():

@@ -16,8 +16,8 @@ v1 = tf.compat.v1
 SUM = "CrossReplicaSum"
 CORE_NUMBER = "XlaReplicaId"
 
-SEED_STRIDE = 7919
-"""Between the op-level seeds of two cores: dropout differs between them, and not between runs."""
+# Between the op-level seeds of two cores.
+_SEED_STRIDE = 7919
 
 _REDUCE = "XlaAllReduce"
 _SCATTER = "XlaReduceScatter"
@@ -32,6 +32,19 @@ _REDUCTIONS = {b"Min": "Minimum", b"Max": "Maximum", b"Mul": "Mul"}
 
 Read = Callable[[int], str]
 """Returns the reference to what one core puts into an exchange."""
+
+
+def give_seed_of_core(node: v1.NodeDef, core: int) -> None:
+    """Lets a copy of a seeded random op draw other numbers on each core, the same in each run.
+
+    An op without a seed draws others on each core and in each run as it is: it stays so.
+
+    Args:
+        node: The copy, of any op; one that draws nothing stays as it is.
+        core: The core's number.
+    """
+    if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+        node.attr["seed2"].i += core * _SEED_STRIDE
 
 
 def senders(node: v1.NodeDef, assignment: np.ndarray, core: int) -> tuple[int, ...]:

@@ -12,7 +12,11 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying import cross_replica_ops
 from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes, waiting_for_reads
-from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES, SEED_STRIDE
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import (
+    CORE_NUMBER,
+    EXCHANGES,
+    give_seed_of_core,
+)
 from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions, deciding_inputs
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
@@ -247,8 +251,7 @@ class _CopyJob:
         node.CopyFrom(self._copier.node_def(op))
         node.name = name
         node.attr.pop("_class", None)
-        if "seed2" in node.attr:
-            node.attr["seed2"].i += core * SEED_STRIDE
+        give_seed_of_core(node, core)
         del node.input[:]
         node.input.extend(self._input_of(core, tensor) for tensor in op.inputs)
         node.input.extend(self._controls(core, op))

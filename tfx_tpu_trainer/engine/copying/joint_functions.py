@@ -15,7 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying import cross_replica_ops
-from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES, SEED_STRIDE
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import (
+    CORE_NUMBER,
+    EXCHANGES,
+    give_seed_of_core,
+)
 from tfx_tpu_trainer.engine.copying.static_values import Scope
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
@@ -271,8 +275,7 @@ class _Body:
             copy.CopyFrom(node)
             copy.name = name
             copy.attr.pop("_class", None)
-            if "seed2" in copy.attr:
-                copy.attr["seed2"].i += core * SEED_STRIDE
+            give_seed_of_core(copy, core)
             del copy.input[:]
             copy.input.extend(self._reference(core, given) for given in data)
             nodes = [copy]

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes
-from tfx_tpu_trainer.engine.copying.cross_replica_ops import SEED_STRIDE, SUM
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM, give_seed_of_core
 from tfx_tpu_trainer.engine.copying.graph_copy import makes_handle
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 
@@ -253,8 +253,7 @@ class ReplicaGraph:
                 node.CopyFrom(op.node_def)
                 node.device = ""
                 node.attr.pop("_class", None)
-                if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-                    node.attr["seed2"].i += replica * SEED_STRIDE
+                give_seed_of_core(node, replica)
                 del node.input[:]
                 node.input.extend(name_of_input(tensor) for tensor in op.inputs)
             waits_for = (c for c in op.control_inputs if c.name in self._ops)
