@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import pathlib
 import re
@@ -20,6 +21,7 @@ NEEDS_A_TPU = frozenset({89, 106, 181, 182, 218, 236, 239, 251, 387, 388, 400})
 # What is built later.
 LATER: frozenset[int] = frozenset()
 MOST_WITHOUT_A_TEST = 0.05
+MARKER = "pytest.mark.behaviour"
 STATES = ("same", "lift", "n/a", "not yet")
 
 
@@ -84,17 +86,25 @@ def without_test(page: str) -> dict[int, str]:
 
 
 def numbers_of_tests(folder: pathlib.Path) -> dict[int, list[str]]:
-    """Number -> names of the tests that show it: `test_b7_b8_...` is one of 7 and of 8."""
+    """Number -> names of the tests that show it: `@pytest.mark.behaviour(7, 8)` is on one of both."""
     tests: dict[int, list[str]] = {}
-    for name in _test_names(folder):
-        for number in re.findall(r"(?<=_b)\d+(?=_)", name):
-            tests.setdefault(int(number), []).append(name)
+    for path in sorted(folder.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                for number in _marked(node):
+                    tests.setdefault(number, []).append(node.name)
     return tests
 
 
-def _test_names(folder: pathlib.Path) -> Iterator[str]:
-    for path in sorted(folder.rglob("test_*.py")):
-        yield from re.findall(r"^\s*def (test_\w+)\(", path.read_text("utf-8"), re.MULTILINE)
+def _marked(test: ast.FunctionDef) -> Iterator[int]:
+    for decorator in test.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == MARKER:
+            for given in decorator.args:
+                if isinstance(given, ast.Constant):
+                    yield given.value
+                else:
+                    # `*range(1, 12)`, both of them written as numbers.
+                    yield from range(*(bound.value for bound in given.value.args))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +155,7 @@ def test_few_behaviours_are_without_a_test(page, tests):
     assert len(untested) <= MOST_WITHOUT_A_TEST * len(checkable), untested
 
 
-def test_names_of_tests_speak_of_behaviours_that_there_are(tests):
+def test_markers_speak_of_behaviours_that_there_are(tests):
     assert not set(tests) - set(range(1, max(LAST.values()) + 1))
 
 
@@ -168,9 +178,12 @@ def test_a_row_without_a_test_is_seen():
     assert without_test(text) == {2: "too slow"}
 
 
-def test_numbers_are_read_from_names(tmp_path):
+def test_numbers_are_read_from_markers(tmp_path):
     (tmp_path / "test_it.py").write_text(
-        "def test_b7_b12_one(x):\n    def test_b9_in():\n        1\n"
+        "@pytest.mark.behaviour(7, 12)\ndef test_one(x):\n    1\n"
+        "class TestIt:\n    @pytest.mark.behaviour(1, *range(20, 23))\n    def test_in(self): 1\n"
+        "@pytest.mark.behaviour(9)\ndef helper(): 1\n"
+        "@pytest.mark.sweep(10)\ndef test_other(): 1\n"
     )
-    (tmp_path / "other.py").write_text("def test_b8_not_collected(): 1\n")
-    assert sorted(numbers_of_tests(tmp_path)) == [7, 9, 12]
+    (tmp_path / "other.py").write_text("@pytest.mark.behaviour(8)\ndef test_not_collected(): 1\n")
+    assert sorted(numbers_of_tests(tmp_path)) == [1, 7, 12, 20, 21, 22]

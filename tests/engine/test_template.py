@@ -11,16 +11,19 @@ def _digits(first, second):
     return 10 * first + second
 
 
-def test_b195_a_sequence_is_passed_by_position():
+@pytest.mark.behaviour(195)
+def test_a_sequence_is_passed_by_position():
     assert HostFunction("eval_metrics", _digits, [4, 2])() == 42
     assert HostFunction("eval_metrics", _digits, (4, 2))() == 42
 
 
-def test_b196_a_mapping_is_passed_by_keyword():
+@pytest.mark.behaviour(196)
+def test_a_mapping_is_passed_by_keyword():
     tensors = collections.OrderedDict(second=2, first=4)
     assert HostFunction("host_call", _digits, tensors)() == 42
 
 
-def test_b197_keys_that_the_function_does_not_take_are_a_type_error():
+@pytest.mark.behaviour(197)
+def test_keys_that_the_function_does_not_take_are_a_type_error():
     with pytest.raises(TypeError, match="third"):
         HostFunction("eval_metrics", _digits, {"first": 1, "third": 3})()

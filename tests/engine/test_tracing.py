@@ -29,7 +29,8 @@ def _initial_values(seed: int | None) -> np.ndarray:
             return session.run(weights)
 
 
-def test_b156_the_global_step_is_there_first_as_a_resource_of_int64():
+@pytest.mark.behaviour(156)
+def test_the_global_step_is_there_first_as_a_resource_of_int64():
     with fresh_graph():
         (step,) = v1.global_variables()
         assert step is v1.train.get_global_step()
@@ -38,14 +39,16 @@ def test_b156_the_global_step_is_there_first_as_a_resource_of_int64():
         assert step.op.name == "global_step"
 
 
-def test_b156_the_graph_seed_is_the_one_given():
+@pytest.mark.behaviour(156)
+def test_the_graph_seed_is_the_one_given():
     with fresh_graph(17) as graph:
         assert graph.seed == 17
     with fresh_graph() as graph:
         assert graph.seed is None
 
 
-def test_b281_a_seed_repeats_initial_values():
+@pytest.mark.behaviour(281)
+def test_a_seed_repeats_initial_values():
     first, again, other = (_initial_values(seed) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert np.any(first != other)

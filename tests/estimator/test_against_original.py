@@ -55,7 +55,8 @@ def test_variables_and_slots_are_the_originals(runs):
 
 @pytest.mark.parametrize("kind", sorted(RUN_CONFIGS))
 @pytest.mark.parametrize("case", sorted(original_facts.TF_CONFIGS))
-def test_b46_to_b69_tf_config_is_read_as_by_the_original(monkeypatch, kind, case):
+@pytest.mark.behaviour(*range(46, 70))
+def test_tf_config_is_read_as_by_the_original(monkeypatch, kind, case):
     monkeypatch.setenv("TF_CONFIG", json.dumps(original_facts.TF_CONFIGS[case]))
     ours = json.loads(json.dumps(original_facts.place_facts(RUN_CONFIGS[kind])))
     assert ours == ORIGINAL["places"][case][kind]

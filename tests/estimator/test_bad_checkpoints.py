@@ -83,13 +83,15 @@ MISFIT = (
 
 
 @in_every_mode
-def test_b280_a_checkpoint_of_another_model_is_refused_with_all_names(tmp_path, place, mode):
+@pytest.mark.behaviour(280)
+def test_a_checkpoint_of_another_model_is_refused_with_all_names(tmp_path, place, mode):
     cores.run(estimator(tmp_path, place), "train")
     with pytest.raises(tf.errors.NotFoundError, match=f"model.ckpt-2 failed: .*{MISFIT}"):
         cores.run(estimator(tmp_path, place, _renamed), mode)
 
 
-def test_b341_a_checkpoint_of_another_model_is_not_exported(tmp_path):
+@pytest.mark.behaviour(341)
+def test_a_checkpoint_of_another_model_is_not_exported(tmp_path):
     cores.run(estimator(tmp_path, "host"), "train")
     says = f"Could not load all requested variables from checkpoint.*mode `infer`.*{MISFIT}"
     with pytest.raises(ValueError, match=says):
@@ -98,7 +100,8 @@ def test_b341_a_checkpoint_of_another_model_is_not_exported(tmp_path):
 
 
 @on_cores_mostly
-def test_b213_b234_a_checkpoint_path_that_is_not_there(tmp_path, place):
+@pytest.mark.behaviour(213, 234)
+def test_a_checkpoint_path_that_is_not_there(tmp_path, place):
     trained = _trained(tmp_path, place)
     path = str(tmp_path / "model.ckpt-3")
     says = f"^The passed save_path is not a valid checkpoint: {path}.*its folder has model.ckpt-0, "

@@ -108,7 +108,8 @@ def test_features_of_another_structure_than_the_models_are_named(tmp_path, place
 
 
 @in_every_mode
-def test_b380_an_input_fn_that_raises_keeps_its_type(tmp_path, place, mode):
+@pytest.mark.behaviour(380)
+def test_an_input_fn_that_raises_keeps_its_type(tmp_path, place, mode):
     def input_fn(params):
         raise FileNotFoundError("no rows here")
 
@@ -141,7 +142,8 @@ def _failing_py_function(params):
 
 @in_two_modes
 @pytest.mark.parametrize("input_fn", [_failing_generator, _failing_map, _failing_py_function])
-def test_b380_python_code_in_the_input_speaks_first(tmp_path, place, mode, input_fn):
+@pytest.mark.behaviour(380)
+def test_python_code_in_the_input_speaks_first(tmp_path, place, mode, input_fn):
     with pytest.raises(tf.errors.OpError) as raised:
         cores.run(estimator(tmp_path, place), mode, input_fn)
     message = str(raised.value)
@@ -151,7 +153,8 @@ def test_b380_python_code_in_the_input_speaks_first(tmp_path, place, mode, input
     assert "tensorflow/python" not in message
 
 
-def test_b380_python_code_in_the_model_speaks_first(tmp_path):
+@pytest.mark.behaviour(380)
+def test_python_code_in_the_model_speaks_first(tmp_path):
     def model_fn(features, labels, mode, params):
         def fail(x):
             raise ZeroDivisionError("in the model")

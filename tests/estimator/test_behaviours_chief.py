@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 
+import pytest
 import tensorflow as tf
 
 from tests.estimator import linear_model
@@ -50,7 +51,8 @@ def _train(folder, monkeypatch, task: str, master: str, *, max_steps: int) -> tu
     return every.calls, chief.calls
 
 
-def test_b263_chief_hooks_and_checkpoints_are_the_chiefs_only(tmp_path, monkeypatch):
+@pytest.mark.behaviour(263)
+def test_chief_hooks_and_checkpoints_are_the_chiefs_only(tmp_path, monkeypatch):
     server = tf.distribute.Server.create_local_server()
     train = functools.partial(_train, monkeypatch=monkeypatch, master=server.target)
     assert train(tmp_path / "chief", task="chief", max_steps=3) == (3, 3)

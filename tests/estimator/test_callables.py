@@ -105,7 +105,8 @@ def _open(features, *args, mode=None, **kwargs):
         (_decorated_without_params(_full), ("features", "labels", "mode", "params")),
     ],
 )
-def test_b18_the_arguments_that_a_caller_can_give(function, names):
+@pytest.mark.behaviour(18)
+def test_the_arguments_that_a_caller_can_give(function, names):
     assert argument_names(function) == names
 
 
@@ -152,12 +153,14 @@ def _with_default_between(features, rate=0.1, labels=None, /, mode=None):
         lambda *args, **kwargs: (kwargs["features"], kwargs["labels"], kwargs["mode"]),
     ],
 )
-def test_b148_arguments_go_by_name_whatever_their_order_and_kind(function):
+@pytest.mark.behaviour(148)
+def test_arguments_go_by_name_whatever_their_order_and_kind(function):
     available = {"config": 5, "params": 4, "mode": "train", "labels": 2, "features": 1}
     assert call_with(function, available, required=("features", "labels")) == (1, 2, "train")
 
 
-def test_b148_the_keywords_of_a_function_that_names_what_it_must_take_stay_empty():
+@pytest.mark.behaviour(148)
+def test_the_keywords_of_a_function_that_names_what_it_must_take_stay_empty():
     """The original passes nothing in `**kwargs`: a model_fn may pass them on to its network."""
     seen = call_with(
         lambda features, labels, **rest: rest,
@@ -173,7 +176,8 @@ def test_arguments_with_names_alone_are_not_counted_as_positions():
 
 
 @pytest.mark.parametrize("value", [None, 3, "model_fn"])
-def test_b17_what_is_not_callable_is_a_type_error(value):
+@pytest.mark.behaviour(17)
+def test_what_is_not_callable_is_a_type_error(value):
     with pytest.raises(TypeError, match="is not callable"):
         argument_names(value)
 
@@ -196,7 +200,8 @@ def test_varargs_are_seen_through_partials():
         _decorated(_full),
     ],
 )
-def test_b18_model_fns_that_hold(function):
+@pytest.mark.behaviour(18)
+def test_model_fns_that_hold(function):
     check_model_fn(function, None)
 
 
@@ -219,6 +224,7 @@ def test_b18_model_fns_that_hold(function):
         "b15_empty_params",
     ],
 )
-def test_b13_b14_b15_model_fns_that_do_not_hold(function, params, says):
+@pytest.mark.behaviour(13, 14, 15)
+def test_model_fns_that_do_not_hold(function, params, says):
     with pytest.raises(ValueError, match=says):
         check_model_fn(function, params)

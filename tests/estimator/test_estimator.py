@@ -25,19 +25,22 @@ def _model_fn(features, labels, mode, params, config):
     [("a/b", None), (None, "a/b"), ("a/b", "a/b")],
     ids=["argument", "config", "both"],
 )
-def test_b21_b22_b25_the_model_folder(argument, of_config):
+@pytest.mark.behaviour(21, 22, 25)
+def test_the_model_folder(argument, of_config):
     estimator = Estimator(_model_fn, argument, RunConfig(model_dir=of_config))
     assert estimator.model_dir == "a/b"
     assert estimator.config.model_dir == "a/b"
 
 
-def test_b21_two_model_folders_are_refused():
+@pytest.mark.behaviour(21)
+def test_two_model_folders_are_refused():
     with pytest.raises(ValueError, match=r"with different values.*'a'.*'b'"):
         Estimator(_model_fn, "a", RunConfig(model_dir="b"))
 
 
 @pytest.mark.parametrize("given", [None, ""])
-def test_b23_without_a_model_folder_a_temporary_one_is_made(given, caplog):
+@pytest.mark.behaviour(23)
+def test_without_a_model_folder_a_temporary_one_is_made(given, caplog):
     with log_lines(caplog) as logged:
         estimator = Estimator(_model_fn, given)
     assert f"Using temporary folder as model directory: {estimator.model_dir}" in logged
@@ -48,7 +51,8 @@ def test_b23_without_a_model_folder_a_temporary_one_is_made(given, caplog):
         os.rmdir(estimator.model_dir)
 
 
-def test_b24_params_are_copied_in_and_out():
+@pytest.mark.behaviour(24)
+def test_params_are_copied_in_and_out():
     given = {"layers": [4, 2]}
     estimator = Estimator(_model_fn, "m", params=given)
     given["layers"].append(1)
@@ -57,7 +61,8 @@ def test_b24_params_are_copied_in_and_out():
     assert Estimator(_model_fn, "m").params == {}
 
 
-def test_b25_config_is_copied_out():
+@pytest.mark.behaviour(25)
+def test_config_is_copied_out():
     estimator = Estimator(_model_fn, "m", RunConfig(tf_random_seed=3))
     config = estimator.config
     assert config is not estimator.config
@@ -66,14 +71,16 @@ def test_b25_config_is_copied_out():
     assert config.tf_random_seed == 3
 
 
-def test_b27_a_session_config_is_made_or_kept():
+@pytest.mark.behaviour(27)
+def test_a_session_config_is_made_or_kept():
     assert Estimator(_model_fn, "m").config.session_config.allow_soft_placement
     given = v1.ConfigProto(intra_op_parallelism_threads=2)
     config = RunConfig(session_config=given)
     assert Estimator(_model_fn, "m", config).config.session_config == given
 
 
-def test_b30_model_fn_has_params_bound():
+@pytest.mark.behaviour(30)
+def test_model_fn_has_params_bound():
     estimator = Estimator(lambda features: None, "m")
     assert callable(estimator.model_fn)
     seen = []
@@ -101,14 +108,16 @@ def test_no_model_fn_is_refused():
 
 
 @pytest.mark.parametrize("member", ["train", "evaluate", "predict", "export_saved_model", "params"])
-def test_b29_members_may_not_be_overridden(member):
+@pytest.mark.behaviour(29)
+def test_members_may_not_be_overridden(member):
     subclass = type("Mine", (Estimator,), {member: lambda self: None})
     with pytest.raises(ValueError, match=f"cannot override members of Estimator.*Mine.*'{member}'"):
         subclass(_model_fn, "m")
 
 
 @pytest.mark.parametrize("member", ["latest_checkpoint", "model_fn", "my_own", "__init__"])
-def test_b29_the_api_may_be_extended(member):
+@pytest.mark.behaviour(29)
+def test_the_api_may_be_extended(member):
     def own(self, *args):
         if member == "__init__":
             Estimator.__init__(self, *args)
@@ -117,20 +126,23 @@ def test_b29_the_api_may_be_extended(member):
     assert estimator.model_dir == "m"
 
 
-def test_b29_a_member_of_a_class_between_may_not_be_overridden_either():
+@pytest.mark.behaviour(29)
+def test_a_member_of_a_class_between_may_not_be_overridden_either():
     between = type("Between", (Estimator,), {"train": lambda self: None})
     subclass = type("Mine", (between,), {})
     with pytest.raises(ValueError, match="Between"):
         subclass(_model_fn, "m")
 
 
-def test_b214_eval_dir():
+@pytest.mark.behaviour(214)
+def test_eval_dir():
     estimator = Estimator(_model_fn, "m")
     assert estimator.eval_dir() == os.path.join("m", "eval")
     assert estimator.eval_dir("test") == os.path.join("m", "eval_test")
 
 
-def test_b278_b279_before_training(tmp_path):
+@pytest.mark.behaviour(278, 279)
+def test_before_training(tmp_path):
     estimator = Estimator(_model_fn, tmp_path)
     assert estimator.latest_checkpoint() is None
     for read in (estimator.get_variable_names, lambda: estimator.get_variable_value("w")):
@@ -138,7 +150,8 @@ def test_b278_b279_before_training(tmp_path):
             read()
 
 
-def test_b278_variables_of_the_latest_checkpoint(tmp_path):
+@pytest.mark.behaviour(278)
+def test_variables_of_the_latest_checkpoint(tmp_path):
     def model_fn(features, mode):
         loss = tf.reduce_sum(linear_model.outputs_of(features))
         still = v1.train.GradientDescentOptimizer(0.0)

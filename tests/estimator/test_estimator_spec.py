@@ -49,29 +49,34 @@ def _ragged():
         ("infer", dict, "predictions"),
     ],
 )
-def test_b292_what_a_mode_needs(mode, fields, missing):
+@pytest.mark.behaviour(292)
+def test_what_a_mode_needs(mode, fields, missing):
     with pytest.raises(ValueError, match=rf"Missing {missing}\."):
         EstimatorSpec(mode, **fields())
 
 
 @pytest.mark.parametrize("make", [lambda: 1.0, lambda: [1.0], _sparse, _ragged, tf.no_op])
-def test_b293_loss_must_be_a_tensor(make):
+@pytest.mark.behaviour(293)
+def test_loss_must_be_a_tensor(make):
     with pytest.raises(TypeError, match="loss must be Tensor"):
         EstimatorSpec("eval", loss=make())
 
 
 @pytest.mark.parametrize("shape", [[2], [1, 2], [0]])
-def test_b293_loss_must_have_one_element(shape):
+@pytest.mark.behaviour(293)
+def test_loss_must_have_one_element(shape):
     with pytest.raises(ValueError, match="Loss must be scalar"):
         EstimatorSpec("eval", loss=tf.zeros(shape))
 
 
 @pytest.mark.parametrize("make", [lambda: tf.zeros([1]), lambda: tf.zeros([1, 1])])
-def test_b293_one_element_is_reshaped_to_a_scalar(make):
+@pytest.mark.behaviour(293)
+def test_one_element_is_reshaped_to_a_scalar(make):
     assert EstimatorSpec("eval", loss=make()).loss.shape == []
 
 
-def test_b293_an_unknown_shape_is_reshaped_to_a_scalar():
+@pytest.mark.behaviour(293)
+def test_an_unknown_shape_is_reshaped_to_a_scalar():
     loss = v1.placeholder_with_default(tf.constant([3.0]), None)
     spec = EstimatorSpec("eval", loss=loss)
     with v1.Session() as session:
@@ -80,18 +85,21 @@ def test_b293_an_unknown_shape_is_reshaped_to_a_scalar():
 
 
 @pytest.mark.parametrize("make", [lambda: 1, lambda: "train", lambda: [1.0], _sparse])
-def test_b294_train_op_must_be_an_op_or_a_tensor(make):
+@pytest.mark.behaviour(294)
+def test_train_op_must_be_an_op_or_a_tensor(make):
     with pytest.raises(TypeError, match="train_op must be Operation or Tensor"):
         EstimatorSpec("train", loss=_loss(), train_op=make())
 
 
 @pytest.mark.parametrize("make", [tf.no_op, _loss, lambda: v1.Variable(1.0, use_resource=True)])
-def test_b294_ops_tensors_and_variables_are_train_ops(make):
+@pytest.mark.behaviour(294)
+def test_ops_tensors_and_variables_are_train_ops(make):
     EstimatorSpec("train", loss=_loss(), train_op=make())
 
 
 @pytest.mark.parametrize("make", [lambda: 1.0, _sparse, _ragged, lambda: [_loss()]])
-def test_b295_predictions_must_be_tensors(make):
+@pytest.mark.behaviour(295)
+def test_predictions_must_be_tensors(make):
     with pytest.raises(TypeError, match=r"^predictions must be Tensor, given: "):
         EstimatorSpec("infer", predictions=make())
     with pytest.raises(TypeError, match=r"^predictions\[a\] must be Tensor, given: "):
@@ -99,7 +107,8 @@ def test_b295_predictions_must_be_tensors(make):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", None])
-def test_b295_absent_predictions_are_an_empty_dict(mode):
+@pytest.mark.behaviour(295)
+def test_absent_predictions_are_an_empty_dict(mode):
     assert EstimatorSpec(mode, loss=_loss(), train_op=tf.no_op()).predictions == {}
 
 
@@ -124,20 +133,23 @@ def test_b295_absent_predictions_are_an_empty_dict(mode):
         ),
     ],
 )
-def test_b296_what_is_of_another_graph_is_refused(mode, field, make, named):
+@pytest.mark.behaviour(296)
+def test_what_is_of_another_graph_is_refused(mode, field, make, named):
     fields = {"loss": _loss(), "train_op": tf.no_op(), field: _elsewhere(make)}
     with pytest.raises(ValueError, match=f"^{named} must be from the default graph. Possible cau"):
         EstimatorSpec(mode, **fields)
 
 
 @pytest.mark.parametrize("field", HOOK_FIELDS)
-def test_b297_hooks_must_be_session_run_hooks(field):
+@pytest.mark.behaviour(297)
+def test_hooks_must_be_session_run_hooks(field):
     with pytest.raises(TypeError, match="must be SessionRunHook instances, given: 'hook'"):
         EstimatorSpec("eval", loss=_loss(), **{field: ["hook"]})
 
 
 @pytest.mark.parametrize("metrics", [[("m", 1)], 3, "m"])
-def test_b304_metrics_must_be_a_dict(metrics):
+@pytest.mark.behaviour(304)
+def test_metrics_must_be_a_dict(metrics):
     with pytest.raises(TypeError, match="eval_metric_ops must be a dict"):
         EstimatorSpec("eval", loss=_loss(), eval_metric_ops=metrics)
 
@@ -153,12 +165,14 @@ def test_b304_metrics_must_be_a_dict(metrics):
         lambda: [_loss(), tf.no_op()],
     ],
 )
-def test_b304_a_metric_must_be_a_pair_of_tensors_and_ops(make):
+@pytest.mark.behaviour(304)
+def test_a_metric_must_be_a_pair_of_tensors_and_ops(make):
     with pytest.raises(TypeError, match=r"must be .metric_value, update_op. tuples.* for key: m\."):
         EstimatorSpec("eval", loss=_loss(), eval_metric_ops={"m": make()})
 
 
-def test_b304_a_keras_metric_becomes_a_pair_and_joins_the_collections():
+@pytest.mark.behaviour(304)
+def test_a_keras_metric_becomes_a_pair_and_joins_the_collections():
     metric = tf_keras.metrics.Mean(name="average")
     with pytest.raises(
         ValueError, match=r'^Please call update_state\(...\) on the "average" metric'
@@ -176,13 +190,15 @@ def test_b304_a_keras_metric_becomes_a_pair_and_joins_the_collections():
             assert session.run(value) == 2.5
 
 
-def test_b305_a_scaffold_must_be_one_and_is_made_where_absent():
+@pytest.mark.behaviour(305)
+def test_a_scaffold_must_be_one_and_is_made_where_absent():
     with pytest.raises(TypeError, match=r"^scaffold must be tf.train.Scaffold. Given: 'scaffold'"):
         EstimatorSpec("eval", loss=_loss(), scaffold="scaffold")
     assert isinstance(EstimatorSpec("eval", loss=_loss()).scaffold, v1.train.Scaffold)
 
 
-def test_b306_replace_checks_again_and_keeps_the_mode():
+@pytest.mark.behaviour(306)
+def test_replace_checks_again_and_keeps_the_mode():
     spec = EstimatorSpec("eval", loss=_loss())
     changed = spec._replace(predictions={"a": _loss()})
     assert isinstance(changed, EstimatorSpec)
@@ -196,7 +212,8 @@ def test_b306_replace_checks_again_and_keeps_the_mode():
         spec._replace(losses=_loss())
 
 
-def test_b307_b308_export_outputs_are_looked_at_in_infer_only():
+@pytest.mark.behaviour(307, 308)
+def test_export_outputs_are_looked_at_in_infer_only():
     given = EstimatorSpec("eval", loss=_loss(), export_outputs="anything")
     assert given.export_outputs == "anything"
     with pytest.raises(TypeError, match="dict"):
@@ -216,7 +233,8 @@ def test_b307_b308_export_outputs_are_looked_at_in_infer_only():
         ([3], TypeError, "ExportOutput"),
     ],
 )
-def test_b307_the_default_output_is_there_or_must_be_named(names, error, says):
+@pytest.mark.behaviour(307)
+def test_the_default_output_is_there_or_must_be_named(names, error, says):
     outputs = {name: PredictOutput({"p": _loss()}) for name in names if isinstance(name, str)}
     given = outputs or {"a": 3}
     if error is not None:
@@ -228,12 +246,14 @@ def test_b307_the_default_output_is_there_or_must_be_named(names, error, says):
     assert set(map(id, made.values())) == set(map(id, outputs.values()))
 
 
-def test_b301_without_a_mode_nothing_is_required():
+@pytest.mark.behaviour(301)
+def test_without_a_mode_nothing_is_required():
     spec = EstimatorSpec(None)
     assert (spec.loss, spec.train_op, spec.predictions) == (None, None, {})
 
 
-def test_b309_a_spec_is_a_named_tuple_with_its_fields():
+@pytest.mark.behaviour(309)
+def test_a_spec_is_a_named_tuple_with_its_fields():
     hooks = {field: [v1.train.SessionRunHook()] for field in HOOK_FIELDS}
     loss, train_op = _loss(), tf.no_op()
     spec = EstimatorSpec("train", loss=loss, train_op=train_op, **hooks)
@@ -253,7 +273,8 @@ def test_b309_a_spec_is_a_named_tuple_with_its_fields():
         ("infer", "prediction_hooks"),
     ],
 )
-def test_b258_a_template_has_the_hooks_of_its_mode(mode, field):
+@pytest.mark.behaviour(258)
+def test_a_template_has_the_hooks_of_its_mode(mode, field):
     hooks = {name: [v1.train.SessionRunHook()] for name in HOOK_FIELDS}
     spec = EstimatorSpec(
         mode, loss=_loss(), train_op=tf.no_op(), predictions={"a": _loss()}, **hooks

@@ -41,7 +41,8 @@ def _batch_losses(*variables) -> list[float]:
     return [linear_model.loss(batch, *variables) for batch in linear_model.batches(BATCH)]
 
 
-def test_b194_b203_loss_and_metrics_of_a_trained_model(tmp_path):
+@pytest.mark.behaviour(194, 203)
+def test_loss_and_metrics_of_a_trained_model(tmp_path):
     estimator = _estimator(tmp_path, eval_metric_ops=linear_model.metric_fn)
     estimator.train(_input_fn(epochs=10), steps=5)
     *_, (_, weights, bias) = linear_model.descend(linear_model.batches(BATCH, epochs=10)[:5])
@@ -70,13 +71,15 @@ def test_evaluate_result_knows_rows_loss_by_rows_and_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(("steps", "batches"), [(None, 3), (2, 2), (1, 1), (9, 3)])
-def test_b205_steps(tmp_path, steps, batches):
+@pytest.mark.behaviour(205)
+def test_steps(tmp_path, steps, batches):
     metrics = _estimator(tmp_path).evaluate(_input_fn(), steps=steps)
     assert metrics["loss"] == pytest.approx(np.mean(_batch_losses()[:batches]), rel=1e-5)
 
 
 @pytest.mark.parametrize("steps", [0, -1])
-def test_b207_steps_must_be_positive(tmp_path, steps):
+@pytest.mark.behaviour(207)
+def test_steps_must_be_positive(tmp_path, steps):
     with pytest.raises(ValueError, match=f"Must specify steps > 0, given: {steps}"):
         _estimator(tmp_path).evaluate(_input_fn(), steps=steps)
 
@@ -87,7 +90,8 @@ def test_an_empty_input_is_refused_and_leaves_no_events(tmp_path):
     assert not (tmp_path / "eval").exists()
 
 
-def test_b210_a_metric_called_loss_is_refused(tmp_path):
+@pytest.mark.behaviour(210)
+def test_a_metric_called_loss_is_refused(tmp_path):
     estimator = _estimator(
         tmp_path, eval_metric_ops=lambda labels, outputs: {"loss": v1.metrics.mean(outputs)}
     )
@@ -95,7 +99,8 @@ def test_b210_a_metric_called_loss_is_refused(tmp_path):
         estimator.evaluate(_input_fn())
 
 
-def test_b212_keras_metrics(tmp_path):
+@pytest.mark.behaviour(212)
+def test_keras_metrics(tmp_path):
     def metrics(labels, outputs):
         error = tf_keras.metrics.MeanAbsoluteError()
         error.update_state(labels[:, None], outputs[:, None])
@@ -107,7 +112,8 @@ def test_b212_keras_metrics(tmp_path):
     assert found["mae"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_b213_the_latest_checkpoint_a_given_one_or_none(tmp_path):
+@pytest.mark.behaviour(213)
+def test_the_latest_checkpoint_a_given_one_or_none(tmp_path):
     estimator = _estimator(tmp_path)
     assert estimator.evaluate(_input_fn())["loss"] == pytest.approx(np.mean(_batch_losses()))
     estimator.train(_input_fn(epochs=10), steps=2)
@@ -117,7 +123,8 @@ def test_b213_the_latest_checkpoint_a_given_one_or_none(tmp_path):
     assert older["global_step"] == 2
 
 
-def test_b280_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
+@pytest.mark.behaviour(280)
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
     def model_fn(features, labels, mode, size):
         weights = v1.get_variable("weights", [size], trainable=False)
         train_op = v1.train.get_global_step().assign_add(1)
@@ -136,7 +143,8 @@ def test_b280_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
     assert estimator.latest_checkpoint().endswith("model.ckpt-1")
 
 
-def test_b214_b215_b216_events(tmp_path):
+@pytest.mark.behaviour(214, 215, 216)
+def test_events(tmp_path):
     estimator = _estimator(tmp_path)
     estimator.train(_input_fn(epochs=10), steps=3)
     loss = estimator.evaluate(_input_fn(), name="test")["loss"]
@@ -148,7 +156,8 @@ def test_b214_b215_b216_events(tmp_path):
     assert not (tmp_path / "eval").exists()
 
 
-def test_b209_b258_hooks_run_once_a_step(tmp_path):
+@pytest.mark.behaviour(209, 258)
+def test_hooks_run_once_a_step(tmp_path):
     class Counts(v1.train.SessionRunHook):
         runs = 0
 
@@ -165,12 +174,14 @@ def test_b209_b258_hooks_run_once_a_step(tmp_path):
     assert (call.runs, spec.runs, other.runs) == (3, 3, 0)
 
 
-def test_b254_hooks_must_be_session_run_hooks(tmp_path):
+@pytest.mark.behaviour(254)
+def test_hooks_must_be_session_run_hooks(tmp_path):
     with pytest.raises(TypeError, match="Hooks must be a SessionRunHook"):
         _estimator(tmp_path).evaluate(_input_fn(), hooks=[3])
 
 
-def test_b219_every_call_builds_anew(tmp_path):
+@pytest.mark.behaviour(219)
+def test_every_call_builds_anew(tmp_path):
     calls = []
 
     def counting_input_fn():
@@ -183,7 +194,8 @@ def test_b219_every_call_builds_anew(tmp_path):
     assert len(set(map(id, calls))) == len(calls) == 2
 
 
-def test_b399_the_result_is_logged(tmp_path, caplog):
+@pytest.mark.behaviour(399)
+def test_the_result_is_logged(tmp_path, caplog):
     with log_lines(caplog) as logged:
         _estimator(tmp_path).evaluate(_input_fn())
     (line,) = [line for line in logged if line.startswith("Saving dict for global step 0: ")]

@@ -93,7 +93,8 @@ def test_a_second_call_goes_on_from_the_first(tmp_path):
     )
 
 
-def test_b139_training_ends_with_the_data_within_a_loop(tmp_path):
+@pytest.mark.behaviour(139)
+def test_training_ends_with_the_data_within_a_loop(tmp_path):
     def input_fn(params):
         return linear_model.input_fn(params, epochs=19)
 
@@ -103,7 +104,8 @@ def test_b139_training_ends_with_the_data_within_a_loop(tmp_path):
     assert estimator.get_variable_value("global_step") == 19 * linear_model.ROWS / BATCH
 
 
-def test_b175_a_nan_within_a_loop_is_named_with_its_step(tmp_path):
+@pytest.mark.behaviour(175)
+def test_a_nan_within_a_loop_is_named_with_its_step(tmp_path):
     def poisoned(params):
         features, labels = linear_model.rows(200)
         labels[41 * BATCH] = np.nan

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.sweeps import mostly_swept
@@ -70,7 +71,8 @@ def _model_fn(features, labels, mode, params):
     [*WITH_ROWS, *NUMBERS],
     kept=["a variable", "mixed and nested", "a string", "nothing"],
 )
-def test_b116_the_host_takes_any_form_in_every_mode(tmp_path, form):
+@pytest.mark.behaviour(116)
+def test_the_host_takes_any_form_in_every_mode(tmp_path, form):
     make, features, labels = {**WITH_ROWS, **NUMBERS}[form]
     estimator = Estimator(_model_fn, str(tmp_path), params={})
     if "mixed" in form:
@@ -86,7 +88,8 @@ def test_b116_the_host_takes_any_form_in_every_mode(tmp_path, form):
     assert [next(predicted)["total"] for _ in range(2)] == [features, features]
 
 
-def test_b116_model_fn_on_the_host_gets_what_input_fn_returned(tmp_path):
+@pytest.mark.behaviour(116)
+def test_model_fn_on_the_host_gets_what_input_fn_returned(tmp_path):
     given = ({"x": X, "k": 3, "n": np.array(X)}, Y)
     seen = []
 
@@ -104,7 +107,8 @@ def test_b116_model_fn_on_the_host_gets_what_input_fn_returned(tmp_path):
     [*WITH_ROWS, *NUMBERS],
     kept=["a list of arrays", "mixed and nested", "numbers"],
 )
-def test_b123_cores_take_any_form(tmp_path, form):
+@pytest.mark.behaviour(123)
+def test_cores_take_any_form(tmp_path, form):
     make, features, labels = {**WITH_ROWS, **NUMBERS}[form]
     config = tpu.RunConfig(
         master="emulated", tpu_config=tpu.TPUConfig(num_shards=2, iterations_per_loop=1)
@@ -120,7 +124,8 @@ def test_b123_cores_take_any_form(tmp_path, form):
     assert evaluated["loss"] == share * (features + 100 * labels) - 1
 
 
-def test_b123_numbers_go_to_every_core_beside_rows(tmp_path):
+@pytest.mark.behaviour(123)
+def test_numbers_go_to_every_core_beside_rows(tmp_path):
     def model_fn(features, labels, mode, params):
         assert features["x"].shape == [2, 2]
         assert labels.shape == []

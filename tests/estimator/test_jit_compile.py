@@ -108,7 +108,8 @@ def test_training_ends_with_the_data_within_a_stack(tmp_path, epochs):
     )
 
 
-def test_b175_a_nan_is_named_with_its_step(tmp_path):
+@pytest.mark.behaviour(175)
+def test_a_nan_is_named_with_its_step(tmp_path):
     input_fn = _full_batches(count=400, poisoned_row=77 * BATCH)
     with pytest.raises(v1.train.NanLossDuringTrainingError) as raised:
         _train(

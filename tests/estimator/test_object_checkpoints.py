@@ -127,7 +127,8 @@ def _bias(trained: tpu.TPUEstimator) -> np.ndarray:
 
 
 @on_host_mostly
-def test_b160_max_steps_counts_from_an_object_based_checkpoint(tmp_path, place):
+@pytest.mark.behaviour(160)
+def test_max_steps_counts_from_an_object_based_checkpoint(tmp_path, place):
     trained = estimator(tmp_path, place, _model_fn)
     trained.train(cores.train_input_fn, steps=3)
 
@@ -170,7 +171,8 @@ def test_a_model_trained_eagerly_is_trained_on(tmp_path, place):
 
 
 @on_cores_mostly
-def test_b275_keep_checkpoint_max_counts(tmp_path, place):
+@pytest.mark.behaviour(275)
+def test_keep_checkpoint_max_counts(tmp_path, place):
     options = {"config": {"keep_checkpoint_max": 2, "save_checkpoints_steps": 2}}
     trained = estimator(tmp_path, place, _model_fn, **options)
     trained.train(cores.train_input_fn, steps=8)
@@ -178,7 +180,8 @@ def test_b275_keep_checkpoint_max_counts(tmp_path, place):
 
 
 @in_every_mode
-def test_b280_what_objects_lack_is_listed(tmp_path, place, mode):
+@pytest.mark.behaviour(280)
+def test_what_objects_lack_is_listed(tmp_path, place, mode):
     cores.run(estimator(tmp_path, place), "train")
     says = rf"Missing in the checkpoint: .*'{KERNEL}' float32 \[3, 1\]"
     with pytest.raises(tf.errors.NotFoundError, match=says):

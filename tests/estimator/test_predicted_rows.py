@@ -18,32 +18,38 @@ PREDICTIONS = {"a": 1, "b": 2, "c": 3}
         (["a", "absent"], {"a": 1}),
     ],
 )
-def test_b229_keys_keep_those_predictions(keys, kept):
+@pytest.mark.behaviour(229)
+def test_keys_keep_those_predictions(keys, kept):
     assert select_predictions(PREDICTIONS, keys) == kept
 
 
-def test_b229_no_key_that_is_there_is_refused():
+@pytest.mark.behaviour(229)
+def test_no_key_that_is_there_is_refused():
     with pytest.raises(ValueError, match=r"at least one output from \['a', 'b', 'c'\].*\['x'\]"):
         select_predictions(PREDICTIONS, ["x"])
 
 
-def test_b229_keys_of_a_lone_tensor_are_refused():
+@pytest.mark.behaviour(229)
+def test_keys_of_a_lone_tensor_are_refused():
     with pytest.raises(ValueError, match="not valid in case of non-dict predictions"):
         select_predictions(np.zeros(3), ["x"])
 
 
-def test_b221_rows_of_mappings():
+@pytest.mark.behaviour(221)
+def test_rows_of_mappings():
     batches = [{"a": np.array([1, 2]), "b": np.array([[3], [4]])}, {"a": [5], "b": [[6]]}]
     batches[1] = {name: np.array(value) for name, value in batches[1].items()}
     rows = [{name: value.tolist() for name, value in row.items()} for row in single_rows(batches)]
     assert rows == [{"a": 1, "b": [3]}, {"a": 2, "b": [4]}, {"a": 5, "b": [6]}]
 
 
-def test_b230_rows_of_a_lone_tensor():
+@pytest.mark.behaviour(230)
+def test_rows_of_a_lone_tensor():
     assert list(single_rows([np.array([1, 2]), np.array([3])])) == [1, 2, 3]
 
 
-def test_b228_unequal_first_dimensions_are_refused():
+@pytest.mark.behaviour(228)
+def test_unequal_first_dimensions_are_refused():
     batch = {"a": np.zeros([2]), "b": np.zeros([3])}
     with pytest.raises(ValueError, match=r"should be same. b has .*{'a': 2, 'b': 3}"):
         next(single_rows([batch]))

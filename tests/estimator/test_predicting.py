@@ -37,7 +37,8 @@ def _estimator(folder, predictions=None, **fields) -> Estimator:
     return Estimator(model_fn, folder)
 
 
-def test_b221_one_row_for_each_input_row_in_order(tmp_path):
+@pytest.mark.behaviour(221)
+def test_one_row_for_each_input_row_in_order(tmp_path):
     features, _ = linear_model.rows(7)
     rows = list(_estimator(tmp_path).predict(_input_fn(count=7)))
     assert [sorted(row) for row in rows] == [["x", "y"]] * 7
@@ -45,12 +46,14 @@ def test_b221_one_row_for_each_input_row_in_order(tmp_path):
     np.testing.assert_allclose([row["y"] for row in rows], linear_model.output(features), rtol=1e-5)
 
 
-def test_b227_whole_batches(tmp_path):
+@pytest.mark.behaviour(227)
+def test_whole_batches(tmp_path):
     batches = list(_estimator(tmp_path).predict(_input_fn(count=7), yield_single_examples=False))
     assert [batch["y"].shape for batch in batches] == [(3,), (3,), (1,)]
 
 
-def test_b118_labels_are_dropped(tmp_path):
+@pytest.mark.behaviour(118)
+def test_labels_are_dropped(tmp_path):
     seen = []
 
     def model_fn(features, labels, mode):
@@ -61,7 +64,8 @@ def test_b118_labels_are_dropped(tmp_path):
     assert seen == [None]
 
 
-def test_b118_labels_are_dropped_before_a_model_fn_that_takes_none(tmp_path):
+@pytest.mark.behaviour(118)
+def test_labels_are_dropped_before_a_model_fn_that_takes_none(tmp_path):
     def model_fn(features, mode):
         return EstimatorSpec(mode, predictions=features["x"])
 
@@ -115,17 +119,20 @@ def test_a_tpu_estimator_on_the_host_takes_an_input_that_never_ends(tmp_path, ca
 
 
 @pytest.mark.parametrize("keys", [["y"], "y", ["y", "absent"]])
-def test_b229_predict_keys(tmp_path, keys):
+@pytest.mark.behaviour(229)
+def test_predict_keys(tmp_path, keys):
     (row,) = _estimator(tmp_path).predict(_input_fn(count=1), predict_keys=keys)
     assert list(row) == ["y"]
 
 
-def test_b229_keys_that_are_not_there_are_refused(tmp_path):
+@pytest.mark.behaviour(229)
+def test_keys_that_are_not_there_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"at least one output from \['x', 'y'\]"):
         next(_estimator(tmp_path).predict(_input_fn(), predict_keys=["z"]))
 
 
-def test_b230_a_lone_tensor(tmp_path):
+@pytest.mark.behaviour(230)
+def test_a_lone_tensor(tmp_path):
     estimator = _estimator(tmp_path, lambda features, outputs: outputs)
     features, _ = linear_model.rows(4)
     np.testing.assert_allclose(
@@ -135,7 +142,8 @@ def test_b230_a_lone_tensor(tmp_path):
         next(estimator.predict(_input_fn(), predict_keys=["y"]))
 
 
-def test_b228_unequal_lengths_are_refused_by_row_only(tmp_path):
+@pytest.mark.behaviour(228)
+def test_unequal_lengths_are_refused_by_row_only(tmp_path):
     estimator = _estimator(tmp_path, lambda features, outputs: {"y": outputs, "first": outputs[:1]})
     with pytest.raises(
         ValueError, match=r"^Batch length of predictions should be same\. first has different"
@@ -145,7 +153,8 @@ def test_b228_unequal_lengths_are_refused_by_row_only(tmp_path):
     assert (len(batch["y"]), len(batch["first"])) == (3, 1)
 
 
-def test_b220_nothing_is_checked_or_called_before_the_first_row(tmp_path):
+@pytest.mark.behaviour(220)
+def test_nothing_is_checked_or_called_before_the_first_row(tmp_path):
     def fails():
         raise ZeroDivisionError
 
@@ -156,7 +165,8 @@ def test_b220_nothing_is_checked_or_called_before_the_first_row(tmp_path):
         next(_estimator(tmp_path).predict(fails))
 
 
-def test_b234_a_given_checkpoint_the_latest_or_none(tmp_path):
+@pytest.mark.behaviour(234)
+def test_a_given_checkpoint_the_latest_or_none(tmp_path):
     step = lambda features, outputs: {  # noqa: E731
         "step": tf.fill(tf.shape(outputs), v1.train.get_global_step().read_value())
     }
@@ -182,7 +192,8 @@ class _Session(v1.train.SessionRunHook):
 
 
 @mostly_swept("single", [True, False], kept=[True])
-def test_b236_closing_or_breaking_out_frees_the_session(tmp_path, single):
+@pytest.mark.behaviour(236)
+def test_closing_or_breaking_out_frees_the_session(tmp_path, single):
     hook = _Session()
     rows = _estimator(tmp_path).predict(_input_fn(), hooks=[hook], yield_single_examples=single)
     next(rows)
@@ -196,7 +207,8 @@ def test_b236_closing_or_breaking_out_frees_the_session(tmp_path, single):
     assert hook.is_closed()
 
 
-def test_b239_generators_may_be_interleaved_with_each_other_and_with_training(tmp_path):
+@pytest.mark.behaviour(239)
+def test_generators_may_be_interleaved_with_each_other_and_with_training(tmp_path):
     estimator = _estimator(tmp_path)
     outside = v1.get_default_graph()
     one, other = (estimator.predict(_input_fn(count=4)) for _ in range(2))
@@ -210,13 +222,15 @@ def test_b239_generators_may_be_interleaved_with_each_other_and_with_training(tm
     assert len(list(one)) == len(list(other)) == 2
 
 
-def test_b258_prediction_hooks_of_the_spec_run(tmp_path):
+@pytest.mark.behaviour(258)
+def test_prediction_hooks_of_the_spec_run(tmp_path):
     hook = _Session()
     list(_estimator(tmp_path, prediction_hooks=[hook]).predict(_input_fn(count=1)))
     assert hook.is_closed()
 
 
-def test_b384_b385_an_error_comes_from_the_generator_and_the_next_call_works(tmp_path):
+@pytest.mark.behaviour(384, 385)
+def test_an_error_comes_from_the_generator_and_the_next_call_works(tmp_path):
     estimator = _estimator(
         tmp_path,
         lambda features, outputs: {"y": tf.debugging.check_numerics(outputs, "not finite")},

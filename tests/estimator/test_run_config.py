@@ -34,7 +34,8 @@ def _no_tf_config(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
-def test_b58_b59_defaults():
+@pytest.mark.behaviour(58, 59)
+def test_defaults():
     config = RunConfig()
     assert config.model_dir is None
     assert config.tf_random_seed is None
@@ -59,12 +60,14 @@ def test_b58_b59_defaults():
         ({"save_checkpoints_steps": None, "save_checkpoints_secs": 9}, None, 9),
     ],
 )
-def test_b58_one_checkpoint_interval_clears_the_other(given, steps, secs):
+@pytest.mark.behaviour(58)
+def test_one_checkpoint_interval_clears_the_other(given, steps, secs):
     config = RunConfig(**given)
     assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (steps, secs)
 
 
-def test_b58_b57_both_checkpoint_intervals_are_refused():
+@pytest.mark.behaviour(58, 57)
+def test_both_checkpoint_intervals_are_refused():
     with pytest.raises(ValueError, match=r"cannot be both set. Got 1 and 2"):
         RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=2)
     with pytest.raises(ValueError, match=r"cannot be both set. Got 1 and 2"):
@@ -72,7 +75,8 @@ def test_b58_b57_both_checkpoint_intervals_are_refused():
 
 
 @pytest.mark.parametrize(("name", "value", "says"), BAD_VALUES)
-def test_b60_values_out_of_range_are_refused(name, value, says):
+@pytest.mark.behaviour(60)
+def test_values_out_of_range_are_refused(name, value, says):
     with pytest.raises(ValueError, match=f"{name}.*{says}"):
         RunConfig(**{name: value})
     with pytest.raises(ValueError, match=f"{name}.*{says}"):
@@ -80,18 +84,21 @@ def test_b60_values_out_of_range_are_refused(name, value, says):
 
 
 @pytest.mark.parametrize("name", REPLACEABLE)
-def test_b61_any_of_them_may_be_none(name):
+@pytest.mark.behaviour(61)
+def test_any_of_them_may_be_none(name):
     RunConfig(**{name: None})
     RunConfig().replace(**{name: None})
 
 
-def test_b62_model_dir_may_be_a_path():
+@pytest.mark.behaviour(62)
+def test_model_dir_may_be_a_path():
     path = pathlib.Path("runs") / "model"
     assert RunConfig(model_dir=path).model_dir == "runs/model"
     assert RunConfig().replace(model_dir=path).model_dir == "runs/model"
 
 
-def test_b63_model_dir_of_tf_config(monkeypatch):
+@pytest.mark.behaviour(63)
+def test_model_dir_of_tf_config(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"model_dir": "there"}))
     assert RunConfig().model_dir == "there"
     assert RunConfig(model_dir="there").model_dir == "there"
@@ -99,7 +106,8 @@ def test_b63_model_dir_of_tf_config(monkeypatch):
         RunConfig(model_dir="here")
 
 
-def test_b55_replace_gives_a_changed_deep_copy():
+@pytest.mark.behaviour(55)
+def test_replace_gives_a_changed_deep_copy():
     session_config = v1.ConfigProto(intra_op_parallelism_threads=1)
     config = RunConfig(model_dir="a", tf_random_seed=3, session_config=session_config)
     changed = config.replace(model_dir="b")
@@ -110,7 +118,8 @@ def test_b55_replace_gives_a_changed_deep_copy():
 
 
 @pytest.mark.parametrize("name", ["master", "task_type", "cluster_spec", "tpu_config", "any"])
-def test_b56_what_cannot_be_replaced_is_refused(name):
+@pytest.mark.behaviour(56)
+def test_what_cannot_be_replaced_is_refused(name):
     with pytest.raises(ValueError, match=f"Replacing {name} is not supported.*'model_dir'"):
         RunConfig().replace(**{name: "value"})
 
@@ -124,12 +133,14 @@ def test_b56_what_cannot_be_replaced_is_refused(name):
         ({"save_checkpoints_secs": None}, None, None),
     ],
 )
-def test_b57_replacing_one_checkpoint_interval_clears_the_other(replaced, steps, secs):
+@pytest.mark.behaviour(57)
+def test_replacing_one_checkpoint_interval_clears_the_other(replaced, steps, secs):
     config = RunConfig().replace(**replaced)
     assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (steps, secs)
 
 
-def test_b69_a_task_of_a_cluster_gets_device_filters_unless_a_session_config_is_given(monkeypatch):
+@pytest.mark.behaviour(69)
+def test_a_task_of_a_cluster_gets_device_filters_unless_a_session_config_is_given(monkeypatch):
     cluster = {"chief": ["h0:1"], "worker": ["h1:1", "h2:1"], "ps": ["h3:1"]}
     task = {"type": "worker", "index": 1}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))

@@ -23,7 +23,8 @@ def _at(task_type: str, index: int) -> dict:
 
 
 @pytest.mark.parametrize("text", [None, "", "{}"])
-def test_b65_without_tf_config_a_run_is_local(monkeypatch, text):
+@pytest.mark.behaviour(65)
+def test_without_tf_config_a_run_is_local(monkeypatch, text):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if text is not None:
         monkeypatch.setenv("TF_CONFIG", text)
@@ -40,7 +41,8 @@ def test_b65_without_tf_config_a_run_is_local(monkeypatch, text):
     ("job", "index", "global_id"),
     [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2), ("ps", 0, 3)],
 )
-def test_b66_a_task_of_a_cluster(monkeypatch, job, index, global_id):
+@pytest.mark.behaviour(66)
+def test_a_task_of_a_cluster(monkeypatch, job, index, global_id):
     place = _read(monkeypatch, {"cluster": CLUSTER, "task": _at(job, index)})
     assert (place.task_type, place.task_id) == (job, index)
     assert place.master == f"grpc://{CLUSTER[job][index]}"
@@ -49,12 +51,14 @@ def test_b66_a_task_of_a_cluster(monkeypatch, job, index, global_id):
     assert place.global_id_in_cluster == global_id
 
 
-def test_b67_a_cluster_of_one_node_runs_locally(monkeypatch):
+@pytest.mark.behaviour(67)
+def test_a_cluster_of_one_node_runs_locally(monkeypatch):
     place = _read(monkeypatch, {"cluster": {"chief": ["h0:1"]}, "task": _at("chief", 0)})
     assert (place.master, place.is_chief, place.num_worker_replicas) == ("", True, 1)
 
 
-def test_b68_the_evaluator_stands_outside_of_the_cluster(monkeypatch):
+@pytest.mark.behaviour(68)
+def test_the_evaluator_stands_outside_of_the_cluster(monkeypatch):
     place = _read(monkeypatch, {"cluster": CLUSTER, "task": _at("evaluator", 0)})
     assert place.cluster_spec.as_dict() == {}
     assert (place.master, place.is_chief, place.num_worker_replicas) == ("", False, 0)
@@ -90,12 +94,14 @@ def test_b68_the_evaluator_stands_outside_of_the_cluster(monkeypatch):
         ([CLUSTER], "must be a JSON object; got"),
     ],
 )
-def test_b63_b65_b66_b68_what_cannot_be_is_refused(monkeypatch, tf_config, says):
+@pytest.mark.behaviour(63, 65, 66, 68)
+def test_what_cannot_be_is_refused(monkeypatch, tf_config, says):
     with pytest.raises(ValueError, match=says):
         _read(monkeypatch, tf_config)
 
 
-def test_b64_service_must_be_a_dict(monkeypatch):
+@pytest.mark.behaviour(64)
+def test_service_must_be_a_dict(monkeypatch):
     assert _read(monkeypatch, {"service": {"any": 1}}).service == {"any": 1}
     with pytest.raises(TypeError, match="must be a dict"):
         _read(monkeypatch, {"service": ["any"]})

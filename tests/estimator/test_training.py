@@ -95,7 +95,8 @@ def _step_of(estimator: Estimator) -> int:
     return int(estimator.get_variable_value("global_step"))
 
 
-def test_b159_each_step_is_gradient_descent_on_the_next_batch(tmp_path):
+@pytest.mark.behaviour(159)
+def test_each_step_is_gradient_descent_on_the_next_batch(tmp_path):
     estimator = _estimator(tmp_path, save_summary_steps=1)
     estimator.train(_input_fn(), steps=7)
     batches = linear_model.batches(BATCH, epochs=100)[:7]
@@ -108,14 +109,16 @@ def test_b159_each_step_is_gradient_descent_on_the_next_batch(tmp_path):
     assert [shown[step] for step in range(1, 8)] == pytest.approx(losses, rel=1e-5)
 
 
-def test_b158_b157_steps_is_incremental_and_train_returns_the_estimator(tmp_path):
+@pytest.mark.behaviour(158, 157)
+def test_steps_is_incremental_and_train_returns_the_estimator(tmp_path):
     estimator = _estimator(tmp_path)
     assert estimator.train(_input_fn(), steps=3) is estimator
     estimator.train(_input_fn(), steps=3)
     assert _step_of(estimator) == 6
 
 
-def test_b160_max_steps_is_absolute_and_nothing_is_called_once_it_is_reached(tmp_path):
+@pytest.mark.behaviour(160)
+def test_max_steps_is_absolute_and_nothing_is_called_once_it_is_reached(tmp_path):
     estimator = _estimator(tmp_path)
     estimator.train(_input_fn(), max_steps=4)
     estimator.train(_input_fn(), max_steps=6)
@@ -138,13 +141,15 @@ def test_b160_max_steps_is_absolute_and_nothing_is_called_once_it_is_reached(tmp
         ({"max_steps": -0.5}, "max_steps > 0, given: -0.5"),
     ],
 )
-def test_b161_steps_that_do_not_hold(tmp_path, given, says):
+@pytest.mark.behaviour(161)
+def test_steps_that_do_not_hold(tmp_path, given, says):
     with pytest.raises(ValueError, match=says):
         _estimator(tmp_path).train(_input_fn(), **given)
 
 
 @pytest.mark.parametrize(("steps", "made"), [(None, 4), (3, 3), (9, 4)])
-def test_b139_training_ends_with_the_data_or_its_steps(tmp_path, steps, made):
+@pytest.mark.behaviour(139)
+def test_training_ends_with_the_data_or_its_steps(tmp_path, steps, made):
     estimator = _estimator(tmp_path)
     estimator.train(_input_fn(epochs=1), steps=steps)
     assert _step_of(estimator) == made == _checkpoint_steps(tmp_path)[-1]
@@ -156,7 +161,8 @@ def test_an_empty_input_makes_no_steps(tmp_path):
     assert _step_of(estimator) == 0
 
 
-def test_b179_b273_checkpoints_fall_on_the_start_every_k_steps_and_the_end(tmp_path):
+@pytest.mark.behaviour(179, 273)
+def test_checkpoints_fall_on_the_start_every_k_steps_and_the_end(tmp_path):
     estimator = _estimator(tmp_path, save_checkpoints_steps=4)
     estimator.train(_input_fn(), max_steps=10)
     assert _checkpoint_steps(tmp_path) == [0, 4, 8, 10]
@@ -164,7 +170,8 @@ def test_b179_b273_checkpoints_fall_on_the_start_every_k_steps_and_the_end(tmp_p
     assert _checkpoint_steps(tmp_path)[-1] == 11
 
 
-def test_b275_the_oldest_checkpoints_go(tmp_path):
+@pytest.mark.behaviour(275)
+def test_the_oldest_checkpoints_go(tmp_path):
     _estimator(tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2).train(
         _input_fn(), steps=5
     )
@@ -172,26 +179,30 @@ def test_b275_the_oldest_checkpoints_go(tmp_path):
 
 
 @mostly_swept("keep", [0, None], kept=[0])
-def test_b61_b275_all_checkpoints_may_be_kept(tmp_path, keep):
+@pytest.mark.behaviour(61, 275)
+def test_all_checkpoints_may_be_kept(tmp_path, keep):
     config = {"save_checkpoints_steps": 1, "keep_checkpoint_max": keep}
     _estimator(tmp_path, **config).train(_input_fn(), steps=7)
     assert _checkpoint_steps(tmp_path) == list(range(8))
 
 
-def test_b282_checkpoints_may_be_switched_off(tmp_path):
+@pytest.mark.behaviour(282)
+def test_checkpoints_may_be_switched_off(tmp_path):
     _estimator(tmp_path, save_checkpoints_steps=None).train(_input_fn(), steps=2)
     assert _checkpoint_steps(tmp_path) == []
     assert not (tmp_path / "checkpoint").exists()
 
 
 @pytest.mark.parametrize("save_graph_def", [True, False])
-def test_b272_graphs_are_saved_with_checkpoints_or_not(tmp_path, save_graph_def):
+@pytest.mark.behaviour(272)
+def test_graphs_are_saved_with_checkpoints_or_not(tmp_path, save_graph_def):
     _estimator(tmp_path, checkpoint_save_graph_def=save_graph_def).train(_input_fn(), steps=1)
     assert (tmp_path / "graph.pbtxt").exists() is save_graph_def
     assert (tmp_path / "model.ckpt-1.meta").exists() is save_graph_def
 
 
-def test_b272_the_graph_that_is_written_is_the_models_alone(tmp_path):
+@pytest.mark.behaviour(272)
+def test_the_graph_that_is_written_is_the_models_alone(tmp_path):
     _estimator(tmp_path).train(_input_fn(), steps=250)
     # The steps between 101 and 201 ran in a loop, which was added to the graph after it was written.
     graph = (tmp_path / "graph.pbtxt").read_text(encoding="utf-8")
@@ -201,7 +212,8 @@ def test_b272_the_graph_that_is_written_is_the_models_alone(tmp_path):
     assert "steps_ahead" in (tmp_path / "model.ckpt-250.meta").read_bytes().decode("latin-1")
 
 
-def test_b272_b276_checkpoint_paths_are_relative_so_a_moved_folder_goes_on(tmp_path):
+@pytest.mark.behaviour(272, 276)
+def test_checkpoint_paths_are_relative_so_a_moved_folder_goes_on(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     _estimator(old).train(_input_fn(), steps=2)
     assert str(old) not in (old / "checkpoint").read_text()
@@ -213,7 +225,8 @@ def test_b272_b276_checkpoint_paths_are_relative_so_a_moved_folder_goes_on(tmp_p
 
 
 @pytest.mark.parametrize(("seed", "same"), [(11, True), (12, False)])
-def test_b281_a_seed_repeats_initial_values(tmp_path, seed, same):
+@pytest.mark.behaviour(281)
+def test_a_seed_repeats_initial_values(tmp_path, seed, same):
     def model_fn(features, labels, mode):
         weights = v1.get_variable("weights", [16], trainable=False)
         train_op = v1.train.get_global_step().assign_add(1)
@@ -227,27 +240,31 @@ def test_b281_a_seed_repeats_initial_values(tmp_path, seed, same):
     assert np.array_equal(*values) is same
 
 
-def test_b168_b264_hooks_come_back_every_step(tmp_path):
+@pytest.mark.behaviour(168, 264)
+def test_hooks_come_back_every_step(tmp_path):
     hook = _Steps()
     _estimator(tmp_path).train(_input_fn(), hooks=[hook], steps=3)
     assert hook.seen == [1, 2, 3]
     assert [what for _, what in hook.log] == ["begin", "after_create_session", 1, 2, 3, "end"]
 
 
-def test_b262_hooks_of_the_call_come_before_the_specs(tmp_path):
+@pytest.mark.behaviour(262)
+def test_hooks_of_the_call_come_before_the_specs(tmp_path):
     log: list = []
     fields = lambda: {"training_hooks": [_Steps(log, "spec")]}  # noqa: E731
     _estimator(tmp_path, fields=fields).train(_input_fn(), hooks=[_Steps(log, "call")], steps=1)
     assert [name for name, what in log if what == 1] == ["call", "spec"]
 
 
-def test_b258_hooks_of_other_modes_do_not_run(tmp_path):
+@pytest.mark.behaviour(258)
+def test_hooks_of_other_modes_do_not_run(tmp_path):
     others = {name: [_Steps()] for name in ("evaluation_hooks", "prediction_hooks")}
     _estimator(tmp_path, fields=lambda: others).train(_input_fn(), steps=1)
     assert all(hook.log == [] for (hook,) in others.values())
 
 
-def test_b263_chief_hooks_run_on_the_chief(tmp_path):
+@pytest.mark.behaviour(263)
+def test_chief_hooks_run_on_the_chief(tmp_path):
     hook = _Steps()
     _estimator(tmp_path, fields=lambda: {"training_chief_hooks": [hook]}).train(
         _input_fn(), steps=2
@@ -255,7 +272,8 @@ def test_b263_chief_hooks_run_on_the_chief(tmp_path):
     assert hook.seen == [1, 2]
 
 
-def test_b261_a_saver_hook_of_the_spec_replaces_the_default_one(tmp_path):
+@pytest.mark.behaviour(261)
+def test_a_saver_hook_of_the_spec_replaces_the_default_one(tmp_path):
     listener = _Listener()
 
     def fields():
@@ -268,12 +286,14 @@ def test_b261_a_saver_hook_of_the_spec_replaces_the_default_one(tmp_path):
     assert [step for what, step in listener.log if what == "after"] == [0, 3, 5]
 
 
-def test_b254_hooks_must_be_session_run_hooks(tmp_path):
+@pytest.mark.behaviour(254)
+def test_hooks_must_be_session_run_hooks(tmp_path):
     with pytest.raises(TypeError, match="Hooks must be a SessionRunHook, given: 'hook'"):
         _estimator(tmp_path).train(_input_fn(), hooks=["hook"], steps=1)
 
 
-def test_b256_listeners_hear_of_every_save(tmp_path):
+@pytest.mark.behaviour(256)
+def test_listeners_hear_of_every_save(tmp_path):
     listener = _Listener()
     estimator = _estimator(tmp_path, save_checkpoints_steps=2)
     estimator.train(_input_fn(), steps=3, saving_listeners=[listener])
@@ -289,18 +309,21 @@ def test_b256_listeners_hear_of_every_save(tmp_path):
     ]
 
 
-def test_b257_a_listener_may_stop_training(tmp_path):
+@pytest.mark.behaviour(257)
+def test_a_listener_may_stop_training(tmp_path):
     estimator = _estimator(tmp_path, save_checkpoints_steps=2)
     estimator.train(_input_fn(), steps=9, saving_listeners=[_Listener(stop_at=4)])
     assert _step_of(estimator) == 4
 
 
-def test_b255_listeners_must_be_listeners(tmp_path):
+@pytest.mark.behaviour(255)
+def test_listeners_must_be_listeners(tmp_path):
     with pytest.raises(TypeError, match="must be a list of CheckpointSaverListener"):
         _estimator(tmp_path).train(_input_fn(), steps=1, saving_listeners=["listener"])
 
 
-def test_b255_listeners_need_checkpoints(tmp_path):
+@pytest.mark.behaviour(255)
+def test_listeners_need_checkpoints(tmp_path):
     estimator = _estimator(tmp_path, save_checkpoints_secs=None)
     with pytest.raises(
         ValueError, match=r"save_checkpoints_steps or RunConfig.save_checkpoints_secs"
@@ -308,7 +331,8 @@ def test_b255_listeners_need_checkpoints(tmp_path):
         estimator.train(_input_fn(), steps=1, saving_listeners=[_Listener()])
 
 
-def test_b175_a_nan_loss_names_step_and_checkpoint_after_the_users_hooks_saw_it(tmp_path):
+@pytest.mark.behaviour(175)
+def test_a_nan_loss_names_step_and_checkpoint_after_the_users_hooks_saw_it(tmp_path):
     hook = _Steps()
 
     def poisoned():
@@ -340,13 +364,15 @@ def test_a_nan_step_that_is_due_is_not_saved(tmp_path):
     )
 
 
-def test_b390_global_step_per_second_of_an_estimator_is_recorded(tmp_path):
+@pytest.mark.behaviour(390)
+def test_global_step_per_second_of_an_estimator_is_recorded(tmp_path):
     _estimator(tmp_path, log_step_count_steps=2).train(_input_fn(epochs=10), steps=6)
     assert list(read_values(tmp_path)["global_step/sec"]) == [3, 5]
 
 
 @pytest.mark.parametrize("task_type", ["evaluator", "ps"])
-def test_b176_an_evaluator_or_ps_does_not_train(tmp_path, monkeypatch, task_type):
+@pytest.mark.behaviour(176)
+def test_an_evaluator_or_ps_does_not_train(tmp_path, monkeypatch, task_type):
     cluster = '{"chief": ["h0:1"], "worker": ["h1:1"], "ps": ["h2:1"]}'
     task = f'{{"type": "{task_type}", "index": 0}}'
     monkeypatch.setenv("TF_CONFIG", f'{{"cluster": {cluster}, "task": {task}}}')
@@ -354,7 +380,8 @@ def test_b176_an_evaluator_or_ps_does_not_train(tmp_path, monkeypatch, task_type
         _estimator(tmp_path).train(_input_fn(), steps=1)
 
 
-def test_b265_b269_a_scaffolds_init_fn_runs_when_the_model_is_initialized_only(tmp_path):
+@pytest.mark.behaviour(265, 269)
+def test_a_scaffolds_init_fn_runs_when_the_model_is_initialized_only(tmp_path):
     calls = []
     fields = lambda: {  # noqa: E731
         "scaffold": v1.train.Scaffold(init_fn=lambda scaffold, session: calls.append("init"))
@@ -365,7 +392,8 @@ def test_b265_b269_a_scaffolds_init_fn_runs_when_the_model_is_initialized_only(t
     assert calls == ["init"]
 
 
-def test_b389_the_models_own_loss_summary_is_not_doubled(tmp_path):
+@pytest.mark.behaviour(389)
+def test_the_models_own_loss_summary_is_not_doubled(tmp_path):
     def fields():
         v1.summary.scalar("loss", tf.constant(-1.0))
         return {}
@@ -377,7 +405,8 @@ def test_b389_the_models_own_loss_summary_is_not_doubled(tmp_path):
 
 
 @pytest.mark.parametrize(("every", "steps"), [(2, [1, 3, 5]), (0, []), (None, [])])
-def test_b389_b396_the_loss_and_v1_summaries_are_saved_every_n_steps(tmp_path, every, steps):
+@pytest.mark.behaviour(389, 396)
+def test_the_loss_and_v1_summaries_are_saved_every_n_steps(tmp_path, every, steps):
     def fields():
         v1.summary.scalar("mine", tf.constant(4.0))
         return {}
@@ -388,7 +417,8 @@ def test_b389_b396_the_loss_and_v1_summaries_are_saved_every_n_steps(tmp_path, e
         assert sorted(values.get(tag, {})) == steps
 
 
-def test_b385_a_failed_run_leaves_the_estimator_usable(tmp_path):
+@pytest.mark.behaviour(385)
+def test_a_failed_run_leaves_the_estimator_usable(tmp_path):
     estimator = _estimator(tmp_path)
 
     def fails():
@@ -400,7 +430,8 @@ def test_b385_a_failed_run_leaves_the_estimator_usable(tmp_path):
     assert _step_of(estimator) == 2
 
 
-def test_b399_the_final_loss_is_logged(tmp_path, caplog):
+@pytest.mark.behaviour(399)
+def test_the_final_loss_is_logged(tmp_path, caplog):
     with log_lines(caplog) as logged:
         _estimator(tmp_path).train(_input_fn(), steps=1)
     first = linear_model.loss(linear_model.batches(BATCH)[0])

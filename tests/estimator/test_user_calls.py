@@ -31,11 +31,13 @@ def _call_model(model_fn, labels=None, **changes):
         (lambda params, input_context="absent": input_context, "absent"),
     ],
 )
-def test_b112_an_input_fn_gets_the_arguments_that_it_takes(input_fn, given):
+@pytest.mark.behaviour(112)
+def test_an_input_fn_gets_the_arguments_that_it_takes(input_fn, given):
     assert _given(input_fn) == given
 
 
-def test_b112_a_callable_object_may_be_an_input_fn():
+@pytest.mark.behaviour(112)
+def test_a_callable_object_may_be_an_input_fn():
     class Input:
         def __call__(self, mode, params):
             return mode, params
@@ -43,13 +45,15 @@ def test_b112_a_callable_object_may_be_an_input_fn():
     assert _given(Input()) == ("train", {"a": [1]})
 
 
-def test_b115_an_input_fn_runs_on_the_hosts_cpu():
+@pytest.mark.behaviour(115)
+def test_an_input_fn_runs_on_the_hosts_cpu():
     with tf.Graph().as_default():
         assert _given(lambda: tf.constant(1)).device == "/device:CPU:0"
 
 
 @pytest.mark.parametrize("name", ["params", "config"])
-def test_b113_b147_changes_to_params_and_config_go_nowhere(name):
+@pytest.mark.behaviour(113, 147)
+def test_changes_to_params_and_config_go_nowhere(name):
     given = {"deep": [1]}
 
     def changes_it(features=None, *, params=None, config=None):
@@ -63,7 +67,8 @@ def test_b113_b147_changes_to_params_and_config_go_nowhere(name):
     assert given == {"deep": [1]}
 
 
-def test_b148_a_model_fn_gets_the_arguments_that_it_takes():
+@pytest.mark.behaviour(148)
+def test_a_model_fn_gets_the_arguments_that_it_takes():
     seen = []
 
     def minimal(features):
@@ -82,7 +87,8 @@ def test_b148_a_model_fn_gets_the_arguments_that_it_takes():
     assert seen == [{"x": 1}, ({"x": 1}, 3, *everything), ({"x": 1}, None, *everything)]
 
 
-def test_b145_labels_that_model_fn_does_not_take_are_refused_before_it_is_called():
+@pytest.mark.behaviour(145)
+def test_labels_that_model_fn_does_not_take_are_refused_before_it_is_called():
     def never_called(features):
         raise AssertionError
 
@@ -93,7 +99,8 @@ def test_b145_labels_that_model_fn_does_not_take_are_refused_before_it_is_called
 
 
 @pytest.mark.parametrize("returned", [None, {"loss": 1}, tf.no_op, "spec"])
-def test_b150_what_is_no_spec_is_refused(returned):
+@pytest.mark.behaviour(150)
+def test_what_is_no_spec_is_refused(returned):
     with pytest.raises(ValueError, match="should return an EstimatorSpec"):
         _call_model(lambda features: returned)
 
@@ -102,7 +109,8 @@ def test_b150_what_is_no_spec_is_refused(returned):
     ("mode", "argument"),
     [("train", "train_batch_size"), ("eval", "eval_batch_size"), ("infer", "predict_batch_size")],
 )
-def test_b380_a_batch_size_that_nobody_gave_is_explained_to_either_function(mode, argument):
+@pytest.mark.behaviour(380)
+def test_a_batch_size_that_nobody_gave_is_explained_to_either_function(mode, argument):
     says = rf"looked up 'batch_size', which is not there: .*params has \['a'\]. .*{argument}=..."
     with pytest.raises(KeyError, match=f"^input_fn {says}"):
         call_input_fn(
@@ -112,12 +120,14 @@ def test_b380_a_batch_size_that_nobody_gave_is_explained_to_either_function(mode
         _call_model(lambda features, params: params["batch_size"], mode=mode)
 
 
-def test_b380_a_key_that_an_input_fn_lacks_elsewhere_is_not_taken_for_a_param():
+@pytest.mark.behaviour(380)
+def test_a_key_that_an_input_fn_lacks_elsewhere_is_not_taken_for_a_param():
     with pytest.raises(KeyError, match=r"^'column'$"):
         _given(lambda params: {}["column"])
 
 
-def test_b380_errors_come_out_with_their_own_type():
+@pytest.mark.behaviour(380)
+def test_errors_come_out_with_their_own_type():
     def fails(features=None):
         raise ZeroDivisionError
 

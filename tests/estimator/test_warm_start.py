@@ -69,7 +69,8 @@ def _check_values(values: dict, **expected) -> None:
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "folder", "path", "bytes", "saved_model"])
-def test_b283_b284_trainable_variables_are_loaded_and_the_global_step_is_not(tmp_path, kind):
+@pytest.mark.behaviour(283, 284)
+def test_trainable_variables_are_loaded_and_the_global_step_is_not(tmp_path, kind):
     checkpoint = _save(tmp_path / "old", TRAINED)
     source = {
         "checkpoint": lambda: checkpoint,
@@ -94,14 +95,16 @@ def test_b283_b284_trainable_variables_are_loaded_and_the_global_step_is_not(tmp
     ],
     ids=["all_trainable", "regex", "list_all", "list_some", "none"],
 )
-def test_b285_settings_select(tmp_path, selected, weights, bias, seen):
+@pytest.mark.behaviour(285)
+def test_settings_select(tmp_path, selected, weights, bias, seen):
     # A list goes over the global step as well, which the first checkpoint must then have.
     settings = WarmStartSettings(_save(tmp_path / "old", TRAINED, step=0), selected)
     values = _first_values(tmp_path / "new", settings)
     _check_values(values, linear__weights=weights, linear__bias=bias, steps_seen=seen + 1)
 
 
-def test_b290_variables_may_have_had_other_names(tmp_path):
+@pytest.mark.behaviour(290)
+def test_variables_may_have_had_other_names(tmp_path):
     old = {"w": TRAINED["linear/weights"], "linear/bias": 3.0}
     settings = WarmStartSettings(
         _save(tmp_path / "old", old), var_name_to_prev_var_name={"linear/weights": "w"}
@@ -110,7 +113,8 @@ def test_b290_variables_may_have_had_other_names(tmp_path):
     _check_values(values, linear__weights=[7, 8, 9], linear__bias=3)
 
 
-def test_b290_rows_follow_a_vocabulary_that_changed(tmp_path):
+@pytest.mark.behaviour(290)
+def test_rows_follow_a_vocabulary_that_changed(tmp_path):
     old_words, new_words = tmp_path / "old.txt", tmp_path / "new.txt"
     old_words.write_text("a\nb\nc\n")
     new_words.write_text("c\nd\na\n")
@@ -138,13 +142,15 @@ def test_b290_rows_follow_a_vocabulary_that_changed(tmp_path):
     np.testing.assert_array_equal(rows, [[3, 3], [-5, -5], [1, 1]])
 
 
-def test_b286_a_checkpoint_in_the_model_folder_wins(tmp_path):
+@pytest.mark.behaviour(286)
+def test_a_checkpoint_in_the_model_folder_wins(tmp_path):
     _first_values(tmp_path / "new", None)
     values = _first_values(tmp_path / "new", _save(tmp_path / "old", TRAINED))
     _check_values(values, linear__weights=linear_model.WEIGHTS, global_step=2)
 
 
-def test_b287_predict_and_evaluate_warm_start_too(tmp_path):
+@pytest.mark.behaviour(287)
+def test_predict_and_evaluate_warm_start_too(tmp_path):
     checkpoint = _save(tmp_path / "old", TRAINED)
     estimator = Estimator(
         _model_fn, config=RunConfig(model_dir=tmp_path / "new"), warm_start_from=checkpoint
@@ -159,7 +165,8 @@ def test_b287_predict_and_evaluate_warm_start_too(tmp_path):
 
 
 @pytest.mark.parametrize("missing", [None, ""])
-def test_b290_settings_need_a_checkpoint(missing):
+@pytest.mark.behaviour(290)
+def test_settings_need_a_checkpoint(missing):
     with pytest.raises(ValueError, match="`ckpt_to_initialize_from` MUST be set"):
         WarmStartSettings(missing)
 
@@ -172,7 +179,8 @@ def test_settings_are_a_named_tuple():
 
 
 @pytest.mark.parametrize("value", [3, ["c"], {"ckpt_to_initialize_from": "c"}])
-def test_b20_another_type_is_refused(value):
+@pytest.mark.behaviour(20)
+def test_another_type_is_refused(value):
     with pytest.raises(
         ValueError, match=f"a string or a WarmStartSettings.*{type(value).__name__}"
     ):

@@ -35,7 +35,8 @@ def _train(folder, losses: list[float], *, save: bool) -> int:
         return made
 
 
-def test_b175_nan_is_reported_with_its_step_and_the_last_checkpoint(tmp_path):
+@pytest.mark.behaviour(175)
+def test_nan_is_reported_with_its_step_and_the_last_checkpoint(tmp_path):
     with pytest.raises(NanLossError) as raised:
         _train(tmp_path, [1.0, 0.5, np.nan, 0.1], save=True)
     error = raised.value
@@ -45,7 +46,8 @@ def test_b175_nan_is_reported_with_its_step_and_the_last_checkpoint(tmp_path):
     assert str(tmp_path / "model.ckpt-2") in str(error)
 
 
-def test_b175_it_is_tensorflows_error(tmp_path):
+@pytest.mark.behaviour(175)
+def test_it_is_tensorflows_error(tmp_path):
     with pytest.raises(v1.train.NanLossDuringTrainingError, match="global step 1; none was saved"):
         _train(tmp_path, [np.nan], save=False)
 
@@ -60,7 +62,8 @@ def _run(fetches, hooks=()):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_b174_a_trainable_variable_that_is_no_number(value):
+@pytest.mark.behaviour(174)
+def test_a_trainable_variable_that_is_no_number(value):
     with fresh_graph():
         weight = v1.get_variable("scope/weight", initializer=1.0)
         spoil = weight.assign(value, read_value=False)
@@ -70,7 +73,8 @@ def test_b174_a_trainable_variable_that_is_no_number(value):
             _run(nan_checks.fail_at_nan_after(spoil))
 
 
-def test_b174_other_variables_and_numbers_pass():
+@pytest.mark.behaviour(174)
+def test_other_variables_and_numbers_pass():
     with fresh_graph():
         v1.get_variable("weight", initializer=1.0)
         v1.get_variable("count", initializer=1)
@@ -78,7 +82,8 @@ def test_b174_other_variables_and_numbers_pass():
         _run(nan_checks.fail_at_nan_after(tf.no_op()), [nan_checks.VariableChecksHook()])
 
 
-def test_b174_the_hook_looks_when_the_session_is_made():
+@pytest.mark.behaviour(174)
+def test_the_hook_looks_when_the_session_is_made():
     with fresh_graph():
         v1.get_variable("weight", initializer=np.float32(np.nan))
         with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient for weight is NaN"):

@@ -59,7 +59,8 @@ def _statistic():
     ],
     ids=["adam", "cross shard", "assign", "in a branch", "python", "statistic", "count", "no op"],
 )
-def test_b170_a_train_op_that_changes_a_variable_or_has_none_to_train_passes_in_silence(
+@pytest.mark.behaviour(170)
+def test_a_train_op_that_changes_a_variable_or_has_none_to_train_passes_in_silence(
     caplog, build, trains
 ):
     with log_lines(caplog) as logged:
@@ -82,7 +83,8 @@ def _minimized_and_left_out():
     ],
     ids=["lost", "only counts", "a tensor"],
 )
-def test_b170_a_train_op_that_trains_nothing_gets_one_warning_with_the_cause(caplog, build, cause):
+@pytest.mark.behaviour(170)
+def test_a_train_op_that_trains_nothing_gets_one_warning_with_the_cause(caplog, build, cause):
     with log_lines(caplog) as logged:
         assert not _check(build)
     (warning,) = [line for line in logged if "changes no variable but the global step" in line]
@@ -90,7 +92,8 @@ def test_b170_a_train_op_that_trains_nothing_gets_one_warning_with_the_cause(cap
     assert cause in warning
 
 
-def test_b191_gradients_must_be_combined_functions_count_too():
+@pytest.mark.behaviour(191)
+def test_gradients_must_be_combined_functions_count_too():
     with fresh_graph() as graph:
         x = tf.constant(1.0)
         with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):

@@ -74,7 +74,8 @@ def test_a_sound_checkpoint_has_no_damage(tmp_path):
     assert checkpoint_damage.find_damage(save(tmp_path, 3)) is None
 
 
-def test_b213_b234_a_checkpoint_that_is_not_there_is_named_with_those_that_are(tmp_path):
+@pytest.mark.behaviour(213, 234)
+def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(tmp_path):
     save(tmp_path, 3, 12)
     says = r"is not a valid checkpoint: .*-5\. .*its folder has model.ckpt-3, model.ckpt-12\."
     for kind in (tf.errors.NotFoundError, ValueError):

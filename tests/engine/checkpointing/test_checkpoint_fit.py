@@ -16,7 +16,8 @@ v1 = tf.compat.v1
 
 
 @pytest.mark.parametrize("shape", [[2], None])
-def test_b280_a_checkpoint_that_fits(tmp_path, shape):
+@pytest.mark.behaviour(280)
+def test_a_checkpoint_that_fits(tmp_path, shape):
     path = save(tmp_path, 7)
     with fresh_graph():
         v1.get_variable(
@@ -31,7 +32,8 @@ def test_a_checkpoint_may_have_more_than_the_graph(tmp_path):
         check_fits_graph(path)
 
 
-def test_b280_another_shape_is_refused_and_both_shapes_are_named(tmp_path):
+@pytest.mark.behaviour(280)
+def test_another_shape_is_refused_and_both_shapes_are_named(tmp_path):
     path = save(tmp_path, 7)
     says = (
         r"model.ckpt-7 failed: a mismatch .*'layer/weights': float32 \[2\] in the checkpoint, "
@@ -44,7 +46,8 @@ def test_b280_another_shape_is_refused_and_both_shapes_are_named(tmp_path):
     assert "Missing" not in str(raised.value)
 
 
-def test_b280_another_type_is_refused(tmp_path):
+@pytest.mark.behaviour(280)
+def test_another_type_is_refused(tmp_path):
     path = save(tmp_path, 7)
     with fresh_graph():
         v1.get_variable("layer/weights", [2], tf.float64)
@@ -52,7 +55,8 @@ def test_b280_another_type_is_refused(tmp_path):
             check_fits_graph(path)
 
 
-def test_b280_all_that_is_missing_extra_or_of_another_shape_is_listed(tmp_path):
+@pytest.mark.behaviour(280)
+def test_all_that_is_missing_extra_or_of_another_shape_is_listed(tmp_path):
     path = save(tmp_path, 7)
     with fresh_graph():
         v1.get_variable("renamed/weights", [2])

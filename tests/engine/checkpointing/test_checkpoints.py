@@ -11,7 +11,8 @@ from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
 
 
-def test_b278_b279_an_empty_folder_has_no_checkpoint(tmp_path):
+@pytest.mark.behaviour(278, 279)
+def test_an_empty_folder_has_no_checkpoint(tmp_path):
     folder = str(tmp_path)
     assert checkpoints.latest_checkpoint(folder) is None
     assert checkpoints.global_step_of(folder) == 0
@@ -24,7 +25,8 @@ def test_b278_b279_an_empty_folder_has_no_checkpoint(tmp_path):
         checkpoints.variable_value(folder, "layer/weights")
 
 
-def test_b278_the_latest_checkpoint_is_read(tmp_path):
+@pytest.mark.behaviour(278)
+def test_the_latest_checkpoint_is_read(tmp_path):
     save(tmp_path, 3, 12)
     folder = str(tmp_path)
     assert checkpoints.latest_checkpoint(folder) == str(tmp_path / "model.ckpt-12")
@@ -34,7 +36,8 @@ def test_b278_the_latest_checkpoint_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["layer/weights", "layer/weights:0"])
-def test_b278_a_variables_value(tmp_path, name):
+@pytest.mark.behaviour(278)
+def test_a_variables_value(tmp_path, name):
     save(tmp_path, 7)
     np.testing.assert_array_equal(checkpoints.variable_value(str(tmp_path), name), [7, 7])
 
@@ -52,7 +55,8 @@ def test_a_checkpoint_without_a_global_step_counts_from_zero(tmp_path):
     assert checkpoints.global_step_of(str(tmp_path)) == 0
 
 
-def test_b160_the_global_step_of_an_object_based_checkpoint_is_found(tmp_path):
+@pytest.mark.behaviour(160)
+def test_the_global_step_of_an_object_based_checkpoint_is_found(tmp_path):
     step = tf.Variable(12, dtype=tf.int64, name="global_step")
     tf.train.Checkpoint(counter=step).save(str(tmp_path / "model.ckpt"))
     assert checkpoints.global_step_of(str(tmp_path)) == 12

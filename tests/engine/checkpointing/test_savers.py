@@ -40,7 +40,8 @@ def test_another_scaffold_is_left_as_it_is(tmp_path):
         assert fitted_scaffold(scaffold, path) is scaffold
 
 
-def test_b280_a_scaffolds_or_the_models_saver_decides_what_must_be_there(tmp_path):
+@pytest.mark.behaviour(280)
+def test_a_scaffolds_or_the_models_saver_decides_what_must_be_there(tmp_path):
     path = save(tmp_path, 7)
     with fresh_graph():
         weights = v1.get_variable("average", [2])

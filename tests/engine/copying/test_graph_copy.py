@@ -63,7 +63,8 @@ def test_what_stands_for_a_fetch_is_given_back():
         (None, True, [1, 2, 3, 4]),
     ],
 )
-def test_b184_b189_a_sum_over_cores_adds_its_groups_copies(groups, alone, sums):
+@pytest.mark.behaviour(184, 189)
+def test_a_sum_over_cores_adds_its_groups_copies(groups, alone, sums):
     with fresh_graph():
         x = v1.placeholder(tf.float32, [])
         total = v1.tpu.cross_replica_sum(x, groups or [[0, 1, 2, 3]])

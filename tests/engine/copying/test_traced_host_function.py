@@ -27,7 +27,8 @@ def _host(function, tensors):
         ({"cores": 4, "broadcast": True}, [2, 3]),
     ],
 )
-def test_b198_b200_the_function_sees_the_gathered_shape(options, shape):
+@pytest.mark.behaviour(198, 200)
+def test_the_function_sees_the_gathered_shape(options, shape):
     seen = []
     with fresh_graph():
         x = v1.placeholder(tf.float32, [2, 3])
@@ -36,7 +37,8 @@ def test_b198_b200_the_function_sees_the_gathered_shape(options, shape):
         assert len(traced.fetches()) == (1 if options["broadcast"] else 4)
 
 
-def test_b242_copies_are_put_one_after_the_other_and_the_result_is_copied():
+@pytest.mark.behaviour(242)
+def test_copies_are_put_one_after_the_other_and_the_result_is_copied():
     with fresh_graph():
         x = v1.placeholder(tf.float32, [1])
         total = v1.get_variable("total", initializer=0.0)
@@ -53,7 +55,8 @@ def test_b242_copies_are_put_one_after_the_other_and_the_result_is_copied():
             assert session.run(total) == 3
 
 
-def test_b243_a_scalar_has_no_batch_to_gather():
+@pytest.mark.behaviour(243)
+def test_a_scalar_has_no_batch_to_gather():
     with fresh_graph():
         scalar = _host(lambda x: x, [tf.constant(1.0)])
         with pytest.raises(
@@ -64,14 +67,16 @@ def test_b243_a_scalar_has_no_batch_to_gather():
 
 
 @pytest.mark.parametrize("make", [v1.summary.scalar, v1.summary.histogram])
-def test_b246_v1_summaries_are_refused(make):
+@pytest.mark.behaviour(246)
+def test_v1_summaries_are_refused(make):
     with fresh_graph():
         host = _host(lambda x: make("s", x[0]), [tf.constant([1.0])])
         with pytest.raises(ValueError, match="makes a summary of the v1 API"):
             TracedHostFunction(host, cores=1, broadcast=False)
 
 
-def test_b250_without_tensors_it_is_never_called():
+@pytest.mark.behaviour(250)
+def test_without_tensors_it_is_never_called():
     with fresh_graph():
         empty = _host(lambda: pytest.fail("called"), [])
         assert trace_host_function(empty, cores=2, broadcast=False) is None

@@ -34,14 +34,16 @@ def _sparse(indices, values, shape, dtype=np.int64):
     ("combiner", "expected"),
     [("sum", [[8, 10], [0, 0], [2, 3]]), ("mean", [[4, 5], [0, 0], [2, 3]])],
 )
-def test_b369_ids_of_a_row_are_combined_and_no_ids_are_zeros(combiner, expected):
+@pytest.mark.behaviour(369)
+def test_ids_of_a_row_are_combined_and_no_ids_are_zeros(combiner, expected):
     ids = _sparse([[0, 0], [0, 2], [2, 1]], [1, 3, 1], [3, 3])
     got = _run(embedding_lookup.look_up, ids, lambda: None, combiner=combiner)
     np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize(("combiner", "divisor"), [("sum", 1), ("mean", 4), ("sqrtn", 10**0.5)])
-def test_b369_weights(combiner, divisor):
+@pytest.mark.behaviour(369)
+def test_weights(combiner, divisor):
     ids = _sparse([[0, 0], [0, 1]], [1, 3], [1, 2])
     weights = _sparse([[0, 0], [0, 1]], [1, 3], [1, 2], np.float32)
     got = _run(embedding_lookup.look_up, ids, weights, combiner=combiner)
@@ -49,7 +51,8 @@ def test_b369_weights(combiner, divisor):
 
 
 @pytest.mark.parametrize("ids", [[3, 0], [[3], [0]]])
-def test_b365_dense_ids_are_looked_up_one_by_one(ids):
+@pytest.mark.behaviour(365)
+def test_dense_ids_are_looked_up_one_by_one(ids):
     got = _run(embedding_lookup.look_up_dense, lambda: tf.constant(ids))
     np.testing.assert_array_equal(got, TABLE[[3, 0]])
 
@@ -60,7 +63,8 @@ SEQUENCE = _sparse(IDS, [1, 2, 3, 3, 1], [3, 5, 2])
 
 
 @pytest.mark.parametrize("length", [1, 3, 6])
-def test_b370_b371_positions_are_combined_cut_and_filled_with_zeros(length):
+@pytest.mark.behaviour(370, 371)
+def test_positions_are_combined_cut_and_filled_with_zeros(length):
     got = _run(
         embedding_lookup.look_up_sequence,
         SEQUENCE,
@@ -74,7 +78,8 @@ def test_b370_b371_positions_are_combined_cut_and_filled_with_zeros(length):
     np.testing.assert_array_equal(got, expected[:, :length])
 
 
-def test_b371_positions_are_combined_by_weight():
+@pytest.mark.behaviour(371)
+def test_positions_are_combined_by_weight():
     weights = _sparse(IDS, [2, 1, 3, 1, 1], [3, 5, 2], np.float32)
     got = _run(embedding_lookup.look_up_sequence, SEQUENCE, weights, combiner="sum", max_length=3)
     np.testing.assert_array_equal(got[0, 2], TABLE[2] + 3 * TABLE[3])
@@ -82,7 +87,8 @@ def test_b371_positions_are_combined_by_weight():
 
 
 @pytest.mark.parametrize(("length", "expected"), [(6, [3, 0, 5]), (2, [2, 0, 2])])
-def test_b370_lengths_reach_to_the_last_id_up_to_the_maximum(length, expected):
+@pytest.mark.behaviour(370)
+def test_lengths_reach_to_the_last_id_up_to_the_maximum(length, expected):
     got = _run(
         lambda table, ids: embedding_lookup.sequence_lengths(ids, max_length=length), SEQUENCE
     )
@@ -91,7 +97,8 @@ def test_b370_lengths_reach_to_the_last_id_up_to_the_maximum(length, expected):
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_b369_as_tensorflows_own_lookup_gradients_included(combiner, weighted):
+@pytest.mark.behaviour(369)
+def test_as_tensorflows_own_lookup_gradients_included(combiner, weighted):
     random = np.random.RandomState(2)
     places = np.argwhere(random.uniform(size=(6, 5)) < 0.5)
     values = random.randint(-1, 4, len(places))
@@ -141,7 +148,8 @@ def test_the_gradient_of_a_loss():
     np.testing.assert_allclose(got, EXPECTED, rtol=1e-6)
 
 
-def test_b372_scaled_as_the_model_scales_it():
+@pytest.mark.behaviour(372)
+def test_scaled_as_the_model_scales_it():
     with tf_private.replicas(4):
         optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
         got = _gradient(lambda loss: optimizer.compute_gradients(loss))

@@ -48,7 +48,8 @@ def _by_formula(*, lazy: bool, sum_inside_sqrt: bool) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("sum_inside_sqrt", [False, True])
 @pytest.mark.parametrize("lazy", [False, True])
-def test_b363_adam_is_its_formula(lazy, sum_inside_sqrt):
+@pytest.mark.behaviour(363)
+def test_adam_is_its_formula(lazy, sum_inside_sqrt):
     options = {"lazy": lazy, "sum_inside_sqrt": sum_inside_sqrt}
     got = _train(SparseAdam(beta1=BETA1, beta2=BETA2, epsilon=EPSILON, **options))
     expected = _by_formula(**options)

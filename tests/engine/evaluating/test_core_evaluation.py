@@ -51,7 +51,8 @@ def test_every_row_counts_once(tmp_path, cores, rows):
     assert result.loss_by_rows == pytest.approx(mean, rel=1e-6)
 
 
-def test_b208_steps_limit_the_batches(tmp_path):
+@pytest.mark.behaviour(208)
+def test_steps_limit_the_batches(tmp_path):
     assert _evaluate(tmp_path, 100, cores=2, steps=3).num_examples == 24
 
 

@@ -66,7 +66,8 @@ def _metric(function, tensors):
     return lambda features: HostFunction("eval_metrics", function, tensors(features))
 
 
-def test_b203_loss_is_the_mean_of_the_batch_losses(tmp_path):
+@pytest.mark.behaviour(203)
+def test_loss_is_the_mean_of_the_batch_losses(tmp_path):
     result = _evaluate(tmp_path)
     assert result.metrics["loss"] == pytest.approx((2 + 5 + 20) / 3)
     assert result.metrics["loss"].dtype == np.float32
@@ -85,7 +86,8 @@ def test_loss_by_rows_of_many_batches_is_summed_in_double_precision(tmp_path):
 
 
 @pytest.mark.parametrize(("steps", "rows", "loss"), [(1, 3, 2), (2, 6, 3.5), (9, 7, 9)])
-def test_b205_steps_or_the_end_of_the_data_whichever_is_first(tmp_path, steps, rows, loss):
+@pytest.mark.behaviour(205)
+def test_steps_or_the_end_of_the_data_whichever_is_first(tmp_path, steps, rows, loss):
     result = _evaluate(tmp_path, steps=steps)
     assert result.num_examples == rows
     assert result.metrics["loss"] == pytest.approx(loss)
@@ -97,7 +99,8 @@ def test_an_empty_input_is_refused(tmp_path, steps):
         _evaluate(tmp_path, values=[], steps=steps)
 
 
-def test_b194_b202_without_metrics_there_are_loss_and_global_step(tmp_path):
+@pytest.mark.behaviour(194, 202)
+def test_without_metrics_there_are_loss_and_global_step(tmp_path):
     result = _evaluate(tmp_path)
     assert set(result.metrics) == {"loss", "global_step"}
     assert result.metrics["global_step"] == result.global_step == 0
@@ -127,7 +130,8 @@ def test_metrics_that_the_model_built_are_taken_too(tmp_path):
     assert result.metrics["m"] == 2
 
 
-def test_b211_a_nested_value_comes_back_nested(tmp_path):
+@pytest.mark.behaviour(211)
+def test_a_nested_value_comes_back_nested(tmp_path):
     def metric_fn(x):
         (mean, update), (total, total_update) = v1.metrics.mean(x), v1.metrics.mean(x * 10)
         return {"nested": ((mean, (total,)), tf.group(update, total_update))}
@@ -137,7 +141,8 @@ def test_b211_a_nested_value_comes_back_nested(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "quoted"), [("loss", '"loss"'), ("global_step", "`global_step`")])
-def test_b210_a_metric_called_like_ours_is_refused(tmp_path, name, quoted):
+@pytest.mark.behaviour(210)
+def test_a_metric_called_like_ours_is_refused(tmp_path, name, quoted):
     field = _metric(lambda x: {name: v1.metrics.mean(x)}, lambda f: [f])
     with pytest.raises(
         ValueError, match=f"Metric with name {quoted} is not allowed, because Estimator"
@@ -152,7 +157,8 @@ def test_metric_fn_must_return_a_dict(tmp_path):
         _evaluate(tmp_path, eval_metrics=_metric(v1.metrics.mean, lambda f: [f]))
 
 
-def test_b209_b208_hooks_run_once_a_step_and_the_eval_step_counts(tmp_path):
+@pytest.mark.behaviour(209, 208)
+def test_hooks_run_once_a_step_and_the_eval_step_counts(tmp_path):
     class Steps(v1.train.SessionRunHook):
         def begin(self):
             self.seen = []
@@ -167,7 +173,8 @@ def test_b209_b208_hooks_run_once_a_step_and_the_eval_step_counts(tmp_path):
     assert hook.seen == [1, 2, 3]
 
 
-def test_b258_the_templates_own_hooks_run(tmp_path):
+@pytest.mark.behaviour(258)
+def test_the_templates_own_hooks_run(tmp_path):
     with fresh_graph():
         final = v1.train.FinalOpsHook(tf.constant("end"))
         template = make_template("eval", loss=tf.constant(1.0), hooks=(final,))
@@ -194,7 +201,8 @@ def test_rows_are_counted_on_labels_where_features_have_no_axis(tmp_path):
     assert result.num_examples == 10
 
 
-def test_b213_the_checkpoint_given_is_evaluated_at_its_step(tmp_path):
+@pytest.mark.behaviour(213)
+def test_the_checkpoint_given_is_evaluated_at_its_step(tmp_path):
     with fresh_graph(), v1.Session() as session:
         weight = v1.get_variable("weight", initializer=7.0)
         session.run(v1.global_variables_initializer())
@@ -208,7 +216,8 @@ def test_b213_the_checkpoint_given_is_evaluated_at_its_step(tmp_path):
     assert _evaluate(tmp_path, steps=1, **weighted).metrics["loss"] == 14
 
 
-def test_b270_a_local_init_op_joins_the_default_one(tmp_path):
+@pytest.mark.behaviour(270)
+def test_a_local_init_op_joins_the_default_one(tmp_path):
     local = {}
 
     def make_scaffold():
@@ -253,27 +262,32 @@ def _written(folder, *results: EvalResult) -> dict:
 @pytest.mark.parametrize(
     "value", [np.float32(0.25), np.float64(0.25), 0.25, np.int64(3), np.int32(3), 3]
 )
-def test_b215_numbers_are_scalars_at_the_checkpoints_step(tmp_path, value):
+@pytest.mark.behaviour(215)
+def test_numbers_are_scalars_at_the_checkpoints_step(tmp_path, value):
     assert _written(tmp_path, _result({"m": value})) == {"m": {40: value}}
 
 
-def test_b215_arrays_are_tensors(tmp_path):
+@pytest.mark.behaviour(215)
+def test_arrays_are_tensors(tmp_path):
     array = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
     np.testing.assert_array_equal(_written(tmp_path, _result({"m": array}))["m"][40], array)
 
 
-def test_b215_serialized_summaries_are_split(tmp_path):
+@pytest.mark.behaviour(215)
+def test_serialized_summaries_are_split(tmp_path):
     parts = [v1.Summary.Value(tag="any", simple_value=value) for value in (1.0, 2.0)]
     values = _written(tmp_path, _result({"m": v1.Summary(value=parts).SerializeToString()}))
     assert values == {"m/0": {40: 1}, "m/1": {40: 2}}
 
 
-def test_b215_what_cannot_be_shown_is_left_out(tmp_path):
+@pytest.mark.behaviour(215)
+def test_what_cannot_be_shown_is_left_out(tmp_path):
     metrics = {"loss": np.float32(1), "nested": (np.float32(1), np.float32(2)), "none": None}
     assert _written(tmp_path, _result(metrics)) == {"loss": {40: 1}}
 
 
-def test_b216_the_checkpoints_path_is_written_as_text(tmp_path):
+@pytest.mark.behaviour(216)
+def test_the_checkpoints_path_is_written_as_text(tmp_path):
     values = _written(tmp_path, _result({}, checkpoint="folder/model.ckpt-40"))
     assert values == {"checkpoint_path": {40: b"folder/model.ckpt-40"}}
 

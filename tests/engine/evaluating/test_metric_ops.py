@@ -25,7 +25,8 @@ def test_pairs_are_split_into_values_by_name_and_updates_in_their_order():
     assert updates == [pairs["a"][1], pairs["b"][1]]
 
 
-def test_b212_a_keras_metric_gives_its_result_and_updates():
+@pytest.mark.behaviour(212)
+def test_a_keras_metric_gives_its_result_and_updates():
     with fresh_graph():
         metric = _updated_keras_mean([2.0, 4.0])
         values, updates = metric_ops.split({"mean": metric})
@@ -36,7 +37,8 @@ def test_b212_a_keras_metric_gives_its_result_and_updates():
             assert session.run(values) == {"mean": 3.0}
 
 
-def test_b304_a_keras_metrics_variables_are_local_and_metric_variables_once():
+@pytest.mark.behaviour(304)
+def test_a_keras_metrics_variables_are_local_and_metric_variables_once():
     with fresh_graph():
         metric = _updated_keras_mean([1.0])
         metric_ops.add_metric_variables(metric)
@@ -47,7 +49,8 @@ def test_b304_a_keras_metrics_variables_are_local_and_metric_variables_once():
             assert all(any(v is other for other in metric.variables) for v in found)
 
 
-def test_b304_a_keras_metric_without_updates_is_refused():
+@pytest.mark.behaviour(304)
+def test_a_keras_metric_without_updates_is_refused():
     with fresh_graph(), pytest.raises(ValueError, match=r"Please call update_state.* key quiet"):
         metric_ops.value_and_update("quiet", tf_keras.metrics.Mean())
 
@@ -55,6 +58,7 @@ def test_b304_a_keras_metric_without_updates_is_refused():
 @pytest.mark.parametrize(
     "metric", [3.0, "ab", (1,), (1, 2, 3), [1, 2], None, {"value": 1, "update": 2}]
 )
-def test_b304_anything_else_is_refused_with_its_name(metric):
+@pytest.mark.behaviour(304)
+def test_anything_else_is_refused_with_its_name(metric):
     with pytest.raises(TypeError, match=r"tuples, given: .* for key: odd"):
         metric_ops.value_and_update("odd", metric)

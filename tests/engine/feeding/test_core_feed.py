@@ -40,7 +40,8 @@ def _read(mode: InputMode, cores: int, sources, *, axes=None):
         (InputMode.BROADCAST, 4, [[0, 1, 2, 3], [0, 1, 2, 3]]),
     ],
 )
-def test_b128_b129_b130_b77_rows_of_two_cores(mode, batch, rows):
+@pytest.mark.behaviour(128, 129, 130, 77)
+def test_rows_of_two_cores(mode, batch, rows):
     with fresh_graph():
         read = _read(mode, 2, [_source(batch)])
     for (x, y), expected in zip(read, rows):
@@ -48,7 +49,8 @@ def test_b128_b129_b130_b77_rows_of_two_cores(mode, batch, rows):
         np.testing.assert_array_equal(x, X[expected])
 
 
-def test_b131_each_call_feeds_its_core():
+@pytest.mark.behaviour(131)
+def test_each_call_feeds_its_core():
     with fresh_graph():
         read = _read(InputMode.PER_SHARD_V1, 2, [_source(2), _source(2, shift=100)])
     assert [list(y) for _, y in read] == [[0, 1], [100, 101]]
@@ -76,7 +78,8 @@ def test_numbers_that_differ_between_calls_are_refused():
             CoreFeed(sources, row_slices(InputMode.PER_SHARD_V1, CoreLayout(2)), batch_axes=None)
 
 
-def test_b132_an_axis_for_each_tensor():
+@pytest.mark.behaviour(132)
+def test_an_axis_for_each_tensor():
     with fresh_graph():
         source = as_input_tensors(tf.data.Dataset.from_tensors(({"a": X.T, "b": X}, Y)).repeat())
         read = _read(InputMode.PER_HOST_V1, 4, [source], axes=[1, None, 0])
@@ -132,7 +135,8 @@ def test_the_batch_is_open_to_the_model_only_where_short_ones_may_come():
         ),
     ],
 )
-def test_b132_b134_b136_inputs_that_do_not_hold(make, options, says):
+@pytest.mark.behaviour(132, 134, 136)
+def test_inputs_that_do_not_hold(make, options, says):
     with fresh_graph(), pytest.raises(ValueError, match=says):
         _feed(make(), **options)
 

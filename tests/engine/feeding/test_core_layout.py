@@ -38,24 +38,28 @@ def test_replicas_that_do_not_spread_evenly_are_refused():
         (InputMode.SLICED, (64, 4), 1),
     ],
 )
-def test_b73_b75_b76_b77_b78_batch_sizes_and_calls(mode, sizes, calls):
+@pytest.mark.behaviour(73, 75, 76, 77, 78)
+def test_batch_sizes_and_calls(mode, sizes, calls):
     assert batch_sizes(mode, CoreLayout(16), 64) == BatchSizes(*sizes)
     assert number_of_sources(mode, CoreLayout(16)) == calls
 
 
-def test_b128_a_hosts_batch_is_cut_into_pieces_in_order():
+@pytest.mark.behaviour(128)
+def test_a_hosts_batch_is_cut_into_pieces_in_order():
     slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(16))
     assert slices[:2] == (RowSlice(0, 0, 0, 8), RowSlice(0, 0, 1, 8))
     assert slices[8] == RowSlice(1, 0, 0, 8)
 
 
-def test_b129_elements_go_round_robin_to_a_hosts_replicas():
+@pytest.mark.behaviour(129)
+def test_elements_go_round_robin_to_a_hosts_replicas():
     slices = row_slices(InputMode.PER_HOST_V2, CoreLayout(16))
     assert slices[1] == RowSlice(0, 1, 0, 1)
     assert slices[9] == RowSlice(1, 1, 0, 1)
 
 
-def test_b130_b131_b77_slices_of_the_other_modes():
+@pytest.mark.behaviour(130, 131, 77)
+def test_slices_of_the_other_modes():
     layout = CoreLayout(2)
     assert row_slices(InputMode.SLICED, layout) == (RowSlice(0, 0, 0, 2), RowSlice(0, 0, 1, 2))
     assert row_slices(InputMode.PER_SHARD_V1, layout) == (

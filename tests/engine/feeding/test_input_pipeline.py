@@ -42,17 +42,20 @@ def _rows_of_a_session(tensors, hooks, scaffold=None) -> list:
         ((Point(1, 2), "y"), Point(1, 2), "y"),
     ],
 )
-def test_b116_b124_features_and_labels(element, features, labels):
+@pytest.mark.behaviour(116, 124)
+def test_features_and_labels(element, features, labels):
     assert split_features_and_labels(element) == (features, labels)
 
 
 @pytest.mark.parametrize("element", [(), ("x",), ("x", "y", "z"), ["x", "y", "z"]])
-def test_b117_a_tuple_or_list_of_another_length_is_refused(element):
+@pytest.mark.behaviour(117)
+def test_a_tuple_or_list_of_another_length_is_refused(element):
     with pytest.raises(ValueError, match=f"len 2 tuple; got {len(element)} elements"):
         split_features_and_labels(element)
 
 
-def test_b116_a_dataset_is_read_to_its_end():
+@pytest.mark.behaviour(116)
+def test_a_dataset_is_read_to_its_end():
     with fresh_graph():
         dataset = tf.data.Dataset.from_tensor_slices(([1, 2, 3], [10, 20, 30]))
         inputs = as_input_tensors(dataset)
@@ -60,7 +63,8 @@ def test_b116_a_dataset_is_read_to_its_end():
     np.testing.assert_array_equal(rows, [[1, 10], [2, 20], [3, 30]])
 
 
-def test_b143_every_session_starts_the_dataset_anew():
+@pytest.mark.behaviour(143)
+def test_every_session_starts_the_dataset_anew():
     with fresh_graph():
         inputs = as_input_tensors(tf.data.Dataset.range(3))
         first = _rows_of_a_session(inputs.features, inputs.hooks)
@@ -75,7 +79,8 @@ def test_a_users_local_init_op_leaves_the_dataset_alone():
         assert _rows_of_a_session(inputs.features, inputs.hooks, scaffold) == [0, 1]
 
 
-def test_b116_tensors_are_taken_as_they_are():
+@pytest.mark.behaviour(116)
+def test_tensors_are_taken_as_they_are():
     with fresh_graph():
         features, labels = {"x": tf.constant([1.0])}, tf.constant([2.0])
         inputs = as_input_tensors((features, labels))
@@ -84,7 +89,8 @@ def test_b116_tensors_are_taken_as_they_are():
         assert inputs.hooks == ()
 
 
-def test_b137_sparse_ragged_and_short_batches_are_taken():
+@pytest.mark.behaviour(137)
+def test_sparse_ragged_and_short_batches_are_taken():
     with fresh_graph():
         rows = {
             "dense": tf.constant([1.0, 2.0, 3.0]),

@@ -82,7 +82,8 @@ def test_there_may_be_no_axis_to_count(structure):
         ({"x": [1], "none": None}, {"x": [1], "none": None}),
     ],
 )
-def test_b116_each_value_becomes_a_tensor(given, shapes):
+@pytest.mark.behaviour(116)
+def test_each_value_becomes_a_tensor(given, shapes):
     with fresh_graph():
         made = as_tensors(given)
     assert type(made) is type(shapes) or isinstance(made, tf.Tensor)
@@ -99,7 +100,8 @@ def _shapes(made):
     return None if made is None else type(made)(map(_shapes, made))
 
 
-def test_b116_scalars_in_a_list_are_one_tensor_and_rows_are_not():
+@pytest.mark.behaviour(116)
+def test_scalars_in_a_list_are_one_tensor_and_rows_are_not():
     with fresh_graph():
         packed = as_tensors([tf.constant(1.0), 2.0])
         rows = [tf.zeros([2]), tf.zeros([2])]
@@ -109,7 +111,8 @@ def test_b116_scalars_in_a_list_are_one_tensor_and_rows_are_not():
         assert as_tensors(pair) is pair
 
 
-def test_b116_tensors_stay_and_variables_are_read():
+@pytest.mark.behaviour(116)
+def test_tensors_stay_and_variables_are_read():
     with fresh_graph():
         sparse = tf.sparse.from_dense([[1.0, 0.0]])
         variable = v1.get_variable("x", initializer=[1.0, 2.0])

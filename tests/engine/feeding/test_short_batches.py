@@ -57,7 +57,8 @@ def test_per_host_v2_draws_one_batch_for_each_core():
     assert [list(values[:, 0]) for _, values in steps] == [[1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11]]
 
 
-def test_b222_short_batches_are_padded_with_zeros():
+@pytest.mark.behaviour(222)
+def test_short_batches_are_padded_with_zeros():
     def read(feed, drawn):
         fed, masks = feed.cut_padded(drawn)
         return [_only(feed, core)[:, 0] for core in fed], masks
@@ -70,7 +71,8 @@ def test_b222_short_batches_are_padded_with_zeros():
     np.testing.assert_array_equal(padding, [[False, True], [True, True]])
 
 
-def test_b142_a_batch_larger_than_a_full_one_cannot_be_padded():
+@pytest.mark.behaviour(142)
+def test_a_batch_larger_than_a_full_one_cannot_be_padded():
     with fresh_graph():
         source = as_input_tensors(tf.data.Dataset.from_tensor_slices(np.zeros([6, 1])).batch(6))
         slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(2))

@@ -65,11 +65,13 @@ def _lengths(
         ({"max_steps": 1}, [1]),
     ],
 )
-def test_b164_b165_b166_b167_the_last_loop_is_cut(options, lengths):
+@pytest.mark.behaviour(164, 165, 166, 167)
+def test_the_last_loop_is_cut(options, lengths):
     assert _lengths(LoopLength(4), **options) == lengths
 
 
-def test_b169_loops_of_a_time_follow_the_mean_step():
+@pytest.mark.behaviour(169)
+def test_loops_of_a_time_follow_the_mean_step():
     length = LoopLengthFromTime(2)
     assert length() == 1
     length.report(seconds=0.1, steps=1)
@@ -83,13 +85,15 @@ def test_b169_loops_of_a_time_follow_the_mean_step():
     assert _lengths(LoopLengthFromTime(2), steps=3, clock=standing_still) == [1, 1, 1]
 
 
-def test_b169_a_loop_has_at_least_one_step():
+@pytest.mark.behaviour(169)
+def test_a_loop_has_at_least_one_step():
     length = LoopLengthFromTime(1)
     length.report(seconds=30, steps=1)
     assert length() == 1
 
 
-def test_b170_samples_that_are_not_positive_are_ignored():
+@pytest.mark.behaviour(170)
+def test_samples_that_are_not_positive_are_ignored():
     length = LoopLengthFromTime(2)
     for seconds, steps in [(0, 5), (-1, 5), (1, 0), (1, -2)]:
         length.report(seconds=seconds, steps=steps)
@@ -97,7 +101,8 @@ def test_b170_samples_that_are_not_positive_are_ignored():
 
 
 @pytest.mark.parametrize("target", [0, -1.5])
-def test_b170_a_target_that_is_not_positive_is_refused(target):
+@pytest.mark.behaviour(170)
+def test_a_target_that_is_not_positive_is_refused(target):
     with pytest.raises(ValueError, match=f"Invalid target time {target}"):
         LoopLengthFromTime(target)
 

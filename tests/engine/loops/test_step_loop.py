@@ -33,7 +33,8 @@ def _session():
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5])
-def test_b164_a_call_makes_as_many_steps_as_the_variable_says(steps):
+@pytest.mark.behaviour(164)
+def test_a_call_makes_as_many_steps_as_the_variable_says(steps):
     with fresh_graph():
         loop, made = _counting_loop([5, 4, 3, 2, 1])
         assign = loop.iterations.assign(steps, read_value=False)

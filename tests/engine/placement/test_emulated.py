@@ -57,7 +57,8 @@ def _train(cores: int, *, steps: int = 3, every: int = 1) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 8])
-def test_b177_a_loop_on_cores_is_gradient_descent_on_the_whole_batch(cores):
+@pytest.mark.behaviour(177)
+def test_a_loop_on_cores_is_gradient_descent_on_the_whole_batch(cores):
     weight = 0.0
     for _ in range(3):
         loss = np.mean((weight - ROWS) ** 2)
@@ -67,5 +68,6 @@ def test_b177_a_loop_on_cores_is_gradient_descent_on_the_whole_batch(cores):
     )
 
 
-def test_b244_the_host_call_runs_every_n_steps_of_a_loop():
+@pytest.mark.behaviour(244)
+def test_the_host_call_runs_every_n_steps_of_a_loop():
     assert _train(2, steps=5, every=2)["calls"] == 3

@@ -42,7 +42,8 @@ def _run(fetches, *, hooks=(), steps: int = 1) -> list:
 
 
 @pytest.mark.parametrize("reduction", [v1.losses.Reduction.MEAN, v1.losses.Reduction.SUM])
-def test_b190_an_unmodified_cross_shard_optimizer_trains_as_on_one_shard(reduction):
+@pytest.mark.behaviour(190)
+def test_an_unmodified_cross_shard_optimizer_trains_as_on_one_shard(reduction):
     with fresh_graph() as graph:
         weights, train_op = _train_op(reduction)
         assert "CrossReplicaSum" in {op.type for op in graph.get_operations()}
@@ -71,7 +72,8 @@ _READS = {
 
 
 @pytest.mark.parametrize("read", _READS)
-def test_b248_host_call_sees_the_step_before_each_step(read):
+@pytest.mark.behaviour(248)
+def test_host_call_sees_the_step_before_each_step(read):
     seen: list[int] = []
     with fresh_graph():
         step = v1.train.get_global_step()
@@ -89,7 +91,8 @@ def test_b248_host_call_sees_the_step_before_each_step(read):
 
 
 @pytest.mark.parametrize("read", _READS)
-def test_b248_steps_ahead_see_the_step_before_each_step(read):
+@pytest.mark.behaviour(248)
+def test_steps_ahead_see_the_step_before_each_step(read):
     seen: list[int] = []
     with fresh_graph():
         step = v1.train.get_global_step()
@@ -135,7 +138,8 @@ def test_sums_of_sums_are_bypassed():
         assert _run(placed.predictions, hooks=hooks) == [{"y": 2.0, "z": 4.0}]
 
 
-def test_b241_the_host_call_runs_with_every_step():
+@pytest.mark.behaviour(241)
+def test_the_host_call_runs_with_every_step():
     with fresh_graph():
         calls = v1.get_variable("calls", initializer=0)
         host_call = HostFunction("host_call", lambda by: calls.assign_add(by), {"by": 2})

@@ -145,7 +145,8 @@ def _template_with(template, host_call: HostFunction):
     )
 
 
-def test_b191_cores_that_never_sum_are_refused():
+@pytest.mark.behaviour(191)
+def test_cores_that_never_sum_are_refused():
     with fresh_graph():
         feed = _feed()
         with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):

@@ -190,7 +190,8 @@ _MORE_RUNS = [
         *(pytest.param(model, n, marks=pytest.mark.sweep) for model, n in _MORE_RUNS),
     ],
 )
-def test_b177_replicas_train_to_the_numbers_of_one_device(model, replicas):
+@pytest.mark.behaviour(177)
+def test_replicas_train_to_the_numbers_of_one_device(model, replicas):
     losses, expected = train_on_one_device(**MODELS[model])
     with training(replicas, **MODELS[model]) as placement:
         variables = {v.op.name: v for v in v1.global_variables()}
@@ -292,7 +293,8 @@ def test_training_ends_with_the_input():
     assert len(losses) == last.final_ops_values == 2
 
 
-def test_b241_the_host_call_runs_once_for_each_step():
+@pytest.mark.behaviour(241)
+def test_the_host_call_runs_once_for_each_step():
     feed = StrategyFeed(strategy_of(2), lambda context: dataset(GLOBAL_BATCH // 2), repeated=True)
     with fresh_graph():
         template = trace(*feed.make_placeholders(), shards=2)

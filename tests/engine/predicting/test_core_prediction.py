@@ -19,7 +19,8 @@ v1 = tf.compat.v1
 
 @pytest.mark.parametrize("cores", [1, 2, 8])
 @pytest.mark.parametrize("rows", [0, 1, 8, 13])
-def test_b222_each_batch_gives_its_rows_and_no_padding(tmp_path, cores, rows):
+@pytest.mark.behaviour(222)
+def test_each_batch_gives_its_rows_and_no_padding(tmp_path, cores, rows):
     with fresh_graph():
         inputs = batches_of(np.arange(rows), 8)
         slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(cores, one_host=True))
@@ -62,6 +63,7 @@ def test_b222_each_batch_gives_its_rows_and_no_padding(tmp_path, cores, rows):
         ),
     ],
 )
-def test_b231_b232_b233_predictions_that_cannot_come_from_cores(make, error, says):
+@pytest.mark.behaviour(231, 232, 233)
+def test_predictions_that_cannot_come_from_cores(make, error, says):
     with fresh_graph(), pytest.raises(error, match=says):
         check_predictions(make())

@@ -45,12 +45,14 @@ def _doubles(folder, values, batch_size: int, *, hooks=(), own_hooks=(), checkpo
     )
 
 
-def test_b221_batches_come_in_order_and_the_last_is_short(tmp_path):
+@pytest.mark.behaviour(221)
+def test_batches_come_in_order_and_the_last_is_short(tmp_path):
     batches = [batch["doubled"].tolist() for batch in _doubles(tmp_path, [1, 2, 3, 4, 5], 2)]
     assert batches == [[2, 4], [6, 8], [10]]
 
 
-def test_b220_nothing_runs_before_the_generator_is_advanced(tmp_path):
+@pytest.mark.behaviour(220)
+def test_nothing_runs_before_the_generator_is_advanced(tmp_path):
     watcher = _SessionWatcher()
     batches = _doubles(tmp_path, [1], 1, hooks=[watcher])
     assert not hasattr(watcher, "session")
@@ -58,7 +60,8 @@ def test_b220_nothing_runs_before_the_generator_is_advanced(tmp_path):
     assert hasattr(watcher, "session")
 
 
-def test_b380_an_op_without_a_kernel_in_the_first_batch_is_the_error_that_comes_out(tmp_path):
+@pytest.mark.behaviour(380)
+def test_an_op_without_a_kernel_in_the_first_batch_is_the_error_that_comes_out(tmp_path):
     with fresh_graph():
         inputs = batches_of([1, 2], 1)
         predictions = tf.cast(tf.strings.as_string(inputs.features), tf.float32)
@@ -105,7 +108,8 @@ def test_generators_may_be_interleaved(tmp_path):
     assert seen == [(2, 20), (4, 40), (6, 60)]
 
 
-def test_b234_a_checkpoint_is_restored(tmp_path):
+@pytest.mark.behaviour(234)
+def test_a_checkpoint_is_restored(tmp_path):
     with tf.Graph().as_default(), v1.Session() as session:
         variables = {
             "weight": v1.get_variable("weight", initializer=5.0),
@@ -119,7 +123,8 @@ def test_b234_a_checkpoint_is_restored(tmp_path):
     assert initial["weight"] == 1
 
 
-def test_b258_the_templates_own_hooks_run(tmp_path):
+@pytest.mark.behaviour(258)
+def test_the_templates_own_hooks_run(tmp_path):
     watcher = _SessionWatcher()
     list(_doubles(tmp_path, [1], 1, own_hooks=[watcher]))
     assert watcher.session is not None

@@ -19,7 +19,8 @@ def _step_through(steps: int, hook: ThroughputHook) -> None:
                 session.run(train_op)
 
 
-def test_b390_b391_rates_are_written_every_n_steps_after_the_first(tmp_path):
+@pytest.mark.behaviour(390, 391)
+def test_rates_are_written_every_n_steps_after_the_first(tmp_path):
     _step_through(9, ThroughputHook(every_n_steps=3, batch_size=32, output_dir=str(tmp_path)))
     values = read_values(tmp_path)
     steps, examples = values["global_step/sec"], values["examples/sec"]
@@ -29,14 +30,16 @@ def test_b390_b391_rates_are_written_every_n_steps_after_the_first(tmp_path):
         assert examples[at] == pytest.approx(32 * rate, rel=1e-5)
 
 
-def test_b394_without_a_batch_size_only_steps_are_reported(tmp_path):
+@pytest.mark.behaviour(394)
+def test_without_a_batch_size_only_steps_are_reported(tmp_path):
     _step_through(5, ThroughputHook(every_n_steps=2, batch_size=None, output_dir=str(tmp_path)))
     values = read_values(tmp_path)
     assert sorted(values["global_step/sec"]) == [3, 5]
     assert "examples/sec" not in values
 
 
-def test_b395_without_a_folder_rates_are_logged_only(tmp_path, caplog):
+@pytest.mark.behaviour(395)
+def test_without_a_folder_rates_are_logged_only(tmp_path, caplog):
     with log_lines(caplog) as logged:
         _step_through(3, ThroughputHook(every_n_steps=1, batch_size=8, output_dir=None))
     assert sum(line.startswith("global_step/sec: ") for line in logged) == 2

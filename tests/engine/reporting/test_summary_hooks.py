@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import tensorflow as tf
 
 from tests.engine.event_files import read_values
@@ -16,7 +17,8 @@ def _summarizing_host_call(folder, step: tf.Tensor, value: tf.Tensor):
         return v1.summary.all_v2_summary_ops()
 
 
-def test_b247_v2_summaries_are_written_and_flushed(tmp_path):
+@pytest.mark.behaviour(247)
+def test_v2_summaries_are_written_and_flushed(tmp_path):
     with fresh_graph():
         step = v1.train.get_global_step()
         before = step.read_value()
@@ -29,7 +31,8 @@ def test_b247_v2_summaries_are_written_and_flushed(tmp_path):
     assert read_values(tmp_path)["value"] == {0: 0, 1: 10, 2: 20}
 
 
-def test_b247_two_writers_are_both_flushed(tmp_path):
+@pytest.mark.behaviour(247)
+def test_two_writers_are_both_flushed(tmp_path):
     with fresh_graph():
         step = v1.train.get_global_step().read_value()
         fetches = [
@@ -44,7 +47,8 @@ def test_b247_two_writers_are_both_flushed(tmp_path):
     assert read_values(tmp_path / "two")["value"] == {0: 2}
 
 
-def test_b253_a_lone_tensor_and_nested_ops_run():
+@pytest.mark.behaviour(253)
+def test_a_lone_tensor_and_nested_ops_run():
     with fresh_graph():
         counter = v1.get_variable("counter", initializer=0)
         total, step_op = v1.train.FinalOpsHook(counter.read_value()), tf.no_op()

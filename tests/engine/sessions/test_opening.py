@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.sessions.opening import default_session_config, placed_by_need
@@ -8,7 +9,8 @@ from tfx_tpu_trainer.engine.tracing import fresh_graph
 v1 = tf.compat.v1
 
 
-def test_b27_the_default_places_softly_and_optimizes_once():
+@pytest.mark.behaviour(27)
+def test_the_default_places_softly_and_optimizes_once():
     config = default_session_config()
     rewrite = config.graph_options.rewrite_options
     assert config.allow_soft_placement

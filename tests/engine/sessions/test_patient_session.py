@@ -41,7 +41,8 @@ def _count_to(number: int, hook: _Loses, *, retries: int) -> list[int]:
 
 
 @pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
-def test_b381_a_lost_session_is_made_anew_and_the_loss_is_told(caplog, error):
+@pytest.mark.behaviour(381)
+def test_a_lost_session_is_made_anew_and_the_loss_is_told(caplog, error):
     hook = _Loses(error, {3, 4, 7})
     with log_lines(caplog) as logged:
         # Calls 5 and 8 begin again with initial values: there is no checkpoint.
@@ -54,14 +55,16 @@ def test_b381_a_lost_session_is_made_anew_and_the_loss_is_told(caplog, error):
 
 @pytest.mark.parametrize("error", [tf.errors.AbortedError, tf.errors.UnavailableError])
 @pytest.mark.parametrize("retries", [0, 3])
-def test_b382_what_is_lost_too_often_in_a_row_is_raised_as_it_is(error, retries):
+@pytest.mark.behaviour(382)
+def test_what_is_lost_too_often_in_a_row_is_raised_as_it_is(error, retries):
     hook = _Loses(error, set(range(2, 100)))
     with pytest.raises(error, match=f"lost at call {retries + 2}"):
         _count_to(5, hook, retries=retries)
     assert hook.made == retries + 2
 
 
-def test_b381_other_errors_are_raised_at_once():
+@pytest.mark.behaviour(381)
+def test_other_errors_are_raised_at_once():
     hook = _Loses(tf.errors.InternalError, {2})
     with pytest.raises(tf.errors.InternalError, match="lost at call 2"):
         _count_to(5, hook, retries=9)

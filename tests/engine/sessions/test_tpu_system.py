@@ -17,14 +17,16 @@ v1 = tf.compat.v1
 WAYS_OUT = r"(?s)RunConfig\(master='emulated'\).*TFX_TPU_TRAINER_EMULATE=1.*use_tpu=False"
 
 
-def test_b92_a_master_without_tpu_is_named_with_the_ways_out():
+@pytest.mark.behaviour(92)
+def test_a_master_without_tpu_is_named_with_the_ways_out():
     with pytest.raises(RuntimeError, match=WAYS_OUT) as error:
         list_tpu_cores("")
     assert "''" in str(error.value)
     assert "CPU" in str(error.value)
 
 
-def test_b92_a_master_that_does_not_answer_is_named_in_time():
+@pytest.mark.behaviour(92)
+def test_a_master_that_does_not_answer_is_named_in_time():
     started = time.monotonic()
     with pytest.raises(RuntimeError, match=WAYS_OUT) as error:
         list_tpu_cores("grpc://localhost:1", timeout_secs=1)

@@ -59,7 +59,8 @@ def exported(tmp_path_factory):
         "collections",
     ],
 )
-def test_b311_b327_b331_b335_b343_both_graphs_are_made_of_the_same(exported, recorded, case, fact):
+@pytest.mark.behaviour(311, 327, 331, 335, 343)
+def test_both_graphs_are_made_of_the_same(exported, recorded, case, fact):
     ours = saved_model_facts.read_facts(exported[case])
     assert [graph[fact] for graph in ours] == [
         graph[fact] for graph in recorded[case]["meta_graphs"]
@@ -67,20 +68,23 @@ def test_b311_b327_b331_b335_b343_both_graphs_are_made_of_the_same(exported, rec
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_b343_the_vocabulary_is_there_once_for_both_graphs(exported, case):
+@pytest.mark.behaviour(343)
+def test_the_vocabulary_is_there_once_for_both_graphs(exported, case):
     (name,) = os.listdir(f"{exported[case]}/assets")
     with open(f"{exported[case]}/assets/{name}", encoding="utf-8") as file:
         assert tuple(file.read().split()) == recorded_model.COLOURS
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_b316_b320_b321_host_signatures_are_the_same(exported, recorded, case):
+@pytest.mark.behaviour(316, 320, 321)
+def test_host_signatures_are_the_same(exported, recorded, case):
     ours = saved_model_facts.read_facts(exported[case])
     assert ours[0]["signatures"] == recorded[case]["meta_graphs"][0]["signatures"]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_b329_tpu_signatures_are_the_same_but_say_their_shapes(exported, recorded, case):
+@pytest.mark.behaviour(329)
+def test_tpu_signatures_are_the_same_but_say_their_shapes(exported, recorded, case):
     ours = saved_model_facts.read_facts(exported[case])
     theirs = recorded[case]["meta_graphs"][1]["signatures"]
     assert ours[1]["signatures"] == ours[0]["signatures"]
@@ -94,7 +98,8 @@ def test_b329_tpu_signatures_are_the_same_but_say_their_shapes(exported, recorde
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_b348_predictions_are_the_same(exported, recorded, case):
+@pytest.mark.behaviour(348)
+def test_predictions_are_the_same(exported, recorded, case):
     ours = recorded_model.serve(exported[case])
     assert set(ours) == set(recorded[case]["served"])
     for key, value in recorded[case]["served"].items():
@@ -109,7 +114,8 @@ def test_the_tpu_computation_gives_the_predictions_of_the_host(exported, case):
         np.testing.assert_allclose(of_tpu[key], value, atol=1e-6)
 
 
-def test_b331_the_tpu_computation_classifies_outside(exported):
+@pytest.mark.behaviour(331)
+def test_the_tpu_computation_classifies_outside(exported):
     answers = tpu_graph_on_host.serve(
         exported["signatures"],
         {"inputs": recorded_model.serialized_rows()},

@@ -21,7 +21,8 @@ NUMBERS = {
 }
 
 
-def test_b332_a_batch_config_is_a_named_tuple():
+@pytest.mark.behaviour(332)
+def test_a_batch_config_is_a_named_tuple():
     config = BatchConfig(4, 64, 5000, [8, 64])
     assert config.max_enqueued_batches == 100
     assert tuple(config) == (4, 64, 5000, [8, 64], 100)
@@ -35,12 +36,14 @@ def test_b332_a_batch_config_is_a_named_tuple():
 
 
 @pytest.mark.parametrize("sizes", [None, [], [8], [1, 2, 8], (4, 8)])
-def test_b332_sizes_that_hold(sizes):
+@pytest.mark.behaviour(332)
+def test_sizes_that_hold(sizes):
     assert BatchConfig(**{**NUMBERS, "allowed_batch_sizes": sizes}).allowed_batch_sizes == sizes
 
 
 @pytest.mark.parametrize("sizes", [[2], [8, 2], [2, 2, 8], [2, 16], [0, 8]])
-def test_b332_sizes_must_increase_up_to_the_largest_batch(sizes):
+@pytest.mark.behaviour(332)
+def test_sizes_must_increase_up_to_the_largest_batch(sizes):
     with pytest.raises(ValueError, match=r"must increase and end with max_batch_size \(8\), got"):
         BatchConfig(**{**NUMBERS, "allowed_batch_sizes": sizes})
 
@@ -55,7 +58,8 @@ def test_b332_sizes_must_increase_up_to_the_largest_batch(sizes):
         ("max_enqueued_batches", 0),
     ],
 )
-def test_b332_numbers_that_are_too_small(name, value):
+@pytest.mark.behaviour(332)
+def test_numbers_that_are_too_small(name, value):
     with pytest.raises(ValueError, match=rf"{name} must be at least \d, got: {value}"):
         BatchConfig(**{**NUMBERS, name: value})
 
@@ -72,7 +76,8 @@ def build(config):
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 2), (2, 2), (3, 8), (8, 8)])
-def test_b332_batches_are_padded_to_an_allowed_size(rows, size):
+@pytest.mark.behaviour(332)
+def test_batches_are_padded_to_an_allowed_size(rows, size):
     values = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
     with tf.Graph().as_default(), v1.Session() as session:
         x, results = build(BatchConfig(**NUMBERS))
@@ -83,7 +88,8 @@ def test_b332_batches_are_padded_to_an_allowed_size(rows, size):
     assert answers["size"].tolist() == [size] * rows
 
 
-def test_b332_requests_at_the_same_time_make_one_batch():
+@pytest.mark.behaviour(332)
+def test_requests_at_the_same_time_make_one_batch():
     """Two threads ask; a timeout that is long enough waits for both, and each gets its rows."""
     numbers = {**NUMBERS, "batch_timeout_micros": 20_000_000, "allowed_batch_sizes": [4]}
     config = BatchConfig(**{**numbers, "max_batch_size": 4})
@@ -105,7 +111,8 @@ def test_b332_requests_at_the_same_time_make_one_batch():
     assert len(answers) == 2
 
 
-def test_b332_without_a_config_the_function_is_called_as_it_is():
+@pytest.mark.behaviour(332)
+def test_without_a_config_the_function_is_called_as_it_is():
     with tf.Graph().as_default() as graph:
         x, results = build(None)
         assert "BatchFunction" not in {op.type for op in graph.get_operations()}

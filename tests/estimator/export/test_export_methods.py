@@ -57,7 +57,8 @@ def trained(tmp_path_factory):
     return folder
 
 
-def test_b310_a_folder_named_by_the_second_as_bytes(trained, tmp_path):
+@pytest.mark.behaviour(310)
+def test_a_folder_named_by_the_second_as_bytes(trained, tmp_path):
     before = int(time.time())
     path = make(trained).export_saved_model(str(tmp_path / "deep" / "base"), RECEIVER_FN)
     assert isinstance(path, bytes)
@@ -67,7 +68,8 @@ def test_b310_a_folder_named_by_the_second_as_bytes(trained, tmp_path):
     assert os.listdir(parent) == [version]
 
 
-def test_b310_two_exports_in_one_second_are_two_folders(trained, tmp_path):
+@pytest.mark.behaviour(310)
+def test_two_exports_in_one_second_are_two_folders(trained, tmp_path):
     estimator = make(trained, export_to_tpu=False)
     paths = {estimator.export_saved_model(tmp_path, RECEIVER_FN) for _ in range(2)}
     assert {os.path.basename(path.decode()) for path in paths} == set(os.listdir(tmp_path))
@@ -83,7 +85,8 @@ def test_b310_two_exports_in_one_second_are_two_folders(trained, tmp_path):
         ({"export_to_cpu": False}, [["serve", "tpu"]]),
     ],
 )
-def test_b311_b312_b313_b347_graphs_by_the_flags(trained, tmp_path, use_tpu, flags, tags):
+@pytest.mark.behaviour(311, 312, 313, 347)
+def test_graphs_by_the_flags(trained, tmp_path, use_tpu, flags, tags):
     """No TPU, no batch size and no input_fn is needed, whatever use_tpu says."""
     estimator = make(trained, use_tpu=use_tpu, **flags)
     path = estimator.export_saved_model(str(tmp_path), RECEIVER_FN).decode()
@@ -94,7 +97,8 @@ def test_b311_b312_b313_b347_graphs_by_the_flags(trained, tmp_path, use_tpu, fla
     }
 
 
-def test_b312_without_a_tpu_graph_none_is_found(trained, tmp_path):
+@pytest.mark.behaviour(312)
+def test_without_a_tpu_graph_none_is_found(trained, tmp_path):
     path = make(trained, export_to_tpu=False).export_saved_model(str(tmp_path), RECEIVER_FN)
     with (
         tf.Graph().as_default(),
@@ -104,14 +108,16 @@ def test_b312_without_a_tpu_graph_none_is_found(trained, tmp_path):
         v1.saved_model.load(session, ["serve", "tpu"], path.decode())
 
 
-def test_b314_both_flags_off(trained, tmp_path):
+@pytest.mark.behaviour(314)
+def test_both_flags_off(trained, tmp_path):
     estimator = make(trained, export_to_cpu=False, export_to_tpu=False)
     with pytest.raises(ValueError, match="One of export_to_cpu and export_to_tpu must be true"):
         estimator.export_saved_model(str(tmp_path), RECEIVER_FN)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_b322_b323_b324_b325_b326_what_model_fn_gets(trained, tmp_path, version):
+@pytest.mark.behaviour(322, 323, 324, 325, 326)
+def test_what_model_fn_gets(trained, tmp_path, version):
     """Version 1 says use_tpu=False for both graphs, version 2 True for the second."""
     model = Model()
     estimator = make(
@@ -130,7 +136,8 @@ def test_b322_b323_b324_b325_b326_what_model_fn_gets(trained, tmp_path, version)
     assert estimator.params == {"rate": 1}
 
 
-def test_b317_without_export_outputs_the_default_has_all_predictions(trained, tmp_path):
+@pytest.mark.behaviour(317)
+def test_without_export_outputs_the_default_has_all_predictions(trained, tmp_path):
     path = make(trained).export_saved_model(str(tmp_path), RECEIVER_FN).decode()
     for graph in saved_model_facts.read_facts(path):
         assert {name: list(s["outputs"]) for name, s in graph["signatures"].items()} == {
@@ -138,7 +145,8 @@ def test_b317_without_export_outputs_the_default_has_all_predictions(trained, tm
         }
 
 
-def test_b348_both_graphs_give_what_predict_gives(trained, tmp_path):
+@pytest.mark.behaviour(348)
+def test_both_graphs_give_what_predict_gives(trained, tmp_path):
     def input_fn(params):
         return tf.data.Dataset.from_tensors({"x": tf.constant(ROWS)})
 
@@ -150,7 +158,8 @@ def test_b348_both_graphs_give_what_predict_gives(trained, tmp_path):
     np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
 
 
-def test_b342_the_checkpoint_named_and_else_the_latest(trained, tmp_path):
+@pytest.mark.behaviour(342)
+def test_the_checkpoint_named_and_else_the_latest(trained, tmp_path):
     estimator = make(trained, export_to_tpu=False)
     first, latest = (f"{trained}/model/model.ckpt-{step}" for step in (0, 2))
     answers = {
@@ -168,7 +177,8 @@ def test_b342_the_checkpoint_named_and_else_the_latest(trained, tmp_path):
     assert not np.allclose(answers[latest], answers[first])
 
 
-def test_b345_the_old_name_warns_and_keeps_default_attributes(trained, tmp_path, caplog):
+@pytest.mark.behaviour(345)
+def test_the_old_name_warns_and_keeps_default_attributes(trained, tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     path = make(trained).export_savedmodel(str(tmp_path), RECEIVER_FN).decode()
     assert "it has been renamed, use export_saved_model instead." in caplog.text
@@ -181,7 +191,8 @@ def test_b345_the_old_name_warns_and_keeps_default_attributes(trained, tmp_path,
     assert not any(graph["default_attributes"] for graph in facts)
 
 
-def test_b344_b345_the_old_name_takes_the_other_arguments_by_place(trained, tmp_path):
+@pytest.mark.behaviour(344, 345)
+def test_the_old_name_takes_the_other_arguments_by_place(trained, tmp_path):
     source = tmp_path / "note.txt"
     source.write_text("note")
     path = make(trained).export_savedmodel(
@@ -197,7 +208,8 @@ def test_b344_b345_the_old_name_takes_the_other_arguments_by_place(trained, tmp_
     )
 
 
-def test_b350_a_plain_estimators_model_for_tpus(trained, tmp_path):
+@pytest.mark.behaviour(350)
+def test_a_plain_estimators_model_for_tpus(trained, tmp_path):
     def model_fn(features, labels, mode, params):
         (y,) = recorded_serving.network(features["x"])
         return EstimatorSpec(mode, predictions={"y": params["scale"] * y[:, 0]})
@@ -218,7 +230,8 @@ def test_b350_a_plain_estimators_model_for_tpus(trained, tmp_path):
     np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
 
 
-def test_b350_a_plain_estimator_exports_for_cpus_itself(trained, tmp_path):
+@pytest.mark.behaviour(350)
+def test_a_plain_estimator_exports_for_cpus_itself(trained, tmp_path):
     estimator = Estimator(
         Model(), model_dir=str(trained / "model"), params={"rate": 1, "use_tpu": False}
     )
@@ -226,7 +239,8 @@ def test_b350_a_plain_estimator_exports_for_cpus_itself(trained, tmp_path):
     assert [graph["tags"] for graph in saved_model_facts.read_facts(path)] == [["serve"]]
 
 
-def test_b351_a_session_configuration_without_soft_placement_is_used(trained, tmp_path):
+@pytest.mark.behaviour(351)
+def test_a_session_configuration_without_soft_placement_is_used(trained, tmp_path):
     """A variable that asks for a GPU is restored with soft placement, and not without."""
 
     def model_fn(features, labels, mode, params):
@@ -252,19 +266,22 @@ def test_b351_a_session_configuration_without_soft_placement_is_used(trained, tm
 
 
 class TestNothingToExport:
-    def test_b340_no_checkpoint(self, tmp_path):
+    @pytest.mark.behaviour(340)
+    def test_no_checkpoint(self, tmp_path):
         with pytest.raises(ValueError, match=f"Couldn't find trained model at {tmp_path}/model"):
             make(tmp_path).export_saved_model(str(tmp_path / "exports"), RECEIVER_FN)
         assert not (tmp_path / "exports").exists()
 
-    def test_b340_a_checkpoint_that_is_not_there(self, trained, tmp_path):
+    @pytest.mark.behaviour(340)
+    def test_a_checkpoint_that_is_not_there(self, trained, tmp_path):
         path = f"{tmp_path}/nothing/model.ckpt-1"
         with pytest.raises(ValueError, match=f"Couldn't find trained model at {path}"):
             make(trained).export_saved_model(
                 str(tmp_path / "exports"), RECEIVER_FN, checkpoint_path=path
             )
 
-    def test_b340_an_empty_checkpoint_file(self, trained, tmp_path):
+    @pytest.mark.behaviour(340)
+    def test_an_empty_checkpoint_file(self, trained, tmp_path):
         """What a full disk leaves: the files are there, and nothing is in them."""
         for suffix in ("index", "data-00000-of-00001"):
             (tmp_path / f"model.ckpt-1.{suffix}").write_bytes(b"")
@@ -277,7 +294,8 @@ class TestNothingToExport:
         assert not (tmp_path / "exports").exists() or os.listdir(tmp_path / "exports") == []
 
     @pytest.mark.parametrize("given", [None, {"x": "a tensor"}])
-    def test_b340_no_receiver_function(self, trained, tmp_path, given):
+    @pytest.mark.behaviour(340)
+    def test_no_receiver_function(self, trained, tmp_path, given):
         message = (
             rf"An input_receiver_fn must be defined\. That of mode 'infer' is {given!r}, which "
         )
@@ -285,7 +303,8 @@ class TestNothingToExport:
             make(trained).export_saved_model(str(tmp_path), given)
 
     @pytest.mark.parametrize("as_folder", [True, False])
-    def test_b340_a_warm_start_stands_in_for_a_checkpoint(self, trained, tmp_path, as_folder):
+    @pytest.mark.behaviour(340)
+    def test_a_warm_start_stands_in_for_a_checkpoint(self, trained, tmp_path, as_folder):
         source = trained / "model" if as_folder else trained / "model" / "model.ckpt-2"
         estimator = make(tmp_path, warm_start_from=WarmStartSettings(str(source)))
         path = estimator.export_saved_model(str(tmp_path / "exports"), RECEIVER_FN).decode()

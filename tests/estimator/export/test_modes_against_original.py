@@ -107,14 +107,16 @@ WAYS = ("train", "eval", "all", "old_name", "old_name_stripped", "plain_for_tpu"
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fact", ["tags", "tpu_calls", "collections", "default_attributes"])
-def test_b311_b336_b338_b345_b350_the_graphs_are_the_originals(exported, recorded, way, fact):
+@pytest.mark.behaviour(311, 336, 338, 345, 350)
+def test_the_graphs_are_the_originals(exported, recorded, way, fact):
     ours = saved_model_facts.read_facts(exported[way])
     theirs = recorded["modes"][way]["meta_graphs"]
     assert [graph[fact] for graph in ours] == [graph[fact] for graph in theirs]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_b337_b350_signatures_are_the_originals(exported, recorded, way):
+@pytest.mark.behaviour(337, 350)
+def test_signatures_are_the_originals(exported, recorded, way):
     ours = saved_model_facts.read_facts(exported[way])
     for graph, theirs in zip(ours, recorded["modes"][way]["meta_graphs"], strict=True):
         if "tpu" in graph["tags"]:  # the original's say no shapes; ours are those of the host
@@ -124,12 +126,14 @@ def test_b337_b350_signatures_are_the_originals(exported, recorded, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_b315_b338_the_variables_are_the_originals(exported, recorded, way):
+@pytest.mark.behaviour(315, 338)
+def test_the_variables_are_the_originals(exported, recorded, way):
     variables = dict(tf.train.list_variables(f"{exported[way]}/variables/variables"))
     assert variables == recorded["modes"][way]["variables"]
 
 
-def test_b336_the_original_writes_an_empty_model_where_we_refuse(recorded):
+@pytest.mark.behaviour(336)
+def test_the_original_writes_an_empty_model_where_we_refuse(recorded):
     """With export_to_cpu=False; `test_supervised_export.py` has the error that we raise."""
     theirs = recorded["modes"]["eval_without_cpu"]
     assert theirs == {"meta_graphs": [], "variables": None}
@@ -158,13 +162,15 @@ def version_2(request, tmp_path_factory, recorded):
 @pytest.mark.parametrize(
     "fact", ["tags", "ops", "tpu_calls", "tpu_call_ops", "replicated_ops", "batch_functions"]
 )
-def test_b325_b332_b333_b335_version_2_is_made_of_the_same(version_2, fact):
+@pytest.mark.behaviour(325, 332, 333, 335)
+def test_version_2_is_made_of_the_same(version_2, fact):
     path, theirs = version_2
     ours = saved_model_facts.read_facts(path)
     assert [graph[fact] for graph in ours] == [graph[fact] for graph in theirs["meta_graphs"]]
 
 
-def test_b332_batching_is_told_to_the_op(version_2):
+@pytest.mark.behaviour(332)
+def test_batching_is_told_to_the_op(version_2):
     """The numbers of NUMBERS; a queue depth of 100 where none is given, 7 where it is."""
     path, theirs = version_2
     (of_host, of_tpu) = saved_model_facts.read_facts(path)

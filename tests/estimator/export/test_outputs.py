@@ -25,7 +25,8 @@ def strings(name="examples"):
 
 
 class TestPredictOutput:
-    def test_b317_a_lone_tensor_is_called_output(self):
+    @pytest.mark.behaviour(317)
+    def test_a_lone_tensor_is_called_output(self):
         tensor = floats()
         assert export.PredictOutput(tensor).outputs == {"output": tensor}
 
@@ -112,7 +113,8 @@ class TestRegressionOutput:
 
 
 class TestNormaliseExportOutputs:
-    def test_b317_none_gives_one_predict_output(self):
+    @pytest.mark.behaviour(317)
+    def test_none_gives_one_predict_output(self):
         predictions = {"scores": floats()}
         outputs = normalise_export_outputs(None, predictions)
         assert list(outputs) == ["serving_default"]
@@ -132,7 +134,8 @@ class TestNormaliseExportOutputs:
         assert outputs == {"head": given["head"], "serving_default": given["head"]}
         assert list(given) == ["head"]
 
-    def test_b307_tensorflows_own_classes_are_taken_as_they_are(self):
+    @pytest.mark.behaviour(307)
+    def test_tensorflows_own_classes_are_taken_as_they_are(self):
         class Own(of_tensorflow.ExportOutput):
             pass
 

@@ -15,7 +15,8 @@ def graph():
         yield graph
 
 
-def test_b442_parsing_receiver_parses_serialised_examples():
+@pytest.mark.behaviour(442)
+def test_parsing_receiver_parses_serialised_examples():
     spec = {
         "number": tf.io.FixedLenFeature([1], tf.int64),
         "words": tf.io.VarLenFeature(tf.string),
@@ -34,14 +35,16 @@ def test_b442_parsing_receiver_parses_serialised_examples():
     assert features["words"].values.tolist() == [b"a", b"b"]
 
 
-def test_b442_parsing_receiver_with_a_batch_size():
+@pytest.mark.behaviour(442)
+def test_parsing_receiver_with_a_batch_size():
     spec = {"number": tf.io.FixedLenFeature([1], tf.int64)}
     receiver = export.build_parsing_serving_input_receiver_fn(spec, default_batch_size=4)()
     assert receiver.receiver_tensors["examples"].shape.as_list() == [4]
     assert receiver.features["number"].shape.as_list() == [4, 1]
 
 
-def test_b443_raw_receiver_takes_names_types_and_shapes(graph):
+@pytest.mark.behaviour(443)
+def test_raw_receiver_takes_names_types_and_shapes(graph):
     with tf.Graph().as_default():
         features = {
             "a": v1.placeholder(tf.float32, [8, 3], name="of_a"),
@@ -62,14 +65,16 @@ def test_b443_raw_receiver_takes_names_types_and_shapes(graph):
     assert all(tensor.graph is graph for tensor in receiver.features.values())
 
 
-def test_b443_raw_receiver_with_a_batch_size_of_eager_tensors():
+@pytest.mark.behaviour(443)
+def test_raw_receiver_with_a_batch_size_of_eager_tensors():
     with tf.init_scope():
         features = {"a": tf.zeros([2, 3])}
     receiver = export.build_raw_serving_input_receiver_fn(features, default_batch_size=8)()
     assert receiver.features["a"].shape.as_list() == [8, 3]
 
 
-def test_b444_raw_supervised_receiver_feeds_features_and_labels():
+@pytest.mark.behaviour(444)
+def test_raw_supervised_receiver_feeds_features_and_labels():
     features, label = {"a": tf.zeros([2, 3])}, tf.zeros([2], tf.int64)
     receiver = export.build_raw_supervised_input_receiver_fn(features, label)()
     assert set(receiver.receiver_tensors) == {"a", "label"}
@@ -77,7 +82,8 @@ def test_b444_raw_supervised_receiver_feeds_features_and_labels():
     assert receiver.features["a"] is receiver.receiver_tensors["a"]
 
 
-def test_b444_raw_supervised_receiver_of_bare_tensors():
+@pytest.mark.behaviour(444)
+def test_raw_supervised_receiver_of_bare_tensors():
     receiver = export.build_raw_supervised_input_receiver_fn(tf.zeros([2, 3]), tf.zeros([2]))()
     assert set(receiver.receiver_tensors) == {"input", "label"}
     assert receiver.features.shape.as_list() == [None, 3]
@@ -87,13 +93,15 @@ def test_b444_raw_supervised_receiver_of_bare_tensors():
     ("features", "labels", "shared"),
     [({"a": 1, "b": 2}, {"b": 3}, "b"), (1, {"input": 2}, "input"), ({"label": 1}, 2, "label")],
 )
-def test_b444_raw_supervised_receiver_with_a_shared_key(features, labels, shared):
+@pytest.mark.behaviour(444)
+def test_raw_supervised_receiver_with_a_shared_key(features, labels, shared):
     with pytest.raises(ValueError, match=rf"distinct keys.*\['{shared}'\]"):
         export.build_raw_supervised_input_receiver_fn(features, labels)
 
 
 @pytest.mark.parametrize("as_dataset", [True, False])
-def test_b445_supervised_receiver_like_an_input_fn(as_dataset):
+@pytest.mark.behaviour(445)
+def test_supervised_receiver_like_an_input_fn(as_dataset):
     def input_fn(rows):
         pair = {"x": np.zeros([rows, 3], np.float32)}, np.zeros([rows], np.int64)
         if as_dataset:
@@ -106,6 +114,7 @@ def test_b445_supervised_receiver_like_an_input_fn(as_dataset):
     assert set(receiver.receiver_tensors) == {"x", "label"}
 
 
-def test_b445_supervised_receiver_like_an_input_fn_without_labels():
+@pytest.mark.behaviour(445)
+def test_supervised_receiver_like_an_input_fn_without_labels():
     with pytest.raises(ValueError, match=r"labels must be defined.*\(features, labels\)"):
         export.build_supervised_input_receiver_fn_from_input_fn(lambda: {"x": tf.zeros([1])})

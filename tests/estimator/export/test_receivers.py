@@ -13,7 +13,8 @@ def graph():
 
 
 class TestServingInputReceiver:
-    def test_b439_lone_tensors_are_wrapped(self):
+    @pytest.mark.behaviour(439)
+    def test_lone_tensors_are_wrapped(self):
         feature, fed, other = tf.constant([0]), tf.constant([1]), tf.constant([2])
         receiver = export.ServingInputReceiver(feature, fed, {"other": other})
         assert receiver.features == {"feature": feature}
@@ -27,7 +28,8 @@ class TestServingInputReceiver:
         assert receiver_tensors == {"input": tensor}
         assert alternatives is None
 
-    def test_b439_takes_dense_sparse_and_ragged_tensors_with_str_and_int_keys(self):
+    @pytest.mark.behaviour(439)
+    def test_takes_dense_sparse_and_ragged_tensors_with_str_and_int_keys(self):
         features = {
             "dense": tf.constant([0]),
             1: tf.SparseTensor([[0, 0]], [1], [1, 1]),
@@ -52,7 +54,8 @@ class TestServingInputReceiver:
             ({"a": [1]}, r"feature a must be a Tensor, SparseTensor, or RaggedTensor, got \[1\]"),
         ],
     )
-    def test_b439_features_that_are_none(self, features, message):
+    @pytest.mark.behaviour(439)
+    def test_features_that_are_none(self, features, message):
         with pytest.raises(ValueError, match=message):
             export.ServingInputReceiver(features, tf.constant([0]))
 
@@ -64,7 +67,8 @@ class TestServingInputReceiver:
             ({"a": [1]}, "receiver_tensor a must be a Tensor"),
         ],
     )
-    def test_b439_receiver_tensors_that_are_none(self, receiver_tensors, message):
+    @pytest.mark.behaviour(439)
+    def test_receiver_tensors_that_are_none(self, receiver_tensors, message):
         with pytest.raises(ValueError, match=message):
             export.ServingInputReceiver(tf.constant([0]), receiver_tensors)
 
@@ -76,19 +80,22 @@ class TestServingInputReceiver:
             ({"a": {1: "tensor"}}, "receiver_tensors_alternative keys must be strings"),
         ],
     )
-    def test_b441_alternatives_that_are_none(self, alternatives, message):
+    @pytest.mark.behaviour(441)
+    def test_alternatives_that_are_none(self, alternatives, message):
         with pytest.raises(ValueError, match=message):
             export.ServingInputReceiver(tf.constant([0]), tf.constant([0]), alternatives)
 
 
 class TestTensorServingInputReceiver:
-    def test_b440_hands_the_bare_tensor_on(self):
+    @pytest.mark.behaviour(440)
+    def test_hands_the_bare_tensor_on(self):
         feature, fed = tf.constant([0]), tf.constant([1])
         receiver = export.TensorServingInputReceiver(feature, fed)
         assert receiver.features is feature
         assert receiver.receiver_tensors == {"input": fed}
 
-    def test_b440_takes_a_sparse_tensor(self):
+    @pytest.mark.behaviour(440)
+    def test_takes_a_sparse_tensor(self):
         sparse = tf.SparseTensor([[0, 0]], [1], [1, 1])
         assert export.TensorServingInputReceiver(sparse, tf.constant([0])).features is sparse
 
@@ -96,7 +103,8 @@ class TestTensorServingInputReceiver:
         ("features", "message"),
         [(None, "features must be defined"), ({"a": 1}, "feature must be a Tensor")],
     )
-    def test_b440_features_that_are_no_tensor(self, features, message):
+    @pytest.mark.behaviour(440)
+    def test_features_that_are_no_tensor(self, features, message):
         with pytest.raises(ValueError, match=message):
             export.TensorServingInputReceiver(features, tf.constant([0]))
 

@@ -29,7 +29,8 @@ def tags(path):
         (False, True, [["serve", "tpu"]]),
     ],
 )
-def test_b311_b312_b313_b315_graphs_and_variables(to_cpu, to_tpu, expected, tmp_path):
+@pytest.mark.behaviour(311, 312, 313, 315)
+def test_graphs_and_variables(to_cpu, to_tpu, expected, tmp_path):
     model = call_model(linear)
     path = small_export.export_model(model, tmp_path, export_to_cpu=to_cpu, export_to_tpu=to_tpu)
     assert tags(path) == expected
@@ -41,14 +42,16 @@ def test_b311_b312_b313_b315_graphs_and_variables(to_cpu, to_tpu, expected, tmp_
     np.testing.assert_array_equal(saved.get_tensor("w"), trained.get_tensor("w"))
 
 
-def test_b313_the_tpu_graph_alone_is_not_found_under_serve(tmp_path):
+@pytest.mark.behaviour(313)
+def test_the_tpu_graph_alone_is_not_found_under_serve(tmp_path):
     path = small_export.export_model(call_model(linear), tmp_path, export_to_cpu=False)
     with pytest.raises(RuntimeError, match="could not be found"):
         small_export.serve(path, {"x": ROWS})
 
 
 @pytest.mark.parametrize("make_call", [call_model, call_host_model])
-def test_b348_serves_what_a_session_predicts(make_call, tmp_path):
+@pytest.mark.behaviour(348)
+def test_serves_what_a_session_predicts(make_call, tmp_path):
     model = make_call(linear)
     path = small_export.export_model(model, tmp_path)
     expected = small_export.run_directly(model, f"{tmp_path}/model.ckpt-3", ROWS)
@@ -58,7 +61,8 @@ def test_b348_serves_what_a_session_predicts(make_call, tmp_path):
     np.testing.assert_allclose(answers["output"], expected, atol=1e-6)
 
 
-def test_b342_the_checkpoint_given_is_the_one_exported(tmp_path):
+@pytest.mark.behaviour(342)
+def test_the_checkpoint_given_is_the_one_exported(tmp_path):
     model = call_model(linear)
     checkpoint = small_export.write_checkpoint(model, tmp_path)
     with tracing.fresh_graph():
@@ -77,7 +81,8 @@ def test_b342_the_checkpoint_given_is_the_one_exported(tmp_path):
     assert not np.allclose(answers[checkpoint], answers[other])
 
 
-def test_b322_b349_any_object_is_a_receiver_and_labels_are_handed_on(tmp_path):
+@pytest.mark.behaviour(322, 349)
+def test_any_object_is_a_receiver_and_labels_are_handed_on(tmp_path):
     class Receiver:
         def __init__(self):
             self.features = v1.placeholder(tf.float32, [None, 3])
@@ -124,7 +129,8 @@ def test_a_host_signature_must_not_hide_an_output(tmp_path):
         )
 
 
-def test_b343_assets_extra_are_copied(tmp_path):
+@pytest.mark.behaviour(343)
+def test_assets_extra_are_copied(tmp_path):
     source = tmp_path / "source.txt"
     source.write_text("warm")
     path = small_export.export_model(
@@ -134,7 +140,8 @@ def test_b343_assets_extra_are_copied(tmp_path):
         assert file.read() == "warm"
 
 
-def test_b344_as_text(tmp_path):
+@pytest.mark.behaviour(344)
+def test_as_text(tmp_path):
     model = call_model(linear)
     path = small_export.export_model(model, tmp_path, as_text=True)
     assert sorted(os.listdir(path)) == ["saved_model.pbtxt", "variables"]
@@ -143,7 +150,8 @@ def test_b344_as_text(tmp_path):
 
 
 @pytest.mark.parametrize("strip", [True, False])
-def test_b345_default_attributes_are_stripped(strip, tmp_path):
+@pytest.mark.behaviour(345)
+def test_default_attributes_are_stripped(strip, tmp_path):
     path = small_export.export_model(call_model(linear), tmp_path, strip_default_attrs=strip)
     for meta_graph in saved_model_facts.read_saved_model(path).meta_graphs:
         (variable,) = [node for node in meta_graph.graph_def.node if node.name == "w"]
@@ -151,7 +159,8 @@ def test_b345_default_attributes_are_stripped(strip, tmp_path):
         assert ("container" not in variable.attr) == strip
 
 
-def test_b351_an_op_asked_for_on_an_absent_device_does_not_stop_an_export(tmp_path):
+@pytest.mark.behaviour(351)
+def test_an_op_asked_for_on_an_absent_device_does_not_stop_an_export(tmp_path):
     def network(features):
         with tf.device("/device:GPU:0"):
             return linear(features)
@@ -160,7 +169,8 @@ def test_b351_an_op_asked_for_on_an_absent_device_does_not_stop_an_export(tmp_pa
     small_export.export_model(call_model(network), tmp_path, checkpoint_path=checkpoint)
 
 
-def test_b346_a_scaffolds_saver_and_local_init_op_are_used(tmp_path):
+@pytest.mark.behaviour(346)
+def test_a_scaffolds_saver_and_local_init_op_are_used(tmp_path):
     """A saver that loads moving averages in the place of the variables, as for evaluation."""
 
     def model(features, labels, mode, use_tpu):
@@ -187,7 +197,8 @@ def test_b346_a_scaffolds_saver_and_local_init_op_are_used(tmp_path):
     np.testing.assert_allclose(answers, np.stack([expected, expected], 1), atol=1e-6)
 
 
-def test_b346_a_scaffolds_objects_are_what_is_restored(tmp_path):
+@pytest.mark.behaviour(346)
+def test_a_scaffolds_objects_are_what_is_restored(tmp_path):
     """Scaffold(saver=tf.train.Checkpoint(...)): the names in the checkpoint are those of objects."""
 
     def model(features, labels, mode, use_tpu):
@@ -216,7 +227,8 @@ class TestRefused:
         versions = tmp_path / "versions"
         assert not versions.exists() or os.listdir(versions) == []
 
-    def test_b314_no_graph(self, tmp_path):
+    @pytest.mark.behaviour(314)
+    def test_no_graph(self, tmp_path):
         self.refuse(
             tmp_path,
             "One of export_to_cpu and export_to_tpu must be true",
@@ -227,7 +239,8 @@ class TestRefused:
     def test_api_version(self, tmp_path):
         self.refuse(tmp_path, "api_version must be 1 or 2, got: 3", api_version=3)
 
-    def test_b340_no_receiver_function(self, tmp_path):
+    @pytest.mark.behaviour(340)
+    def test_no_receiver_function(self, tmp_path):
         checkpoint = small_export.write_checkpoint(call_model(linear), tmp_path)
         self.refuse(
             tmp_path,
@@ -245,7 +258,8 @@ class TestRefused:
             checkpoint_path=checkpoint,
         )
 
-    def test_b341_variables_that_the_checkpoint_lacks(self, tmp_path):
+    @pytest.mark.behaviour(341)
+    def test_variables_that_the_checkpoint_lacks(self, tmp_path):
         def network(features):
             v1.get_variable("b", [2])
             v1.get_variable("a", [2])

@@ -23,7 +23,8 @@ def examples_and_features():
     return examples, x
 
 
-def test_b316_one_signature_an_output():
+@pytest.mark.behaviour(316)
+def test_one_signature_an_output():
     examples, x = examples_and_features()
     built = signatures.build_signature_defs(
         {"examples": examples},
@@ -41,7 +42,8 @@ def test_a_lone_receiver_tensor_is_called_input():
     assert list(built["serving_default"].inputs) == ["input"]
 
 
-def test_b320_alternatives_feed_further_down():
+@pytest.mark.behaviour(320)
+def test_alternatives_feed_further_down():
     examples, x = examples_and_features()
     built = signatures.build_signature_defs(
         {"examples": examples},
@@ -52,7 +54,8 @@ def test_b320_alternatives_feed_further_down():
     assert built["raw:serving_default"].inputs["input"].name == "x:0"
 
 
-def test_b318_what_serving_does_not_take_is_left_out_and_logged(caplog):
+@pytest.mark.behaviour(318)
+def test_what_serving_does_not_take_is_left_out_and_logged(caplog):
     caplog.set_level(logging.INFO)
     x = v1.placeholder(tf.float32, [None, 1], name="x")
     built = signatures.build_signature_defs(
@@ -64,7 +67,8 @@ def test_b318_what_serving_does_not_take_is_left_out_and_logged(caplog):
     assert "single tensor input of type tf.string" in caplog.text
 
 
-def test_b319_an_output_that_needs_another_placeholder_is_left_out(caplog):
+@pytest.mark.behaviour(319)
+def test_an_output_that_needs_another_placeholder_is_left_out(caplog):
     caplog.set_level(logging.INFO)
     x, other = v1.placeholder(tf.float32, name="x"), v1.placeholder(tf.float32, name="other")
     with tf.control_dependencies([other]):

@@ -48,7 +48,8 @@ def load(session, path, mode):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_b336_b337_one_graph_that_computes_loss_metrics_and_predictions(trained, tmp_path, mode):
+@pytest.mark.behaviour(336, 337)
+def test_one_graph_that_computes_loss_metrics_and_predictions(trained, tmp_path, mode):
     """The weights stay ones: four rows of (k, k+1, k+2)/12 have their sums as labels."""
     path = make(trained).export_saved_model(str(tmp_path), SUPERVISED, experimental_mode=mode)
     (facts,) = saved_model_facts.read_facts(path.decode())
@@ -69,7 +70,8 @@ def test_b336_b337_one_graph_that_computes_loss_metrics_and_predictions(trained,
     np.testing.assert_allclose(values["metrics_error/value"], loss, atol=1e-5)
 
 
-def test_b336_a_plain_estimator_exports_them_too(trained, tmp_path):
+@pytest.mark.behaviour(336)
+def test_a_plain_estimator_exports_them_too(trained, tmp_path):
     def model_fn(features, labels, mode):
         (y,) = recorded_serving.network(features["x"])
         metrics = {"mean": v1.metrics.mean(y)}
@@ -85,7 +87,8 @@ def test_b336_a_plain_estimator_exports_them_too(trained, tmp_path):
     }
 
 
-def test_b336_export_to_tpu_only_warns(trained, tmp_path, caplog):
+@pytest.mark.behaviour(336)
+def test_export_to_tpu_only_warns(trained, tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     for to_tpu, warned in ((False, False), (True, True)):
         caplog.clear()
@@ -96,14 +99,16 @@ def test_b336_export_to_tpu_only_warns(trained, tmp_path, caplog):
         assert (message in caplog.text) == warned
 
 
-def test_b336_for_tpu_hosts_only_there_is_nothing_to_export(trained, tmp_path):
+@pytest.mark.behaviour(336)
+def test_for_tpu_hosts_only_there_is_nothing_to_export(trained, tmp_path):
     estimator = make(trained, export_to_cpu=False)
     with pytest.raises(ValueError, match=r"Got dict_keys\(\['eval'\]\)\. .*set export_to_cpu"):
         estimator.export_saved_model(str(tmp_path), SUPERVISED, experimental_mode="eval")
     assert os.listdir(tmp_path) == []
 
 
-def test_b338_all_modes_share_the_variables_of_training(trained, tmp_path):
+@pytest.mark.behaviour(338)
+def test_all_modes_share_the_variables_of_training(trained, tmp_path):
     """Whatever the order of the map; each graph loads, the optimizer's slots come with training."""
     path = make(trained).experimental_export_all_saved_models(str(tmp_path), ALL_MODES).decode()
     facts = saved_model_facts.read_facts(path)
@@ -128,7 +133,8 @@ def test_b338_all_modes_share_the_variables_of_training(trained, tmp_path):
         (["infer", "train"], [["train"], ["serve"]], True),
     ],
 )
-def test_b338_some_modes(trained, tmp_path, modes, tags, has_slots):
+@pytest.mark.behaviour(338)
+def test_some_modes(trained, tmp_path, modes, tags, has_slots):
     estimator = make(trained, export_to_tpu=False)
     path = estimator.experimental_export_all_saved_models(
         str(tmp_path), {mode: ALL_MODES[mode] for mode in modes}
@@ -138,7 +144,8 @@ def test_b338_some_modes(trained, tmp_path, modes, tags, has_slots):
     assert ("weights/Momentum" in saved) == has_slots
 
 
-def test_b338_the_exported_train_op_trains(trained, tmp_path):
+@pytest.mark.behaviour(338)
+def test_the_exported_train_op_trains(trained, tmp_path):
     """Of two rows, one step of Momentum from zero slots: w - 0.1 * (0.9 * slot + gradient)."""
     path = make(trained).export_saved_model(str(tmp_path), SUPERVISED, experimental_mode="train")
     saved = tf.train.load_checkpoint(f"{path.decode()}/variables/variables")
@@ -156,7 +163,8 @@ def test_b338_the_exported_train_op_trains(trained, tmp_path):
 
 
 @pytest.mark.parametrize("in_function", [False, True])
-def test_b336_sums_over_cores_are_those_of_one_core(trained, tmp_path, in_function):
+@pytest.mark.behaviour(336)
+def test_sums_over_cores_are_those_of_one_core(trained, tmp_path, in_function):
     """TensorFlow has no CPU kernel for them: with one left, no loader would take the graph.
 
     A core's number is 0 in the same graphs; read there, it would end the process.
@@ -201,7 +209,8 @@ def test_b336_sums_over_cores_are_those_of_one_core(trained, tmp_path, in_functi
     )
 
 
-def test_b346_each_modes_scaffold_is_used(trained, tmp_path):
+@pytest.mark.behaviour(346)
+def test_each_modes_scaffold_is_used(trained, tmp_path):
     """Its local_init_op sets the offset when the graph is loaded; its saver brings the weights."""
     offsets = {"train": 1.0, "eval": 2.0, "infer": 3.0}
 
@@ -239,25 +248,30 @@ class TestRefused:
             estimator.experimental_export_all_saved_models(str(folder), receivers)
         assert os.listdir(folder) == []
 
-    def test_b339_no_mode(self, trained, tmp_path):
+    @pytest.mark.behaviour(339)
+    def test_no_mode(self, trained, tmp_path):
         self.refuse(
             trained, tmp_path, {}, r"No valid modes for exporting found\. Got dict_keys\(\[\]\)"
         )
 
-    def test_b339_an_unknown_mode(self, trained, tmp_path):
+    @pytest.mark.behaviour(339)
+    def test_an_unknown_mode(self, trained, tmp_path):
         message = r"No valid modes .* Got dict_keys\(\['predict', 'eval'\]\)\. The modes are 'train', 'eval', "
         self.refuse(trained, tmp_path, {"predict": SERVING, "eval": SUPERVISED}, message)
 
-    def test_b340_a_mode_without_a_receiver_function(self, trained, tmp_path):
+    @pytest.mark.behaviour(340)
+    def test_a_mode_without_a_receiver_function(self, trained, tmp_path):
         message = r"An input_receiver_fn must be defined\. That of mode 'eval' is None"
         self.refuse(trained, tmp_path, {"eval": None, "infer": SERVING}, message)
 
-    def test_b340_an_unknown_mode_of_one_export(self, trained, tmp_path):
+    @pytest.mark.behaviour(340)
+    def test_an_unknown_mode_of_one_export(self, trained, tmp_path):
         with pytest.raises(ValueError, match=r"Got dict_keys\(\['test'\]\)\. The modes are"):
             make(trained).export_saved_model(str(tmp_path), SERVING, experimental_mode="test")
 
     @pytest.mark.parametrize("mode", ["train", "eval", "infer"])
-    def test_b341_a_variable_that_the_checkpoint_lacks(self, trained, tmp_path, mode):
+    @pytest.mark.behaviour(341)
+    def test_a_variable_that_the_checkpoint_lacks(self, trained, tmp_path, mode):
         original = recorded_serving.supervised_model_fn_for(tpu.TPUEstimatorSpec)
 
         def with_another(features, labels, mode, params):
@@ -302,7 +316,8 @@ def names(signature):
         (export.TrainOutput, "tensorflow/supervised/training"),
     ],
 )
-def test_b337_a_signature_of_loss_metrics_and_predictions(kind, method):
+@pytest.mark.behaviour(337)
+def test_a_signature_of_loss_metrics_and_predictions(kind, method):
     x = v1.placeholder(tf.float32, [None], name="x")
     loss = tf.reduce_mean(x, name="loss_op")
     value, update = tf.identity(loss, name="value"), tf.identity(loss, name="update")
@@ -319,7 +334,8 @@ def test_b337_a_signature_of_loss_metrics_and_predictions(kind, method):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_b337_lone_tensors_have_the_name_of_their_group(kind):
+@pytest.mark.behaviour(337)
+def test_lone_tensors_have_the_name_of_their_group(kind):
     x = tf.constant([1.0])
     output = kind(loss=x, predictions=x, metrics=(x, x))
     assert list(output.loss) == ["loss"]
@@ -328,7 +344,8 @@ def test_b337_lone_tensors_have_the_name_of_their_group(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_b337_names_that_tell_their_group_are_left(kind):
+@pytest.mark.behaviour(337)
+def test_names_that_tell_their_group_are_left(kind):
     x = tf.constant([1.0])
     output = kind(
         loss={"loss_of_head": x, "other": x},
@@ -345,7 +362,8 @@ def test_b337_names_that_tell_their_group_are_left(kind):
     ]
 
 
-def test_b337_an_update_that_is_an_op_runs_with_a_tensor():
+@pytest.mark.behaviour(337)
+def test_an_update_that_is_an_op_runs_with_a_tensor():
     variable = v1.get_variable("v", initializer=1.0)
     update = tf.group(variable.assign_add(1.0))
     output = export.EvalOutput(metrics={"m": (variable.read_value(), update)})
@@ -355,7 +373,8 @@ def test_b337_an_update_that_is_an_op_runs_with_a_tensor():
         assert session.run(output.metrics["metrics/m/value"]) == 2.0
 
 
-def test_b337_a_keras_metric_gives_both_halves():
+@pytest.mark.behaviour(337)
+def test_a_keras_metric_gives_both_halves():
     metric = tf.keras.metrics.Mean(name="mean")
     metric.update_state([1.0, 3.0])
     output = export.EvalOutput(metrics={"mean": metric})
@@ -395,6 +414,7 @@ def test_inputs_are_needed():
         output.as_signature_def({})
 
 
-def test_b329_it_cannot_be_served_from_a_tpu():
+@pytest.mark.behaviour(329)
+def test_it_cannot_be_served_from_a_tpu():
     with pytest.raises(ValueError, match="must be have type `ClassificationOutput`"):
         export.EvalOutput(loss=tf.constant(1.0)).map_tensors(tf.identity)

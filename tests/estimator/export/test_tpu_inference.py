@@ -45,7 +45,8 @@ def model_fn(request):
     )
 
 
-def test_b325_b332_b333_the_tpu_graph_predicts_what_the_host_does(model_fn, tmp_path):
+@pytest.mark.behaviour(325, 332, 333)
+def test_the_tpu_graph_predicts_what_the_host_does(model_fn, tmp_path):
     """The weights are ones, so that a prediction is the sum of a row."""
     path = export_with_version_2(model_fn, tmp_path)
     of_host, of_tpu = saved_model_facts.read_facts(path)
@@ -59,7 +60,8 @@ def test_b325_b332_b333_the_tpu_graph_predicts_what_the_host_does(model_fn, tmp_
     np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
 
 
-def test_b334_version_1_rewrites_all_of_it_already(model_fn):
+@pytest.mark.behaviour(334)
+def test_version_1_rewrites_all_of_it_already(model_fn):
     def call(features, labels, mode, use_tpu):
         return model_fn(features, labels, mode, {"use_tpu": True})
 
@@ -71,7 +73,8 @@ def test_b334_version_1_rewrites_all_of_it_already(model_fn):
         build_tpu_meta_graph(call, recorded_serving.receiver_fn(export), api_version=1)
 
 
-def test_b334_runs_on_cores_rewrite_all_of_it_already(model_fn, tmp_path):
+@pytest.mark.behaviour(334)
+def test_runs_on_cores_rewrite_all_of_it_already(model_fn, tmp_path):
     settings = {"model_fn": model_fn, "train_batch_size": 4, "predict_batch_size": 4}
     config = tpu.RunConfig(
         model_dir=str(tmp_path), master="emulated", tpu_config=tpu.TPUConfig(num_shards=2)
@@ -106,7 +109,8 @@ BATCHES = tpu.BatchConfig(**NUMBERS)
 
 @pytest.mark.parametrize("batch_config", [None, BATCHES])
 @pytest.mark.parametrize("spec", [EstimatorSpec, tpu.TPUEstimatorSpec])
-def test_b332_a_whole_model_keeps_its_signatures(spec, batch_config, tmp_path):
+@pytest.mark.behaviour(332)
+def test_a_whole_model_keeps_its_signatures(spec, batch_config, tmp_path):
     calls = []
 
     def inner(features, labels, mode, params):
@@ -161,7 +165,8 @@ def test_a_whole_models_predictions_stand_outside(batch_config):
 
 
 @pytest.mark.parametrize("batch_config", [None, BATCHES])
-def test_b328_a_whole_models_untouched_feature_stays_outside(batch_config, tmp_path):
+@pytest.mark.behaviour(328)
+def test_a_whole_models_untouched_feature_stays_outside(batch_config, tmp_path):
     def inner(features, labels, mode, params):
         (y,) = recorded_serving.network(features["x"])
         return tpu.TPUEstimatorSpec(mode, predictions={"key": features["key"], "y": y})
@@ -180,7 +185,8 @@ def test_b328_a_whole_models_untouched_feature_stays_outside(batch_config, tmp_p
     np.testing.assert_allclose(answers["y"], np.sum(ROWS, axis=1, keepdims=True), atol=1e-6)
 
 
-def test_b332_a_batch_reaches_the_tpu_in_an_allowed_size(tmp_path):
+@pytest.mark.behaviour(332)
+def test_a_batch_reaches_the_tpu_in_an_allowed_size(tmp_path):
     """Three rows are padded to eight: the computation tells how many it saw."""
 
     def count(x):
@@ -202,7 +208,8 @@ def test_b332_a_batch_reaches_the_tpu_in_an_allowed_size(tmp_path):
     np.testing.assert_allclose(answers["x"], ROWS)
 
 
-def test_b332_an_unbatched_answer_is_a_list_and_a_dict_stays_one():
+@pytest.mark.behaviour(332)
+def test_an_unbatched_answer_is_a_list_and_a_dict_stays_one():
     with tf.Graph().as_default():
         x = v1.placeholder(tf.float32, [None, 3])
         numbers = {**NUMBERS, "max_batch_size": 0}
@@ -215,7 +222,8 @@ def test_b332_an_unbatched_answer_is_a_list_and_a_dict_stays_one():
         }
 
 
-def test_b332_call_computation_leaves_the_rewriting_to_the_computation():
+@pytest.mark.behaviour(332)
+def test_call_computation_leaves_the_rewriting_to_the_computation():
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [None, 3])
         given = []

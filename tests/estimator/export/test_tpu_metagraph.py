@@ -87,7 +87,8 @@ def test_tpu_computation_predicts_what_a_session_does(network, tmp_path):
     np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
 
 
-def test_b322_model_fn_is_called_once_with_the_mode_of_serving(tmp_path):
+@pytest.mark.behaviour(322)
+def test_model_fn_is_called_once_with_the_mode_of_serving(tmp_path):
     calls = []
 
     def model(features, labels, mode, use_tpu):
@@ -102,7 +103,8 @@ def test_b322_model_fn_is_called_once_with_the_mode_of_serving(tmp_path):
     assert calls == [(None, "infer", False)] * 3
 
 
-def test_b327_b335_nothing_of_the_model_stands_outside_of_the_call(tmp_path):
+@pytest.mark.behaviour(327, 335)
+def test_nothing_of_the_model_stands_outside_of_the_call(tmp_path):
     facts = saved_model_facts.read_facts(small_export.export_model(call_model(linear), tmp_path))[1]
     assert facts["tpu_calls"] == 1
     assert "MatMul" in facts["tpu_call_ops"]
@@ -119,7 +121,8 @@ def string_receiver_fn():
     return export.ServingInputReceiver(features, {"x": x, "key": key})
 
 
-def test_b328_a_feature_passed_through_stays_on_the_host(tmp_path):
+@pytest.mark.behaviour(328)
+def test_a_feature_passed_through_stays_on_the_host(tmp_path):
     model = call_model(lambda features: {"key": features["key"], "y": linear(features)})
     path = small_export.export_model(model, tmp_path, serving_input_receiver_fn=string_receiver_fn)
     answers = tpu_graph_on_host.serve(path, {"x": ROWS, "key": [b"a", b"b"]})
@@ -146,7 +149,8 @@ def test_nothing_left_for_the_tpu_is_an_error():
 
 @pytest.mark.parametrize("library", [export, of_tensorflow], ids=["ours", "of_tensorflow"])
 @pytest.mark.parametrize("halves", [("scores",), ("classes",), ("scores", "classes")])
-def test_b330_classification_survives_with_either_half(halves, library, tmp_path):
+@pytest.mark.behaviour(330)
+def test_classification_survives_with_either_half(halves, library, tmp_path):
     def model(features, labels, mode, use_tpu):
         scores = tf.nn.softmax(linear(features))
         best = tf.expand_dims(tf.argmax(scores, axis=1), 1)
@@ -175,7 +179,8 @@ def test_b330_classification_survives_with_either_half(halves, library, tmp_path
 
 
 @pytest.mark.parametrize("library", [export, of_tensorflow], ids=["ours", "of_tensorflow"])
-def test_b329_an_output_of_an_own_kind_is_refused(library):
+@pytest.mark.behaviour(329)
+def test_an_output_of_an_own_kind_is_refused(library):
     class OwnOutput(library.ExportOutput):
         def as_signature_def(self, receiver_tensors):
             raise AssertionError("the export ends before")
@@ -198,7 +203,8 @@ def test_errors_of_model_fn_arrive_as_they_are():
 
 
 @pytest.mark.parametrize("rewrites", [True, False])
-def test_b325_version_2_says_so_where_nothing_runs_on_the_tpu(rewrites, caplog):
+@pytest.mark.behaviour(325)
+def test_version_2_says_so_where_nothing_runs_on_the_tpu(rewrites, caplog):
     def model(features, labels, mode, use_tpu):
         def network(x):
             return [tf.matmul(x, tf.ones([3, 2]))]
@@ -217,7 +223,8 @@ def test_b325_version_2_says_so_where_nothing_runs_on_the_tpu(rewrites, caplog):
     assert len(lines) == (0 if rewrites else 1)
 
 
-def test_b325_version_2_leaves_the_rewriting_to_model_fn(tmp_path):
+@pytest.mark.behaviour(325)
+def test_version_2_leaves_the_rewriting_to_model_fn(tmp_path):
     asked = []
 
     def model(features, labels, mode, use_tpu):
@@ -243,7 +250,8 @@ def test_b325_version_2_leaves_the_rewriting_to_model_fn(tmp_path):
     )
 
 
-def test_b331_b343_a_table_looked_up_outside_of_the_compilation_brings_its_asset(tmp_path):
+@pytest.mark.behaviour(331, 343)
+def test_a_table_looked_up_outside_of_the_compilation_brings_its_asset(tmp_path):
     vocabulary = tmp_path / "words.txt"
     vocabulary.write_text("a\nb\n")
 

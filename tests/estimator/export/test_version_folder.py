@@ -14,7 +14,8 @@ def write(folder):
         file.write("content")
 
 
-def test_b310_a_version_appears_when_it_is_complete(tmp_path):
+@pytest.mark.behaviour(310)
+def test_a_version_appears_when_it_is_complete(tmp_path):
     base = str(tmp_path / "versions")
     before = int(time.time())
     with version_folder(base) as (temporary, final):
@@ -27,7 +28,8 @@ def test_b310_a_version_appears_when_it_is_complete(tmp_path):
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_b310_a_failure_leaves_nothing(tmp_path, error):
+@pytest.mark.behaviour(310)
+def test_a_failure_leaves_nothing(tmp_path, error):
     def write_half():
         with version_folder(str(tmp_path)) as (temporary, _):
             write(temporary)
@@ -38,7 +40,8 @@ def test_b310_a_failure_leaves_nothing(tmp_path, error):
     assert os.listdir(tmp_path) == []
 
 
-def test_b310_a_taken_version_is_left_alone(tmp_path):
+@pytest.mark.behaviour(310)
+def test_a_taken_version_is_left_alone(tmp_path):
     now = int(time.time())
     taken = [str(now), f"temp-{now + 1}"]
     for name in taken:
@@ -50,7 +53,8 @@ def test_b310_a_taken_version_is_left_alone(tmp_path):
     assert os.listdir(tmp_path / taken[1]) == []
 
 
-def test_b310_ten_taken_versions_are_an_error(tmp_path, monkeypatch):
+@pytest.mark.behaviour(310)
+def test_ten_taken_versions_are_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_ATTEMPTS", 2)
     now = int(time.time())
     for second in range(now, now + 10):

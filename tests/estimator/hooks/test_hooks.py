@@ -57,7 +57,8 @@ STALLS = {1: 0.5, 2: 0.7, 3: 0.6, 4: 0.65, 5: 0.8, 6: 0.75}
         (experimental.stop_if_no_decrease_hook, 6, {}, False),
     ],
 )
-def test_b417_hooks_stop_on_a_threshold_or_a_stall(tmp_path, hook, bound, options, stops):
+@pytest.mark.behaviour(417)
+def test_hooks_stop_on_a_threshold_or_a_stall(tmp_path, hook, bound, options, stops):
     # 0.79 and 0.51 keep clear of what float32 makes of 0.8 and 0.5.
     bound = np.nextafter(np.float32(bound), np.float32(1)) if isinstance(bound, float) else bound
     steps = _steps_until_stopped(
@@ -71,7 +72,8 @@ def test_b417_hooks_stop_on_a_threshold_or_a_stall(tmp_path, hook, bound, option
     assert steps == (1 if stops else 10)
 
 
-def test_b417_a_hook_sees_evaluations_of_the_training_it_stops(tmp_path):
+@pytest.mark.behaviour(417)
+def test_a_hook_sees_evaluations_of_the_training_it_stops(tmp_path):
     estimator = plain.make(tmp_path, save=2)
     hook = experimental.stop_if_lower_hook(
         estimator, "global_loss", 0, run_every_secs=None, run_every_steps=1
@@ -84,7 +86,8 @@ def test_b417_a_hook_sees_evaluations_of_the_training_it_stops(tmp_path):
         )
 
 
-def test_b417_workers_follow_the_chief(tmp_path, monkeypatch, caplog):
+@pytest.mark.behaviour(417)
+def test_workers_follow_the_chief(tmp_path, monkeypatch, caplog):
     cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
     task = {"type": "worker", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
@@ -126,7 +129,8 @@ def test_b417_workers_follow_the_chief(tmp_path, monkeypatch, caplog):
         ({"run_every_steps": 2}, ValueError, "Only one of .* got 60 and 2"),
     ],
 )
-def test_b417_what_makes_a_hook_is_checked(tmp_path, arguments, error, says):
+@pytest.mark.behaviour(417)
+def test_what_makes_a_hook_is_checked(tmp_path, arguments, error, says):
     right = {"estimator": plain.make(tmp_path), "should_stop_fn": lambda: True}
     with pytest.raises(error, match=says):
         experimental.make_early_stopping_hook(**{**right, **arguments})

@@ -40,7 +40,8 @@ in_each_case = pytest.mark.parametrize(
 
 
 @in_each_case
-def test_b424_b425_b429_values_are_those_of_the_original(case, folder):
+@pytest.mark.behaviour(424, 425, 429)
+def test_values_are_those_of_the_original(case, folder):
     original, ours = ORIGINAL["-".join(case)], _ours(case, folder / "-".join(case))
     np.testing.assert_allclose(ours["losses"], original["losses"], rtol=1e-5)
     for part in ("untrained", "evaluated", "predicted"):
@@ -50,7 +51,8 @@ def test_b424_b425_b429_values_are_those_of_the_original(case, folder):
 
 
 @in_each_case
-def test_b420_b430_checkpoints_and_signatures_are_named_as_the_originals(case, folder):
+@pytest.mark.behaviour(420, 430)
+def test_checkpoints_and_signatures_are_named_as_the_originals(case, folder):
     original, ours = ORIGINAL["-".join(case)], _ours(case, folder / "-".join(case))
     assert ours["signatures"] == original["signatures"]
     names, theirs = ours["variables"], original["variables"]
@@ -67,7 +69,8 @@ def _trains(name):
     return "OPTIMIZER_SLOT" in name or name.startswith(("optimizer/", "training/"))
 
 
-def test_b422_statistics_are_kept_where_the_original_loses_them(tmp_path):
+@pytest.mark.behaviour(422)
+def test_statistics_are_kept_where_the_original_loses_them(tmp_path):
     model, ours = recorded_models.prediction_with_statistics(
         keras_of("tf_keras"), tfe.model_to_estimator, tmp_path
     )

@@ -18,7 +18,8 @@ from tfx_tpu_trainer.estimator import tpu
 v1 = tf.compat.v1
 
 
-def test_b436_the_arguments_are_the_originals():
+@pytest.mark.behaviour(436)
+def test_the_arguments_are_the_originals():
     names = ["keras_model=None", "keras_model_path=None", "custom_objects=None", "model_dir=None"]
     names += ["config=None", "checkpoint_format='checkpoint'", "metric_names_map=None"]
     assert arguments_of(tfe.model_to_estimator) == [*names, "export_outputs=None"]
@@ -26,7 +27,8 @@ def test_b436_the_arguments_are_the_originals():
     assert arguments_of(tfe.v1.model_to_estimator) == [*names, "export_outputs=None"]
 
 
-def test_b436_an_estimator_and_no_tpu_estimator(tmp_path):
+@pytest.mark.behaviour(436)
+def test_an_estimator_and_no_tpu_estimator(tmp_path):
     model = models.small(keras_of("tf_keras"))
     for number, make in enumerate((tfe.model_to_estimator, tfe.v1.model_to_estimator)):
         made = make(model, config=cores.config_for(tmp_path / str(number)))
@@ -36,7 +38,8 @@ def test_b436_an_estimator_and_no_tpu_estimator(tmp_path):
 
 
 @pytest.mark.parametrize("make", [tfe.model_to_estimator, tfe.keras_to_estimator])
-def test_b418_neither_and_both(make):
+@pytest.mark.behaviour(418)
+def test_neither_and_both(make):
     with pytest.raises(ValueError, match=r"Either `keras_model` or `keras_model_path`.*got.*None"):
         make()
     model = models.small(keras_of("tf_keras"))
@@ -45,7 +48,8 @@ def test_b418_neither_and_both(make):
 
 
 @both_keras
-def test_b419_a_model_without_compile(library):
+@pytest.mark.behaviour(419)
+def test_a_model_without_compile(library):
     keras = keras_of(library)
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)], name="bare")
     with pytest.raises(
@@ -54,18 +58,21 @@ def test_b419_a_model_without_compile(library):
         tfe.model_to_estimator(model)
 
 
-def test_b418_what_is_no_model():
+@pytest.mark.behaviour(418)
+def test_what_is_no_model():
     with pytest.raises(ValueError, match=r"should be a model of Keras 2.*or Keras 3.*got 'model'"):
         tfe.model_to_estimator("model")
 
 
-def test_b420_a_format_that_there_is_not():
+@pytest.mark.behaviour(420)
+def test_a_format_that_there_is_not():
     model = models.small(keras_of("tf_keras"))
     with pytest.raises(ValueError, match=r"^Checkpoint format must be one of.*Got name"):
         tfe.model_to_estimator(model, checkpoint_format="name")
 
 
-def test_b433_two_model_folders_or_none(tmp_path, monkeypatch):
+@pytest.mark.behaviour(433)
+def test_two_model_folders_or_none(tmp_path, monkeypatch):
     model = models.small(keras_of("tf_keras"))
     config = tfe.RunConfig(model_dir=str(tmp_path / "one"))
     with pytest.raises(ValueError, match=r"`model_dir` are set both.*two.*one"):
@@ -76,7 +83,8 @@ def test_b433_two_model_folders_or_none(tmp_path, monkeypatch):
 
 
 @keras3_first
-def test_b426_metric_names(library, tmp_path):
+@pytest.mark.behaviour(426)
+def test_metric_names(library, tmp_path):
     model = models.small(keras_of(library), metrics=["mae", "mse"])
     names = {"mae": "absolute", "mse": "squared"}
     estimator = tfe.model_to_estimator(model, model_dir=tmp_path, metric_names_map=names)
@@ -118,7 +126,8 @@ _BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", _BAD_INPUT)
-def test_b427_b428_input_that_does_not_fit(case, tmp_path):
+@pytest.mark.behaviour(427, 428)
+def test_input_that_does_not_fit(case, tmp_path):
     features, labels, error, says = _BAD_INPUT[case]
     estimator = tfe.model_to_estimator(models.small(keras_of("tf_keras")), model_dir=tmp_path)
     with pytest.raises(error, match=says):
@@ -160,7 +169,8 @@ def _save(model, folder, form):
         pytest.param("tf_keras", ".keras", marks=pytest.mark.sweep),
     ],
 )
-def test_b431_a_saved_model(library, form, tmp_path):
+@pytest.mark.behaviour(431)
+def test_a_saved_model(library, form, tmp_path):
     keras = keras_of(library)
     model = models.small(keras)
     path = _save(model, tmp_path, form)
@@ -170,7 +180,8 @@ def test_b431_a_saved_model(library, form, tmp_path):
     estimator.train(models.input_fn(), steps=1)
 
 
-def test_b431_a_saved_model_that_is_elsewhere(tmp_path):
+@pytest.mark.behaviour(431)
+def test_a_saved_model_that_is_elsewhere(tmp_path):
     path = _save(models.small(keras_of("tf_keras")), tmp_path, ".h5")
     tf.io.gfile.copy(path, "ram://models/small.h5", overwrite=True)
     tfe.model_to_estimator(keras_model_path="ram://models/small.h5", model_dir=tmp_path / "there")
@@ -183,7 +194,8 @@ def test_b431_a_saved_model_that_is_elsewhere(tmp_path):
 
 
 @both_keras
-def test_b432_custom_objects(library, tmp_path):
+@pytest.mark.behaviour(432)
+def test_custom_objects(library, tmp_path):
     keras = keras_of(library)
 
     class Doubled(keras.layers.Layer):
@@ -205,7 +217,8 @@ def _doubled(x):
     return x * 2.0
 
 
-def test_b432_functions_and_layers_that_a_config_names_but_keras_does_not_know(tmp_path):
+@pytest.mark.behaviour(432)
+def test_functions_and_layers_that_a_config_names_but_keras_does_not_know(tmp_path):
     # Each raises with TensorFlow 2.15.1's tf.keras.estimator.model_to_estimator, and so begins.
     keras = keras_of("tf_keras")
 
@@ -226,7 +239,8 @@ def test_b432_functions_and_layers_that_a_config_names_but_keras_does_not_know(t
         assert tfe.model_to_estimator(model, None, named, tmp_path / layer.name)
 
 
-def test_b434_optimizers_that_cannot_be_made_again(tmp_path):
+@pytest.mark.behaviour(434)
+def test_optimizers_that_cannot_be_made_again(tmp_path):
     keras = keras_of("tf_keras")
 
     class Twice(keras.optimizers.SGD):

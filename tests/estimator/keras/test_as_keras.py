@@ -37,7 +37,8 @@ OPTIMIZERS = {
 
 
 @mostly_swept("kind", OPTIMIZERS, kept=["tf_keras-adam", "keras-adamw"])
-def test_b422_b424_b425_b434_predicts_evaluates_and_trains_as_keras_does(kind, tmp_path):
+@pytest.mark.behaviour(422, 424, 425, 434)
+def test_predicts_evaluates_and_trains_as_keras_does(kind, tmp_path):
     keras = keras_of(kind.partition("-")[0])
     model = models.small(keras, OPTIMIZERS[kind](keras))
     trained = models.copy_of(keras, model, OPTIMIZERS[kind](keras))
@@ -98,7 +99,8 @@ def _subclassed(keras):
 
 @both_keras
 @mostly_swept("built", [True, False], kept=[True])
-def test_b420_b421_b424_b435_a_subclassed_model(library, built, tmp_path):
+@pytest.mark.behaviour(420, 421, 424, 435)
+def test_a_subclassed_model(library, built, tmp_path):
     # With neither get_config nor from_config; the original wants both, and starts afresh.
     keras = keras_of(library)
     model = _subclassed(keras)
@@ -132,7 +134,8 @@ def _kernel_key(estimator):
 
 
 @keras2_first
-def test_b424_a_sequential_model_without_an_input_shape(library, tmp_path):
+@pytest.mark.behaviour(424)
+def test_a_sequential_model_without_an_input_shape(library, tmp_path):
     keras = keras_of(library)
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.layers.Dense(1, name="only")])
@@ -194,7 +197,8 @@ _NAMED = {
 
 @keras3_first
 @mostly_swept("form", _NAMED, kept=["dict"])
-def test_b427_b429_several_inputs_and_outputs(library, form, tmp_path):
+@pytest.mark.behaviour(427, 429)
+def test_several_inputs_and_outputs(library, form, tmp_path):
     keras = keras_of(library)
     model = _two_outputs(keras, **_COMPILED)
     features, labels, _ = _two_rows()
@@ -219,7 +223,8 @@ def test_b427_b429_several_inputs_and_outputs(library, form, tmp_path):
 
 @keras2_first
 @mostly_swept("form", ["one", "list", "dict"], kept=["dict"])
-def test_b428_sample_weights(library, form, tmp_path):
+@pytest.mark.behaviour(428)
+def test_sample_weights(library, form, tmp_path):
     keras = keras_of(library)
     model = _two_outputs(keras, **_COMPILED)
     features, labels, weights = _two_rows()
@@ -250,7 +255,8 @@ def test_b428_sample_weights(library, form, tmp_path):
 
 
 @keras3_first
-def test_b437_an_rnn_with_a_mask(library, tmp_path):
+@pytest.mark.behaviour(437)
+def test_an_rnn_with_a_mask(library, tmp_path):
     keras = keras_of(library)
     words = keras.Input([5], dtype="int32", name="words")
     embedded = keras.layers.Embedding(7, 3, mask_zero=True)(words)
@@ -278,7 +284,8 @@ def test_b437_an_rnn_with_a_mask(library, tmp_path):
     )
 
 
-def test_b437_dense_feature_columns(tmp_path):
+@pytest.mark.behaviour(437)
+def test_dense_feature_columns(tmp_path):
     keras = keras_of("tf_keras")
     towns = tf.feature_column.categorical_column_with_vocabulary_list("town", ["oslo", "rome"])
     columns = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.estimator.keras import models
@@ -17,9 +18,8 @@ def _optimizer(keras):
 
 
 @keras2_first
-def test_b438_a_checkpoint_of_objects_is_restored_by_keras_and_the_other_way_round(
-    library, tmp_path
-):
+@pytest.mark.behaviour(438)
+def test_a_checkpoint_of_objects_is_restored_by_keras_and_the_other_way_round(library, tmp_path):
     keras = keras_of(library)
     model = models.small(keras, _optimizer(keras))
     estimator = tfe.model_to_estimator(model, model_dir=tmp_path / "there")
@@ -56,7 +56,8 @@ def test_b438_a_checkpoint_of_objects_is_restored_by_keras_and_the_other_way_rou
     assert result["global_step"] == 7
 
 
-def test_b438_load_weights_of_keras_2_reads_an_estimators_checkpoint(tmp_path):
+@pytest.mark.behaviour(438)
+def test_load_weights_of_keras_2_reads_an_estimators_checkpoint(tmp_path):
     keras = keras_of("tf_keras")
     model = models.small(keras, keras.optimizers.legacy.Adam(0.01))
     estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
@@ -72,7 +73,8 @@ def test_b438_load_weights_of_keras_2_reads_an_estimators_checkpoint(tmp_path):
 
 @keras2_first
 @mostly_swept("form", ["checkpoint", "saver"], kept=["saver"])
-def test_b420_b422_a_first_checkpoint_and_a_restart(library, form, tmp_path):
+@pytest.mark.behaviour(420, 422)
+def test_a_first_checkpoint_and_a_restart(library, form, tmp_path):
     keras = keras_of(library)
     model = models.small(keras, _optimizer(keras))
     estimator = tfe.model_to_estimator(model, model_dir=tmp_path, checkpoint_format=form)
@@ -91,7 +93,8 @@ def test_b420_b422_a_first_checkpoint_and_a_restart(library, form, tmp_path):
 
 
 @keras3_first
-def test_b420_on_cores_too(library, tmp_path):
+@pytest.mark.behaviour(420)
+def test_on_cores_too(library, tmp_path):
     keras = keras_of(library)
     model = models.without_batch_norm(keras, _optimizer(keras))
     estimator = tfe.keras_to_estimator(

@@ -29,7 +29,8 @@ def _served(path, signature="serving_default"):
 
 
 @keras3_first
-def test_b423_b430_an_export_before_any_training(library, tmp_path):
+@pytest.mark.behaviour(423, 430)
+def test_an_export_before_any_training(library, tmp_path):
     model = models.small(keras_of(library))
     expected = model.predict(models.rows()[0], verbose=0)
     estimator = tfe.model_to_estimator(model, model_dir=tmp_path / "model")
@@ -54,7 +55,8 @@ def _two_outputs(keras):
 
 
 @keras2_first
-def test_b430_an_output_of_its_own_kind(library, tmp_path):
+@pytest.mark.behaviour(430)
+def test_an_output_of_its_own_kind(library, tmp_path):
     model = _two_outputs(keras_of(library))
     outputs = {"score": tfe.export.RegressionOutput, "kinds": tfe.export.PredictOutput}
     estimator = tfe.model_to_estimator(model, model_dir=tmp_path / "model", export_outputs=outputs)
@@ -68,7 +70,8 @@ def test_b430_an_output_of_its_own_kind(library, tmp_path):
     np.testing.assert_allclose(only, expected["kinds"], atol=1e-6)
 
 
-def test_b430_an_output_that_there_is_not(tmp_path):
+@pytest.mark.behaviour(430)
+def test_an_output_that_there_is_not(tmp_path):
     model = models.small(keras_of("tf_keras"))
     outputs = {"score": tfe.export.RegressionOutput}
     estimator = tfe.model_to_estimator(model, model_dir=tmp_path, export_outputs=outputs)

@@ -74,7 +74,8 @@ def _model(keras, activation, count, by_an_op):
 @keras3_first
 @mostly_swept("by_an_op", [False, True], kept=[False])
 @mostly_swept("kind", _KINDS, kept=["classes"])
-def test_b425_every_named_metric_is_that_of_keras(library, kind, by_an_op, tmp_path):
+@pytest.mark.behaviour(425)
+def test_every_named_metric_is_that_of_keras(library, kind, by_an_op, tmp_path):
     # Keras computes the crossentropies of what made the output, as its mark or its op says.
     keras = keras_of(library)
     count, activation, loss, names = _KINDS[kind]

@@ -20,7 +20,8 @@ def _plan(mode: str, batch: int | None = 16, *, number: int | None = 4, axis=Non
     return core_run_of(mode, config=config, global_batch_size=batch, batch_axis=axis)
 
 
-def test_b31_b75_a_run_with_defaults_has_eight_cores_and_per_host_input():
+@pytest.mark.behaviour(31, 75)
+def test_a_run_with_defaults_has_eight_cores_and_per_host_input():
     run = _plan("train", number=None)
     assert (run.cores, run.broadcast, run.input_mode) == (8, False, InputMode.PER_HOST_V1)
     assert run.sizes == BatchSizes(16, 2)
@@ -36,7 +37,8 @@ def test_b31_b75_a_run_with_defaults_has_eight_cores_and_per_host_input():
         ("infer", {"eval_training_input_configuration": 5}, InputMode.SLICED),
     ],
 )
-def test_b74_b77_b78_b79_the_input_of_a_mode(mode, options, input_mode):
+@pytest.mark.behaviour(74, 77, 78, 79)
+def test_the_input_of_a_mode(mode, options, input_mode):
     assert _plan(mode, **options).input_mode is input_mode
 
 
@@ -53,7 +55,8 @@ def test_evaluation_and_prediction_read_one_input_whatever_the_hosts():
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b94_only_per_host_v2_has_replicas_wider_than_a_host(mode):
+@pytest.mark.behaviour(94)
+def test_only_per_host_v2_has_replicas_wider_than_a_host(mode):
     wide = {"num_cores_per_replica": 16}
     v2 = {"per_host_input_for_training": cores.PER_HOST_V2}
     for evaluated in ({}, {"eval_training_input_configuration": cores.SLICED}):
@@ -62,7 +65,8 @@ def test_b94_only_per_host_v2_has_replicas_wider_than_a_host(mode):
             _plan(mode, **wide, **evaluated)
 
 
-def test_b132_batch_axis_is_of_per_host_v1_only():
+@pytest.mark.behaviour(132)
+def test_batch_axis_is_of_per_host_v1_only():
     assert _plan("train", axis=[1, 0]).batch_axis == [1, 0]
     assert _plan("train", axis=[1, 0], per_host_input_for_training=3).batch_axis is None
 
@@ -70,7 +74,8 @@ def test_b132_batch_axis_is_of_per_host_v1_only():
 @pytest.mark.parametrize(
     ("mode", "name"), [("train", "train"), ("eval", "eval"), ("infer", "predict")]
 )
-def test_b81_b85_batches_that_do_not_hold(mode, name):
+@pytest.mark.behaviour(81, 85)
+def test_batches_that_do_not_hold(mode, name):
     with pytest.raises(ValueError, match=f"{name}_batch_size in .* cannot be `None` if"):
         _plan(mode, None)
     with pytest.raises(
@@ -79,7 +84,8 @@ def test_b81_b85_batches_that_do_not_hold(mode, name):
         _plan(mode, 18)
 
 
-def test_b149_model_fn_is_called_once_under_the_number_of_replicas():
+@pytest.mark.behaviour(149)
+def test_model_fn_is_called_once_under_the_number_of_replicas():
     calls = []
 
     def model_fn(features, labels, added):

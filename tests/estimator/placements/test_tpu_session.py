@@ -113,7 +113,8 @@ def test_a_session_on_a_tpu_initializes_it():
     assert devices["ConfigureDistributedTPU"] == "/job:worker/device:TPU_SYSTEM:0"
 
 
-def test_b91_the_tpu_says_how_many_replicas_there_are():
+@pytest.mark.behaviour(91)
+def test_the_tpu_says_how_many_replicas_there_are():
     run = _run()
     assert run.cores == 4
     assert run.sizes.model_fn == 2
@@ -124,7 +125,8 @@ def test_b91_the_tpu_says_how_many_replicas_there_are():
         _run(num_shards=8)
 
 
-def test_b93_cores_per_replica_must_use_up_the_cores():
+@pytest.mark.behaviour(93)
+def test_cores_per_replica_must_use_up_the_cores():
     with pytest.raises(ValueError, match=r"^The num of cores required .*replica: 8, .*system: 4"):
         _run(num_cores_per_replica=8)
     odd = TPUSystem("", num_cores=6, num_hosts=1, job=None)

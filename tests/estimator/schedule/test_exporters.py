@@ -31,7 +31,8 @@ def _fake_versions(folder: Any, *names: str) -> None:
         (folder / name).mkdir(parents=True)
 
 
-def test_b416_the_final_exporter_waits_for_the_end(trained, tmp_path):
+@pytest.mark.behaviour(416)
+def test_the_final_exporter_waits_for_the_end(trained, tmp_path):
     exporter = tfe.FinalExporter("f", plain.receiver_fn)
     assert exporter.name == "f"
     assert _export(exporter, trained, tmp_path) is None
@@ -39,7 +40,8 @@ def test_b416_the_final_exporter_waits_for_the_end(trained, tmp_path):
     assert os.path.isdir(path)
 
 
-def test_b416_the_latest_exporter_keeps_the_newest(trained, tmp_path):
+@pytest.mark.behaviour(416)
+def test_the_latest_exporter_keeps_the_newest(trained, tmp_path):
     # Not a version: too short, no number.
     _fake_versions(tmp_path, "1000000001", "1000000002", "1000000003", "12", "temp-1000000000")
     exporter = tfe.LatestExporter("l", plain.receiver_fn, exports_to_keep=2)
@@ -48,7 +50,8 @@ def test_b416_the_latest_exporter_keeps_the_newest(trained, tmp_path):
     assert kept == sorted(["1000000003", "12", "temp-1000000000", os.path.basename(path)])
 
 
-def test_b415_the_best_exporter_exports_what_is_better(trained, tmp_path):
+@pytest.mark.behaviour(415)
+def test_the_best_exporter_exports_what_is_better(trained, tmp_path):
     exporter = tfe.BestExporter(serving_input_receiver_fn=plain.receiver_fn, exports_to_keep=None)
     assert exporter.name == "best_exporter"
     losses = [5.0, 6.0, 4.0, 4.0, 3.0]
@@ -57,7 +60,8 @@ def test_b415_the_best_exporter_exports_what_is_better(trained, tmp_path):
     assert len(os.listdir(tmp_path)) == 3
 
 
-def test_b415_a_compare_fn_decides(trained, tmp_path):
+@pytest.mark.behaviour(415)
+def test_a_compare_fn_decides(trained, tmp_path):
     def higher(best_eval_result, current_eval_result):
         return current_eval_result["mae"] > best_eval_result["mae"]
 
@@ -66,7 +70,8 @@ def test_b415_a_compare_fn_decides(trained, tmp_path):
     assert exported == [True, False, True]
 
 
-def test_b415_a_restart_never_exports_a_worse_model(tmp_path):
+@pytest.mark.behaviour(415)
+def test_a_restart_never_exports_a_worse_model(tmp_path):
     """The best result is in the evaluation's events; the original exports whatever comes first."""
     estimator = plain.make(tmp_path / "model", save=2)
     exports = tmp_path / "model" / "export" / "best_exporter"
@@ -93,7 +98,8 @@ def test_b415_a_restart_never_exports_a_worse_model(tmp_path):
     assert run(10, rate_of_loss=1) == 3
 
 
-def test_b415_without_a_pattern_a_restart_forgets(trained, tmp_path):
+@pytest.mark.behaviour(415)
+def test_without_a_pattern_a_restart_forgets(trained, tmp_path):
     _fake_versions(tmp_path, "1000000001")
     forgetful = tfe.BestExporter("b", plain.receiver_fn, event_file_pattern=None)
     assert _export(forgetful, trained, tmp_path, loss=99.0) is not None
@@ -101,7 +107,8 @@ def test_b415_without_a_pattern_a_restart_forgets(trained, tmp_path):
 
 @pytest.mark.parametrize("number", [0, -1])
 @pytest.mark.parametrize("kind", [tfe.BestExporter, tfe.LatestExporter])
-def test_b415_exports_to_keep_is_positive(kind, number):
+@pytest.mark.behaviour(415)
+def test_exports_to_keep_is_positive(kind, number):
     with pytest.raises(ValueError, match=f"must be .*positive number. Got {number}"):
         kind("name", plain.receiver_fn, exports_to_keep=number)
 
@@ -118,13 +125,15 @@ def test_b415_exports_to_keep_is_positive(kind, number):
         ),
     ],
 )
-def test_b415_compare_fn_is_checked(compare_fn, says):
+@pytest.mark.behaviour(415)
+def test_compare_fn_is_checked(compare_fn, says):
     with pytest.raises(ValueError, match=says):
         tfe.BestExporter("b", plain.receiver_fn, compare_fn=compare_fn)
 
 
 @pytest.mark.parametrize("result", [{}, {"mae": 1.0}])
-def test_b415_the_loss_must_be_there_to_be_compared(trained, tmp_path, result):
+@pytest.mark.behaviour(415)
+def test_the_loss_must_be_there_to_be_compared(trained, tmp_path, result):
     exporter = tfe.BestExporter("b", plain.receiver_fn)
     _export(exporter, trained, tmp_path)
     with pytest.raises(ValueError, match="current_eval_result cannot be empty or no loss"):

@@ -36,7 +36,8 @@ def _losses(steps: int) -> list[float]:
     ]
 
 
-def test_b405_b406_b407_an_evaluation_follows_each_checkpoint_but_the_first(tmp_path):
+@pytest.mark.behaviour(405, 406, 407)
+def test_an_evaluation_follows_each_checkpoint_but_the_first(tmp_path):
     recorder, other = plain.Recorder(), plain.Recorder("other")
     estimator = plain.make(tmp_path, save=3)
     metrics, exports = tfe.train_and_evaluate(
@@ -57,7 +58,8 @@ def test_b405_b406_b407_an_evaluation_follows_each_checkpoint_but_the_first(tmp_
     assert exports == [b"exported 3", b"exported 3"]
 
 
-def test_b405_throttling_spaces_the_evaluations(tmp_path):
+@pytest.mark.behaviour(405)
+def test_throttling_spaces_the_evaluations(tmp_path):
     recorder = plain.Recorder()
     tfe.train_and_evaluate(
         plain.make(tmp_path, save=2), *_specs(max_steps=7, exporters=recorder, throttle_secs=3600)
@@ -66,7 +68,8 @@ def test_b405_throttling_spaces_the_evaluations(tmp_path):
     assert _steps(recorder) == [2, 7]
 
 
-def test_b407_without_max_steps_no_export_is_the_final_one(tmp_path):
+@pytest.mark.behaviour(407)
+def test_without_max_steps_no_export_is_the_final_one(tmp_path):
     recorder = plain.Recorder()
     short = functools.partial(linear_model.input_fn, {"batch_size": plain.BATCH})
     train = tfe.TrainSpec(short)
@@ -82,13 +85,15 @@ def test_a_training_that_is_done_evaluates_nothing(tmp_path):
     assert tfe.train_and_evaluate(estimator, *_specs(max_steps=7)) == (None, None)
 
 
-def test_b408_without_checkpoints_there_is_nothing_to_evaluate(tmp_path):
+@pytest.mark.behaviour(408)
+def test_without_checkpoints_there_is_nothing_to_evaluate(tmp_path):
     with pytest.raises(ValueError, match=r"CheckpointSaverHook.*save_checkpoints_steps"):
         tfe.train_and_evaluate(plain.make(tmp_path, save=None), *_specs())
 
 
 @pytest.mark.parametrize(("when", "evaluated", "trained"), [("before", [3], 6), ("after", [3], 3)])
-def test_b409_a_listener_may_stop_it(tmp_path, when, evaluated, trained):
+@pytest.mark.behaviour(409)
+def test_a_listener_may_stop_it(tmp_path, when, evaluated, trained):
     class Stop(EvaluationListener):
         asked = 0
 
@@ -115,7 +120,8 @@ def test_b409_a_listener_may_stop_it(tmp_path, when, evaluated, trained):
         ({"loss": 3.0}, ValueError, r"should have `global_step` in result. Given \{'loss': 3.0\}"),
     ],
 )
-def test_b410_what_evaluate_returns_is_checked(tmp_path, monkeypatch, returned, error, says):
+@pytest.mark.behaviour(410)
+def test_what_evaluate_returns_is_checked(tmp_path, monkeypatch, returned, error, says):
     estimator = plain.make(tmp_path)
     monkeypatch.setattr(estimator, "evaluate", lambda **arguments: returned)
     with pytest.raises(error, match=says):
@@ -130,14 +136,16 @@ def test_b410_what_evaluate_returns_is_checked(tmp_path, monkeypatch, returned, 
         ([1, 0, 1], "`train_spec` must have type `tf.estimator.TrainSpec`"),
     ],
 )
-def test_b404_arguments_are_checked_the_eval_spec_first(tmp_path, place, says):
+@pytest.mark.behaviour(404)
+def test_arguments_are_checked_the_eval_spec_first(tmp_path, place, says):
     right = [plain.make(tmp_path), *_specs()]
     given = [value if is_right else 0 for value, is_right in zip(right, place)]
     with pytest.raises(TypeError, match=says):
         tfe.train_and_evaluate(*given)
 
 
-def test_b414_a_tpu_estimator_on_cores_works_like_any(tmp_path, caplog):
+@pytest.mark.behaviour(414)
+def test_a_tpu_estimator_on_cores_works_like_any(tmp_path, caplog):
     estimator = cores.linear(tmp_path, loop=3, config={"save_checkpoints_steps": 3})
     recorder = plain.Recorder()
     train = tfe.TrainSpec(cores.train_input_fn, max_steps=6)

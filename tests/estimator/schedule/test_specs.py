@@ -13,7 +13,8 @@ def _input_fn():
     return None
 
 
-def test_b401_a_train_spec_keeps_its_arguments():
+@pytest.mark.behaviour(401)
+def test_a_train_spec_keeps_its_arguments():
     hook, listener = v1.train.SessionRunHook(), v1.train.CheckpointSaverListener()
     spec = tfe.TrainSpec(_input_fn, max_steps=7, hooks=[hook], saving_listeners=[listener])
     assert spec == (_input_fn, 7, (hook,), (listener,))
@@ -30,12 +31,14 @@ def test_b401_a_train_spec_keeps_its_arguments():
         ({"saving_listeners": [1]}, TypeError, "CheckpointSaverListener` instances, given: 1"),
     ],
 )
-def test_b401_a_train_spec_is_checked(arguments, error, says):
+@pytest.mark.behaviour(401)
+def test_a_train_spec_is_checked(arguments, error, says):
     with pytest.raises(error, match=says):
         tfe.TrainSpec(**{"input_fn": _input_fn, **arguments})
 
 
-def test_b402_an_eval_spec_has_defaults():
+@pytest.mark.behaviour(402)
+def test_an_eval_spec_has_defaults():
     spec = tfe.EvalSpec(_input_fn)
     assert spec == (_input_fn, 100, None, (), (), 120, 600)
     exporter = Recorder()
@@ -53,12 +56,14 @@ def test_b402_an_eval_spec_has_defaults():
         ({"throttle_secs": -2}, ValueError, "throttle_secs >= 0, given: -2"),
     ],
 )
-def test_b402_an_eval_spec_is_checked(arguments, error, says):
+@pytest.mark.behaviour(402)
+def test_an_eval_spec_is_checked(arguments, error, says):
     with pytest.raises(error, match=says):
         tfe.EvalSpec(**{"input_fn": _input_fn, **arguments})
 
 
-def test_b403_exporters_may_be_one_several_or_none():
+@pytest.mark.behaviour(403)
+def test_exporters_may_be_one_several_or_none():
     first, second = Recorder("a"), Recorder("b")
     for given, kept in [
         (None, ()),
@@ -82,6 +87,7 @@ def test_b403_exporters_may_be_one_several_or_none():
         (Recorder(4), ValueError, "must have a string name. Given: 4"),
     ],
 )
-def test_b403_exporters_are_checked(exporters, error, says):
+@pytest.mark.behaviour(403)
+def test_exporters_are_checked(exporters, error, says):
     with pytest.raises(error, match=says):
         tfe.EvalSpec(_input_fn, exporters=exporters)

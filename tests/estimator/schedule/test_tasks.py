@@ -57,12 +57,14 @@ def _specs(max_steps: int = 4, **options: Any):
         ("chief", 0, None, 0),
     ],
 )
-def test_b412_workers_start_one_after_the_other(monkeypatch, kind, index, most, seconds):
+@pytest.mark.behaviour(412)
+def test_workers_start_one_after_the_other(monkeypatch, kind, index, most, seconds):
     _task(monkeypatch, kind, index)
     assert worker_delay(tfe.RunConfig(experimental_max_worker_delay_secs=most)) == seconds
 
 
-def test_b411_an_evaluator_beside_the_first_is_refused(monkeypatch, tmp_path):
+@pytest.mark.behaviour(411)
+def test_an_evaluator_beside_the_first_is_refused(monkeypatch, tmp_path):
     _task(monkeypatch, "evaluator", 1)
     with pytest.raises(ValueError, match=r"only be one `evaluator` task.*Given task id 1"):
         tfe.train_and_evaluate(plain.make(tmp_path), *_specs())
@@ -76,7 +78,8 @@ def test_b411_an_evaluator_beside_the_first_is_refused(monkeypatch, tmp_path):
         ("", "must have task_type set"),
     ],
 )
-def test_b411_a_task_that_cannot_be_is_refused(monkeypatch, tmp_path, task_type, says):
+@pytest.mark.behaviour(411)
+def test_a_task_that_cannot_be_is_refused(monkeypatch, tmp_path, task_type, says):
     cluster = {"chief": ["localhost:1"], "ps": ["localhost:2"]}
     cluster |= {task_type: ["localhost:3"]} if task_type else {}
     _task(monkeypatch, task_type, cluster=cluster)
@@ -100,9 +103,8 @@ def test_variables_of_a_cluster_are_on_its_ps(monkeypatch, tmp_path):
     assert other == "/job:worker/task:1"
 
 
-def test_b413_the_evaluator_waits_for_checkpoints_until_the_last_step(
-    monkeypatch, tmp_path, caplog
-):
+@pytest.mark.behaviour(413)
+def test_the_evaluator_waits_for_checkpoints_until_the_last_step(monkeypatch, tmp_path, caplog):
     trainer = plain.make(tmp_path, save=2)
     _task(monkeypatch, "evaluator")
     evaluator = plain.make(tmp_path)
@@ -128,7 +130,8 @@ def test_b413_the_evaluator_waits_for_checkpoints_until_the_last_step(
         assert any(says in line for line in logged), says
 
 
-def test_b413_an_evaluator_that_never_pauses_is_warned_of(monkeypatch, tmp_path, caplog):
+@pytest.mark.behaviour(413)
+def test_an_evaluator_that_never_pauses_is_warned_of(monkeypatch, tmp_path, caplog):
     _task(monkeypatch, "evaluator")
     evaluator = plain.make(tmp_path)
 
@@ -212,7 +215,8 @@ class Cluster:
 @pytest.mark.parametrize(
     ("workers", "max_steps"), [(1, 2000), pytest.param(2, 6000, marks=pytest.mark.sweep)]
 )
-def test_b411_a_cluster_trains_evaluates_and_exports_once(tmp_path, workers, max_steps):
+@pytest.mark.behaviour(411)
+def test_a_cluster_trains_evaluates_and_exports_once(tmp_path, workers, max_steps):
     cluster = Cluster(tmp_path, workers=workers, max_steps=max_steps)
     last_worker = workers - 1
     try:

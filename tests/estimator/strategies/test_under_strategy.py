@@ -194,7 +194,8 @@ def test_training_ends_with_its_input(tmp_path, caplog):
 
 # The waiting is the engine's: tests/engine/sessions/test_tpu_system.py has it with a shorter limit.
 @pytest.mark.sweep
-def test_b92_an_address_that_does_not_answer_is_an_error_in_time(tmp_path, monkeypatch):
+@pytest.mark.behaviour(92)
+def test_an_address_that_does_not_answer_is_an_error_in_time(tmp_path, monkeypatch):
     monkeypatch.delenv("TFX_TPU_TRAINER_EMULATE", raising=False)
     estimator = tpu.TPUEstimator(
         linear_model.model_fn_for(tpu, "sgd"),

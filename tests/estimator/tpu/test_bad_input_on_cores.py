@@ -67,7 +67,8 @@ NAN_ON_CORES = (
 
 
 @pytest.mark.parametrize(("place", "says"), [("host", NAN_ON_HOST), ("cores", NAN_ON_CORES)])
-def test_b174_b175_a_nan_names_the_step_and_the_checkpoint_that_is_kept(tmp_path, place, says):
+@pytest.mark.behaviour(174, 175)
+def test_a_nan_names_the_step_and_the_checkpoint_that_is_kept(tmp_path, place, says):
     poisoned = estimator(tmp_path, place, save_checkpoints_steps=2)
     error = (
         v1.train.NanLossDuringTrainingError if place == "host" else tf.errors.InvalidArgumentError

@@ -38,9 +38,8 @@ class _RaisesOnce(v1.train.SessionRunHook):
     [tf.errors.AbortedError, tf.errors.UnavailableError],
     kept=[tf.errors.AbortedError],
 )
-def test_b381_training_goes_on_from_its_checkpoint_when_a_worker_comes_back(
-    tmp_path, use_tpu, error
-):
+@pytest.mark.behaviour(381)
+def test_training_goes_on_from_its_checkpoint_when_a_worker_comes_back(tmp_path, use_tpu, error):
     hook = _RaisesOnce(error(None, None, "worker gone"))
     estimator = cores.linear(tmp_path, use_tpu=use_tpu, loop=1, save_checkpoints_steps=1)
     estimator.train(cores.train_input_fn, steps=4, hooks=[hook])
@@ -65,7 +64,8 @@ class _Gone(v1.train.SessionRunHook):
 
 
 @mostly_swept("use_tpu", [True, False], kept=[True])
-def test_b382_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, use_tpu):
+@pytest.mark.behaviour(382)
+def test_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, use_tpu):
     # A lift: the original retries for ever, or drops the error and returns None.
     estimator = cores.linear(tmp_path, use_tpu=use_tpu, loop=1, save_checkpoints_steps=1)
     training, prediction = _Gone(), _Gone()
@@ -85,7 +85,8 @@ def test_b382_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, us
     [tf.errors.AbortedError, tf.errors.UnavailableError],
     kept=[tf.errors.UnavailableError],
 )
-def test_b382_a_call_that_ends_in_such_an_error_raises_it(tmp_path, use_tpu, error):
+@pytest.mark.behaviour(382)
+def test_a_call_that_ends_in_such_an_error_raises_it(tmp_path, use_tpu, error):
     # A lift: the original drops it and returns None.
     def input_fn(params):
         raise error(None, None, "file server gone")
@@ -97,7 +98,8 @@ def test_b382_a_call_that_ends_in_such_an_error_raises_it(tmp_path, use_tpu, err
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b381_b383_an_error_of_the_input_comes_out_as_itself_and_at_once(tmp_path, mode):
+@pytest.mark.behaviour(381, 383)
+def test_an_error_of_the_input_comes_out_as_itself_and_at_once(tmp_path, mode):
     # A lift of 383: the original closes the session 5 seconds later.
     failed = []
 
@@ -118,7 +120,8 @@ def test_b381_b383_an_error_of_the_input_comes_out_as_itself_and_at_once(tmp_pat
     assert not isinstance(raised.value, tf.errors.CancelledError)
 
 
-def test_b386_after_an_input_fn_that_raised_an_export_gets_no_batch_size(tmp_path):
+@pytest.mark.behaviour(386)
+def test_after_an_input_fn_that_raised_an_export_gets_no_batch_size(tmp_path):
     # A lift: in the original a flag stays set, and model_fn gets one.
     seen = []
 
@@ -138,9 +141,8 @@ def test_b386_after_an_input_fn_that_raised_an_export_gets_no_batch_size(tmp_pat
     assert seen == [("train", ["batch_size", "use_tpu"]), ("infer", ["use_tpu"])]
 
 
-def test_b387_b388_an_emulated_run_has_no_tpu_to_shut_down_compile_for_or_watch(
-    tmp_path, monkeypatch
-):
+@pytest.mark.behaviour(387, 388)
+def test_an_emulated_run_has_no_tpu_to_shut_down_compile_for_or_watch(tmp_path, monkeypatch):
     monkeypatch.setenv("TF_TPU_GRACEFUL_SHUTDOWN_MODE", "no such mode")
     monkeypatch.setenv("TPU_SPLIT_COMPILE_AND_EXECUTE", "1")
     monkeypatch.setenv("TF_TPU_WATCHDOG_TIMEOUT", "1")

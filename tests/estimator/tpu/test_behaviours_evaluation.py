@@ -17,7 +17,8 @@ v1 = tf.compat.v1
 pytestmark = pytest.mark.matrix
 
 
-def test_b201_sliced_gathers_all_cores_however_training_is_fed(tmp_path):
+@pytest.mark.behaviour(201)
+def test_sliced_gathers_all_cores_however_training_is_fed(tmp_path):
     # A lift: where training is BROADCAST, the original takes the first core's tensors only.
     seen = []
 
@@ -36,7 +37,8 @@ def test_b201_sliced_gathers_all_cores_however_training_is_fed(tmp_path):
     np.testing.assert_array_equal(rows, linear_model.rows()[0])
 
 
-def test_b204_b206_the_loss_is_of_all_cores_and_rows_and_steps_may_be_left_out(tmp_path):
+@pytest.mark.behaviour(204, 206)
+def test_the_loss_is_of_all_cores_and_rows_and_steps_may_be_left_out(tmp_path):
     # Lifts: the original shows the first core's loss, and wants steps.
     estimator = cores.linear(tmp_path, cores=4)
     result = estimator.evaluate_result(linear_model.input_fn)
@@ -59,7 +61,8 @@ class _Address(v1.train.SessionRunHook):
         self.seen = run_context.session.sess_str.decode()
 
 
-def test_b218_evaluation_is_at_the_evaluation_master(tmp_path):
+@pytest.mark.behaviour(218)
+def test_evaluation_is_at_the_evaluation_master(tmp_path):
     server = tf.distribute.Server.create_local_server()
     estimator = cores.linear(tmp_path, use_tpu=False, config={"evaluation_master": server.target})
     training, evaluation, prediction = _Address(), _Address(), _Address()
@@ -71,7 +74,8 @@ def test_b218_evaluation_is_at_the_evaluation_master(tmp_path):
 
 
 @pytest.mark.parametrize("use_tpu", [True, False])
-def test_b239_generators_may_be_interleaved(tmp_path, use_tpu):
+@pytest.mark.behaviour(239)
+def test_generators_may_be_interleaved(tmp_path, use_tpu):
     # A lift: on a TPU the original's would fight over the one system.
     estimator = cores.linear(tmp_path, use_tpu=use_tpu)
     pairs = list(
@@ -84,7 +88,8 @@ def test_b239_generators_may_be_interleaved(tmp_path, use_tpu):
     np.testing.assert_allclose(pairs, np.stack([expected] * 2, axis=1), rtol=1e-5, atol=1e-6)
 
 
-def test_b237_tensors_of_no_dataset_predict_forever_on_the_host(tmp_path):
+@pytest.mark.behaviour(237)
+def test_tensors_of_no_dataset_predict_forever_on_the_host(tmp_path):
     features, _ = linear_model.rows(4)
     rows = cores.linear(tmp_path, use_tpu=False).predict(
         lambda params: {"x": tf.constant(features)}
@@ -100,7 +105,8 @@ def test_b237_tensors_of_no_dataset_predict_forever_on_the_host(tmp_path):
     ("use_tpu", "every", "calls"),
     [(True, 3, 3), (False, 3, 3), pytest.param(True, 1, 3, marks=pytest.mark.sweep)],
 )
-def test_b244_b245_every_n_steps_is_of_training_on_cores_only(tmp_path, use_tpu, every, calls):
+@pytest.mark.behaviour(244, 245)
+def test_every_n_steps_is_of_training_on_cores_only(tmp_path, use_tpu, every, calls):
     seen = []
 
     def model_fn(features, labels, mode, params):

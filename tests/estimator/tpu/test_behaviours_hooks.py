@@ -56,7 +56,8 @@ class _FetchesAtTheEnd(_FetchesByItself):
         ("eval", (_FetchesByItself,)),
     ],
 )
-def test_b260_a_hook_that_fetches_a_tensor_of_the_computation_is_named(tmp_path, mode, kinds):
+@pytest.mark.behaviour(260)
+def test_a_hook_that_fetches_a_tensor_of_the_computation_is_named(tmp_path, mode, kinds):
     kept = []
 
     def model_fn(features, labels, mode, params):
@@ -98,7 +99,8 @@ def _exported_output(estimator, folder, features):
 
 
 @mostly_swept("use_tpu", [True, False], kept=[True])
-def test_b288_an_untrained_estimator_exports_the_warm_start_checkpoint(tmp_path, use_tpu):
+@pytest.mark.behaviour(288)
+def test_an_untrained_estimator_exports_the_warm_start_checkpoint(tmp_path, use_tpu):
     trained = cores.linear(tmp_path / "trained", use_tpu=use_tpu)
     trained.train(cores.train_input_fn, steps=3)
     features, _ = linear_model.rows(4)
@@ -112,7 +114,8 @@ def test_b288_an_untrained_estimator_exports_the_warm_start_checkpoint(tmp_path,
         assert fresh.latest_checkpoint() is None
 
 
-def test_b289_a_warm_start_is_applied_after_model_fn_over_its_initial_values(tmp_path):
+@pytest.mark.behaviour(289)
+def test_a_warm_start_is_applied_after_model_fn_over_its_initial_values(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     for folder, steps in ((first, 1), (second, 4)):
         cores.linear(folder).train(cores.train_input_fn, steps=steps)

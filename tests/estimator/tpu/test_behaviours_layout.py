@@ -17,7 +17,8 @@ from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
 pytestmark = pytest.mark.matrix
 
 
-def test_b12_one_core_is_an_ordinary_layout_and_eval_on_tpu_false_holds_in_it(tmp_path):
+@pytest.mark.behaviour(12)
+def test_one_core_is_an_ordinary_layout_and_eval_on_tpu_false_holds_in_it(tmp_path):
     seen = []
 
     def model_fn(features, labels, mode, params):
@@ -34,7 +35,8 @@ def test_b12_one_core_is_an_ordinary_layout_and_eval_on_tpu_false_holds_in_it(tm
 
 
 @mostly_swept("size", [None, 7], kept=[None])
-def test_b87_an_export_looks_at_no_batch_size(tmp_path, size):
+@pytest.mark.behaviour(87)
+def test_an_export_looks_at_no_batch_size(tmp_path, size):
     estimator = cores.linear(tmp_path, cores=4, predict_batch_size=size)
     estimator.train(cores.train_input_fn, steps=1)
     receiver_fn = build_raw_serving_input_receiver_fn({"x": tf.zeros([1, 3])})
@@ -51,7 +53,8 @@ def test_b87_an_export_looks_at_no_batch_size(tmp_path, size):
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b88_every_call_is_checked_and_nothing_is_remembered(tmp_path, monkeypatch, mode):
+@pytest.mark.behaviour(88)
+def test_every_call_is_checked_and_nothing_is_remembered(tmp_path, monkeypatch, mode):
     # A lift: the original checks a mode's configuration once in an estimator's life.
     config = tpu.RunConfig(model_dir=str(tmp_path), tpu_config=tpu.TPUConfig(num_shards=2))
     estimator = tpu.TPUEstimator(linear_model.model_fn_for(tpu), config=config, **cores.BATCH_SIZES)
@@ -63,7 +66,8 @@ def test_b88_every_call_is_checked_and_nothing_is_remembered(tmp_path, monkeypat
             cores.run(estimator, mode)
 
 
-def test_b91_emulated_there_are_as_many_replicas_as_num_shards_says(tmp_path):
+@pytest.mark.behaviour(91)
+def test_emulated_there_are_as_many_replicas_as_num_shards_says(tmp_path):
     seen = []
 
     def model_fn(features, labels, mode, params):
@@ -87,7 +91,8 @@ def test_b91_emulated_there_are_as_many_replicas_as_num_shards_says(tmp_path):
     ],
     ids=["PER_HOST_V1", "PER_HOST_V2", "SLICED"],
 )
-def test_b95_b96_two_hosts_of_cores_evaluate_and_predict_each_row_once(
+@pytest.mark.behaviour(95, 96)
+def test_two_hosts_of_cores_evaluate_and_predict_each_row_once(
     tmp_path, options, batch_size, hosts
 ):
     # A lift: the original wants BROADCAST, or PER_HOST_V2 of a single replica.
@@ -110,7 +115,8 @@ def test_b95_b96_two_hosts_of_cores_evaluate_and_predict_each_row_once(
     assert calls == [(batch_size, hosts)] * 2
 
 
-def test_b105_each_hosts_input_has_its_name_scope_and_is_on_the_cpu(tmp_path):
+@pytest.mark.behaviour(105)
+def test_each_hosts_input_has_its_name_scope_and_is_on_the_cpu(tmp_path):
     made = []
 
     def input_fn(params):
@@ -126,7 +132,8 @@ def test_b105_each_hosts_input_has_its_name_scope_and_is_on_the_cpu(tmp_path):
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b115_on_the_host_each_call_calls_input_fn_and_model_fn_once(tmp_path, mode):
+@pytest.mark.behaviour(115)
+def test_on_the_host_each_call_calls_input_fn_and_model_fn_once(tmp_path, mode):
     calls = []
 
     def input_fn(params):
@@ -143,7 +150,8 @@ def test_b115_on_the_host_each_call_calls_input_fn_and_model_fn_once(tmp_path, m
         assert calls == ["input_fn", "model_fn"] * number
 
 
-def test_b141_prediction_ends_with_its_data_and_only_there(tmp_path):
+@pytest.mark.behaviour(141)
+def test_prediction_ends_with_its_data_and_only_there(tmp_path):
     estimator = cores.linear(tmp_path, cores=4)
     endless = estimator.predict(functools.partial(linear_model.input_fn, epochs=50))
     rows = [next(endless)["y"] for _ in range(3 * linear_model.ROWS)]

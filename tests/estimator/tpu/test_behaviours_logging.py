@@ -18,7 +18,8 @@ pytestmark = pytest.mark.matrix
 @pytest.mark.parametrize(
     ("loop", "every", "steps"), [(1, 1, [1, 2, 3, 4, 5, 6]), (4, 1, [4, 6]), (4, 0, [])]
 )
-def test_b389_the_loss_is_in_the_events_every_save_summary_steps(tmp_path, loop, every, steps):
+@pytest.mark.behaviour(389)
+def test_the_loss_is_in_the_events_every_save_summary_steps(tmp_path, loop, every, steps):
     estimator = cores.linear(tmp_path, loop=loop, save_summary_steps=every)
     estimator.train(cores.train_input_fn, steps=6)
     shown = read_values(tmp_path).get("loss", {})
@@ -29,7 +30,8 @@ def test_b389_the_loss_is_in_the_events_every_save_summary_steps(tmp_path, loop,
     )
 
 
-def test_b398_v2_summaries_of_the_computation_are_those_of_the_first_core(tmp_path):
+@pytest.mark.behaviour(398)
+def test_v2_summaries_of_the_computation_are_those_of_the_first_core(tmp_path):
     folder = str(tmp_path / "summaries")
 
     def model_fn(features, labels, mode, params):

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.matrix
 
 
 @pytest.mark.parametrize("hooks", [[], [cores.Steps()]], ids=["in_loops", "step_by_step"])
-def test_b162_the_host_takes_any_number_of_steps(tmp_path, hooks):
+@pytest.mark.behaviour(162)
+def test_the_host_takes_any_number_of_steps(tmp_path, hooks):
     estimator = cores.linear(tmp_path, use_tpu=False)
     estimator.train(cores.train_input_fn, steps=2.5, hooks=hooks)
     assert estimator.get_variable_value("global_step") == 3
@@ -28,7 +29,8 @@ def test_b162_the_host_takes_any_number_of_steps(tmp_path, hooks):
     assert estimator.get_variable_value("global_step") == 5
 
 
-def test_b172_a_train_op_that_leaves_the_global_step_alone_never_ends(tmp_path):
+@pytest.mark.behaviour(172)
+def test_a_train_op_that_leaves_the_global_step_alone_never_ends(tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
         optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(linear_model.RATE))
@@ -60,9 +62,8 @@ def _never_made(*args, **kwargs):
 
 
 @pytest.mark.parametrize("cores_per_replica", [None, 2])
-def test_b178_b181_b182_b183_broadcast_trains_as_one_core_on_the_whole_batch(
-    tmp_path, cores_per_replica
-):
+@pytest.mark.behaviour(178, 181, 182, 183)
+def test_broadcast_trains_as_one_core_on_the_whole_batch(tmp_path, cores_per_replica):
     options = {
         "per_host_input_for_training": cores.BROADCAST,
         "num_cores_per_replica": cores_per_replica,
@@ -76,7 +77,8 @@ def test_b178_b181_b182_b183_broadcast_trains_as_one_core_on_the_whole_batch(
     assert hook.seen is signal.getsignal(signal.SIGINT) is not signal.SIG_DFL
 
 
-def test_b186_other_reductions_and_keras_optimizers_are_refused_at_once():
+@pytest.mark.behaviour(186)
+def test_other_reductions_and_keras_optimizers_are_refused_at_once():
     optimizer = v1.train.GradientDescentOptimizer(0.1)
     for reduction in ("mean", v1.losses.Reduction.NONE, None):
         with pytest.raises(ValueError, match="`reduction` should be one of"):
@@ -86,7 +88,8 @@ def test_b186_other_reductions_and_keras_optimizers_are_refused_at_once():
             tpu.CrossShardOptimizer(made)
 
 
-def test_b188_slots_are_those_of_the_wrapped_optimizer(tmp_path):
+@pytest.mark.behaviour(188)
+def test_slots_are_those_of_the_wrapped_optimizer(tmp_path):
     seen = []
 
     def model_fn(features, labels, mode, params):

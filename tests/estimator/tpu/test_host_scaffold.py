@@ -26,7 +26,8 @@ def _make(scaffold_fn):
         lambda weight, loss: v1.train.Scaffold(init_fn=lambda *_: None),
     ],
 )
-def test_b265_what_needs_no_core_is_used(scaffold_fn):
+@pytest.mark.behaviour(265)
+def test_what_needs_no_core_is_used(scaffold_fn):
     assert isinstance(_make(scaffold_fn), v1.train.Scaffold)
 
 
@@ -39,11 +40,13 @@ def test_b265_what_needs_no_core_is_used(scaffold_fn):
         lambda weight, loss: [tf.identity(loss), v1.train.Scaffold()][1],
     ],
 )
-def test_b267_what_depends_on_a_core_is_refused(scaffold_fn):
+@pytest.mark.behaviour(267)
+def test_what_depends_on_a_core_is_refused(scaffold_fn):
     with pytest.raises(ValueError, match=r"scaffold_fn: op .* depends on TPU computation"):
         _make(scaffold_fn)
 
 
-def test_b266_none_is_refused():
+@pytest.mark.behaviour(266)
+def test_none_is_refused():
     with pytest.raises(ValueError, match="scaffold_fn returns None, which is not allowed"):
         _make(lambda weight, loss: None)

@@ -15,7 +15,8 @@ def _check(dims, *, features=IMAGE, labels=LABEL, cores=4):
 @pytest.mark.parametrize(
     "dims", [None, [[1, 4, 1]], [[2, 2, 1], None], [None, [4]], [[1, 1, 4], [4]], [[1, 1, 1]]]
 )
-def test_b109_b110_counts_that_hold(dims):
+@pytest.mark.behaviour(109, 110)
+def test_counts_that_hold(dims):
     # 4 does not divide the 6 or the 3: the last piece is smaller, or empty.
     _check(dims)
 
@@ -30,12 +31,14 @@ def test_b109_b110_counts_that_hold(dims):
         ([[1, 4, 1], [2]], r"^The product .* in TPUConfig.input_partition_dims\[1\]"),
     ],
 )
-def test_b107_b108_counts_that_do_not_hold(dims, says):
+@pytest.mark.behaviour(107, 108)
+def test_counts_that_do_not_hold(dims, says):
     with pytest.raises(ValueError, match=says):
         _check(dims)
 
 
-def test_b107_keys_of_features_and_labels_must_match():
+@pytest.mark.behaviour(107)
+def test_keys_of_features_and_labels_must_match():
     _check([{"a": [4], "b": None}], features={"a": LABEL, "b": IMAGE})
     with pytest.raises(ValueError, match=r"feature keys. Expected \['a', 'b'\], got \['a'\]"):
         _check([{"a": [4]}], features={"a": LABEL, "b": IMAGE})

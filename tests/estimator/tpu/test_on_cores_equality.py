@@ -97,13 +97,15 @@ def _assert_equal_cores(folder, optimizer: str, numbers: tuple[int, ...], **opti
         ("adam", (2, 4)),
     ],
 )
-def test_b177_b184_every_variable_and_slot_is_that_of_one_core(tmp_path, optimizer, numbers):
+@pytest.mark.behaviour(177, 184)
+def test_every_variable_and_slot_is_that_of_one_core(tmp_path, optimizer, numbers):
     _assert_equal_cores(tmp_path, optimizer, numbers)
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
-def test_b177_b184_every_optimizer_on_2_4_and_8_cores(tmp_path, optimizer):
+@pytest.mark.behaviour(177, 184)
+def test_every_optimizer_on_2_4_and_8_cores(tmp_path, optimizer):
     _assert_equal_cores(tmp_path, optimizer, (2, 4, 8), steps=21)
 
 

@@ -48,7 +48,8 @@ def _expected(count: int) -> dict[str, float]:
 @mostly_swept("number", [1, 2, 8], kept=[8])
 @mostly_swept("batch", [8, 16, 24], kept=[16])
 @pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2])
-def test_b198_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, mode):
+@pytest.mark.behaviour(198)
+def test_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, mode):
     # Decision 6: lifts of B134, B135, B140, B204, B206.
     count = 50
     options = {"per_host_input_for_training": mode}
@@ -96,7 +97,8 @@ def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(tmp
 
 
 @mostly_swept("count", [4, 16, 20, 22, 24], kept=[4, 22])
-def test_b76_b129_cores_left_without_a_batch_do_not_change_the_result(tmp_path, count):
+@pytest.mark.behaviour(76, 129)
+def test_cores_left_without_a_batch_do_not_change_the_result(tmp_path, count):
     # 22: the dataset drops what does not fill a core's batch.
     def input_fn(params):
         dataset = linear_model.input_fn(params, count=count).unbatch()
@@ -146,7 +148,8 @@ def _expected_of(features, labels):
 
 
 @mostly_swept("number", [1, 2, 4], kept=[2])
-def test_b208_b259_n_steps_are_one_session_call(tmp_path, number):
+@pytest.mark.behaviour(208, 259)
+def test_n_steps_are_one_session_call(tmp_path, number):
     hook = cores.Steps()
     counted = v1.train.SessionRunHook()
     counted.begin = lambda: setattr(
@@ -162,7 +165,8 @@ def test_b208_b259_n_steps_are_one_session_call(tmp_path, number):
         assert result.metrics[name] == pytest.approx(value, rel=1e-5)
 
 
-def test_b198_metric_fn_sees_the_global_batch_in_the_cores_order(tmp_path):
+@pytest.mark.behaviour(198)
+def test_metric_fn_sees_the_global_batch_in_the_cores_order(tmp_path):
     seen, shapes = [], []
 
     def metric_fn(values):
@@ -254,7 +258,8 @@ def _assert_exact(metrics, features, labels):
     ],
     ids=["PER_HOST_V1", "tensors", "PER_HOST_V2", "SLICED"],
 )
-def test_b198_full_batches_have_a_static_shape_in_metric_fn(tmp_path, options, input_fn, steps):
+@pytest.mark.behaviour(198)
+def test_full_batches_have_a_static_shape_in_metric_fn(tmp_path, options, input_fn, steps):
     estimator = cores.make(tmp_path, _shapes_model_fn(_each_row), tpu_options=options)
     metrics = estimator.evaluate(input_fn, steps=steps)
     features, labels = linear_model.rows(8) if steps else _first(16)
@@ -263,7 +268,8 @@ def test_b198_full_batches_have_a_static_shape_in_metric_fn(tmp_path, options, i
     np.testing.assert_allclose(metrics["rows"], np.mean(rows, axis=0), rtol=1e-4)
 
 
-def test_b198_batches_for_some_cores_only_count_too(tmp_path):
+@pytest.mark.behaviour(198)
+def test_batches_for_some_cores_only_count_too(tmp_path):
     options = {"per_host_input_for_training": cores.PER_HOST_V2}
     estimator = cores.make(
         tmp_path, _shapes_model_fn(_shape_metrics), cores=4, eval_batch_size=16, tpu_options=options
@@ -271,7 +277,8 @@ def test_b198_batches_for_some_cores_only_count_too(tmp_path):
     _assert_exact(estimator.evaluate(_full_rows(28)), *linear_model.rows(28))
 
 
-def test_b198_a_metric_of_all_cores_rows_leaves_out_what_is_for_some_cores_only(tmp_path, caplog):
+@pytest.mark.behaviour(198)
+def test_a_metric_of_all_cores_rows_leaves_out_what_is_for_some_cores_only(tmp_path, caplog):
     options = {"per_host_input_for_training": cores.PER_HOST_V2}
     estimator = cores.make(
         tmp_path, _shapes_model_fn(_each_row), cores=4, eval_batch_size=16, tpu_options=options
@@ -284,7 +291,8 @@ def test_b198_a_metric_of_all_cores_rows_leaves_out_what_is_for_some_cores_only(
 
 
 @pytest.mark.parametrize("form", ["list", "dict", "nested"])
-def test_b195_b196_metric_fn_by_position_by_keyword_and_nested(tmp_path, form):
+@pytest.mark.behaviour(195, 196)
+def test_metric_fn_by_position_by_keyword_and_nested(tmp_path, form):
     def by_name(labels, outputs):
         return linear_model.metric_fn(labels, outputs)
 
@@ -309,7 +317,8 @@ def test_b195_b196_metric_fn_by_position_by_keyword_and_nested(tmp_path, form):
     assert metrics["mae"] == pytest.approx(_expected(20)["mae"], rel=1e-5)
 
 
-def test_b211_a_nested_metric_comes_back_nested(tmp_path):
+@pytest.mark.behaviour(211)
+def test_a_nested_metric_comes_back_nested(tmp_path):
     def metric_fn(labels):
         value, update = v1.metrics.mean(labels)
         return {"pair": ((value, (value * 2,)), update)}
@@ -331,7 +340,8 @@ def _evaluates(folder, *, eval_metrics=None, spec=tpu.TPUEstimatorSpec, **option
     return cores.make(folder, model_fn, **options).evaluate(_rows())
 
 
-def test_b199_a_scalar_in_eval_metrics_is_refused(tmp_path):
+@pytest.mark.behaviour(199)
+def test_a_scalar_in_eval_metrics_is_refused(tmp_path):
     def scalar(labels):
         return (lambda value: {"m": v1.metrics.mean(value)}), [tf.reduce_mean(labels)]
 
@@ -339,7 +349,8 @@ def test_b199_a_scalar_in_eval_metrics_is_refused(tmp_path):
         _evaluates(tmp_path, eval_metrics=scalar)
 
 
-def test_b200_b77_broadcast_takes_the_first_cores_tensors_scalars_too(tmp_path):
+@pytest.mark.behaviour(200, 77)
+def test_broadcast_takes_the_first_cores_tensors_scalars_too(tmp_path):
     def scalar(labels):
         return (lambda value: {"m": v1.metrics.mean(value)}), [tf.reduce_sum(labels)]
 
@@ -350,17 +361,20 @@ def test_b200_b77_broadcast_takes_the_first_cores_tensors_scalars_too(tmp_path):
     assert metrics["m"] == pytest.approx(np.sum(linear_model.rows()[1]) / 2, rel=1e-5)
 
 
-def test_b197_keys_that_metric_fn_does_not_take_are_a_type_error(tmp_path):
+@pytest.mark.behaviour(197)
+def test_keys_that_metric_fn_does_not_take_are_a_type_error(tmp_path):
     with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
         _evaluates(tmp_path, eval_metrics=lambda labels: ((lambda values: {}), {"other": labels}))
 
 
-def test_b202_without_eval_metrics_there_are_loss_and_global_step(tmp_path):
+@pytest.mark.behaviour(202)
+def test_without_eval_metrics_there_are_loss_and_global_step(tmp_path):
     assert set(_evaluates(tmp_path)) == {"loss", "global_step"}
 
 
 @pytest.mark.parametrize("name", ["loss", "global_step"])
-def test_b210_reserved_metric_names(tmp_path, name):
+@pytest.mark.behaviour(210)
+def test_reserved_metric_names(tmp_path, name):
     def eval_metrics(labels):
         return (lambda values: {name: v1.metrics.mean(values)}), [labels]
 
@@ -378,13 +392,15 @@ def test_b210_reserved_metric_names(tmp_path, name):
         (lambda mode, **fields: None, "<class 'NoneType'>"),
     ],
 )
-def test_b153_evaluation_needs_a_tpu_estimator_spec(tmp_path, spec, got):
+@pytest.mark.behaviour(153)
+def test_evaluation_needs_a_tpu_estimator_spec(tmp_path, spec, got):
     says = r"^estimator_spec used by TPU evaluation must have type`TPUEstimatorSpec`\. Got "
     with pytest.raises(RuntimeError, match=says + got):
         _evaluates(tmp_path, spec=spec)
 
 
-def test_b155_b217_b90_b146_eval_on_tpu_false_evaluates_on_the_host(tmp_path):
+@pytest.mark.behaviour(155, 217, 90, 146)
+def test_eval_on_tpu_false_evaluates_on_the_host(tmp_path):
     seen = []
 
     def model_fn(features, labels, mode, params):
@@ -401,7 +417,8 @@ def test_b155_b217_b90_b146_eval_on_tpu_false_evaluates_on_the_host(tmp_path):
     assert seen == [("train", True, 4, True), ("eval", False, 5, False)]
 
 
-def test_b207_steps_that_do_not_hold(tmp_path):
+@pytest.mark.behaviour(207)
+def test_steps_that_do_not_hold(tmp_path):
     estimator = cores.linear(tmp_path)
     for steps, error, says in [
         (0, ValueError, "Eval steps must be positive; got 0"),
@@ -417,13 +434,15 @@ def test_an_empty_input_is_refused(tmp_path):
         cores.linear(tmp_path).evaluate(_rows(0))
 
 
-def test_b140_fewer_batches_than_steps_evaluate_what_there_is(tmp_path):
+@pytest.mark.behaviour(140)
+def test_fewer_batches_than_steps_evaluate_what_there_is(tmp_path):
     result = cores.linear(tmp_path).evaluate_result(_rows(), steps=100)
     assert result.num_examples == 20
     assert result.metrics["mae"] == pytest.approx(_expected(20)["mae"], rel=1e-5)
 
 
-def test_b123_tensors_evaluate_for_n_steps(tmp_path):
+@pytest.mark.behaviour(123)
+def test_tensors_evaluate_for_n_steps(tmp_path):
     features, labels = linear_model.batches(8)[0]
     result = cores.linear(tmp_path).evaluate_result(
         lambda params: ({"x": tf.constant(features)}, tf.constant(labels)), steps=3
@@ -432,7 +451,8 @@ def test_b123_tensors_evaluate_for_n_steps(tmp_path):
     assert result.metrics["loss"] == pytest.approx(linear_model.loss((features, labels)), rel=1e-5)
 
 
-def test_b174_variables_that_are_nan_are_not_evaluated(tmp_path):
+@pytest.mark.behaviour(174)
+def test_variables_that_are_nan_are_not_evaluated(tmp_path):
     def model_fn(features, labels, mode, params):
         weight = v1.get_variable("weight", initializer=np.float32(np.nan))
         return tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(labels) * weight)
@@ -441,7 +461,8 @@ def test_b174_variables_that_are_nan_are_not_evaluated(tmp_path):
         cores.make(tmp_path, model_fn).evaluate(_rows())
 
 
-def test_b213_b214_b215_b219_checkpoints_and_events(tmp_path):
+@pytest.mark.behaviour(213, 214, 215, 219)
+def test_checkpoints_and_events(tmp_path):
     estimator = cores.linear(tmp_path, save_checkpoints_steps=2)
     estimator.train(cores.train_input_fn, steps=4)
     first = estimator.evaluate(_rows(), checkpoint_path=str(tmp_path / "model.ckpt-2"), name="b")
@@ -452,7 +473,8 @@ def test_b213_b214_b215_b219_checkpoints_and_events(tmp_path):
     assert read_values(estimator.eval_dir())["mae"][4] == pytest.approx(latest["mae"])
 
 
-def test_b258_b259_evaluation_hooks_of_the_spec_run_once(tmp_path):
+@pytest.mark.behaviour(258, 259)
+def test_evaluation_hooks_of_the_spec_run_once(tmp_path):
     hook, other = cores.Steps(), cores.Steps()
     fields = {"evaluation_hooks": [hook], "training_hooks": [other]}
     cores.linear(tmp_path, fields=fields).evaluate(_rows())
@@ -460,7 +482,8 @@ def test_b258_b259_evaluation_hooks_of_the_spec_run_once(tmp_path):
     assert other.seen == []
 
 
-def test_b268_a_scaffolds_saver_loads_moving_averages_on_cores(tmp_path):
+@pytest.mark.behaviour(268)
+def test_a_scaffolds_saver_loads_moving_averages_on_cores(tmp_path):
     def model_fn(features, labels, mode, params):
         weight = v1.get_variable("weight", initializer=1.0)
         averages = tf.train.ExponentialMovingAverage(0.5)

@@ -34,7 +34,8 @@ def _trains(folder, host_call, *, steps=1, **options):
 
 
 @pytest.mark.parametrize("form", ["list", "dict"])
-def test_b240_b241_b242_b243_tensors_are_gathered_in_order_once_a_step(tmp_path, form):
+@pytest.mark.behaviour(240, 241, 242, 243)
+def test_tensors_are_gathered_in_order_once_a_step(tmp_path, form):
     seen = []
 
     def host_call(features, spec, step):
@@ -54,7 +55,8 @@ def test_b240_b241_b242_b243_tensors_are_gathered_in_order_once_a_step(tmp_path,
     assert list(seen[0][1]) == pytest.approx(expected, rel=1e-5)
 
 
-def test_b243_a_scalar_is_refused_but_not_in_broadcast(tmp_path):
+@pytest.mark.behaviour(243)
+def test_a_scalar_is_refused_but_not_in_broadcast(tmp_path):
     seen = []
 
     def host_call(features, spec, step):
@@ -77,7 +79,8 @@ def test_b243_a_scalar_is_refused_but_not_in_broadcast(tmp_path):
         (100, 4, 10, [0, 4, 8]),
     ],
 )
-def test_b244_every_n_steps_of_a_loop(tmp_path, every, loop, steps, called):
+@pytest.mark.behaviour(244)
+def test_every_n_steps_of_a_loop(tmp_path, every, loop, steps, called):
     seen = []
 
     def host_call(features, spec, step):
@@ -89,9 +92,8 @@ def test_b244_every_n_steps_of_a_loop(tmp_path, every, loop, steps, called):
 
 
 @pytest.mark.parametrize(("place", "number", "loop"), [("host", 1, 1), ("cores", 2, 3)])
-def test_b248_a_step_read_after_minimize_is_the_one_before_it_everywhere(
-    tmp_path, place, number, loop
-):
+@pytest.mark.behaviour(248)
+def test_a_step_read_after_minimize_is_the_one_before_it_everywhere(tmp_path, place, number, loop):
     seen = []
 
     def model_fn(features, labels, mode, params):
@@ -114,7 +116,8 @@ def test_b248_a_step_read_after_minimize_is_the_one_before_it_everywhere(
         assert list(bias) == pytest.approx([expected] * gathered, rel=1e-5)
 
 
-def test_b246_v1_summaries_in_the_function_are_refused(tmp_path):
+@pytest.mark.behaviour(246)
+def test_v1_summaries_in_the_function_are_refused(tmp_path):
     def host_call(features, spec, step):
         return (lambda loss: v1.summary.scalar("l", loss[0])), [tf.reshape(spec.loss, [1])]
 
@@ -123,7 +126,8 @@ def test_b246_v1_summaries_in_the_function_are_refused(tmp_path):
     _trains(tmp_path / "host", host_call, use_tpu=False, train_batch_size=4)
 
 
-def test_b247_b248_v2_summaries_are_written_each_step(tmp_path):
+@pytest.mark.behaviour(247, 248)
+def test_v2_summaries_are_written_each_step(tmp_path):
     folder = str(tmp_path / "host")
 
     def write(step, losses):
@@ -141,7 +145,8 @@ def test_b247_b248_v2_summaries_are_written_each_step(tmp_path):
     assert [written[step] for step in range(5)] == pytest.approx(losses, rel=1e-5)
 
 
-def test_b249_in_evaluation_the_step_is_the_checkpoints(tmp_path):
+@pytest.mark.behaviour(249)
+def test_in_evaluation_the_step_is_the_checkpoints(tmp_path):
     seen = []
 
     def host_call(features, spec, step):
@@ -155,7 +160,8 @@ def test_b249_in_evaluation_the_step_is_the_checkpoints(tmp_path):
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b250_b252_it_runs_in_every_mode_but_never_without_tensors(tmp_path, mode):
+@pytest.mark.behaviour(250, 252)
+def test_it_runs_in_every_mode_but_never_without_tensors(tmp_path, mode):
     seen = []
 
     def host_call(features, spec, step):
@@ -171,7 +177,8 @@ def test_b250_b252_it_runs_in_every_mode_but_never_without_tensors(tmp_path, mod
 
 
 @mostly_swept("mode", ["train", "eval"], kept=["train"])
-def test_b253_a_lone_tensor_a_list_or_nothing_may_be_returned(tmp_path, mode):
+@pytest.mark.behaviour(253)
+def test_a_lone_tensor_a_list_or_nothing_may_be_returned(tmp_path, mode):
     for result in (lambda x: x + 1, lambda x: [tf.identity(x), tf.no_op()], lambda x: []):
 
         def host_call(features, spec, step, result=result):

@@ -64,9 +64,8 @@ QUICK = [("PER_SHARD_V1", 4), ("PER_HOST_V1", 16), ("PER_HOST_V2", 16), ("BROADC
         for case in TRAIN_CASES
     ],
 )
-def test_b73_b75_b76_b77_b100_b128_b129_b131_training_input(
-    tmp_path, mode, number, given, calls, model, replicas
-):
+@pytest.mark.behaviour(73, 75, 76, 77, 100, 128, 129, 131)
+def test_training_input(tmp_path, mode, number, given, calls, model, replicas):
     seen, hosts, rows = [], [], []
 
     def input_fn(params):
@@ -126,9 +125,8 @@ INPUT_CASES = [
         for number, case in enumerate(INPUT_CASES)
     ],
 )
-def test_b72_b74_b75_b76_b77_b78_b130_evaluation_and_prediction_input(
-    tmp_path, mode, config, given, model
-):
+@pytest.mark.behaviour(72, 74, 75, 76, 77, 78, 130)
+def test_evaluation_and_prediction_input(tmp_path, mode, config, given, model):
     seen = []
 
     def input_fn(params, mode):
@@ -158,14 +156,16 @@ def test_b72_b74_b75_b76_b77_b78_b130_evaluation_and_prediction_input(
         assert len(result) == 21
 
 
-def test_b79_sliced_does_not_touch_training(tmp_path):
+@pytest.mark.behaviour(79)
+def test_sliced_does_not_touch_training(tmp_path):
     options = {"eval_training_input_configuration": cores.SLICED}
     estimator = cores.linear(tmp_path, cores=4, tpu_options=options)
     estimator.train(cores.train_input_fn, steps=2)
     cores.assert_descended(estimator, 2)
 
 
-def test_b80_sliced_on_the_host_trains_but_does_not_evaluate(tmp_path):
+@pytest.mark.behaviour(80)
+def test_sliced_on_the_host_trains_but_does_not_evaluate(tmp_path):
     options = {"eval_training_input_configuration": cores.SLICED}
     estimator = cores.linear(tmp_path, use_tpu=False, tpu_options=options)
     estimator.train(linear_model.endless_input_fn, steps=1)
@@ -175,7 +175,8 @@ def test_b80_sliced_on_the_host_trains_but_does_not_evaluate(tmp_path):
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b81_b82_b83_a_batch_that_the_cores_do_not_divide(tmp_path, mode):
+@pytest.mark.behaviour(81, 82, 83)
+def test_a_batch_that_the_cores_do_not_divide(tmp_path, mode):
     name = {"infer": "predict"}.get(mode, mode)
     estimator = cores.linear(tmp_path, cores=4, **{f"{name}_batch_size": 10})
     with pytest.raises(
@@ -187,7 +188,8 @@ def test_b81_b82_b83_a_batch_that_the_cores_do_not_divide(tmp_path, mode):
     cores.run(whole, mode)
 
 
-def test_b84_sliced_with_an_indivisible_batch_fails_in_the_split(tmp_path):
+@pytest.mark.behaviour(84)
+def test_sliced_with_an_indivisible_batch_fails_in_the_split(tmp_path):
     options = {"eval_training_input_configuration": cores.SLICED}
     estimator = cores.linear(tmp_path, cores=4, eval_batch_size=10, tpu_options=options)
     with pytest.raises(ValueError, match="can't be cut into 4 equal pieces"):
@@ -197,7 +199,8 @@ def test_b84_sliced_with_an_indivisible_batch_fails_in_the_split(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "name", "call"), [("eval", "eval", "evaluate"), ("infer", "predict", "predict")]
 )
-def test_b85_b86_a_mode_without_a_batch_size(tmp_path, mode, name, call):
+@pytest.mark.behaviour(85, 86)
+def test_a_mode_without_a_batch_size(tmp_path, mode, name, call):
     estimator = cores.linear(tmp_path, **{f"{name}_batch_size": None})
     with pytest.raises(
         ValueError, match=f"{name}_batch_size in .* cannot be `None` if .{call} is running"
@@ -206,7 +209,8 @@ def test_b85_b86_a_mode_without_a_batch_size(tmp_path, mode, name, call):
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b97_b98_b101_b102_what_the_context_tells_whom(tmp_path, mode):
+@pytest.mark.behaviour(97, 98, 101, 102)
+def test_what_the_context_tells_whom(tmp_path, mode):
     def input_fn(params):
         with pytest.raises(RuntimeError, match="must not be called from input_fn"):
             _ = params["context"].device_assignment
@@ -223,7 +227,8 @@ def test_b97_b98_b101_b102_what_the_context_tells_whom(tmp_path, mode):
     cores.run(cores.make(tmp_path, model_fn), mode, input_fn)
 
 
-def test_b114_each_call_of_a_per_core_input_fn_keeps_its_own_context(tmp_path):
+@pytest.mark.behaviour(114)
+def test_each_call_of_a_per_core_input_fn_keeps_its_own_context(tmp_path):
     # A lift: in the original one dict serves all calls, and a late reader sees the last core's.
     kept = []
 
@@ -238,7 +243,8 @@ def test_b114_each_call_of_a_per_core_input_fn_keeps_its_own_context(tmp_path):
     assert [p["context"].current_input_fn_deployment()[1] for p in kept] == [0, 1, 2, 3]
 
 
-def test_b112_b113_b147_arguments_are_copies(tmp_path):
+@pytest.mark.behaviour(112, 113, 147)
+def test_arguments_are_copies(tmp_path):
     def input_fn(params, mode, config, input_context=None):
         assert (mode, config.model_dir) == ("train", str(tmp_path))
         params["layers"].append(9)
@@ -254,7 +260,8 @@ def test_b112_b113_b147_arguments_are_copies(tmp_path):
     assert estimator.params == {"layers": [4]}
 
 
-def test_b111_b144_functions_must_take_params(tmp_path):
+@pytest.mark.behaviour(111, 144)
+def test_functions_must_take_params(tmp_path):
     with pytest.raises(ValueError, match=r"input_fn .* does not include params argument"):
         cores.linear(tmp_path).train(lambda: None, steps=1)
     with pytest.raises(ValueError, match=r"model_fn .* does not include params argument"):
@@ -263,7 +270,8 @@ def test_b111_b144_functions_must_take_params(tmp_path):
         )
 
 
-def test_b120_per_core_input_refuses_a_dataset(tmp_path):
+@pytest.mark.behaviour(120)
+def test_per_core_input_refuses_a_dataset(tmp_path):
     options = {"per_host_input_for_training": cores.PER_SHARD_V1}
     with pytest.raises(
         TypeError, match=r"^`input_fn` returning `Dataset`  is not yet supported in per-Core"
@@ -272,7 +280,8 @@ def test_b120_per_core_input_refuses_a_dataset(tmp_path):
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b121_per_host_v2_needs_a_dataset(tmp_path, mode):
+@pytest.mark.behaviour(121)
+def test_per_host_v2_needs_a_dataset(tmp_path, mode):
     options = {"per_host_input_for_training": cores.PER_HOST_V2}
     estimator = cores.linear(tmp_path, tpu_options=options)
     tensors = ({"x": tf.zeros([4, 3])}, tf.zeros([4]))
@@ -283,7 +292,8 @@ def test_b121_per_host_v2_needs_a_dataset(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.BROADCAST])
-def test_b123_tensors_train(tmp_path, mode):
+@pytest.mark.behaviour(123)
+def test_tensors_train(tmp_path, mode):
     features, labels = linear_model.batches(cores.BATCH)[0]
     options = {"per_host_input_for_training": mode}
     estimator = cores.linear(tmp_path, tpu_options=options)
@@ -294,7 +304,8 @@ def test_b123_tensors_train(tmp_path, mode):
 Pair = collections.namedtuple("Pair", ["left", "right"])
 
 
-def test_b124_nested_structures_reach_every_core(tmp_path):
+@pytest.mark.behaviour(124)
+def test_nested_structures_reach_every_core(tmp_path):
     def input_fn(params):
         features, labels = linear_model.rows()
         nested = Pair({"a": features, "b": (labels, features)}, features[:, :1])
@@ -312,7 +323,8 @@ def test_b124_nested_structures_reach_every_core(tmp_path):
     cores.assert_descended(estimator, 2)
 
 
-def test_b125_b145_labels_may_be_absent_but_not_unwanted(tmp_path):
+@pytest.mark.behaviour(125, 145)
+def test_labels_may_be_absent_but_not_unwanted(tmp_path):
     def model_fn(features, mode, params):
         loss = tf.reduce_mean(linear_model.outputs_of(features))
         optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
@@ -327,7 +339,8 @@ def test_b125_b145_labels_may_be_absent_but_not_unwanted(tmp_path):
         cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
 
 
-def test_b126_b127_small_features_keep_their_keys_and_need_no_packing(tmp_path):
+@pytest.mark.behaviour(126, 127)
+def test_small_features_keep_their_keys_and_need_no_packing(tmp_path):
     names = ["a", "b", "c", "d", "_concatenated_small_features_float32"]
 
     def input_fn(params):
@@ -345,7 +358,8 @@ def test_b126_b127_small_features_keep_their_keys_and_need_no_packing(tmp_path):
     cores.make(tmp_path, model_fn).train(input_fn, steps=1)
 
 
-def test_b132_batch_axis_splits_the_axis_that_it_names(tmp_path):
+@pytest.mark.behaviour(132)
+def test_batch_axis_splits_the_axis_that_it_names(tmp_path):
     def input_fn(params):
         dataset = cores.train_input_fn(params)
         return dataset.map(lambda f, labels: ({"x": tf.transpose(f["x"])}, labels))
@@ -367,19 +381,22 @@ def test_b132_batch_axis_splits_the_axis_that_it_names(tmp_path):
     assert evaluated.num_examples == linear_model.ROWS
 
 
-def test_b132_batch_axis_must_name_an_axis_for_each_tensor(tmp_path):
+@pytest.mark.behaviour(132)
+def test_batch_axis_must_name_an_axis_for_each_tensor(tmp_path):
     with pytest.raises(ValueError, match=r"batch_axis has 1 entries .* has 2 tensors"):
         cores.linear(tmp_path, batch_axis=[0]).train(cores.train_input_fn, steps=1)
 
 
 @pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST])
-def test_b134_b135_training_on_batches_of_unknown_size_is_refused(tmp_path, mode):
+@pytest.mark.behaviour(134, 135)
+def test_training_on_batches_of_unknown_size_is_refused(tmp_path, mode):
     options = {"per_host_input_for_training": mode}
     with pytest.raises(ValueError, match=r"must have static shape.*drop_remainder=True"):
         cores.linear(tmp_path, tpu_options=options).train(linear_model.endless_input_fn, steps=1)
 
 
-def test_b134_a_host_batch_that_does_not_cut_evenly_is_refused(tmp_path):
+@pytest.mark.behaviour(134)
+def test_a_host_batch_that_does_not_cut_evenly_is_refused(tmp_path):
     def input_fn(params):
         return cores.train_input_fn({"batch_size": 7})
 
@@ -389,7 +406,8 @@ def test_b134_a_host_batch_that_does_not_cut_evenly_is_refused(tmp_path):
 
 @pytest.mark.parametrize("mode", cores.MODES)
 @pytest.mark.parametrize("which", ["features", "labels"])
-def test_b119_b136_other_unknown_dimensions_are_refused(tmp_path, mode, which):
+@pytest.mark.behaviour(119, 136)
+def test_other_unknown_dimensions_are_refused(tmp_path, mode, which):
     def unknown(tensor):
         return tf.ensure_shape(tf.py_function(lambda t: t, [tensor], tensor.dtype), [None, None])
 
@@ -417,7 +435,8 @@ def test_sparse_and_ragged_features_are_refused_with_advice(tmp_path, sparse):
         cores.linear(tmp_path).train(input_fn, steps=1)
 
 
-def test_b138_queue_runners_are_a_warning(tmp_path, caplog):
+@pytest.mark.behaviour(138)
+def test_queue_runners_are_a_warning(tmp_path, caplog):
     def input_fn(params):
         row = [
             v1.train.input_producer(part, shuffle=False, num_epochs=params["epochs"]).dequeue()
@@ -438,7 +457,8 @@ def test_b138_queue_runners_are_a_warning(tmp_path, caplog):
     assert (result.global_step, result.num_examples) == (3, 16)
 
 
-def test_b94_a_replica_wider_than_a_host_needs_per_host_v2(tmp_path):
+@pytest.mark.behaviour(94)
+def test_a_replica_wider_than_a_host_needs_per_host_v2(tmp_path):
     wide = {"num_cores_per_replica": 16}
     estimator = cores.linear(tmp_path, cores=1, tpu_options=wide)
     with pytest.raises(
@@ -447,7 +467,8 @@ def test_b94_a_replica_wider_than_a_host_needs_per_host_v2(tmp_path):
         estimator.train(cores.train_input_fn, steps=1)
 
 
-def test_b93_model_parallelism_is_emulated_as_one_replica(tmp_path):
+@pytest.mark.behaviour(93)
+def test_model_parallelism_is_emulated_as_one_replica(tmp_path):
     def model_fn(features, labels, mode, params):
         with pytest.raises(ValueError, match="not supported for model_parallelism"):
             _ = params["context"].num_of_replicas_per_host
@@ -477,7 +498,8 @@ def _partitioned(folder, dims):
         pytest.param([{"x": None}, [2]], marks=pytest.mark.sweep),
     ],
 )
-def test_b109_b110_input_partitions_that_hold_change_nothing(tmp_path, dims):
+@pytest.mark.behaviour(109, 110)
+def test_input_partitions_that_hold_change_nothing(tmp_path, dims):
     estimator = _partitioned(tmp_path, dims)
     estimator.train(cores.train_input_fn, steps=2)
     cores.assert_descended(estimator, 2)
@@ -497,13 +519,15 @@ def test_b109_b110_input_partitions_that_hold_change_nothing(tmp_path, dims):
         ([{"x": [2, 2]}], "^The product of each input partition dim should equal"),
     ],
 )
-def test_b107_b108_input_partitions_that_do_not_hold(tmp_path, dims, says):
+@pytest.mark.behaviour(107, 108)
+def test_input_partitions_that_do_not_hold(tmp_path, dims, says):
     with pytest.raises(ValueError, match=says):
         _partitioned(tmp_path, dims).train(cores.train_input_fn, steps=1)
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b143_b149_each_call_traces_once_and_starts_the_data_anew(tmp_path, mode):
+@pytest.mark.behaviour(143, 149)
+def test_each_call_traces_once_and_starts_the_data_anew(tmp_path, mode):
     calls = []
 
     def model_fn(features, labels, mode, params):
@@ -548,7 +572,8 @@ def _deployments(calls):
 
 
 @pytest.mark.parametrize("mode", cores.MODES)
-def test_b77_b100_broadcast_calls_input_fn_once_for_all_replicas(tmp_path, mode):
+@pytest.mark.behaviour(77, 100)
+def test_broadcast_calls_input_fn_once_for_all_replicas(tmp_path, mode):
     calls = []
     options = {"per_host_input_for_training": cores.BROADCAST}
     estimator = cores.linear(tmp_path, cores=16, tpu_options=options)
@@ -556,7 +581,8 @@ def test_b77_b100_broadcast_calls_input_fn_once_for_all_replicas(tmp_path, mode)
     assert calls == [(cores.BATCH, "/replica:0/task:0/device:CPU:0", 0, 1, 16)]
 
 
-def test_b89_b94_a_replica_wider_than_a_host_is_fed_by_its_own_call(tmp_path):
+@pytest.mark.behaviour(89, 94)
+def test_a_replica_wider_than_a_host_is_fed_by_its_own_call(tmp_path):
     calls = []
     options = {"per_host_input_for_training": cores.PER_HOST_V2, "num_cores_per_replica": 16}
     estimator = cores.linear(tmp_path, cores=2, tpu_options=options)
@@ -566,7 +592,8 @@ def test_b89_b94_a_replica_wider_than_a_host_is_fed_by_its_own_call(tmp_path):
     assert estimator.get_variable_value("global_step") == 2
 
 
-def test_b102_model_fn_gets_a_device_assignment_under_model_parallelism(tmp_path):
+@pytest.mark.behaviour(102)
+def test_model_fn_gets_a_device_assignment_under_model_parallelism(tmp_path):
     seen = []
 
     def model_fn(features, labels, mode, params):

@@ -40,7 +40,8 @@ def _outputs(features):
 @mostly_swept("number", [1, 2, 8, 16], kept=[8])
 @pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2])
 @mostly_swept("count", [0, 1, 15, 16, 37], kept=[0, 37])
-def test_b222_b223_one_result_for_each_row_in_order(tmp_path, number, mode, count):
+@pytest.mark.behaviour(222, 223)
+def test_one_result_for_each_row_in_order(tmp_path, number, mode, count):
     options = {"per_host_input_for_training": mode}
     estimator = _predicts(
         tmp_path, _outputs, cores=number, predict_batch_size=16, tpu_options=options
@@ -52,7 +53,8 @@ def test_b222_b223_one_result_for_each_row_in_order(tmp_path, number, mode, coun
 
 
 @pytest.mark.parametrize("count", [8, 9, 15])
-def test_b225_is_padding_marks_the_padding_and_only_who_asks_sees_it(tmp_path, count):
+@pytest.mark.behaviour(225)
+def test_is_padding_marks_the_padding_and_only_who_asks_sees_it(tmp_path, count):
     # A lift: in the original there is no such key.
     seen = []
 
@@ -78,7 +80,8 @@ def test_b225_is_padding_marks_the_padding_and_only_who_asks_sees_it(tmp_path, c
     assert (x[8 - missing :] == 0).all()
 
 
-def test_b226_b252_a_host_call_and_hooks_run_once_more_to_stop(tmp_path):
+@pytest.mark.behaviour(226, 252)
+def test_a_host_call_and_hooks_run_once_more_to_stop(tmp_path):
     seen, hook = [], cores.Steps()
     estimator = _predicts(
         tmp_path, _outputs, host_call=lambda f: (cores.recorder(seen, 0), [f["x"]])
@@ -88,7 +91,8 @@ def test_b226_b252_a_host_call_and_hooks_run_once_more_to_stop(tmp_path):
     assert all(x.shape == (8, 3) for (x,) in seen)
 
 
-def test_b224_broadcast_predicts_the_whole_batch_on_every_core(tmp_path):
+@pytest.mark.behaviour(224)
+def test_broadcast_predicts_the_whole_batch_on_every_core(tmp_path):
     options = {"per_host_input_for_training": cores.BROADCAST}
     estimator = _predicts(
         tmp_path,
@@ -101,19 +105,22 @@ def test_b224_broadcast_predicts_the_whole_batch_on_every_core(tmp_path):
     np.testing.assert_array_equal(rows, linear_model.rows(17)[0])
 
 
-def test_b238_sliced_predicts_too(tmp_path):
+@pytest.mark.behaviour(238)
+def test_sliced_predicts_too(tmp_path):
     options = {"eval_training_input_configuration": cores.SLICED}
     estimator = _predicts(tmp_path, _outputs, cores=4, tpu_options=options)
     assert len(list(estimator.predict(_rows(13)))) == 13
 
 
-def test_b227_whole_batches_the_last_one_cut_to_its_rows(tmp_path):
+@pytest.mark.behaviour(227)
+def test_whole_batches_the_last_one_cut_to_its_rows(tmp_path):
     estimator = _predicts(tmp_path, _outputs, cores=4)
     batches = list(estimator.predict(_rows(20), yield_single_examples=False))
     assert [len(batch["y"]) for batch in batches] == [8, 8, 4]
 
 
-def test_b228_rows_of_different_lengths_are_refused(tmp_path):
+@pytest.mark.behaviour(228)
+def test_rows_of_different_lengths_are_refused(tmp_path):
     estimator = _predicts(
         tmp_path, lambda f: {"y": f["x"], "z": tf.concat([f["x"], f["x"]], axis=0)}
     )
@@ -127,31 +134,36 @@ def test_b228_rows_of_different_lengths_are_refused(tmp_path):
     assert [len(batch["z"]) for batch in batches] == [16, 4]
 
 
-def test_b229_predict_keys(tmp_path):
+@pytest.mark.behaviour(229)
+def test_predict_keys(tmp_path):
     estimator = _predicts(tmp_path, lambda f: {"a": f["x"] + 1, "b": f["x"] + 2})
     assert set(next(estimator.predict(_rows(), predict_keys=["b"]))) == {"b"}
     with pytest.raises(ValueError, match="Expected to run at least one output"):
         next(estimator.predict(_rows(), predict_keys=["c"]))
 
 
-def test_b231_predictions_must_be_a_dict(tmp_path):
+@pytest.mark.behaviour(231)
+def test_predictions_must_be_a_dict(tmp_path):
     with pytest.raises(TypeError, match="predictions must be dict of Tensors"):
         next(_predicts(tmp_path, lambda f: f["x"] * 2).predict(_rows()))
 
 
-def test_b232_a_prediction_needs_a_static_batch(tmp_path):
+@pytest.mark.behaviour(232)
+def test_a_prediction_needs_a_static_batch(tmp_path):
     estimator = _predicts(tmp_path, lambda f: {"y": tf.boolean_mask(f["x"], f["x"][:, 0] > 0)})
     with pytest.raises(ValueError, match=r"key \(y\) .* has dynamic shape"):
         next(estimator.predict(_rows()))
 
 
-def test_b233_predictions_of_a_gibibyte_are_refused(tmp_path):
+@pytest.mark.behaviour(233)
+def test_predictions_of_a_gibibyte_are_refused(tmp_path):
     estimator = _predicts(tmp_path, lambda f: {"y": tf.zeros([4, 1 << 26])})
     with pytest.raises(ValueError, match=r"too large for a transfer from TPU .*\(4, 67108864\)"):
         next(estimator.predict(_rows()))
 
 
-def test_b154_prediction_needs_a_tpu_estimator_spec(tmp_path):
+@pytest.mark.behaviour(154)
+def test_prediction_needs_a_tpu_estimator_spec(tmp_path):
     with pytest.raises(
         RuntimeError,
         match=r"^estimator_spec used by TPU prediction must have type`TPUEstimatorSpec`. Got",
@@ -159,7 +171,8 @@ def test_b154_prediction_needs_a_tpu_estimator_spec(tmp_path):
         next(_predicts(tmp_path, _outputs, spec=EstimatorSpec).predict(_rows()))
 
 
-def test_b142_a_batch_larger_than_the_predict_batch_size_is_refused(tmp_path):
+@pytest.mark.behaviour(142)
+def test_a_batch_larger_than_the_predict_batch_size_is_refused(tmp_path):
     for drop in (False, True):
         input_fn = lambda params: _rows()({"batch_size": 12}).unbatch().batch(12, drop)  # noqa: E731, B023
         with pytest.raises(tf.errors.InvalidArgumentError, match="should not be greater than"):
@@ -177,7 +190,8 @@ def test_a_batch_smaller_than_the_predict_batch_size_is_padded(tmp_path):
     np.testing.assert_array_equal(rows, linear_model.rows(15)[0])
 
 
-def test_b119_labels_of_the_dataset_reach_model_fn(tmp_path):
+@pytest.mark.behaviour(119)
+def test_labels_of_the_dataset_reach_model_fn(tmp_path):
     def model_fn(features, labels, mode, params):
         return tpu.TPUEstimatorSpec(mode, predictions={"label": tf.identity(labels)})
 
@@ -185,7 +199,8 @@ def test_b119_labels_of_the_dataset_reach_model_fn(tmp_path):
     np.testing.assert_array_equal(rows, linear_model.rows(11)[1])
 
 
-def test_b122_predict_needs_a_dataset(tmp_path):
+@pytest.mark.behaviour(122)
+def test_predict_needs_a_dataset(tmp_path):
     def input_fn(params):
         return {"x": tf.zeros([8, 3])}
 
@@ -195,12 +210,14 @@ def test_b122_predict_needs_a_dataset(tmp_path):
         next(_predicts(tmp_path, _outputs).predict(input_fn))
 
 
-def test_b133_batch_axis_is_not_for_predict(tmp_path):
+@pytest.mark.behaviour(133)
+def test_batch_axis_is_not_for_predict(tmp_path):
     with pytest.raises(TypeError, match="PREDICT, batch_axis is not supported"):
         next(_predicts(tmp_path, _outputs, batch_axis=[0, 0]).predict(_rows()))
 
 
-def test_b174_variables_that_are_nan_do_not_predict(tmp_path):
+@pytest.mark.behaviour(174)
+def test_variables_that_are_nan_do_not_predict(tmp_path):
     def predictions(features):
         return {"y": features["x"] * v1.get_variable("weight", initializer=np.float32(np.inf))}
 
@@ -208,14 +225,16 @@ def test_b174_variables_that_are_nan_do_not_predict(tmp_path):
         next(_predicts(tmp_path, predictions).predict(_rows()))
 
 
-def test_b220_nothing_runs_before_the_first_row(tmp_path):
+@pytest.mark.behaviour(220)
+def test_nothing_runs_before_the_first_row(tmp_path):
     estimator = _predicts(tmp_path, _outputs, predict_batch_size=None)
     rows = estimator.predict(lambda params: pytest.fail("called"))
     with pytest.raises(ValueError, match=r"predict_batch_size .* cannot be `None`"):
         next(rows)
 
 
-def test_b236_breaking_out_of_the_generator_closes_its_session(tmp_path):
+@pytest.mark.behaviour(236)
+def test_breaking_out_of_the_generator_closes_its_session(tmp_path):
     class Watcher(v1.train.SessionRunHook):
         def after_create_session(self, session, coord):
             self.session = session
@@ -228,7 +247,8 @@ def test_b236_breaking_out_of_the_generator_closes_its_session(tmp_path):
         watcher.session.run([])
 
 
-def test_b234_b258_a_checkpoint_and_the_specs_hooks(tmp_path):
+@pytest.mark.behaviour(234, 258)
+def test_a_checkpoint_and_the_specs_hooks(tmp_path):
     hook = cores.Steps()
     estimator = cores.linear(
         tmp_path, fields={"prediction_hooks": [hook]}, save_checkpoints_steps=2
@@ -245,7 +265,8 @@ def test_b234_b258_a_checkpoint_and_the_specs_hooks(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST])
-def test_b122_elements_of_features_alone_in_a_tuple_predict(tmp_path, mode):
+@pytest.mark.behaviour(122)
+def test_elements_of_features_alone_in_a_tuple_predict(tmp_path, mode):
     options = {"per_host_input_for_training": mode}
     estimator = _predicts(tmp_path, _outputs, tpu_options=options)
     features = linear_model.rows(11)[0]
@@ -257,7 +278,8 @@ def test_b122_elements_of_features_alone_in_a_tuple_predict(tmp_path, mode):
     np.testing.assert_allclose(rows, linear_model.output(features), rtol=1e-5, atol=1e-6)
 
 
-def test_b133_batch_axis_is_not_looked_at_beside_per_host_v1(tmp_path):
+@pytest.mark.behaviour(133)
+def test_batch_axis_is_not_looked_at_beside_per_host_v1(tmp_path):
     options = {"per_host_input_for_training": cores.PER_HOST_V2}
     estimator = _predicts(tmp_path, _outputs, batch_axis=[1, 1], tpu_options=options)
     assert len(list(estimator.predict(_rows(9)))) == 9

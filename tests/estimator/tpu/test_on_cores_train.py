@@ -19,7 +19,8 @@ pytestmark = pytest.mark.matrix
 
 
 @mostly_swept("number", [1, 2, 4, 8], kept=[1, 8])
-def test_b177_b180_b164_b171_cores_descend_as_one_machine_on_the_global_batch(tmp_path, number):
+@pytest.mark.behaviour(177, 180, 164, 171)
+def test_cores_descend_as_one_machine_on_the_global_batch(tmp_path, number):
     estimator = cores.linear(tmp_path, cores=number, loop=3)
     assert estimator.train(cores.train_input_fn, steps=7) is estimator
     cores.assert_descended(estimator, 7)
@@ -28,7 +29,8 @@ def test_b177_b180_b164_b171_cores_descend_as_one_machine_on_the_global_batch(tm
     assert sorted(estimator.get_variable_names()) == names
 
 
-def test_b173_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
+@pytest.mark.behaviour(173)
+def test_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
     # A lift: the original shows the first core's.
     cores.linear(tmp_path, cores=4, loop=1, save_summary_steps=1).train(
         cores.train_input_fn, steps=3
@@ -48,7 +50,8 @@ def test_b173_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
         pytest.param(0, {"max_steps": 8}, [4, 8], marks=pytest.mark.sweep),
     ],
 )
-def test_b164_b165_b166_b167_b259_loops_end_at_the_exact_step(tmp_path, before, options, seen):
+@pytest.mark.behaviour(164, 165, 166, 167, 259)
+def test_loops_end_at_the_exact_step(tmp_path, before, options, seen):
     estimator = cores.linear(tmp_path, loop=4)
     if before:
         estimator.train(cores.train_input_fn, steps=before)
@@ -58,7 +61,8 @@ def test_b164_b165_b166_b167_b259_loops_end_at_the_exact_step(tmp_path, before, 
     assert estimator.get_variable_value("global_step") == seen[-1]
 
 
-def test_b164_resumed_loops_descend_on(tmp_path):
+@pytest.mark.behaviour(164)
+def test_resumed_loops_descend_on(tmp_path):
     estimator = cores.linear(tmp_path, loop=4, optimizer="sgd")
     estimator.train(cores.train_input_fn, steps=5)
     weights = estimator.get_variable_value("linear/weights")
@@ -69,13 +73,15 @@ def test_b164_resumed_loops_descend_on(tmp_path):
     np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
 
 
-def test_b274_checkpoints_fall_on_loop_ends(tmp_path):
+@pytest.mark.behaviour(274)
+def test_checkpoints_fall_on_loop_ends(tmp_path):
     estimator = cores.linear(tmp_path, loop=4, save_checkpoints_steps=5)
     estimator.train(cores.train_input_fn, steps=12)
     assert cores.checkpoint_steps(tmp_path) == [0, 8, 12]
 
 
-def test_b261_a_models_own_saver_hook_saves_at_loop_ends_too(tmp_path):
+@pytest.mark.behaviour(261)
+def test_a_models_own_saver_hook_saves_at_loop_ends_too(tmp_path):
     own = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=5)
     estimator = cores.linear(
         tmp_path, loop=4, save_checkpoints_steps=1, fields={"training_hooks": [own]}
@@ -84,7 +90,8 @@ def test_b261_a_models_own_saver_hook_saves_at_loop_ends_too(tmp_path):
     assert cores.checkpoint_steps(tmp_path) == [0, 8, 12]
 
 
-def test_b169_a_loop_given_as_time_starts_with_one_step(tmp_path):
+@pytest.mark.behaviour(169)
+def test_a_loop_given_as_time_starts_with_one_step(tmp_path):
     hook = cores.Steps()
     estimator = cores.linear(tmp_path, loop="1s", save_checkpoints_steps=100)
     estimator.train(cores.train_input_fn, steps=1500, hooks=[hook])
@@ -94,7 +101,8 @@ def test_b169_a_loop_given_as_time_starts_with_one_step(tmp_path):
     cores.assert_descended(estimator, 1500)
 
 
-def test_b160_b161_b162_b163_steps_that_do_not_hold(tmp_path):
+@pytest.mark.behaviour(160, 161, 162, 163)
+def test_steps_that_do_not_hold(tmp_path):
     estimator = cores.linear(tmp_path)
     cases = [
         ({}, ValueError, "one of `steps` or `max_steps` must be set"),
@@ -111,9 +119,8 @@ def test_b160_b161_b162_b163_steps_that_do_not_hold(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "batches"), [(40, 5), (16, 2), (0, 0)])
-def test_b140_training_ends_with_the_data_and_keeps_what_it_learned(
-    tmp_path, caplog, rows, batches
-):
+@pytest.mark.behaviour(140)
+def test_training_ends_with_the_data_and_keeps_what_it_learned(tmp_path, caplog, rows, batches):
     # A lift: the original raises OutOfRangeError.
     def input_fn(params):
         features, labels = (np.concatenate([part] * 2)[:rows] for part in linear_model.rows())
@@ -136,7 +143,8 @@ def _poisoned(params):
     return dataset.batch(params["batch_size"], drop_remainder=True)
 
 
-def test_b174_variables_that_are_nan_stop_training_and_are_not_saved(tmp_path):
+@pytest.mark.behaviour(174)
+def test_variables_that_are_nan_stop_training_and_are_not_saved(tmp_path):
     estimator = cores.linear(tmp_path, loop=2, save_checkpoints_steps=2)
     says = r"Gradient for linear/(bias|weights) is NaN"
     with pytest.raises(tf.errors.InvalidArgumentError, match=says):
@@ -145,7 +153,8 @@ def test_b174_variables_that_are_nan_stop_training_and_are_not_saved(tmp_path):
     assert np.isfinite(estimator.get_variable_value("linear/weights")).all()
 
 
-def test_b174_broadcast_skips_the_check_but_a_nan_loss_still_stops(tmp_path):
+@pytest.mark.behaviour(174)
+def test_broadcast_skips_the_check_but_a_nan_loss_still_stops(tmp_path):
     options = {"per_host_input_for_training": cores.BROADCAST}
     estimator = cores.linear(tmp_path, loop=2, save_checkpoints_steps=2, tpu_options=options)
     with pytest.raises(v1.train.NanLossDuringTrainingError, match="NaN loss during training"):
@@ -177,7 +186,8 @@ def _sgd(rate=linear_model.RATE, **options):
     return lambda: v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(rate), **options)
 
 
-def test_b185_reduction_sum_adds_the_cores_gradients(tmp_path):
+@pytest.mark.behaviour(185)
+def test_reduction_sum_adds_the_cores_gradients(tmp_path):
     model_fn = _model_with(
         _sgd(reduction=v1.losses.Reduction.SUM),
         loss=_sum_square_by_batch,
@@ -187,7 +197,8 @@ def test_b185_reduction_sum_adds_the_cores_gradients(tmp_path):
     cores.assert_descended(estimator, 4)
 
 
-def test_b189_a_group_sums_over_its_own_cores(tmp_path):
+@pytest.mark.behaviour(189)
+def test_a_group_sums_over_its_own_cores(tmp_path):
     model_fn = _model_with(_sgd(group_assignment=[[0, 2], [1, 3]]))
     estimator = cores.make(tmp_path, model_fn, cores=4)
     estimator.train(cores.train_input_fn, steps=1)
@@ -199,13 +210,15 @@ def test_b189_a_group_sums_over_its_own_cores(tmp_path):
 
 
 @pytest.mark.parametrize("groups", [[[0, 1], [2, 2]], [[0, 1, 2], [3]], [[0], [1]]])
-def test_b189_groups_that_are_no_even_permutation_are_refused(tmp_path, groups):
+@pytest.mark.behaviour(189)
+def test_groups_that_are_no_even_permutation_are_refused(tmp_path, groups):
     estimator = cores.make(tmp_path, _model_with(_sgd(group_assignment=groups)), cores=4)
     with pytest.raises(ValueError, match=r"group|subgroup|permutation"):
         estimator.train(cores.train_input_fn, steps=1)
 
 
-def test_b187_clipping_before_apply_acts_on_a_cores_own_gradients(tmp_path):
+@pytest.mark.behaviour(187)
+def test_clipping_before_apply_acts_on_a_cores_own_gradients(tmp_path):
     limit = 0.05
 
     def model_fn(features, labels, mode, params):
@@ -233,7 +246,8 @@ def test_b187_clipping_before_apply_acts_on_a_cores_own_gradients(tmp_path):
     )
 
 
-def test_b188_variables_without_a_gradient_stay_and_slots_keep_their_names(tmp_path):
+@pytest.mark.behaviour(188)
+def test_variables_without_a_gradient_stay_and_slots_keep_their_names(tmp_path):
     def model_fn(features, labels, mode, params):
         unused = v1.get_variable("unused", initializer=3.0)
         loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
@@ -249,14 +263,16 @@ def test_b188_variables_without_a_gradient_stay_and_slots_keep_their_names(tmp_p
     assert "linear/weights/Momentum" in estimator.get_variable_names()
 
 
-def test_b191_training_without_a_sum_over_the_cores_is_refused(tmp_path):
+@pytest.mark.behaviour(191)
+def test_training_without_a_sum_over_the_cores_is_refused(tmp_path):
     plain = _model_with(lambda: v1.train.GradientDescentOptimizer(0.1))
     with pytest.raises(ValueError, match="CrossShardOptimizer must be used for model training"):
         cores.make(tmp_path / "2", plain).train(cores.train_input_fn, steps=1)
     cores.make(tmp_path / "1", plain, cores=1).train(cores.train_input_fn, steps=1)
 
 
-def test_b192_any_sum_over_the_cores_will_do(tmp_path):
+@pytest.mark.behaviour(192)
+def test_any_sum_over_the_cores_will_do(tmp_path):
     def loss(outputs, labels):
         return tf.reduce_mean(tf.square(outputs - labels)) + 0 * v1.tpu.cross_replica_sum(1.0)
 
@@ -268,7 +284,8 @@ def _dense(inputs):
     return tf.keras.layers.Dense(1, name="dense", kernel_initializer="ones")(inputs)
 
 
-def test_b193_keras_layers_train_inside_a_model_fn(tmp_path):
+@pytest.mark.behaviour(193)
+def test_keras_layers_train_inside_a_model_fn(tmp_path):
     def model_fn(features, labels, mode, params):
         inputs = tf.keras.Input((3,))
         model = tf.keras.Model(inputs, _dense(inputs * 2))
@@ -300,7 +317,8 @@ def test_a_train_op_that_only_counts_steps_makes_a_dry_run(tmp_path, caplog, use
     assert len([line for line in logged if "changes no variable" in line]) == 1
 
 
-def test_b150_b152_an_estimator_spec_trains_without_its_scaffold(tmp_path, caplog):
+@pytest.mark.behaviour(150, 152)
+def test_an_estimator_spec_trains_without_its_scaffold(tmp_path, caplog):
     def model_fn(features, labels, mode, params):
         spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
         refused = v1.train.Scaffold(init_fn=lambda *_: pytest.fail("the scaffold is used"))
@@ -313,7 +331,8 @@ def test_b150_b152_an_estimator_spec_trains_without_its_scaffold(tmp_path, caplo
     cores.assert_descended(estimator, 2)
 
 
-def test_b151_training_chief_hooks_are_refused(tmp_path):
+@pytest.mark.behaviour(151)
+def test_training_chief_hooks_are_refused(tmp_path):
     def model_fn(features, labels, mode, params):
         spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
         hooks = [v1.train.SessionRunHook()]
@@ -325,7 +344,8 @@ def test_b151_training_chief_hooks_are_refused(tmp_path):
         cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
 
 
-def test_b391_b392_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplog):
+@pytest.mark.behaviour(391, 392)
+def test_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplog):
     estimator = cores.linear(tmp_path, loop=2, config={"log_step_count_steps": 4})
     with log_lines(caplog) as logged:
         estimator.train(cores.train_input_fn, steps=8)
@@ -339,14 +359,16 @@ def test_b391_b392_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplo
     assert float(said[0].split()[2].rstrip(",")) == pytest.approx(losses[1], rel=1e-4)
 
 
-def test_b393_with_a_loop_given_as_time_reports_go_by_time(tmp_path, caplog):
+@pytest.mark.behaviour(393)
+def test_with_a_loop_given_as_time_reports_go_by_time(tmp_path, caplog):
     estimator = cores.linear(tmp_path, loop="30s", config={"log_step_count_steps": 1})
     with log_lines(caplog) as logged:
         estimator.train(cores.train_input_fn, steps=5)
     assert sum(line.startswith("loss = ") for line in logged) == 1
 
 
-def test_b392_nothing_is_reported_where_it_is_switched_off(tmp_path, caplog):
+@pytest.mark.behaviour(392)
+def test_nothing_is_reported_where_it_is_switched_off(tmp_path, caplog):
     estimator = cores.linear(tmp_path, config={"log_step_count_steps": None})
     with log_lines(caplog) as logged:
         estimator.train(cores.train_input_fn, steps=2)
@@ -354,7 +376,8 @@ def test_b392_nothing_is_reported_where_it_is_switched_off(tmp_path, caplog):
     assert set(read_values(tmp_path)) == {"loss"}
 
 
-def test_b397_v1_summaries_of_the_model_are_refused(tmp_path):
+@pytest.mark.behaviour(397)
+def test_v1_summaries_of_the_model_are_refused(tmp_path):
     def model_fn(features, labels, mode, params):
         v1.summary.scalar("x", tf.reduce_mean(features["x"]))
         return linear_model.model_fn_for(tpu)(features, labels, mode, params)
@@ -363,7 +386,8 @@ def test_b397_v1_summaries_of_the_model_are_refused(tmp_path):
         cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
 
 
-def test_b262_b264_hooks_begin_once_and_end_with_a_live_session(tmp_path):
+@pytest.mark.behaviour(262, 264)
+def test_hooks_begin_once_and_end_with_a_live_session(tmp_path):
     log = []
 
     class Hook(cores.Steps):
@@ -389,7 +413,8 @@ def test_b262_b264_hooks_begin_once_and_end_with_a_live_session(tmp_path):
     assert log == [*expected, ("end", "call", 3), ("end", "spec", 3)]
 
 
-def test_b256_saving_listeners_run_at_loop_ends(tmp_path):
+@pytest.mark.behaviour(256)
+def test_saving_listeners_run_at_loop_ends(tmp_path):
     class Listener(v1.train.CheckpointSaverListener):
         def begin(self):
             self.saved = []
@@ -403,7 +428,8 @@ def test_b256_saving_listeners_run_at_loop_ends(tmp_path):
     assert listener.saved == [0, 8, 12]
 
 
-def test_b265_b266_b269_scaffold_fn_on_cores(tmp_path):
+@pytest.mark.behaviour(265, 266, 269)
+def test_scaffold_fn_on_cores(tmp_path):
     initialized = []
     scaffold = lambda: v1.train.Scaffold(init_fn=lambda *_: initialized.append(1))  # noqa: E731
     estimator = cores.linear(tmp_path, fields={"scaffold_fn": scaffold})
@@ -417,7 +443,8 @@ def test_b265_b266_b269_scaffold_fn_on_cores(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["an op of its own", "the model's op"])
-def test_b267_a_scaffold_that_needs_the_cores_is_refused(tmp_path, how):
+@pytest.mark.behaviour(267)
+def test_a_scaffold_that_needs_the_cores_is_refused(tmp_path, how):
     def model_fn(features, labels, mode, params):
         spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
 
@@ -431,7 +458,8 @@ def test_b267_a_scaffold_that_needs_the_cores_is_refused(tmp_path, how):
         cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
 
 
-def test_b235_b276_b291_a_checkpoint_of_the_cores_is_one_of_the_host(tmp_path):
+@pytest.mark.behaviour(235, 276, 291)
+def test_a_checkpoint_of_the_cores_is_one_of_the_host(tmp_path):
     trained = cores.linear(tmp_path / "cores", optimizer="adam")
     trained.train(cores.train_input_fn, steps=3)
     on_host = cores.linear(tmp_path / "cores", optimizer="adam", use_tpu=False)
@@ -448,7 +476,8 @@ def test_b235_b276_b291_a_checkpoint_of_the_cores_is_one_of_the_host(tmp_path):
     )
 
 
-def test_b380_b385_an_error_of_the_input_keeps_its_words_and_the_next_call_works(tmp_path):
+@pytest.mark.behaviour(380, 385)
+def test_an_error_of_the_input_keeps_its_words_and_the_next_call_works(tmp_path):
     def failing(params):
         def fail(value):
             raise ZeroDivisionError("in the input")

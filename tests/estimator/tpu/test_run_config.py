@@ -32,7 +32,8 @@ def _tf_config(monkeypatch, **content) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps(content))
 
 
-def test_b46_b47_defaults():
+@pytest.mark.behaviour(46, 47)
+def test_defaults():
     config = RunConfig()
     assert config.tpu_config == TPUConfig()
     assert (config.master, config.evaluation_master) == ("", "")
@@ -55,23 +56,27 @@ def test_b46_b47_defaults():
     ],
     ids=["b48", "b49", "b49_eval", "b48_tf_config", "b50", "b49_wins", "b49_empty", "b49_empty_e"],
 )
-def test_b48_b49_b50_masters(monkeypatch, tf_config, given, master, evaluation_master):
+@pytest.mark.behaviour(48, 49, 50)
+def test_masters(monkeypatch, tf_config, given, master, evaluation_master):
     _tf_config(monkeypatch, **tf_config)
     config = RunConfig(**given)
     assert (config.master, config.evaluation_master) == (master, evaluation_master)
 
 
-def test_b51_an_evaluator_keeps_its_own_master(monkeypatch):
+@pytest.mark.behaviour(51)
+def test_an_evaluator_keeps_its_own_master(monkeypatch):
     _tf_config(monkeypatch, cluster=CLUSTER, task={"type": "evaluator", "index": 0})
     assert RunConfig(master="m").evaluation_master == ""
 
 
-def test_b52_master_and_cluster_exclude_each_other():
+@pytest.mark.behaviour(52)
+def test_master_and_cluster_exclude_each_other():
     with pytest.raises(ValueError, match="Both master and cluster are set: 'm'"):
         RunConfig(master="m", cluster=_Resolver())
 
 
-def test_b53_a_cluster_is_merged_into_the_session_config():
+@pytest.mark.behaviour(53)
+def test_a_cluster_is_merged_into_the_session_config():
     session_config = v1.ConfigProto(intra_op_parallelism_threads=3)
     resolver = _Resolver()
     config = RunConfig(cluster=resolver, session_config=session_config)
@@ -83,19 +88,22 @@ def test_b53_a_cluster_is_merged_into_the_session_config():
     assert (job.name, dict(job.tasks)) == ("worker", {0: "w0:8470", 1: "w1:8470"})
 
 
-def test_b53_a_cluster_beside_a_cluster_def_is_refused():
+@pytest.mark.behaviour(53)
+def test_a_cluster_beside_a_cluster_def_is_refused():
     session_config = v1.ConfigProto()
     session_config.cluster_def.job.add(name="other")
     with pytest.raises(ValueError, match="cannot provide a ClusterResolver and"):
         RunConfig(cluster=_Resolver(), session_config=session_config)
 
 
-def test_b54_b69_no_session_config_is_invented(monkeypatch):
+@pytest.mark.behaviour(54, 69)
+def test_no_session_config_is_invented(monkeypatch):
     _tf_config(monkeypatch, cluster=CLUSTER, task={"type": "worker", "index": 0})
     assert RunConfig().session_config is None
 
 
-def test_b55_replace_keeps_or_replaces_the_tpu_config():
+@pytest.mark.behaviour(55)
+def test_replace_keeps_or_replaces_the_tpu_config():
     config = RunConfig(tpu_config=TPUConfig(num_shards=8), master="m")
     changed = config.replace(model_dir="b", tpu_config=TPUConfig(num_shards=4))
     assert (changed.tpu_config.num_shards, changed.model_dir) == (4, "b")
@@ -113,6 +121,7 @@ def test_it_shows_the_tpu_config_and_the_master_where_they_are_given():
     assert "evaluation_master='e'" in repr(RunConfig(evaluation_master="e"))
 
 
-def test_b56_the_master_cannot_be_replaced():
+@pytest.mark.behaviour(56)
+def test_the_master_cannot_be_replaced():
     with pytest.raises(ValueError, match="Replacing master is not supported"):
         RunConfig().replace(master="m")

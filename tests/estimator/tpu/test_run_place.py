@@ -47,7 +47,8 @@ def test_the_environment_variable_wins_over_an_address(monkeypatch):
     assert session_master("grpc://host:1") == ""
 
 
-def test_b92_no_tpu_and_no_emulation_names_the_ways():
+@pytest.mark.behaviour(92)
+def test_no_tpu_and_no_emulation_names_the_ways():
     says = "RunConfig.master='emulated'.*TFX_TPU_TRAINER_EMULATE=1.*use_tpu=False"
     with pytest.raises(RuntimeError, match=says):
         choose_place(_Places(), use_tpu=True, master="")

@@ -14,7 +14,8 @@ def _no_tf_config(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
-def test_b31_defaults():
+@pytest.mark.behaviour(31)
+def test_defaults():
     config = TPUConfig()
     assert config.iterations_per_loop == 2
     assert config.num_shards is None
@@ -29,7 +30,8 @@ def test_b31_defaults():
     assert config.experimental_feed_hook is None
 
 
-def test_b32_input_pipeline_values():
+@pytest.mark.behaviour(32)
+def test_input_pipeline_values():
     names = ("PER_SHARD_V1", "PER_HOST_V1", "PER_HOST_V2", "BROADCAST", "SLICED")
     assert [getattr(InputPipelineConfig, name) for name in names] == [1, 2, 3, 4, 5]
 
@@ -42,7 +44,8 @@ def test_b32_input_pipeline_values():
         (InputPipelineConfig.BROADCAST, InputPipelineConfig.BROADCAST),
     ],
 )
-def test_b33_per_host_input(given, meaning):
+@pytest.mark.behaviour(33)
+def test_per_host_input(given, meaning):
     assert TPUConfig(per_host_input_for_training=given).per_host_input_for_training == meaning
 
 
@@ -58,7 +61,8 @@ def test_b33_per_host_input(given, meaning):
         ("2h", (7200, "seconds")),
     ],
 )
-def test_b34_b35_iterations_per_loop(given, meaning):
+@pytest.mark.behaviour(34, 35)
+def test_iterations_per_loop(given, meaning):
     assert TPUConfig(iterations_per_loop=given).iterations_per_loop == given
     assert parse_iterations_per_loop(given) == meaning
 
@@ -67,30 +71,35 @@ def test_b34_b35_iterations_per_loop(given, meaning):
     "given",
     [0, -1, 1.5, 2.0, "0", "-5", "05", "1.5", "0s", "5d", "s", "", "5 s", "5|", None, True],
 )
-def test_b34_b36_other_iterations_per_loop_are_refused(given):
+@pytest.mark.behaviour(34, 36)
+def test_other_iterations_per_loop_are_refused(given):
     with pytest.raises(ValueError, match="Invalid TPUConfig `iterations_per_loop` value"):
         TPUConfig(iterations_per_loop=given)
 
 
 @pytest.mark.parametrize("given", [1.0, "8", True, [8]])
-def test_b37_num_shards_must_be_an_integer(given):
+@pytest.mark.behaviour(37)
+def test_num_shards_must_be_an_integer(given):
     with pytest.raises(TypeError, match="num_shards must be int"):
         TPUConfig(num_shards=given)
 
 
 @pytest.mark.parametrize("given", [0, -8])
-def test_b37_num_shards_must_be_positive(given):
+@pytest.mark.behaviour(37)
+def test_num_shards_must_be_positive(given):
     with pytest.raises(ValueError, match=f"num_shards must be positive; got {given}"):
         TPUConfig(num_shards=given)
 
 
 @pytest.mark.parametrize("given", [1, 2, 4, 8, 16, 32, 64, 128])
-def test_b38_cores_of_a_replica(given):
+@pytest.mark.behaviour(38)
+def test_cores_of_a_replica(given):
     assert TPUConfig(num_cores_per_replica=given).num_cores_per_replica == given
 
 
 @pytest.mark.parametrize("given", [0, 3, -1, 256, "2"])
-def test_b38_other_cores_of_a_replica_are_refused(given):
+@pytest.mark.behaviour(38)
+def test_other_cores_of_a_replica_are_refused(given):
     with pytest.raises(ValueError, match=f"must be 1, 2, 4, 8, 16, 32, 64, 128; got {given}"):
         TPUConfig(num_cores_per_replica=given)
 
@@ -109,7 +118,8 @@ _V2 = InputPipelineConfig.PER_HOST_V2
     ],
     ids=["b39_none", "b39_three", "b40_v1", "b40_true", "b41"],
 )
-def test_b39_b40_b41_partition_dims_are_checked(dims, pipeline, cores, says):
+@pytest.mark.behaviour(39, 40, 41)
+def test_partition_dims_are_checked(dims, pipeline, cores, says):
     with pytest.raises(ValueError, match=says):
         TPUConfig(
             input_partition_dims=dims,
@@ -127,23 +137,27 @@ def test_partition_dims_that_hold():
 
 
 @pytest.mark.parametrize("given", [1, 3, 4, None])
-def test_b42_other_inputs_of_evaluation_are_refused(given):
+@pytest.mark.behaviour(42)
+def test_other_inputs_of_evaluation_are_refused(given):
     with pytest.raises(ValueError, match=f"must be PER_HOST_V1 or SLICED; got {given}"):
         TPUConfig(eval_training_input_configuration=given)
 
 
 @pytest.mark.parametrize("given", [0, None, 5])
-def test_b43_seconds_of_infeed_sleep(given):
+@pytest.mark.behaviour(43)
+def test_seconds_of_infeed_sleep(given):
     assert TPUConfig(initial_infeed_sleep_secs=given).initial_infeed_sleep_secs == given
 
 
 @pytest.mark.parametrize(("given", "error"), [(1.5, TypeError), ("5", TypeError), (-1, ValueError)])
-def test_b43_other_seconds_of_infeed_sleep_are_refused(given, error):
+@pytest.mark.behaviour(43)
+def test_other_seconds_of_infeed_sleep_are_refused(given, error):
     with pytest.raises(error, match="initial_infeed_sleep_secs"):
         TPUConfig(initial_infeed_sleep_secs=given)
 
 
-def test_b44_the_job_name_falls_back_to_tf_config(monkeypatch):
+@pytest.mark.behaviour(44)
+def test_the_job_name_falls_back_to_tf_config(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"service": {"tpu_worker_job_name": "job"}}))
     assert TPUConfig().tpu_job_name == "job"
     assert TPUConfig(tpu_job_name="mine").tpu_job_name == "mine"
@@ -151,7 +165,8 @@ def test_b44_the_job_name_falls_back_to_tf_config(monkeypatch):
     assert TPUConfig().tpu_job_name is None
 
 
-def test_b45_a_config_is_a_named_tuple():
+@pytest.mark.behaviour(45)
+def test_a_config_is_a_named_tuple():
     config = TPUConfig(num_shards=8)
     assert config == TPUConfig(num_shards=8)
     assert config != TPUConfig(num_shards=4)

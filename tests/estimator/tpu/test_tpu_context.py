@@ -18,7 +18,8 @@ from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
         (InputMode.SLICED, 0, 0, (0, 1, 16)),
     ],
 )
-def test_b99_b100_layout_and_deployment(mode, invocation, host, deployment):
+@pytest.mark.behaviour(99, 100)
+def test_layout_and_deployment(mode, invocation, host, deployment):
     context = TPUContext(CoreLayout(16), mode, invocation=invocation)
     assert (context.num_replicas, context.num_hosts) == (16, 2)
     assert context.num_of_replicas_per_host == 8
@@ -28,7 +29,8 @@ def test_b99_b100_layout_and_deployment(mode, invocation, host, deployment):
     assert tuple(rest) == deployment
 
 
-def test_b101_model_fn_has_no_deployment():
+@pytest.mark.behaviour(101)
+def test_model_fn_has_no_deployment():
     context = TPUContext(CoreLayout(2), InputMode.PER_HOST_V1)
     with pytest.raises(RuntimeError, match="must not be called from model_fn"):
         context.current_input_fn_deployment()
@@ -36,27 +38,31 @@ def test_b101_model_fn_has_no_deployment():
         _ = context.current_host
 
 
-def test_b102_the_device_assignment_is_for_model_fn():
+@pytest.mark.behaviour(102)
+def test_the_device_assignment_is_for_model_fn():
     assert TPUContext(CoreLayout(2), InputMode.PER_HOST_V1).device_assignment is None
     context = TPUContext(CoreLayout(2), InputMode.PER_HOST_V1, invocation=0)
     with pytest.raises(RuntimeError, match="must not be called from input_fn"):
         _ = context.device_assignment
 
 
-def test_b103_replicas_per_host_under_model_parallelism():
+@pytest.mark.behaviour(103)
+def test_replicas_per_host_under_model_parallelism():
     layout = CoreLayout(2, 1, model_parallelism=True)
     context = TPUContext(layout, InputMode.PER_HOST_V1)
     with pytest.raises(ValueError, match="not supported for model_parallelism"):
         _ = context.num_of_replicas_per_host
 
 
-def test_b104_the_device_of_a_replica():
+@pytest.mark.behaviour(104)
+def test_the_device_of_a_replica():
     context = TPUContext(CoreLayout(16), InputMode.PER_HOST_V1)
     assert context.device_for_replica(3) == ("/task:0/device:CPU:0", 3)
     assert context.device_for_replica(9) == ("/task:1/device:CPU:0", 1)
 
 
-def test_b104_the_hosts_of_a_job():
+@pytest.mark.behaviour(104)
+def test_the_hosts_of_a_job():
     context = TPUContext(CoreLayout(16), InputMode.PER_HOST_V1, invocation=1, job="worker")
     assert context.current_input_fn_deployment()[0] == "/job:worker/task:1/device:CPU:0"
     assert context.device_for_replica(9) == ("/job:worker/task:1/device:CPU:0", 1)
@@ -72,7 +78,8 @@ def test_b104_the_hosts_of_a_job():
         (2, 128, [(0, 0), (16, 0)]),
     ],
 )
-def test_b102_model_parallelism_has_a_device_assignment(replicas, width, devices):
+@pytest.mark.behaviour(102)
+def test_model_parallelism_has_a_device_assignment(replicas, width, devices):
     layout = CoreLayout(replicas, width, model_parallelism=True)
     context = TPUContext(layout, InputMode.PER_HOST_V2)
     assignment = context.device_assignment
@@ -86,7 +93,8 @@ def test_b102_model_parallelism_has_a_device_assignment(replicas, width, devices
     )
 
 
-def test_b89_b100_each_replica_wider_than_a_host_has_an_input_of_its_own():
+@pytest.mark.behaviour(89, 100)
+def test_each_replica_wider_than_a_host_has_an_input_of_its_own():
     layout = CoreLayout(2, 16, model_parallelism=True)
     for invocation, host in ((0, 0), (1, 2)):
         context = TPUContext(layout, InputMode.PER_HOST_V2, invocation=invocation)

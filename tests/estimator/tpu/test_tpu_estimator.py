@@ -47,19 +47,22 @@ def _config(**options) -> tpu.RunConfig:
 
 
 @pytest.mark.parametrize("config", [None, plain.RunConfig(), {"model_dir": "m"}])
-def test_b1_config_must_be_a_tpu_run_config(config):
+@pytest.mark.behaviour(1)
+def test_config_must_be_a_tpu_run_config(config):
     with pytest.raises(ValueError, match="`config` must be provided with type"):
         tpu.TPUEstimator(_model_fn, config=config, use_tpu=False)
 
 
 @pytest.mark.parametrize("key", ["batch_size", "context"])
-def test_b2_reserved_params(key):
+@pytest.mark.behaviour(2)
+def test_reserved_params(key):
     with pytest.raises(ValueError, match=f"reserved keys but existed in params.*'{key}': 3"):
         _make(params={key: 3})
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b3_b146_use_tpu_is_not_reserved_and_says_false_on_the_host(tmp_path, mode):
+@pytest.mark.behaviour(3, 146)
+def test_use_tpu_is_not_reserved_and_says_false_on_the_host(tmp_path, mode):
     seen = []
 
     def model_fn(features, labels, mode, params):
@@ -70,7 +73,8 @@ def test_b3_b146_use_tpu_is_not_reserved_and_says_false_on_the_host(tmp_path, mo
     assert seen == [False]
 
 
-def test_b4_use_tpu_needs_a_train_batch_size():
+@pytest.mark.behaviour(4)
+def test_use_tpu_needs_a_train_batch_size():
     with pytest.raises(ValueError, match="`train_batch_size` cannot be `None`"):
         _make(use_tpu=True)
 
@@ -85,21 +89,25 @@ def test_b4_use_tpu_needs_a_train_batch_size():
         (-8, ValueError, "must be positive"),
     ],
 )
-def test_b5_b6_batch_sizes_must_be_positive_integers_on_tpu(name, value, error, says):
+@pytest.mark.behaviour(5, 6)
+def test_batch_sizes_must_be_positive_integers_on_tpu(name, value, error, says):
     with pytest.raises(error, match=f"{name} {says}"):
         _make(use_tpu=True, **{"train_batch_size": 8, name: value})
 
 
-def test_b5_numpy_integers_are_batch_sizes():
+@pytest.mark.behaviour(5)
+def test_numpy_integers_are_batch_sizes():
     _make(use_tpu=True, train_batch_size=np.int64(8), eval_batch_size=np.int32(4))
 
 
 @pytest.mark.parametrize("value", [None, 8.0, "8", 0, -8])
-def test_b7_no_batch_size_is_checked_on_the_host(value):
+@pytest.mark.behaviour(7)
+def test_no_batch_size_is_checked_on_the_host(value):
     _make(train_batch_size=value, eval_batch_size=value, predict_batch_size=value)
 
 
-def test_b8_model_parallelism_needs_per_host_input():
+@pytest.mark.behaviour(8)
+def test_model_parallelism_needs_per_host_input():
     config = _config(num_cores_per_replica=2, per_host_input_for_training=False)
     with pytest.raises(ValueError, match="Model parallelism only supports per host input"):
         _make(config=config, use_tpu=True, train_batch_size=8)
@@ -115,12 +123,14 @@ def test_b8_model_parallelism_needs_per_host_input():
     ],
     ids=["b13", "b14", "b15"],
 )
-def test_b13_b14_b15_model_fn_arguments(model_fn, params, says):
+@pytest.mark.behaviour(13, 14, 15)
+def test_model_fn_arguments(model_fn, params, says):
     with pytest.raises(ValueError, match=says):
         _make(model_fn, params=params)
 
 
-def test_b16_model_fn_gets_a_dict_where_no_params_were_given(tmp_path, caplog):
+@pytest.mark.behaviour(16)
+def test_model_fn_gets_a_dict_where_no_params_were_given(tmp_path, caplog):
     # A lift: there is no warning, as every model_fn of a TPUEstimator takes params.
     seen = []
 
@@ -135,42 +145,50 @@ def test_b16_model_fn_gets_a_dict_where_no_params_were_given(tmp_path, caplog):
     assert seen == [{"batch_size": 2, "use_tpu": False}]
 
 
-def test_b17_no_model_fn_is_a_type_error():
+@pytest.mark.behaviour(17)
+def test_no_model_fn_is_a_type_error():
     with pytest.raises(TypeError, match="not callable"):
         _make(None)
 
 
 @pytest.mark.parametrize("version", [1, 2, *tpu.ExportSavedModelApiVersion])
-def test_b19_export_versions(version):
+@pytest.mark.behaviour(19)
+def test_export_versions(version):
     _make(export_saved_model_api_version=version)
 
 
 @pytest.mark.parametrize("version", [0, 3, "1", None])
-def test_b19_other_export_versions_are_refused(version):
+@pytest.mark.behaviour(19)
+def test_other_export_versions_are_refused(version):
     with pytest.raises(ValueError, match="export_saved_model_api_version should be 1 or 2; got"):
         _make(export_saved_model_api_version=version)
 
 
-def test_b20_warm_start_from_another_type_is_refused():
+@pytest.mark.behaviour(20)
+def test_warm_start_from_another_type_is_refused():
     with pytest.raises(ValueError, match="must be a string or a WarmStartSettings"):
         _make(warm_start_from=3)
 
 
-def test_b26_log_step_count_steps_is_taken_out_of_the_config():
+@pytest.mark.behaviour(26)
+def test_log_step_count_steps_is_taken_out_of_the_config():
     assert _make(config=tpu.RunConfig(log_step_count_steps=7)).config.log_step_count_steps is None
 
 
-def test_b25_b46_the_tpu_config_is_kept():
+@pytest.mark.behaviour(25, 46)
+def test_the_tpu_config_is_kept():
     assert _make(config=_config(num_shards=8)).config.tpu_config.num_shards == 8
 
 
-def test_b28_eval_on_tpu_without_use_tpu_is_only_a_warning(caplog):
+@pytest.mark.behaviour(28)
+def test_eval_on_tpu_without_use_tpu_is_only_a_warning(caplog):
     with log_lines(caplog) as logged:
         _make(eval_on_tpu=True)
     assert "eval_on_tpu ignored because use_tpu is False." in logged
 
 
-def test_b29_a_subclass_may_not_override_members():
+@pytest.mark.behaviour(29)
+def test_a_subclass_may_not_override_members():
     subclass = type("Mine", (tpu.TPUEstimator,), {"train": lambda self: None})
     with pytest.raises(ValueError, match="cannot override members of Estimator"):
         subclass(_model_fn, config=tpu.RunConfig(), use_tpu=False)
@@ -178,7 +196,8 @@ def test_b29_a_subclass_may_not_override_members():
 
 @pytest.mark.parametrize("pipeline", [1, 2, 3, 4])
 @pytest.mark.parametrize("mode", MODES)
-def test_b70_b72_the_batch_size_is_that_of_the_mode_whatever_the_shards(tmp_path, mode, pipeline):
+@pytest.mark.behaviour(70, 72)
+def test_the_batch_size_is_that_of_the_mode_whatever_the_shards(tmp_path, mode, pipeline):
     seen = []
 
     def input_fn(params, mode):
@@ -196,7 +215,8 @@ def test_b70_b72_the_batch_size_is_that_of_the_mode_whatever_the_shards(tmp_path
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b71_without_a_batch_size_there_is_none_in_params(tmp_path, mode):
+@pytest.mark.behaviour(71)
+def test_without_a_batch_size_there_is_none_in_params(tmp_path, mode):
     def input_fn(params):
         assert params == {"rate": 1}
         return linear_model.input_fn({"batch_size": 2})
@@ -209,12 +229,14 @@ def test_b71_without_a_batch_size_there_is_none_in_params(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b111_an_input_fn_must_take_params(tmp_path, mode):
+@pytest.mark.behaviour(111)
+def test_an_input_fn_must_take_params(tmp_path, mode):
     with pytest.raises(ValueError, match="does not include params argument, required by"):
         _run(_linear(tmp_path), mode, lambda: linear_model.input_fn({"batch_size": 2}))
 
 
-def test_b113_changed_params_of_one_call_reach_nobody(tmp_path):
+@pytest.mark.behaviour(113)
+def test_changed_params_of_one_call_reach_nobody(tmp_path):
     def input_fn(params):
         params["layers"].append(9)
         params["new"] = True
@@ -232,14 +254,16 @@ def test_b113_changed_params_of_one_call_reach_nobody(tmp_path):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b144_a_model_fn_must_take_params_when_it_is_called(tmp_path, mode):
+@pytest.mark.behaviour(144)
+def test_a_model_fn_must_take_params_when_it_is_called(tmp_path, mode):
     estimator = _make(lambda features, labels, mode: None, folder=tmp_path, **BATCHES)
     with pytest.raises(ValueError, match=r"model_fn .* does not include params argument"):
         _run(estimator, mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b150_b155_an_estimator_spec_is_taken_on_the_host(tmp_path, mode):
+@pytest.mark.behaviour(150, 155)
+def test_an_estimator_spec_is_taken_on_the_host(tmp_path, mode):
     def model_fn(features, labels, mode, params):
         spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
         return spec.as_estimator_spec()
@@ -249,7 +273,8 @@ def test_b150_b155_an_estimator_spec_is_taken_on_the_host(tmp_path, mode):
         assert "mae" in result
 
 
-def test_b190_the_unmodified_cross_shard_optimizer_gives_plain_gradient_descent(tmp_path):
+@pytest.mark.behaviour(190)
+def test_the_unmodified_cross_shard_optimizer_gives_plain_gradient_descent(tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
         optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(linear_model.RATE))
@@ -263,7 +288,8 @@ def test_b190_the_unmodified_cross_shard_optimizer_gives_plain_gradient_descent(
     np.testing.assert_allclose(estimator.get_variable_value("linear/bias"), bias, rtol=1e-5)
 
 
-def test_b168_iterations_per_loop_does_not_matter_on_the_host(tmp_path):
+@pytest.mark.behaviour(168)
+def test_iterations_per_loop_does_not_matter_on_the_host(tmp_path):
     class Steps(v1.train.SessionRunHook):
         def begin(self):
             self.seen = []
@@ -279,7 +305,8 @@ def test_b168_iterations_per_loop_does_not_matter_on_the_host(tmp_path):
     assert hook.seen == [1, 2, 3]
 
 
-def test_b195_b196_metric_fn_by_position_and_by_keyword(tmp_path):
+@pytest.mark.behaviour(195, 196)
+def test_metric_fn_by_position_and_by_keyword(tmp_path):
     def with_tensors(arrange):
         def model_fn(features, labels, mode, params):
             outputs = linear_model.outputs_of(features)
@@ -297,7 +324,8 @@ def test_b195_b196_metric_fn_by_position_and_by_keyword(tmp_path):
     assert by_position["mae"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_b240_b241_b245_b247_b248_a_host_call_writes_v2_summaries_every_step(tmp_path):
+@pytest.mark.behaviour(240, 241, 245, 247, 248)
+def test_a_host_call_writes_v2_summaries_every_step(tmp_path):
     folder = str(tmp_path / "host")
 
     def write(step, loss):
@@ -321,7 +349,8 @@ def test_b240_b241_b245_b247_b248_a_host_call_writes_v2_summaries_every_step(tmp
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b241_b252_a_host_call_runs_in_every_mode(tmp_path, mode):
+@pytest.mark.behaviour(241, 252)
+def test_a_host_call_runs_in_every_mode(tmp_path, mode):
     seen = []
 
     def host_call(value):
@@ -336,7 +365,8 @@ def test_b241_b252_a_host_call_runs_in_every_mode(tmp_path, mode):
     assert set(seen) == {2.0}
 
 
-def test_b265_scaffold_fn_is_called_once_a_call(tmp_path):
+@pytest.mark.behaviour(265)
+def test_scaffold_fn_is_called_once_a_call(tmp_path):
     calls = []
 
     def scaffold_fn():
@@ -349,7 +379,8 @@ def test_b265_scaffold_fn_is_called_once_a_call(tmp_path):
     assert len(calls) == len(set(map(id, calls))) == 3
 
 
-def test_b268_a_scaffolds_saver_loads_moving_averages(tmp_path):
+@pytest.mark.behaviour(268)
+def test_a_scaffolds_saver_loads_moving_averages(tmp_path):
     def model_fn(features, labels, mode, params):
         weight = v1.get_variable("weight", initializer=1.0)
         averages = tf.train.ExponentialMovingAverage(0.5)
@@ -376,7 +407,8 @@ def test_b268_a_scaffolds_saver_loads_moving_averages(tmp_path):
     ("every", "loop", "steps"),
     [(4, 2, [3, 5, 7, 9]), (3, 2, [3, 5, 7, 9]), (4, 1, [5, 9]), (1, 100, list(range(2, 11)))],
 )
-def test_b390_b391_throughput_is_written_every_n_steps(tmp_path, every, loop, steps):
+@pytest.mark.behaviour(390, 391)
+def test_throughput_is_written_every_n_steps(tmp_path, every, loop, steps):
     config = tpu.RunConfig(
         model_dir=str(tmp_path),
         log_step_count_steps=every,
@@ -398,13 +430,15 @@ def test_b390_b391_throughput_is_written_every_n_steps(tmp_path, every, loop, st
     ],
     ids=["b392", "b395"],
 )
-def test_b392_b395_throughput_may_be_switched_off(tmp_path, options, tags):
+@pytest.mark.behaviour(392, 395)
+def test_throughput_may_be_switched_off(tmp_path, options, tags):
     config = tpu.RunConfig(model_dir=str(tmp_path), **options)
     _linear(tmp_path, config=config).train(linear_model.endless_input_fn, steps=3)
     assert set(read_values(tmp_path)) == tags
 
 
-def test_b394_throughput_without_a_batch_size_reports_steps_only(tmp_path):
+@pytest.mark.behaviour(394)
+def test_throughput_without_a_batch_size_reports_steps_only(tmp_path):
     config = tpu.RunConfig(model_dir=str(tmp_path), log_step_count_steps=1)
     estimator = _linear(tmp_path, config=config, train_batch_size=None)
     input_fn = lambda params: linear_model.input_fn({"batch_size": 4})  # noqa: E731
@@ -412,7 +446,8 @@ def test_b394_throughput_without_a_batch_size_reports_steps_only(tmp_path):
     assert set(read_values(tmp_path)) == {"global_step/sec", "loss"}
 
 
-def test_b221_b227_predictions_come_by_row_and_by_batch(tmp_path):
+@pytest.mark.behaviour(221, 227)
+def test_predictions_come_by_row_and_by_batch(tmp_path):
     estimator = _linear(tmp_path)
     input_fn = functools.partial(linear_model.input_fn, count=6)
     features, _ = linear_model.rows(6)
@@ -423,7 +458,8 @@ def test_b221_b227_predictions_come_by_row_and_by_batch(tmp_path):
 
 
 @pytest.mark.parametrize("function", ["input", "model", "metric", "scaffold"])
-def test_b380_b385_errors_keep_their_type_and_the_next_call_works(tmp_path, function):
+@pytest.mark.behaviour(380, 385)
+def test_errors_keep_their_type_and_the_next_call_works(tmp_path, function):
     failing = {function}
 
     def may_fail(name):

@@ -47,7 +47,8 @@ def _template_of(spec: TPUEstimatorSpec, mode: str = "eval"):
         ((functools.partial(_two, 1), [1, 2]), RuntimeError, "length of tensors 2"),
     ],
 )
-def test_b298_b299_host_functions_are_checked_at_once(field, pair, error, says):
+@pytest.mark.behaviour(298, 299)
+def test_host_functions_are_checked_at_once(field, pair, error, says):
     with pytest.raises(error, match=f"{field}.*{says}"):
         _spec(**{field: pair})
 
@@ -64,12 +65,14 @@ def test_b298_b299_host_functions_are_checked_at_once(field, pair, error, says):
     ],
     ids=["list", "tuple", "b299_varargs", "partial", "b300_dict"],
 )
-def test_b298_b299_b300_host_functions_that_hold(field, pair):
+@pytest.mark.behaviour(298, 299, 300)
+def test_host_functions_that_hold(field, pair):
     assert getattr(_spec(**{field: pair}), field) is pair
 
 
 @pytest.mark.parametrize("field", HOOK_FIELDS)
-def test_b297_hooks_must_be_session_run_hooks(field):
+@pytest.mark.behaviour(297)
+def test_hooks_must_be_session_run_hooks(field):
     with pytest.raises(TypeError, match="must be SessionRunHook instances"):
         _spec(**{field: [3]})
 
@@ -88,12 +91,14 @@ def test_b297_hooks_must_be_session_run_hooks(field):
         ("infer", {"export_outputs": {"a": 3}}, TypeError, "must be ExportOutput objects"),
     ],
 )
-def test_b292_to_b295_the_fields_are_checked_when_the_spec_is_made(mode, fields, error, says):
+@pytest.mark.behaviour(*range(292, 296))
+def test_the_fields_are_checked_when_the_spec_is_made(mode, fields, error, says):
     with pytest.raises(error, match=says):
         _spec(mode, **fields)
 
 
-def test_b292_to_b307_the_fields_are_made_what_they_must_be():
+@pytest.mark.behaviour(*range(292, 308))
+def test_the_fields_are_made_what_they_must_be():
     spec = _spec("infer", loss=tf.constant([1.0]), predictions={"p": tf.constant([1.0])})
     assert spec.loss.shape == []
     assert list(spec.export_outputs) == ["serving_default"]
@@ -103,16 +108,19 @@ def test_b292_to_b307_the_fields_are_made_what_they_must_be():
 @pytest.mark.parametrize(
     ("mode", "missing"), [("train", "loss"), ("eval", "loss"), ("infer", "predictions")]
 )
-def test_b301_a_template_has_what_its_mode_needs_whatever_the_spec_was_made_for(mode, missing):
+@pytest.mark.behaviour(301)
+def test_a_template_has_what_its_mode_needs_whatever_the_spec_was_made_for(mode, missing):
     with pytest.raises(ValueError, match=f"Missing {missing}"):
         _template_of(_spec(None, **{missing: None}), mode)
 
 
-def test_b301_without_a_mode_nothing_is_required():
+@pytest.mark.behaviour(301)
+def test_without_a_mode_nothing_is_required():
     assert TPUEstimatorSpec(None).as_estimator_spec().mode is None
 
 
-def test_b302_as_estimator_spec_calls_the_host_functions_and_the_scaffold_fn():
+@pytest.mark.behaviour(302)
+def test_as_estimator_spec_calls_the_host_functions_and_the_scaffold_fn():
     scaffold, hook = v1.train.Scaffold(), v1.train.SessionRunHook()
     called = tf.constant(5)
     spec = _spec(
@@ -133,7 +141,8 @@ def test_b302_as_estimator_spec_calls_the_host_functions_and_the_scaffold_fn():
         assert host_call_hook.before_run(None).fetches is called
 
 
-def test_b303_a_second_spec_leaves_the_first_ones_host_functions_alone():
+@pytest.mark.behaviour(303)
+def test_a_second_spec_leaves_the_first_ones_host_functions_alone():
     first = _spec(eval_metrics=(_two, [tf.constant(1.0), tf.constant(1.0)]))
     _spec(eval_metrics=(lambda x: {"other": v1.metrics.mean(x)}, [tf.constant(1.0)]))
     assert list(first.as_estimator_spec().eval_metric_ops) == ["m"]
@@ -155,13 +164,15 @@ def test_host_functions_are_not_called_by_the_template():
 @pytest.mark.parametrize(
     ("mode", "field"), zip(("train", "eval", "infer"), HOOK_FIELDS), ids=HOOK_FIELDS
 )
-def test_b258_a_template_has_the_hooks_of_its_mode(mode, field):
+@pytest.mark.behaviour(258)
+def test_a_template_has_the_hooks_of_its_mode(mode, field):
     hooks = {name: [v1.train.SessionRunHook()] for name in HOOK_FIELDS}
     template = _template_of(_spec(mode, **hooks), mode)
     assert template.hooks == tuple(hooks[field])
 
 
-def test_b265_scaffold_fn_is_called_once_it_is_needed():
+@pytest.mark.behaviour(265)
+def test_scaffold_fn_is_called_once_it_is_needed():
     made = []
 
     def scaffold_fn():
@@ -174,12 +185,14 @@ def test_b265_scaffold_fn_is_called_once_it_is_needed():
 
 
 @pytest.mark.parametrize("scaffold_fn", [None, lambda: None])
-def test_b266_a_default_scaffold_is_used_on_the_host(scaffold_fn):
+@pytest.mark.behaviour(266)
+def test_a_default_scaffold_is_used_on_the_host(scaffold_fn):
     template = _template_of(_spec(scaffold_fn=scaffold_fn))
     assert isinstance(template.make_scaffold(), v1.train.Scaffold)
 
 
-def test_b309_a_spec_is_a_named_tuple():
+@pytest.mark.behaviour(309)
+def test_a_spec_is_a_named_tuple():
     spec = _spec()
     assert spec._replace(mode="train").mode == "train"
     assert isinstance(spec._replace(mode="train"), TPUEstimatorSpec)

@@ -24,7 +24,8 @@ def original() -> dict[str, Any]:
     return json.loads(RECORDING.read_text(encoding="utf-8"))
 
 
-def test_b9_b10_b11_b352_to_b356_errors_are_of_the_same_type_and_phrase(original, tmp_path):
+@pytest.mark.behaviour(9, 10, 11, *range(352, 357))
+def test_errors_are_of_the_same_type_and_phrase(original, tmp_path):
     ours = original_facts.error_facts(tpu, experimental, tmp_path)
     assert set(ours) == set(original["errors"])
     for name, (kind, message) in original["errors"].items():
@@ -44,7 +45,8 @@ def _value(text: str) -> Any:
     return float(text) if text[:1].isdigit() else text
 
 
-def test_b379_a_run_on_the_host_has_the_originals_numbers(original, tmp_path):
+@pytest.mark.behaviour(379)
+def test_a_run_on_the_host_has_the_originals_numbers(original, tmp_path):
     recorded = original["host"]
     ours = original_facts.host_facts(tpu, experimental, tmp_path)
     assert set(ours["variables"]) == set(recorded["variables"])

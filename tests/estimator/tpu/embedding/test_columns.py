@@ -47,7 +47,8 @@ def _identity(name: str, size: int) -> Any:
     return tf.feature_column.categorical_column_with_identity(name, size)
 
 
-def test_b363_dense_features_of_shared_columns(tmp_path):
+@pytest.mark.behaviour(363)
+def test_dense_features_of_shared_columns(tmp_path):
     columns = v1.tpu.experimental.shared_embedding_columns(
         [_identity("word", embedded.WORDS), _identity("tag", embedded.WORDS)],
         embedded.DIMENSION,
@@ -60,7 +61,8 @@ def test_b363_dense_features_of_shared_columns(tmp_path):
     assert table == "tag_word_shared_embedding"
 
 
-def test_b367_b369_weighted_columns(tmp_path):
+@pytest.mark.behaviour(367, 369)
+def test_weighted_columns(tmp_path):
     weighted = tf.feature_column.weighted_categorical_column(
         _identity("word", embedded.WORDS), "weight"
     )
@@ -91,7 +93,8 @@ def test_b367_b369_weighted_columns(tmp_path):
 
 
 @mostly_swept("length", [2, 4], kept=[2])
-def test_b370_sequence_columns(tmp_path, length):
+@pytest.mark.behaviour(370)
+def test_sequence_columns(tmp_path, length):
     columns = [
         v1.tpu.experimental.embedding_column(
             tf.feature_column.sequence_categorical_column_with_identity("word", embedded.WORDS),
@@ -117,7 +120,8 @@ def test_b370_sequence_columns(tmp_path, length):
     _compare(tmp_path, columns, activations, input_fn)
 
 
-def test_b378_tensor_core_columns_are_variables_of_the_model(tmp_path):
+@pytest.mark.behaviour(378)
+def test_tensor_core_columns_are_variables_of_the_model(tmp_path):
     words, tags = embedded.columns()
     on_core = v1.tpu.experimental.embedding_column(
         _identity("word", embedded.WORDS),
@@ -142,7 +146,8 @@ def test_b378_tensor_core_columns_are_variables_of_the_model(tmp_path):
 
 
 @pytest.mark.sweep
-def test_b378_only_tensor_core_columns_need_no_table(tmp_path):
+@pytest.mark.behaviour(378)
+def test_only_tensor_core_columns_need_no_table(tmp_path):
     column = _on_tensor_core()
     _compare(
         tmp_path,
@@ -152,7 +157,8 @@ def test_b378_only_tensor_core_columns_need_no_table(tmp_path):
     )
 
 
-def test_b378_a_feature_named_like_the_mask_is_refused(tmp_path):
+@pytest.mark.behaviour(378)
+def test_a_feature_named_like_the_mask_is_refused(tmp_path):
     def input_fn(params):
         return _words_only(params).map(
             lambda features, labels: ({**features, "word__TENSOR_CORE_MASK": labels}, labels)

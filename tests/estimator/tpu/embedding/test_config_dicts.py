@@ -59,7 +59,8 @@ def _assert_trained(trained, name, optimizer, table):
     np.testing.assert_allclose(trained[name], ordinary[table], rtol=2e-5, atol=1e-6)
 
 
-def test_b361_b363_variables_are_named_after_the_tables(tmp_path):
+@pytest.mark.behaviour(361, 363)
+def test_variables_are_named_after_the_tables(tmp_path):
     trained = _train(tmp_path, _tables(), SGD)
     assert set(trained) == {"global_step", "out", "words", "tags"}
     ordinary = embedded.plain_training(

@@ -21,7 +21,8 @@ v1 = tf.compat.v1
         ({"optimization_parameters": "sgd"}, "optimization_parameters must be one of"),
     ],
 )
-def test_b356_a_table_config_checks_its_values(options, message):
+@pytest.mark.behaviour(356)
+def test_a_table_config_checks_its_values(options, message):
     with pytest.raises(ValueError, match=message):
         experimental.TableConfig(**{"vocabulary_size": 10, "dimension": 4, **options})
 
@@ -35,7 +36,8 @@ def test_a_table_starts_from_a_truncated_normal_by_default():
 
 
 @pytest.mark.parametrize("length", [-1, 1.0])
-def test_b356_a_feature_config_checks_its_length(length):
+@pytest.mark.behaviour(356)
+def test_a_feature_config_checks_its_length(length):
     with pytest.raises(ValueError, match="max_sequence_length must be zero or a positive int"):
         experimental.FeatureConfig("words", max_sequence_length=length)
 

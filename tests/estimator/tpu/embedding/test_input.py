@@ -62,7 +62,8 @@ def _sparse(rows: list[list[Any]], dtype: Any = np.int64, *, shape=None):
     return make
 
 
-def test_b361_the_model_sees_activations_in_the_place_of_ids(tmp_path):
+@pytest.mark.behaviour(361)
+def test_the_model_sees_activations_in_the_place_of_ids(tmp_path):
     lookup = _Lookup(tmp_path, weight_key="weight")
     got = lookup(
         {
@@ -78,7 +79,8 @@ def test_b361_the_model_sees_activations_in_the_place_of_ids(tmp_path):
     np.testing.assert_allclose(got["id"], expected, rtol=1e-6)
 
 
-def test_b361_b370_sequences_have_their_lengths_beside_them(tmp_path):
+@pytest.mark.behaviour(361, 370)
+def test_sequences_have_their_lengths_beside_them(tmp_path):
     lookup = _Lookup(tmp_path, max_length=3)
     got = lookup({"id": _sparse([[1, None, 3], [2], [], [5, 5, 2, 4]])})
     assert set(got) == {"id", "id_seq_length_"}
@@ -89,7 +91,8 @@ def test_b361_b370_sequences_have_their_lengths_beside_them(tmp_path):
     np.testing.assert_array_equal(got["id"], expected)
 
 
-def test_b371_ids_at_one_position_are_combined(tmp_path):
+@pytest.mark.behaviour(371)
+def test_ids_at_one_position_are_combined(tmp_path):
     def ids():
         indices = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 1, 1]]
         return tf.SparseTensor(indices, np.int64([1, 3, 2, 4]), [2, 2, 2])
@@ -100,7 +103,8 @@ def test_b371_ids_at_one_position_are_combined(tmp_path):
 
 
 @mostly_swept("dtype", [np.int32, np.int64], kept=[np.int32])
-def test_b365_a_dense_zero_is_a_missing_id(tmp_path, dtype):
+@pytest.mark.behaviour(365)
+def test_a_dense_zero_is_a_missing_id(tmp_path, dtype):
     got = _Lookup(tmp_path)({"id": np.array([[1, 0, 3], [0, 0, 0], [5, 5, 0]], dtype)})
     np.testing.assert_allclose(got["id"], [[2, 20], [0, 0], [5, 50]])
     got = _Lookup(tmp_path)({"id": np.array([1, 0, 3], dtype)})
@@ -108,7 +112,8 @@ def test_b365_a_dense_zero_is_a_missing_id(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("shape", [[4], [4, 1]])
-def test_b365_without_a_combiner_zero_is_an_id(tmp_path, shape):
+@pytest.mark.behaviour(365)
+def test_without_a_combiner_zero_is_an_id(tmp_path, shape):
     shifted = np.array([0, 1, 0, 5]).reshape(shape)
     got = _Lookup(tmp_path, combiner=None)({"id": shifted})
     np.testing.assert_array_equal(got["id"], TABLE[[0, 1, 0, 5]])
@@ -119,7 +124,8 @@ def test_ragged_ids_are_taken_too(tmp_path):
     np.testing.assert_allclose(got["id"], [[2, 20], [0, 0], [2, 20]])
 
 
-def test_b366_string_ids_are_refused_with_advice(tmp_path):
+@pytest.mark.behaviour(366)
+def test_string_ids_are_refused_with_advice(tmp_path):
     for ids in (np.array([b"a", b"b"]), _sparse([["a"], ["b"]], object)):
         with pytest.raises(
             ValueError, match=r"string as values are not supported.*in your input_fn"
@@ -127,7 +133,8 @@ def test_b366_string_ids_are_refused_with_advice(tmp_path):
             _Lookup(tmp_path)({"id": ids})
 
 
-def test_b367_integer_weights_are_cast(tmp_path):
+@pytest.mark.behaviour(367)
+def test_integer_weights_are_cast(tmp_path):
     got = _Lookup(tmp_path, weight_key="weight")(
         {"id": _sparse([[1, 3], [2]]), "weight": _sparse([[1, 3], [2]], np.int32)}
     )
@@ -135,14 +142,16 @@ def test_b367_integer_weights_are_cast(tmp_path):
 
 
 @pytest.mark.parametrize(("combiner", "expected"), [("sum", 10), ("mean", 2.5)])
-def test_b369_the_weighted_mean_is_over_the_total_weight(tmp_path, combiner, expected):
+@pytest.mark.behaviour(369)
+def test_the_weighted_mean_is_over_the_total_weight(tmp_path, combiner, expected):
     got = _Lookup(tmp_path, weight_key="weight", combiner=combiner)(
         {"id": _sparse([[1, 3], [1]]), "weight": _sparse([[1, 3], [1]], np.float32)}
     )
     np.testing.assert_allclose(got["id"][0], [expected, 10 * expected])
 
 
-def test_b367_weights_must_be_there_and_sparse(tmp_path):
+@pytest.mark.behaviour(367)
+def test_weights_must_be_there_and_sparse(tmp_path):
     ids = _sparse([[1, 3], [2]])
     lookup = _Lookup(tmp_path, weight_key="weight")
     with pytest.raises(ValueError, match="Cannot find weights weight for weighted_categorical"):
@@ -151,7 +160,8 @@ def test_b367_weights_must_be_there_and_sparse(tmp_path):
         lookup({"id": ids, "weight": np.ones((2, 2), np.float32)})
 
 
-def test_b367_weights_are_not_shared():
+@pytest.mark.behaviour(367)
+def test_weights_are_not_shared():
     features = {
         name: experimental.FeatureConfig("table", weight_key="weight") for name in ("a", "b")
     }
@@ -161,7 +171,8 @@ def test_b367_weights_are_not_shared():
         _prepare(features, values)
 
 
-def test_b368_weights_of_dense_ids_are_refused(tmp_path):
+@pytest.mark.behaviour(368)
+def test_weights_of_dense_ids_are_refused(tmp_path):
     weights = _sparse([[1], [1]], np.float32)
     for combiner in (None, "mean"):
         lookup = _Lookup(tmp_path, combiner=combiner, weight_key="weight")
@@ -197,7 +208,8 @@ def test_sparse_features_that_are_not_embedded_stay_refused(tmp_path):
 
 
 @mostly_swept("mode", ["PER_HOST_V1", "PER_HOST_V2"], kept=["PER_HOST_V2"])
-def test_b364_both_per_host_inputs_train_on_sparse_and_dense_ids(tmp_path, mode):
+@pytest.mark.behaviour(364)
+def test_both_per_host_inputs_train_on_sparse_and_dense_ids(tmp_path, mode):
     input_mode = getattr(tpu.InputPipelineConfig, mode)
     sparse = _train(tmp_path / "sparse", _without_zeros, input_mode=input_mode)
     dense = _train(tmp_path / "dense", _dense, input_mode=input_mode)
@@ -205,7 +217,8 @@ def test_b364_both_per_host_inputs_train_on_sparse_and_dense_ids(tmp_path, mode)
         np.testing.assert_allclose(dense[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_b364_tensors_of_an_input_fn_are_cut_too(tmp_path):
+@pytest.mark.behaviour(364)
+def test_tensors_of_an_input_fn_are_cut_too(tmp_path):
     def tensors(dataset):
         return v1.data.make_one_shot_iterator(dataset).get_next()
 

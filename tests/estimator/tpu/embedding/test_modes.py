@@ -51,7 +51,8 @@ def trained(tmp_path_factory):
 
 
 @mostly_swept("rows", [24, 21, 3], kept=[3])
-def test_b377_evaluation_looks_up_only_to_the_last_row(trained, rows):
+@pytest.mark.behaviour(377)
+def test_evaluation_looks_up_only_to_the_last_row(trained, rows):
     def input_fn(params):
         return (
             embedded.finite_input_fn({"batch_size": 1})
@@ -71,7 +72,8 @@ def test_b377_evaluation_looks_up_only_to_the_last_row(trained, rows):
 
 
 @mostly_swept("rows", [24, 21, 3], kept=[21])
-def test_b377_prediction_pads_and_cuts(trained, rows):
+@pytest.mark.behaviour(377)
+def test_prediction_pads_and_cuts(trained, rows):
     def input_fn(params):
         return (
             embedded.finite_input_fn({"batch_size": 1})
@@ -86,7 +88,8 @@ def test_b377_prediction_pads_and_cuts(trained, rows):
     np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_b271_scaffold_fn_finds_the_tables(tmp_path):
+@pytest.mark.behaviour(271)
+def test_scaffold_fn_finds_the_tables(tmp_path):
     seen = []
 
     def scaffold_fn():
@@ -98,7 +101,8 @@ def test_b271_scaffold_fn_finds_the_tables(tmp_path):
     assert {embedded.WORD_TABLE, embedded.TAG_TABLE, f"{embedded.TAG_TABLE}/Adagrad"} <= names
 
 
-def test_b277_a_checkpoint_has_the_names_of_the_host_and_no_more(trained, tmp_path):
+@pytest.mark.behaviour(277)
+def test_a_checkpoint_has_the_names_of_the_host_and_no_more(trained, tmp_path):
     host = _trained(
         tmp_path,
         cores=None,
@@ -109,7 +113,8 @@ def test_b277_a_checkpoint_has_the_names_of_the_host_and_no_more(trained, tmp_pa
     assert set(trained.get_variable_names()) == set(host.get_variable_names()) - of_output
 
 
-def test_b379_the_host_ignores_the_spec(tmp_path):
+@pytest.mark.behaviour(379)
+def test_the_host_ignores_the_spec(tmp_path):
     """Its tables train with the model's optimizer, as ordinary embeddings do."""
     host = _trained(tmp_path, cores=None)
     ordinary = embedded.plain_training(
@@ -120,7 +125,8 @@ def test_b379_the_host_ignores_the_spec(tmp_path):
         np.testing.assert_allclose(host.get_variable_value(name), value, rtol=1e-5, atol=1e-6)
 
 
-def test_b379_evaluation_on_the_host_reads_the_tables_of_the_cores(trained):
+@pytest.mark.behaviour(379)
+def test_evaluation_on_the_host_reads_the_tables_of_the_cores(trained):
     model_fn = embedded.model_fn_for(tpu)
     mixed = embedded.estimator(
         tpu, trained.model_dir, _spec(), model_fn, cores=2, eval_on_tpu=False
@@ -145,7 +151,8 @@ def test_a_warm_start_reaches_the_tables(trained, tmp_path):
     np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_b225_padding_is_seen_beside_activations(trained):
+@pytest.mark.behaviour(225)
+def test_padding_is_seen_beside_activations(trained):
     def model_fn(features, labels, mode, params):
         spec = embedded.model_fn_for(tpu)(features, labels, mode, params)
         is_padding = features["is_padding"]

@@ -26,7 +26,8 @@ def _plan(columns):
     return plan_embeddings(experimental.EmbeddingConfigSpec(columns, PARAMETERS))
 
 
-def test_b357_ordinary_columns_are_refused_on_cores(tmp_path):
+@pytest.mark.behaviour(357)
+def test_ordinary_columns_are_refused_on_cores(tmp_path):
     columns = [tf.feature_column.embedding_column(_identity(), 4)]
     spec = experimental.EmbeddingConfigSpec(columns, PARAMETERS)
     estimator = embedded.estimator(tpu, tmp_path, spec, embedded.model_fn_for(tpu), cores=2)
@@ -41,14 +42,16 @@ def test_b357_ordinary_columns_are_refused_on_cores(tmp_path):
             call()
 
 
-def test_b357_the_deprecated_kind_gets_a_warning(caplog):
+@pytest.mark.behaviour(357)
+def test_the_deprecated_kind_gets_a_warning(caplog):
     column = deprecated_columns.embedding_column(_identity(), 4)
     with caplog.at_level(logging.WARNING, logger="tensorflow"):
         assert list(_plan([column]).features) == ["word"]
     assert "_TPUEmbeddingColumn are deprecated" in caplog.text
 
 
-def test_b358_a_feature_is_embedded_once():
+@pytest.mark.behaviour(358)
+def test_a_feature_is_embedded_once():
     one, other = (v1.tpu.experimental.embedding_column(_identity(), size) for size in (4, 5))
     with pytest.raises(ValueError, match="Feature column word is used with multiple embeddings"):
         _plan([one, other])
@@ -57,7 +60,8 @@ def test_b358_a_feature_is_embedded_once():
         _plan([one, *shared])
 
 
-def test_b360_tables_and_features_are_the_columns():
+@pytest.mark.behaviour(360)
+def test_tables_and_features_are_the_columns():
     weighted = tf.feature_column.weighted_categorical_column(_identity("tag"), "weight")
     sequence = tf.feature_column.sequence_categorical_column_with_identity("title", 10)
     initializer = v1.zeros_initializer()
@@ -89,7 +93,8 @@ def test_b360_tables_and_features_are_the_columns():
     }
 
 
-def test_b362_columns_that_the_model_does_not_use_are_an_error(tmp_path):
+@pytest.mark.behaviour(362)
+def test_columns_that_the_model_does_not_use_are_an_error(tmp_path):
     words, _ = columns = embedded.columns()
     spec = experimental.EmbeddingConfigSpec(columns, PARAMETERS)
     model_fn = embedded.model_fn_for(

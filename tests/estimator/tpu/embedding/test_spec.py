@@ -38,12 +38,14 @@ def _tpu_column(name: str = "word", **options):
         },
     ],
 )
-def test_b352_exactly_one_of_columns_and_both_dicts(options):
+@pytest.mark.behaviour(352)
+def test_exactly_one_of_columns_and_both_dicts(options):
     with pytest.raises(ValueError, match="Exactly one of `feature_columns` and the pair"):
         experimental.EmbeddingConfigSpec(**{"optimization_parameters": PARAMETERS, **options})
 
 
-def test_b353_a_partition_strategy_is_div_or_mod():
+@pytest.mark.behaviour(353)
+def test_a_partition_strategy_is_div_or_mod():
     for strategy in ("div", "mod"):
         spec = experimental.EmbeddingConfigSpec(
             [_tpu_column()], PARAMETERS, partition_strategy=strategy
@@ -53,7 +55,8 @@ def test_b353_a_partition_strategy_is_div_or_mod():
         experimental.EmbeddingConfigSpec([_tpu_column()], PARAMETERS, partition_strategy="row")
 
 
-def test_b354_columns_of_other_types_are_refused_ordinary_embeddings_are_not():
+@pytest.mark.behaviour(354)
+def test_columns_of_other_types_are_refused_ordinary_embeddings_are_not():
     with tf.Graph().as_default():
         shared = v1.feature_column.shared_embedding_columns([_identity("a"), _identity("b")], 4)
     ordinary = [
@@ -69,19 +72,22 @@ def test_b354_columns_of_other_types_are_refused_ordinary_embeddings_are_not():
 
 
 @pytest.mark.parametrize("parameters", [None, 0.1, v1.train.AdagradOptimizer])
-def test_b355_columns_need_known_parameters(parameters):
+@pytest.mark.behaviour(355)
+def test_columns_need_known_parameters(parameters):
     with pytest.raises(ValueError, match="optimization_parameters must be an instance of type"):
         experimental.EmbeddingConfigSpec([_tpu_column()], parameters)
 
 
-def test_b355_with_dicts_the_parameters_are_not_checked():
+@pytest.mark.behaviour(355)
+def test_with_dicts_the_parameters_are_not_checked():
     spec = experimental.EmbeddingConfigSpec(
         feature_to_config_dict=FEATURES, table_to_config_dict=TABLES
     )
     assert spec.optimization_parameters is None
 
 
-def test_b356_the_dicts_hold_configs_that_fit():
+@pytest.mark.behaviour(356)
+def test_the_dicts_hold_configs_that_fit():
     with pytest.raises(TypeError, match="feature word must be of type `FeatureConfig`"):
         experimental.EmbeddingConfigSpec(
             feature_to_config_dict={"word": "words"}, table_to_config_dict=TABLES
@@ -137,7 +143,8 @@ def _estimator(folder, tpu_config, *, spec=None, **options):
 
 
 @pytest.mark.parametrize("mode", ["PER_SHARD_V1", "BROADCAST"])
-def test_b9_only_per_host_inputs_feed_embeddings(tmp_path, mode):
+@pytest.mark.behaviour(9)
+def test_only_per_host_inputs_feed_embeddings(tmp_path, mode):
     value = getattr(tpu.InputPipelineConfig, mode)
     tpu_config = tpu.TPUConfig(per_host_input_for_training=value)
     with pytest.raises(ValueError, match=f"Only PER_HOST_V1 and PER_HOST_V2.*got {mode}"):
@@ -145,7 +152,8 @@ def test_b9_only_per_host_inputs_feed_embeddings(tmp_path, mode):
     _estimator(tmp_path, tpu_config, use_tpu=False)
 
 
-def test_b10_mod_sharding_needs_cores_in_all_modes(tmp_path):
+@pytest.mark.behaviour(10)
+def test_mod_sharding_needs_cores_in_all_modes(tmp_path):
     spec = experimental.EmbeddingConfigSpec(
         embedded.columns(), PARAMETERS, partition_strategy="mod"
     )
@@ -155,7 +163,8 @@ def test_b10_mod_sharding_needs_cores_in_all_modes(tmp_path):
             _estimator(tmp_path, tpu.TPUConfig(), spec=spec, **options)
 
 
-def test_b11_one_shard_needs_cores_per_replica_beside_it(tmp_path):
+@pytest.mark.behaviour(11)
+def test_one_shard_needs_cores_per_replica_beside_it(tmp_path):
     with pytest.raises(ValueError, match=r"TPUConfig\.num_shards==1 is unsupported when embedding"):
         _estimator(tmp_path, tpu.TPUConfig(num_shards=1))
     _estimator(tmp_path, tpu.TPUConfig(num_shards=1, num_cores_per_replica=1))
@@ -166,7 +175,8 @@ def test_a_spec_of_another_class_is_refused(tmp_path):
         _estimator(tmp_path, tpu.TPUConfig(), spec="word")
 
 
-def test_b359_sequence_columns_need_a_length_and_others_must_not_have_one():
+@pytest.mark.behaviour(359)
+def test_sequence_columns_need_a_length_and_others_must_not_have_one():
     sequence = tf.feature_column.sequence_categorical_column_with_identity("word", 10)
     column, shared = (
         v1.tpu.experimental.embedding_column,

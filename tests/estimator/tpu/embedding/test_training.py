@@ -80,7 +80,8 @@ def _assert_ordinary(trained: dict[str, np.ndarray], ordinary: dict[str, np.ndar
 
 
 @mostly_swept("name", ["sgd", "adagrad"], kept=["adagrad"])
-def test_b363_b372_b373_tables_train_as_ordinary_embeddings(tmp_path, name):
+@pytest.mark.behaviour(363, 372, 373)
+def test_tables_train_as_ordinary_embeddings(tmp_path, name):
     parameters, ordinary = OPTIMIZERS[name]
     trained = _train(tmp_path, parameters, cores=4)
     _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary))
@@ -88,7 +89,8 @@ def test_b363_b372_b373_tables_train_as_ordinary_embeddings(tmp_path, name):
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("name", "cores"), [("sgd", 1), ("adagrad", 2), ("adam", 8)])
-def test_b373_any_number_of_cores_trains_the_same_tables(tmp_path, name, cores):
+@pytest.mark.behaviour(373)
+def test_any_number_of_cores_trains_the_same_tables(tmp_path, name, cores):
     parameters, ordinary = OPTIMIZERS[name]
     trained = _train(tmp_path, parameters, cores=cores)
     _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary))
@@ -100,14 +102,16 @@ def test_b373_any_number_of_cores_trains_the_same_tables(tmp_path, name, cores):
     ["adam", "ftrl", "momentum", "rmsprop", "proximal_adagrad"],
     kept=["adam", "proximal_adagrad"],
 )
-def test_b277_b363_each_optimizer_has_the_numbers_and_slots_of_its_ordinary_one(tmp_path, name):
+@pytest.mark.behaviour(277, 363)
+def test_each_optimizer_has_the_numbers_and_slots_of_its_ordinary_one(tmp_path, name):
     parameters, ordinary = OPTIMIZERS[name]
     trained = _train(tmp_path, parameters, cores=2)
     _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary))
 
 
 @pytest.mark.matrix
-def test_b372_gradients_are_summed_where_the_loss_is(tmp_path):
+@pytest.mark.behaviour(372)
+def test_gradients_are_summed_where_the_loss_is(tmp_path):
     parameters = experimental.StochasticGradientDescentParameters(0.01)
     trained = _train(tmp_path, parameters, cores=2, reduction=v1.losses.Reduction.SUM)
     ordinary = embedded.plain_training(
@@ -118,7 +122,8 @@ def test_b372_gradients_are_summed_where_the_loss_is(tmp_path):
 
 
 @pytest.mark.matrix
-def test_b372_the_models_own_optimizer_leaves_the_tables_alone(tmp_path):
+@pytest.mark.behaviour(372)
+def test_the_models_own_optimizer_leaves_the_tables_alone(tmp_path):
     seen = []
 
     def optimizer() -> Any:
@@ -140,7 +145,8 @@ def test_b372_the_models_own_optimizer_leaves_the_tables_alone(tmp_path):
 
 
 @pytest.mark.matrix
-def test_b375_a_multiplier_of_the_step_scales_all_embedding_gradients(tmp_path):
+@pytest.mark.behaviour(375)
+def test_a_multiplier_of_the_step_scales_all_embedding_gradients(tmp_path):
     def halved(step):
         return 0.5 ** tf.cast(step, tf.float32)
 
@@ -151,7 +157,8 @@ def test_b375_a_multiplier_of_the_step_scales_all_embedding_gradients(tmp_path):
 
 
 @pytest.mark.matrix
-def test_b376_a_columns_learning_rate_fn_wins_over_the_static_rate(tmp_path):
+@pytest.mark.behaviour(376)
+def test_a_columns_learning_rate_fn_wins_over_the_static_rate(tmp_path):
     def rate(step):
         return 0.2 / (1.0 + tf.cast(step, tf.float32))
 
@@ -166,14 +173,16 @@ def test_b376_a_columns_learning_rate_fn_wins_over_the_static_rate(tmp_path):
 
 @pytest.mark.matrix
 @mostly_swept("combiner", ["sum", "sqrtn"], kept=["sqrtn"])
-def test_b360_the_combiner_is_the_columns(tmp_path, combiner):
+@pytest.mark.behaviour(360)
+def test_the_combiner_is_the_columns(tmp_path, combiner):
     parameters, ordinary = OPTIMIZERS["sgd"]
     trained = _train(tmp_path, parameters, cores=2, columns=embedded.columns(combiner))
     _assert_ordinary(trained, embedded.plain_training(STEPS, ordinary, combiner=combiner))
 
 
 @pytest.mark.matrix
-def test_b374_ids_that_occur_once_train_as_on_the_host_slots_included(tmp_path):
+@pytest.mark.behaviour(374)
+def test_ids_that_occur_once_train_as_on_the_host_slots_included(tmp_path):
     def input_fn(params):
         ids = np.arange(embedded.BATCH).reshape(-1, 1)
         features = {"word": embedded.sparse(ids), "tag": embedded.sparse(ids % embedded.TAGS)}
@@ -195,7 +204,8 @@ def test_b374_ids_that_occur_once_train_as_on_the_host_slots_included(tmp_path):
 
 
 @pytest.mark.matrix
-def test_b363_training_goes_on_between_host_and_cores(tmp_path):
+@pytest.mark.behaviour(363)
+def test_training_goes_on_between_host_and_cores(tmp_path):
     """A checkpoint of one is a checkpoint of the other."""
     spec = experimental.EmbeddingConfigSpec(embedded.columns(), experimental.AdagradParameters(0.1))
     model_fn = embedded.model_fn_for(tpu, optimizer=lambda: v1.train.AdagradOptimizer(0.1))
