@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -97,5 +98,8 @@ def test_a_host_that_hangs_ends_with_the_chief(tmp_path, state, code):
 
 
 def test_a_host_that_is_done_goes_on(tmp_path):
+    before = threading.active_count()
     with _watch(tmp_path).ending_this_process(grace_secs=0):
-        pass
+        assert threading.active_count() == before + 1
+    # Nothing is left that could end it later.
+    assert threading.active_count() == before

@@ -145,7 +145,8 @@ def test_the_source_is_named():
 
 
 def test_batches_need_not_divide_on_the_host():
-    TrainSettings.parse({"num_shards": 8, "train_batch_size": 100})
+    settings = TrainSettings.parse({"num_shards": 8, "train_batch_size": 100})
+    assert (settings.num_shards, settings.train_batch_size) == (8, 100)
 
 
 def test_a_deferred_value_defers_the_rules_that_need_it():

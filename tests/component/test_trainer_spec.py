@@ -96,7 +96,9 @@ def test_a_runtime_parameters_default_is_checked():
 
 
 def test_a_runtime_parameter_without_default_waits_for_the_run():
-    _trainer(use_tpu=True, num_shards=7, train_batch_size=_Runtime("rows", ptype=int))
+    rows = _Runtime("rows", ptype=int)
+    trainer = _trainer(use_tpu=True, num_shards=7, train_batch_size=rows)
+    assert trainer.exec_properties["train_batch_size"] is rows
 
 
 @pytest.mark.parametrize(

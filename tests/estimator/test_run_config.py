@@ -86,8 +86,8 @@ def test_values_out_of_range_are_refused(name, value, says):
 @pytest.mark.parametrize("name", REPLACEABLE)
 @pytest.mark.behaviour(61)
 def test_any_of_them_may_be_none(name):
-    RunConfig(**{name: None})
-    RunConfig().replace(**{name: None})
+    assert getattr(RunConfig(**{name: None}), name) is None
+    assert getattr(RunConfig().replace(**{name: None}), name) is None
 
 
 @pytest.mark.behaviour(62)

@@ -21,5 +21,6 @@ def test_a_bad_end_has_a_reason_of_one_line(way, reason):
     assert str(caught.value) == reason
 
 
-def test_a_good_end_says_nothing():
+def test_a_good_end_says_nothing(capfd):
     run_fresh(MODULE, ["well"], timeout_seconds=60)
+    assert capfd.readouterr() == ("", "")

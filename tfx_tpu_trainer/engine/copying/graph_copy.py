@@ -250,6 +250,7 @@ class _CopyJob:
         node = v1.NodeDef()
         node.CopyFrom(self._copier.node_def(op))
         node.name = name
+        # Its colocation names nodes of the traced graph, which this graph need not have.
         node.attr.pop("_class", None)
         give_seed_of_core(node, core)
         del node.input[:]

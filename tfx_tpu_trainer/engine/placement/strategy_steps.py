@@ -83,6 +83,7 @@ class _ReplicaSteps:
             replica=number,
             unchanged=self._variables.unchanged_by(number),
         )
+        # A replica returns tensors only, and what none of them waits for would not run.
         effects = [copy for copy in copies if isinstance(copy, tf.Operation)]
         with tf.control_dependencies(effects):
             return [tf.identity(copy) for copy in copies if not isinstance(copy, tf.Operation)]
@@ -240,6 +241,8 @@ class BatchSteps(_ReplicaSteps):
         if len(group) == self._strategy.num_replicas_in_sync:
             parts = self._feed.eager.run(self._on_replicas, group)
         else:
+            # A strategy runs all replicas or none: the batches at the end that are too few for
+            # them run here, one by one.
             parts = self._on_this_host(session, group[0])
         values = {
             output: combine(values)
@@ -275,6 +278,8 @@ class BatchSteps(_ReplicaSteps):
     ) -> list[list[np.ndarray]]:
         results = session.run_here(self._on_host, self._feed.host_values(batch))
         counted = session.read_here(sorted(self._local_names & {h.name for h in self.handles}))
+        # The step here has read the replicas' counts, with what this host had counted before. They
+        # go on without it, so what the session now has beyond theirs is this host's share.
         for name, value in counted.items():
             self._counted_here[name] = value - super().value(name)
         return [[value] for value in results[: self._tensor_count]]
