@@ -27,6 +27,8 @@ from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 MODULE = interrupted_model.__name__
 STEPS = 30

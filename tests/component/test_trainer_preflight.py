@@ -13,6 +13,8 @@ from tfx_tpu_trainer.component.preflight_step import PreflightError
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.preflight.report_files import read_json
 
+pytestmark = pytest.mark.matrix
+
 
 def _execution(folder, preflight, **properties) -> Execution:
     on_a_chip = {"tpu": "v5e:1x1", "use_tpu": 1, "master": "emulated", "export_to_tpu": 0}

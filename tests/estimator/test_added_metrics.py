@@ -10,6 +10,8 @@ from tests.estimator.canned import test_on_cores as cores
 from tfx_tpu_trainer import estimator as ours
 from tfx_tpu_trainer.estimator import tpu
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 
 

@@ -18,6 +18,8 @@ import tensorflow as tf
 from tests import tfx_testdata
 from tfx_tpu_trainer import estimator as tfe
 
+pytestmark = pytest.mark.matrix
+
 FOLDER = os.path.join(os.path.dirname(tfx_testdata.ROOT), "trainer", "previous", "Format-Serving")
 CHECKPOINT = os.path.join(FOLDER, "model.ckpt-1000")
 HIDDEN_UNITS = (100, 70, 48, 34)

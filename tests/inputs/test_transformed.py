@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 from tfx_bsl.public import tfxio
@@ -13,6 +14,8 @@ from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 from tfx_tpu_trainer.inputs import TransformedInput, vocabulary_sizes
+
+pytestmark = pytest.mark.matrix
 
 v1 = tf.compat.v1
 

@@ -16,6 +16,8 @@ import tensorflow as tf
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.doctor import Verdict, examine, repair
 
+pytestmark = pytest.mark.matrix
+
 PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r"```python\n(# \w+\.py)\n(.*?)```", TEXT, re.DOTALL))

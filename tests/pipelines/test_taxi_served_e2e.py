@@ -109,6 +109,7 @@ def _as_tensor(rides: list[tf.train.Example], name: str, spec: tf.TensorSpec) ->
     return tf.constant([row[0] for row in rows] if spec.shape.rank == 1 else rows, spec.dtype)
 
 
+@pytest.mark.sweep
 def test_bulk_inferrer_predicts_with_the_model(taxi_run: PipelineRun, signatures) -> None:
     # In the same root, so that the rest comes from the cache.
     run = completed(run_local("taxi", taxi_run.root, "bulk_inference.splits=[eval]"))

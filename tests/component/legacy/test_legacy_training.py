@@ -21,6 +21,8 @@ from tfx_tpu_trainer.evaluation import read_eval_metrics, read_model_evaluation
 from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
 from tfx_tpu_trainer.serving import load_serving
 
+pytestmark = pytest.mark.matrix
+
 # Batches of an evaluation whose metrics do not matter.
 _FEW = '{"num_steps": 2}'
 

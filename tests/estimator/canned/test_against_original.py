@@ -22,6 +22,8 @@ from tests.estimator.canned.record_original_canned import (
     arguments,
 )
 
+pytestmark = pytest.mark.matrix
+
 # Summed losses with plain gradient descent grow without end here: after many steps nothing compares.
 MORE_STEPS = 2
 RECORDED = json.loads(RECORDING.read_text())

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import tempfile
 
+import pytest
+
 from tests.listings import DOCS, run_listings
+
+pytestmark = pytest.mark.matrix
 
 
 def test_the_listings_of_the_page_run(tmp_path, monkeypatch):

@@ -15,6 +15,8 @@ from tests.estimator.canned.canned_runs import SetFirstValues
 from tfx_tpu_trainer import estimator as ours
 from tfx_tpu_trainer.estimator import tpu
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 fc = tf.feature_column
 

@@ -11,6 +11,8 @@ import tensorflow as tf
 from tests.estimator.canned.canned_runs import input_fn_of
 from tfx_tpu_trainer import estimator as ours
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 fc = tf.feature_column
 

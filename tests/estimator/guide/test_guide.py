@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer import estimator as tfe
 
+pytestmark = pytest.mark.matrix
+
 METRICS = {
     "accuracy",
     "accuracy_baseline",

@@ -16,6 +16,8 @@ from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import heads
 from tfx_tpu_trainer.estimator.heads import v1
 
+pytestmark = pytest.mark.matrix
+
 RECORDED = pathlib.Path(__file__).with_name("recorded")
 V1_HEADS = types.SimpleNamespace(
     binary=v1.BinaryClassHead, multi_class=v1.MultiClassHead, regression=v1.RegressionHead

@@ -16,6 +16,8 @@ from tfx_tpu_trainer.estimator import heads, tpu
 from tfx_tpu_trainer.estimator.heads import train_op
 from tfx_tpu_trainer.estimator.heads import v1 as v1_heads
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 
 ROWS = 40

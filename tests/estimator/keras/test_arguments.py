@@ -15,6 +15,8 @@ from tests.estimator.tpu import cores
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import tpu
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 
 

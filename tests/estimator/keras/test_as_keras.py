@@ -19,6 +19,8 @@ from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 
 STEPS = 6

@@ -12,6 +12,8 @@ from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 
+pytestmark = pytest.mark.matrix
+
 
 def _optimizer(keras):
     return keras.optimizers.Adam(0.01)

@@ -11,6 +11,8 @@ from tests.estimator.keras.models import keras_of
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer import estimator as tfe
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 
 

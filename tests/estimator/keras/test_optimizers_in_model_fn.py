@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 import tf_keras
 
@@ -16,6 +17,8 @@ from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import tpu
+
+pytestmark = pytest.mark.matrix
 
 v1 = tf.compat.v1
 legacy = tf_keras.optimizers.legacy

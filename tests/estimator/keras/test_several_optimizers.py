@@ -10,6 +10,8 @@ from tests.estimator.keras.models import keras_of
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 
 _STEPS = 3

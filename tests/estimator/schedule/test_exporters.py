@@ -8,6 +8,8 @@ import pytest
 from tests.estimator.schedule import plain
 from tfx_tpu_trainer import estimator as tfe
 
+pytestmark = pytest.mark.matrix
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> tfe.Estimator:

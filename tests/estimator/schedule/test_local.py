@@ -16,6 +16,8 @@ from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import EvaluationListener
 from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule
 
+pytestmark = pytest.mark.matrix
+
 
 def _specs(*, max_steps: int | None = 7, **eval_options):
     train = tfe.TrainSpec(plain.train_input, max_steps=max_steps)

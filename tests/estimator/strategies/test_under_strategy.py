@@ -14,6 +14,8 @@ from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as plain
 from tfx_tpu_trainer.estimator import tpu
 
+pytestmark = pytest.mark.matrix
+
 v1 = tf.compat.v1
 
 REPLICAS = 2

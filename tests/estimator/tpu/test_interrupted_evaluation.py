@@ -13,6 +13,8 @@ import tensorflow as tf
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 
+pytestmark = pytest.mark.matrix
+
 STEPS = 10**9
 
 

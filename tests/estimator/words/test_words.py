@@ -18,6 +18,8 @@ from tests.estimator.words.stacks import Stack
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import tpu, v1
 
+pytestmark = pytest.mark.matrix
+
 ORIGINAL = json.loads(pathlib.Path(__file__).with_name("original.json").read_text("utf-8"))
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "behaviours.md"
 ROWS, RECORDED = ORIGINAL["rows"], ORIGINAL["cases"]
