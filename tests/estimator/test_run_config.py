@@ -83,11 +83,19 @@ def test_values_out_of_range_are_refused(name, value, says):
         RunConfig().replace(**{name: value})
 
 
-@pytest.mark.parametrize("name", REPLACEABLE)
+# What tf_config says is read, and the mapping itself not kept.
+@pytest.mark.parametrize("name", [name for name in REPLACEABLE if name != "tf_config"])
 @pytest.mark.behaviour(61)
 def test_any_of_them_may_be_none(name):
     assert getattr(RunConfig(**{name: None}), name) is None
     assert getattr(RunConfig().replace(**{name: None}), name) is None
+
+
+def test_a_tf_config_of_none_is_that_of_the_environment(monkeypatch):
+    cluster = {"chief": ["localhost:1"], "ps": ["localhost:2"]}
+    task = {"type": "ps", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    assert RunConfig(tf_config=None).cluster_spec.as_dict() == cluster
 
 
 @pytest.mark.behaviour(62)

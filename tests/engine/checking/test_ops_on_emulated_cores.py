@@ -151,7 +151,7 @@ def test_what_no_step_reads_is_not_refused():
         template = make_template("infer", features=x, predictions={"y": x * 1})
         refuse_ops_not_emulated(template)
         placed, _ = place_on_host(template)
-        with v1.Session() as session:
+        with v1.Session(config=placed_by_need(None)) as session:
             predicted = session.run(placed.predictions["y"], {x: [1.0, 2.0, 3.0, 4.0]})
     assert predicted.tolist() == [1.0, 2.0, 3.0, 4.0]
 
