@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,6 @@ from pipelines.metadata import NodeStatus
 from pipelines.report import RunReport
 from pipelines.run_child import REPORT
 from tests import excused
-
-# Importing TensorFlow and TFX makes a million objects that stay: looking through them for garbage
-# again and again takes a quarter of the time. It is on again when all are collected.
-gc.disable()
 
 REPOSITORY = Path(__file__).parents[1]
 RUN_SECONDS = 600
@@ -53,10 +49,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_weight, reverse=WORKER is not None)
 
 
+# A wrapper, so that pytest-xdist's controller, which collects nothing, has it on again as well.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Imports all test modules without a look for garbage.
+
+    Importing TensorFlow and TFX makes a million objects that stay: looking through them again and again takes a
+    quarter of the time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 20)
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
-    gc.enable()
     # All test modules are imported and no test has run. Where none of them needs TensorFlow, its import is spared.
     if "tensorflow" in sys.modules:
         from tests.logical_devices import make_logical_devices
