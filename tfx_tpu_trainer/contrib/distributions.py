@@ -1,0 +1,72 @@
+"""What `tf.contrib.distributions` had and `tf.compat.v1.distributions` has not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+_ROUNDED = {"lower": tf.math.ceil, "higher": tf.math.floor, "nearest": tf.math.round}
+
+__all__ = ["percentile"]
+
+
+def percentile(
+    x: Any,
+    q: Any,
+    axis: Any = None,
+    interpolation: str | None = None,
+    keep_dims: bool = False,
+    validate_args: bool = False,
+    name: str | None = None,
+) -> tf.Tensor:
+    """Computes a percentile, one of the values themselves.
+
+    Args:
+        x: Numbers of any shape.
+        q: The percentile, a scalar from 0 to 100.
+        axis: The dimensions of the samples: a number or a list. Defaults to `None`, all.
+        interpolation: The value that is taken where two have the percentile between them:
+            `"lower"`, `"higher"` or `"nearest"`. Defaults to `None`, the nearest.
+        keep_dims: Whether the samples' dimensions stay, with size 1. Defaults to `False`.
+        validate_args: Whether a run checks that q is from 0 to 100. Defaults to `False`.
+        name: The op's name scope. Defaults to `None`.
+
+    Returns:
+        The percentiles: x without the samples' dimensions.
+
+    Raises:
+        ValueError: If interpolation is none of the three.
+    """
+    kind = interpolation or "nearest"
+    if kind not in _ROUNDED:
+        raise ValueError(f"interpolation is one of {sorted(_ROUNDED)}; got {interpolation!r}.")
+    with v1.name_scope(name, "percentile"):
+        values = tf.convert_to_tensor(x)
+        share = tf.cast(q, tf.float64)
+        if validate_args:
+            within = [v1.assert_greater_equal(share, 0.0 * share)]
+            within.append(v1.assert_less_equal(share, 0.0 * share + 100.0))
+            with tf.control_dependencies(within):
+                share = tf.identity(share)
+        rank = values.shape.rank
+        if axis is None:
+            samples, last = tf.reshape(values, [-1]), [] if rank is None else list(range(rank))
+        else:
+            given = [axis] if isinstance(axis, int) else [int(each) for each in axis]
+            last = [each % rank for each in given]
+            kept = [each for each in range(rank) if each not in last]
+            moved = tf.transpose(values, kept + last)
+            samples = tf.reshape(moved, tf.concat([tf.shape(moved)[: len(kept)], [-1]], 0))
+        count = tf.shape(samples)[-1]
+        # From the greatest down, so that halves are rounded as the original rounded them.
+        place = _ROUNDED[kind]((1.0 - share / 100.0) * tf.cast(count - 1, tf.float64))
+        place = tf.clip_by_value(tf.cast(place, tf.int32), 0, count - 1)
+        found = tf.gather(tf.sort(samples, direction="DESCENDING"), place, axis=-1)
+        if keep_dims:
+            sizes = tf.shape(values)
+            if axis is None:
+                return tf.reshape(found, tf.ones_like(sizes))
+            return tf.reshape(found, [1 if d in last else sizes[d] for d in range(rank)])
+        return found

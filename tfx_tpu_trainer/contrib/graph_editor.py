@@ -1,0 +1,246 @@
+"""What programs use of `tf.contrib.graph_editor`: walks, selections, other inputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+_Within = Callable[[tf.Operation], bool]
+
+__all__ = [
+    "add_control_inputs",
+    "filter_ts",
+    "filter_ts_from_regex",
+    "get_backward_walk_ops",
+    "get_forward_walk_ops",
+    "reroute_ts",
+    "select_ops",
+]
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    if isinstance(values, tf.Graph):
+        yield from values.get_operations()
+    elif isinstance(values, Iterable) and not tf.is_tensor(values):
+        for each in values:
+            yield from _flat(each)
+    elif values is not None:
+        yield values
+
+
+def _ops(values: Any) -> list[tf.Operation]:
+    found = list(_flat(values))
+    wrong = next((each for each in found if not isinstance(each, tf.Operation)), None)
+    if wrong is not None:
+        raise TypeError(f"A tf.Operation is wanted, or a list of them; got {wrong!r}.")
+    return found
+
+
+def _walk(
+    seeds: Iterable[tf.Operation],
+    inclusive: bool,
+    within_ops: Any,
+    within_ops_fn: _Within | None,
+    next_ops: Callable[[tf.Operation], Iterable[tf.Operation]],
+) -> list[tf.Operation]:
+    among = None if within_ops is None else set(_ops(within_ops))
+
+    def is_within(op: tf.Operation) -> bool:
+        return (among is None or op in among) and (within_ops_fn is None or within_ops_fn(op))
+
+    # A dict keeps the order: the same program walks the same way each time.
+    first = dict.fromkeys(each for each in seeds if is_within(each))
+    seen, wave = dict(first), list(first)
+    while wave:
+        above = dict.fromkeys(each for op in wave for each in next_ops(op))
+        wave = [each for each in above if each not in seen and is_within(each)]
+        seen.update(dict.fromkeys(wave))
+    return [each for each in seen if inclusive or each not in first]
+
+
+def get_backward_walk_ops(
+    seed_ops: Any,
+    inclusive: bool = True,
+    within_ops: Any = None,
+    within_ops_fn: _Within | None = None,
+    stop_at_ts: Any = (),
+    control_inputs: bool = False,
+) -> list[tf.Operation]:
+    """Returns the ops that others come from.
+
+    Args:
+        seed_ops: Where the walk begins: ops, or the tensors that they make.
+        inclusive: Whether these are among the result. Defaults to `True`.
+        within_ops: The ops that may be visited. Defaults to `None`, all.
+        within_ops_fn: Whether an op may be visited. Defaults to `None`, all may.
+        stop_at_ts: Tensors that the walk does not go behind. Defaults to none.
+        control_inputs: Whether control inputs count too. Defaults to `False`.
+
+    Raises:
+        TypeError: If something is neither an op nor a tensor.
+    """
+    stops = {each.ref() for each in _flat(stop_at_ts)}
+
+    def behind(op: tf.Operation) -> list[tf.Operation]:
+        found = [each.op for each in op.inputs if each.ref() not in stops]
+        return found + (list(op.control_inputs) if control_inputs else [])
+
+    seeds = _ops([each.op if tf.is_tensor(each) else each for each in _flat(seed_ops)])
+    return _walk(seeds, inclusive, within_ops, within_ops_fn, behind)
+
+
+def get_forward_walk_ops(
+    seed_ops: Any,
+    inclusive: bool = True,
+    within_ops: Any = None,
+    within_ops_fn: _Within | None = None,
+    stop_at_ts: Any = (),
+    control_outputs: Any = None,
+) -> list[tf.Operation]:
+    """Returns the ops that come from others.
+
+    Args:
+        seed_ops: Where the walk begins: ops, or tensors, whose consumers they are.
+        inclusive: Whether these are among the result. Defaults to `True`.
+        within_ops: The ops that may be visited. Defaults to `None`, all.
+        within_ops_fn: Whether an op may be visited. Defaults to `None`, all may.
+        stop_at_ts: Tensors that the walk does not go beyond. Defaults to none.
+        control_outputs: What `get(op)` gives for an op is visited too. Defaults to `None`.
+
+    Raises:
+        TypeError: If something is neither an op nor a tensor.
+    """
+    stops = {each.ref() for each in _flat(stop_at_ts)}
+
+    def beyond(op: tf.Operation) -> list[tf.Operation]:
+        found = [c for each in op.outputs if each.ref() not in stops for c in each.consumers()]
+        return found + ([] if control_outputs is None else list(control_outputs.get(op)))
+
+    given = list(_flat(seed_ops))
+    seeds = _ops([each.consumers() if tf.is_tensor(each) else each for each in given])
+    return _walk(seeds, inclusive, within_ops, within_ops_fn, beyond)
+
+
+def filter_ts(ops: Any, positive_filter: Callable[[tf.Tensor], bool] | bool) -> list[tf.Tensor]:
+    """Returns the inputs and outputs of ops that a function likes, each once.
+
+    Args:
+        ops: The ops.
+        positive_filter: The function; `True` for all.
+
+    Raises:
+        TypeError: If something is no op.
+    """
+    tensors: dict[Any, tf.Tensor] = {}
+    for op in _ops(ops):
+        for each in (*op.inputs, *op.outputs):
+            if positive_filter is True or positive_filter(each):  # type: ignore[operator]
+                tensors.setdefault(each.ref(), each)
+    return list(tensors.values())
+
+
+def filter_ts_from_regex(ops: Any, regex: Any) -> list[tf.Tensor]:
+    """Returns the inputs and outputs of ops whose names an expression finds.
+
+    Args:
+        ops: The ops.
+        regex: The expression, a string or compiled: `"^block/.*:0$"`.
+
+    Raises:
+        TypeError: If something is no op.
+    """
+    expression = re.compile(regex)
+    return filter_ts(ops, lambda each: expression.search(each.name) is not None)
+
+
+def select_ops(*args: Any, **kwargs: Any) -> list[tf.Operation]:
+    """Returns ops by themselves, in lists, or by expressions of their names.
+
+    Args:
+        *args: Ops, lists of ops, expressions; tensors are passed over.
+        **kwargs: `graph`, where names are looked for; `positive_filter`, whether an op is wanted;
+            `restrict_ops_regex`: expressions that don't begin with `(?#ops)` are passed over.
+
+    Raises:
+        TypeError: If `graph` is no graph, or an argument is nothing of these.
+        ValueError: If there is an expression and no graph, or an unknown keyword.
+    """
+    graph, wanted = kwargs.pop("graph", None), kwargs.pop("positive_filter", None)
+    restricted = kwargs.pop("restrict_ops_regex", False)
+    if kwargs:
+        raise ValueError(f"select_ops knows no {sorted(kwargs)}; use graph, positive_filter.")
+    if graph is not None and not isinstance(graph, tf.Graph):
+        raise TypeError(f"graph is a tf.Graph; got {graph!r}.")
+    found: list[tf.Operation] = []
+    for each in args:
+        if isinstance(each, (str, re.Pattern)):
+            if graph is None:
+                raise ValueError("An expression needs the graph whose names it is for: graph=...")
+            expression = re.compile(each)
+            if restricted and not expression.pattern.startswith("(?#ops)"):
+                continue
+            found += [op for op in graph.get_operations() if expression.search(op.name)]
+        else:
+            found += _ops([value for value in _flat(each) if not tf.is_tensor(value)])
+    return [op for op in dict.fromkeys(found) if wanted is None or wanted(op)]
+
+
+def reroute_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = None) -> int:
+    """Makes what took some tensors take others.
+
+    Args:
+        ts0: The tensors to take.
+        ts1: Those that were taken, as many.
+        can_modify: The ops that may change. Defaults to `None`, all.
+        cannot_modify: The ops that may not. Defaults to `None`, none.
+
+    Returns:
+        How many inputs were changed.
+
+    Raises:
+        TypeError: If something is no tensor, or no op.
+        ValueError: If the lists have other lengths, or a pair has other types.
+    """
+    new, old = list(_flat(ts0)), list(_flat(ts1))
+    wrong = next((each for each in new + old if not tf.is_tensor(each)), None)
+    if wrong is not None:
+        raise TypeError(f"A tf.Tensor is wanted, or a list of them; got {wrong!r}.")
+    if len(new) != len(old):
+        raise ValueError(f"Each tensor needs the one that takes its place; {len(new)}, {len(old)}.")
+    allowed = None if can_modify is None else set(_ops(can_modify))
+    kept = set(_ops(cannot_modify))
+    changed = 0
+    for to, taken in zip(new, old):
+        if to.dtype != taken.dtype:
+            raise ValueError(f"{to.name} is {to.dtype.name}; {taken.name}, {taken.dtype.name}.")
+        for op in dict.fromkeys(taken.consumers()):
+            if op in kept or (allowed is not None and op not in allowed):
+                continue
+            for index, each in enumerate(op.inputs):
+                if each is taken:
+                    op._update_input(index, to)
+                    changed += 1
+    return changed
+
+
+def add_control_inputs(op: tf.Operation, cops: Any) -> None:
+    """Makes an op wait for others.
+
+    Args:
+        op: The op.
+        cops: The ops to wait for.
+
+    Raises:
+        TypeError: If one of them is no op.
+        ValueError: If it waits for one already.
+    """
+    if not isinstance(op, tf.Operation):
+        raise TypeError(f"A tf.Operation is wanted; got {op!r}.")
+    others = _ops(cops)
+    twice = next((each for each in others if each in op.control_inputs), None)
+    if twice is not None:
+        raise ValueError(f"{op.name} waits for {twice.name} already.")
+    op._add_control_inputs(others)

@@ -1,0 +1,24 @@
+"""Keras 2, which cells of TensorFlow 1 are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def rnn_cells() -> Any:
+    """Returns `tf.compat.v1.nn.rnn_cell`.
+
+    Raises:
+        ImportError: If TensorFlow has Keras 3, which has no such cells.
+    """
+    cells = tf.compat.v1.nn.rnn_cell
+    try:
+        assert cells.RNNCell
+    except (AttributeError, ImportError) as error:
+        raise ImportError(
+            "Recurrent cells of TensorFlow 1 are Keras 2 layers: install tf-keras, and set TF_USE_LEGACY_KERAS=1 "
+            "before TensorFlow is imported."
+        ) from error
+    return cells

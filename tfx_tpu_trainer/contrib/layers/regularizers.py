@@ -1,0 +1,150 @@
+"""Regularizers: functions of weights that make a loss, or `None` where there is none."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+Regularizer = Callable[[Any], tf.Tensor | None]
+
+
+def _checked(scale: Any) -> Any:
+    if isinstance(scale, numbers.Integral):
+        raise ValueError(f"scale cannot be an integer: {scale}; write it as a float.")
+    if isinstance(scale, numbers.Real) and scale < 0.0:
+        raise ValueError(f"A regularizer's scale is 0 or more; got {scale}.")
+    return scale
+
+
+def _nothing(weights: Any) -> None:
+    del weights
+
+
+def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
+    """Makes a regularizer of absolute values: `scale * sum(|w|)`.
+
+    Args:
+        scale: A float of 0 or more; 0.0 for no loss.
+        scope: The ops' name scope. Defaults to `None`, `l1_regularizer`.
+
+    Returns:
+        The regularizer.
+
+    Raises:
+        ValueError: If `scale` is an integer or negative.
+    """
+    if _checked(scale) == 0.0:
+        return _nothing
+
+    def l1(weights: Any) -> tf.Tensor:
+        with v1.name_scope(scope, "l1_regularizer", [weights]) as name:
+            factor = tf.convert_to_tensor(scale, weights.dtype.base_dtype, name="scale")
+            return tf.multiply(factor, tf.reduce_sum(tf.abs(weights)), name=name)
+
+    return l1
+
+
+def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
+    """Makes a regularizer of squares: `scale * sum(w ** 2) / 2`.
+
+    Args:
+        scale: A float of 0 or more; 0.0 for no loss.
+        scope: The ops' name scope. Defaults to `None`, `l2_regularizer`.
+
+    Returns:
+        The regularizer.
+
+    Raises:
+        ValueError: If `scale` is an integer or negative.
+    """
+    if _checked(scale) == 0.0:
+        return _nothing
+
+    def l2(weights: Any) -> tf.Tensor:
+        with v1.name_scope(scope, "l2_regularizer", [weights]) as name:
+            factor = tf.convert_to_tensor(scale, weights.dtype.base_dtype, name="scale")
+            return tf.multiply(factor, tf.nn.l2_loss(weights), name=name)
+
+    return l2
+
+
+def l1_l2_regularizer(
+    scale_l1: float = 1.0, scale_l2: float = 1.0, scope: str | None = None
+) -> Regularizer:
+    """Makes a regularizer of both kinds.
+
+    Args:
+        scale_l1: That of the absolute values. Defaults to 1.0.
+        scale_l2: That of the squares. Defaults to 1.0.
+        scope: The ops' name scope. Defaults to `None`, `l1_l2_regularizer`.
+
+    Returns:
+        The regularizer.
+
+    Raises:
+        ValueError: If a scale is an integer or negative.
+    """
+    return sum_regularizer(
+        [l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope or "l1_l2_regularizer"
+    )
+
+
+def sum_regularizer(
+    regularizer_list: Sequence[Regularizer | None], scope: str | None = None
+) -> Regularizer:
+    """Makes a regularizer that is the sum of others.
+
+    Args:
+        regularizer_list: The others; a `None` is left out.
+        scope: The ops' name scope. Defaults to `None`, `sum_regularizer`.
+
+    Returns:
+        The regularizer; `None` where there is none to add.
+    """
+    parts = [each for each in regularizer_list if each is not None]
+    if not parts:
+        return None  # type: ignore[return-value]
+
+    def total(weights: Any) -> tf.Tensor | None:
+        with v1.name_scope(scope, "sum_regularizer", [weights]) as name:
+            losses = [loss for loss in (each(weights) for each in parts) if loss is not None]
+            return tf.add_n(losses, name=name) if losses else None
+
+    return total
+
+
+def apply_regularization(
+    regularizer: Regularizer, weights_list: Sequence[Any] | None = None
+) -> tf.Tensor:
+    """Adds up a regularizer's losses of several weights, and collects them.
+
+    The sum goes into `GraphKeys.REGULARIZATION_LOSSES`.
+
+    Args:
+        regularizer: The regularizer.
+        weights_list: The weights. Defaults to `None`, those in `GraphKeys.WEIGHTS`.
+
+    Returns:
+        The sum, a scalar.
+
+    Raises:
+        ValueError: If there are no weights, or a loss is no scalar.
+    """
+    weights = weights_list or v1.get_collection(v1.GraphKeys.WEIGHTS)
+    if not weights:
+        raise ValueError("There are no weights to regularize: give a weights_list.")
+    with v1.name_scope("get_regularization_penalty", values=weights) as scope:
+        made = [regularizer(each) for each in weights]
+        losses = [tf.constant(0.0) if each is None else each for each in made]
+        for loss, each in zip(losses, weights):
+            if loss.shape.rank != 0:
+                raise ValueError(
+                    f"The regularizer made a tensor of shape {loss.shape} of {each.name}, not a scalar."
+                )
+        total = tf.add_n(losses, name=scope)
+        v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, total)
+        return total

@@ -1,0 +1,96 @@
+"""Summaries of tensors by their kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
+    """Writes a scalar, or the histogram of another tensor.
+
+    Args:
+        tensor: The tensor.
+        tag: The summary's name. Defaults to `None`, the tensor's with `_summary`.
+
+    Returns:
+        The summary op; `None` for strings and booleans.
+    """
+    if tensor.dtype.base_dtype in (tf.string, tf.bool):
+        return None
+    tag = tag or f"{tensor.op.name}_summary"
+    kind = v1.summary.scalar if tensor.shape.rank == 0 else v1.summary.histogram
+    return kind(tag, tensor)
+
+
+def summarize_activation(op: Any) -> Any:
+    """Writes the histogram of an activation, and of a ReLU the share of zeros.
+
+    Args:
+        op: The activation.
+
+    Returns:
+        The histogram's summary op.
+    """
+    if op.op.type in ("Relu", "Softplus", "Relu6"):
+        zeros = tf.cast(tf.less(op.op.inputs[0], 0), tf.float32)
+        v1.summary.scalar(f"{op.op.name}/zeros", tf.reduce_mean(zeros))
+    if op.op.type == "Relu6":
+        sixes = tf.cast(tf.greater(op.op.inputs[0], 6), tf.float32)
+        v1.summary.scalar(f"{op.op.name}/sixes", tf.reduce_mean(sixes))
+    return v1.summary.histogram(f"{op.op.name}/activation", op)
+
+
+def summarize_tensors(
+    tensors: Iterable[Any], summarizer: Callable[[Any], Any] = summarize_tensor
+) -> list[Any]:
+    """Writes a summary of each tensor.
+
+    Args:
+        tensors: The tensors.
+        summarizer: Writes one. Defaults to `summarize_tensor`.
+
+    Returns:
+        What it returns of each.
+    """
+    return [summarizer(tensor) for tensor in tensors]
+
+
+def summarize_collection(
+    collection: str,
+    name_filter: str | None = None,
+    summarizer: Callable[[Any], Any] = summarize_tensor,
+) -> list[Any]:
+    """Writes a summary of each tensor in a collection.
+
+    Args:
+        collection: The collection.
+        name_filter: A regular expression that names begin with. Defaults to `None`, all.
+        summarizer: Writes one. Defaults to `summarize_tensor`.
+
+    Returns:
+        What it returns of each.
+    """
+    found = v1.get_collection(collection)
+    wanted = [each for each in found if name_filter is None or re.match(name_filter, each.op.name)]
+    return summarize_tensors(wanted, summarizer)
+
+
+def summarize_activations(
+    name_filter: str | None = None, summarizer: Callable[[Any], Any] = summarize_activation
+) -> list[Any]:
+    """Writes a summary of each tensor in `GraphKeys.ACTIVATIONS`.
+
+    Args:
+        name_filter: As for `summarize_collection`. Defaults to `None`.
+        summarizer: Writes one. Defaults to `summarize_activation`.
+
+    Returns:
+        What it returns of each.
+    """
+    return summarize_collection(v1.GraphKeys.ACTIVATIONS, name_filter, summarizer)

@@ -1,0 +1,266 @@
+"""Vocabularies: tables from words to numbers and back, as `tf.contrib.lookup` made them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+__all__ = [
+    "HashTable",
+    "HasherSpec",
+    "index_table_from_file",
+    "index_table_from_tensor",
+    "index_to_string",
+    "index_to_string_table_from_file",
+    "index_to_string_table_from_tensor",
+    "string_to_index",
+]
+
+
+class HasherSpec(NamedTuple):
+    """How words that a vocabulary lacks are put into buckets.
+
+    Attributes:
+        hasher: The hash function; `"fasthash"` is supported.
+        key: The key of a strong one; `None`.
+    """
+
+    hasher: str
+    key: Any
+
+
+FastHashSpec = HasherSpec("fasthash", None)
+
+
+class HashTable(v1.lookup.StaticHashTable):
+    """A table that does not change once it is initialized."""
+
+    def __init__(
+        self,
+        initializer: Any,
+        default_value: Any,
+        shared_name: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Makes the table.
+
+        Args:
+            initializer: What it is filled with: a `KeyValueTensorInitializer` or
+                `TextFileInitializer` of `tf.lookup`.
+            default_value: What keys have that are not there.
+            shared_name: Not used: a graph's tables are its own.
+            name: The op's name. Defaults to `None`, `hash_table`.
+        """
+        del shared_name
+        super().__init__(initializer, default_value, name=name or "hash_table")
+
+    @property
+    def init(self) -> Any:
+        """The op that fills it."""
+        return self.initializer
+
+
+def index_table_from_file(
+    vocabulary_file: Any = None,
+    num_oov_buckets: int = 0,
+    vocab_size: int | None = None,
+    default_value: int = -1,
+    hasher_spec: Any = FastHashSpec,
+    key_dtype: Any = tf.string,
+    name: str | None = None,
+    key_column_index: int = tf.lookup.TextFileIndex.WHOLE_LINE,
+    value_column_index: int = tf.lookup.TextFileIndex.LINE_NUMBER,
+    delimiter: str = "\t",
+) -> Any:
+    """Makes a table from the words of a file to their line's number.
+
+    It is initialized with the graph's tables, and the file is an asset of an export.
+
+    Args:
+        vocabulary_file: The file, a word a line.
+        num_oov_buckets: How many numbers follow for other words, by their hash. Defaults to 0.
+        vocab_size: How many words are read. Defaults to `None`, all.
+        default_value: The number of other words, without buckets. Defaults to -1.
+        hasher_spec: How they are hashed. Defaults to the fast hash.
+        key_dtype: The words' type: a string or an integer. Defaults to string.
+        name: The op's name. Defaults to `None`, `string_to_index`.
+        key_column_index: The word's column. Defaults to the whole line.
+        value_column_index: The number's column. Defaults to the line's number.
+        delimiter: What is between columns. Defaults to a tab.
+
+    Returns:
+        The table; `lookup(words)` gives int64 numbers.
+
+    Raises:
+        ValueError: If no file is given, or a number is wrong.
+    """
+    if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
+        raise ValueError(f"vocabulary_file is the path of a file; got {vocabulary_file!r}.")
+    if vocab_size is not None and vocab_size < 1:
+        raise ValueError(f"vocab_size is 1 or more; got {vocab_size}.")
+    with v1.name_scope(name, "string_to_index"):
+        initializer = tf.lookup.TextFileInitializer(
+            vocabulary_file,
+            _key_type(key_dtype),
+            key_column_index,
+            tf.int64,
+            value_column_index,
+            vocab_size,
+            delimiter,
+        )
+        return _to_index(initializer, num_oov_buckets, default_value, hasher_spec)
+
+
+def index_table_from_tensor(
+    mapping: Any,
+    num_oov_buckets: int = 0,
+    default_value: int = -1,
+    hasher_spec: Any = FastHashSpec,
+    dtype: Any = tf.string,
+    name: str | None = None,
+) -> Any:
+    """Makes a table from words to their place in a list.
+
+    Args:
+        mapping: The words, a tensor of one axis.
+        num_oov_buckets: How many numbers follow for other words, by their hash. Defaults to 0.
+        default_value: The number of other words, without buckets. Defaults to -1.
+        hasher_spec: How they are hashed. Defaults to the fast hash.
+        dtype: The words' type: a string or an integer. Defaults to string.
+        name: The op's name. Defaults to `None`, `string_to_index`.
+
+    Returns:
+        The table; `lookup(words)` gives int64 numbers.
+
+    Raises:
+        ValueError: If no words are given, or a number is wrong.
+    """
+    if mapping is None:
+        raise ValueError("mapping is a list of words; got None.")
+    with v1.name_scope(name, "string_to_index"):
+        words = tf.cast(tf.convert_to_tensor(mapping), _key_type(dtype))
+        numbers = tf.range(tf.size(words, tf.int64), dtype=tf.int64)
+        initializer = tf.lookup.KeyValueTensorInitializer(words, numbers)
+        return _to_index(initializer, num_oov_buckets, default_value, hasher_spec)
+
+
+def _key_type(dtype: Any) -> tf.DType:
+    dtype = tf.as_dtype(dtype)
+    if dtype != tf.string and not dtype.is_integer:
+        raise TypeError(f"A vocabulary has strings or integers; got {dtype!r}.")
+    return dtype if dtype == tf.string else tf.int64
+
+
+def _to_index(initializer: Any, buckets: int, default_value: int, hasher_spec: Any) -> Any:
+    if buckets < 0:
+        raise ValueError(f"num_oov_buckets is 0 or more; got {buckets}.")
+    if hasher_spec is not None and hasher_spec.hasher != "fasthash":
+        raise ValueError(f"Words are hashed by 'fasthash'; got {hasher_spec.hasher!r}.")
+    if buckets:
+        return v1.lookup.StaticVocabularyTable(initializer, buckets)
+    return v1.lookup.StaticHashTable(initializer, default_value)
+
+
+def index_to_string_table_from_tensor(
+    mapping: Any, default_value: str = "UNK", name: str | None = None
+) -> Any:
+    """Makes a table from places in a list to its words.
+
+    Args:
+        mapping: The words, a tensor of one axis.
+        default_value: The word of other numbers. Defaults to `"UNK"`.
+        name: The op's name. Defaults to `None`, `index_to_string`.
+
+    Returns:
+        The table; `lookup(numbers)` gives strings.
+
+    Raises:
+        ValueError: If no words are given.
+    """
+    if mapping is None:
+        raise ValueError("mapping is a list of words; got None.")
+    with v1.name_scope(name, "index_to_string"):
+        words = tf.convert_to_tensor(mapping, tf.string)
+        numbers = tf.range(tf.size(words, tf.int64), dtype=tf.int64)
+        initializer = tf.lookup.KeyValueTensorInitializer(numbers, words)
+        return v1.lookup.StaticHashTable(initializer, default_value)
+
+
+def index_to_string_table_from_file(
+    vocabulary_file: Any,
+    vocab_size: int | None = None,
+    default_value: str = "UNK",
+    name: str | None = None,
+    key_column_index: int = tf.lookup.TextFileIndex.LINE_NUMBER,
+    value_column_index: int = tf.lookup.TextFileIndex.WHOLE_LINE,
+    delimiter: str = "\t",
+) -> Any:
+    """Makes a table from the lines' numbers of a file to its words.
+
+    Args:
+        vocabulary_file: The file, a word a line.
+        vocab_size: How many words are read. Defaults to `None`, all.
+        default_value: The word of other numbers. Defaults to `"UNK"`.
+        name: The op's name. Defaults to `None`, `index_to_string`.
+        key_column_index: The number's column. Defaults to the line's number.
+        value_column_index: The word's column. Defaults to the whole line.
+        delimiter: What is between columns. Defaults to a tab.
+
+    Returns:
+        The table; `lookup(numbers)` gives strings.
+
+    Raises:
+        ValueError: If no file is given, or the size is wrong.
+    """
+    if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
+        raise ValueError(f"vocabulary_file is the path of a file; got {vocabulary_file!r}.")
+    if vocab_size is not None and vocab_size < 1:
+        raise ValueError(f"vocab_size is 1 or more; got {vocab_size}.")
+    with v1.name_scope(name, "index_to_string"):
+        initializer = tf.lookup.TextFileInitializer(
+            vocabulary_file,
+            tf.int64,
+            key_column_index,
+            tf.string,
+            value_column_index,
+            vocab_size,
+            delimiter,
+        )
+        return v1.lookup.StaticHashTable(initializer, default_value)
+
+
+def string_to_index(
+    tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
+) -> tf.Tensor:
+    """Looks words up in a list.
+
+    Args:
+        tensor: The words.
+        mapping: The list.
+        default_value: The number of other words. Defaults to -1.
+        name: The op's name. Defaults to `None`.
+
+    Returns:
+        Their places, int64.
+    """
+    return index_table_from_tensor(mapping, default_value=default_value, name=name).lookup(tensor)
+
+
+def index_to_string(
+    tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
+) -> tf.Tensor:
+    """Looks places of a list up.
+
+    Args:
+        tensor: The places, int64.
+        mapping: The list.
+        default_value: The word of other numbers. Defaults to `"UNK"`.
+        name: The op's name. Defaults to `None`.
+
+    Returns:
+        The words.
+    """
+    return index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)

@@ -1,0 +1,269 @@
+"""Metrics that `tf.compat.v1.metrics` lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+_Pair = tuple[Any, Any]
+
+
+def _state(name: str, shape: tuple[int, ...] = (), dtype: tf.DType = tf.float32) -> tf.Variable:
+    """Makes a variable of a metric: local, and copies of it are added up."""
+    return v1.Variable(
+        lambda: tf.zeros(shape, dtype),
+        trainable=False,
+        collections=[v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES],
+        name=name,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=v1.VariableAggregation.SUM,
+    )
+
+
+def _collected(pair: _Pair, metrics_collections: Any, updates_collections: Any) -> _Pair:
+    value, update = pair
+    if metrics_collections:
+        v1.add_to_collections(metrics_collections, value)
+    if updates_collections:
+        v1.add_to_collections(updates_collections, update)
+    return pair
+
+
+def _matched(predictions: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """Returns all three as float32 of one shape; a last axis of size 1 too many is left out."""
+    predictions = tf.cast(tf.convert_to_tensor(predictions), tf.float32)
+    labels = tf.cast(tf.convert_to_tensor(labels), tf.float32)
+    ranks = predictions.shape.rank, labels.shape.rank
+    if None not in ranks and abs(ranks[0] - ranks[1]) == 1:
+        if ranks[0] > ranks[1]:
+            predictions = tf.squeeze(predictions, [-1])
+        else:
+            labels = tf.squeeze(labels, [-1])
+    predictions.shape.assert_is_compatible_with(labels.shape)
+    if weights is not None:
+        weights = tf.cast(tf.convert_to_tensor(weights), tf.float32)
+        if weights.shape.rank is not None and labels.shape.rank is not None:
+            if weights.shape.rank == labels.shape.rank + 1:
+                weights = tf.squeeze(weights, [-1])
+            elif 0 < weights.shape.rank == labels.shape.rank - 1:
+                weights = tf.expand_dims(weights, -1)
+        weights = tf.broadcast_to(weights, tf.shape(labels))
+    return predictions, labels, weights
+
+
+def streaming_covariance(
+    predictions: Any,
+    labels: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> _Pair:
+    """Computes the covariance of predictions and labels, over all batches.
+
+    By the pairwise update of Chan, Golub and LeVeque, as `tf.contrib.metrics` of TensorFlow 1.15.
+
+    Args:
+        predictions: Numbers.
+        labels: Numbers, of the same shape.
+        weights: A weight for each. Defaults to `None`, all 1.
+        metrics_collections: Collections of the value. Defaults to `None`.
+        updates_collections: Collections of the update op. Defaults to `None`.
+        name: The variable scope. Defaults to `None`, `covariance`.
+
+    Returns:
+        The value, NaN below two rows, and the update op.
+    """
+    with v1.variable_scope(name, "covariance", [predictions, labels, weights]):
+        predictions, labels, weights = _matched(predictions, labels, weights)
+        count, mean_p, mean_l, comoment = (
+            _state(each) for each in ("count", "mean_prediction", "mean_label", "comoment")
+        )
+        weights = tf.ones_like(labels) if weights is None else weights
+        here = tf.reduce_sum(weights)
+
+        def mean_of(values: tf.Tensor) -> tf.Tensor:
+            return tf.math.divide_no_nan(tf.reduce_sum(values * weights), here)
+
+        mean_p_here, mean_l_here = mean_of(predictions), mean_of(labels)
+        comoment_here = tf.reduce_sum(
+            (predictions - mean_p_here) * (labels - mean_l_here) * weights
+        )
+        # All are read before one is written.
+        before, old_p, old_l = (tf.identity(each) for each in (count, mean_p, mean_l))
+        total = before + here
+        with tf.control_dependencies([before, old_p, old_l]):
+            share = tf.math.divide_no_nan(here, total)
+            written = [
+                v1.assign_add(count, here),
+                v1.assign_add(mean_p, (mean_p_here - old_p) * share),
+                v1.assign_add(mean_l, (mean_l_here - old_l) * share),
+                v1.assign_add(
+                    comoment,
+                    comoment_here + (old_p - mean_p_here) * (old_l - mean_l_here) * before * share,
+                ),
+            ]
+
+        def covariance(label: str) -> tf.Tensor:
+            rows, moment = tf.identity(count), tf.identity(comoment)
+            return tf.where(rows <= 1.0, float("nan"), moment / (rows - 1.0), name=label)
+
+        value = covariance("covariance")
+        with tf.control_dependencies(written):
+            update = covariance("update_op")
+        return _collected((value, update), metrics_collections, updates_collections)
+
+
+def streaming_pearson_correlation(
+    predictions: Any,
+    labels: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> _Pair:
+    """Computes Pearson's correlation of predictions and labels, over all batches.
+
+    Args:
+        predictions: Numbers.
+        labels: Numbers, of the same shape.
+        weights: A weight for each. Defaults to `None`, all 1.
+        metrics_collections: Collections of the value. Defaults to `None`.
+        updates_collections: Collections of the update op. Defaults to `None`.
+        name: The variable scope. Defaults to `None`, `pearson_r`.
+
+    Returns:
+        The value, NaN below two rows, and the update op.
+    """
+    with v1.variable_scope(name, "pearson_r", [predictions, labels, weights]):
+        predictions, labels, weights = _matched(predictions, labels, weights)
+        both, update_both = streaming_covariance(predictions, labels, weights, name="covariance")
+        first, update_first = streaming_covariance(
+            predictions, predictions, weights, name="variance_predictions"
+        )
+        second, update_second = streaming_covariance(
+            labels, labels, weights, name="variance_labels"
+        )
+        value = tf.divide(both, tf.sqrt(first) * tf.sqrt(second), name="pearson_r")
+        update = tf.divide(
+            update_both, tf.sqrt(update_first) * tf.sqrt(update_second), name="update_op"
+        )
+        return _collected((value, update), metrics_collections, updates_collections)
+
+
+def streaming_concat(
+    values: Any,
+    axis: int = 0,
+    max_size: int | None = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> _Pair:
+    """Puts the values of all batches together.
+
+    Args:
+        values: A tensor whose sizes are known, but for the axis.
+        axis: The axis along which batches follow each other. Defaults to 0.
+        max_size: How many are kept, the first ones. Defaults to `None`, all.
+        metrics_collections: Collections of the value. Defaults to `None`.
+        updates_collections: Collections of the update op. Defaults to `None`.
+        name: The variable scope. Defaults to `None`, `streaming_concat`.
+
+    Returns:
+        What was put together, and the update op: how many there are.
+
+    Raises:
+        ValueError: If a size is not known, or there is no such axis.
+    """
+    with v1.variable_scope(name, "streaming_concat", [values]):
+        values = tf.convert_to_tensor(values)
+        rank = values.shape.rank
+        if rank is None or not -rank <= axis < rank:
+            raise ValueError(
+                f"streaming_concat takes an axis of values of known rank; got {axis} of {rank}."
+            )
+        axis %= rank
+        fixed = [each for at, each in enumerate(values.shape) if at != axis]
+        if None in fixed:
+            raise ValueError(
+                f"All sizes but that of axis {axis} must be known; the shape is {values.shape}."
+            )
+        # The axis comes first, and the variable grows along it.
+        array = v1.Variable(
+            lambda: tf.zeros([0, *fixed], values.dtype),
+            trainable=False,
+            collections=[v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES],
+            name="array",
+            shape=tf.TensorShape([None, *fixed]),
+            validate_shape=False,
+        )
+        order = [axis, *(at for at in range(rank) if at != axis)]
+        back = [order.index(at) for at in range(rank)]
+        value = tf.transpose(array.read_value(), back, name="concat")
+        moved = tf.transpose(values, order)
+        joined = tf.concat([array.read_value(), moved], 0)
+        written = array.assign(joined if max_size is None else joined[:max_size], read_value=False)
+        with tf.control_dependencies([written]):
+            update = tf.shape(array.read_value())[0]
+        return _collected((value, update), metrics_collections, updates_collections)
+
+
+def count(
+    values: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> _Pair:
+    """Counts values, or adds up their weights, over all batches.
+
+    Args:
+        values: A tensor.
+        weights: A weight for each. Defaults to `None`, all 1.
+        metrics_collections: Collections of the value. Defaults to `None`.
+        updates_collections: Collections of the update op. Defaults to `None`.
+        name: The variable scope. Defaults to `None`, `count`.
+
+    Returns:
+        The value, and the update op.
+    """
+    with v1.variable_scope(name, "count", [values, weights]):
+        total = _state("count")
+        if weights is None:
+            here = tf.cast(tf.size(values), tf.float32)
+        else:
+            _, _, weights = _matched(values, values, weights)
+            here = tf.reduce_sum(weights)
+        value, update = total.read_value(), v1.assign_add(total, here)
+        return _collected((value, update), metrics_collections, updates_collections)
+
+
+def aggregate_metrics(*value_update_tuples: _Pair) -> tuple[list[Any], list[Any]]:
+    """Returns the values, and the update ops, of several metrics.
+
+    Args:
+        *value_update_tuples: Metrics.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    if not value_update_tuples:
+        raise ValueError("aggregate_metrics takes at least one pair of value and update op.")
+    return [each[0] for each in value_update_tuples], [each[1] for each in value_update_tuples]
+
+
+def aggregate_metric_map(
+    names_to_tuples: Mapping[str, _Pair],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the values, and the update ops, of several metrics by name.
+
+    Args:
+        names_to_tuples: Name -> metric.
+    """
+    return (
+        {name: pair[0] for name, pair in names_to_tuples.items()},
+        {name: pair[1] for name, pair in names_to_tuples.items()},
+    )

@@ -1,0 +1,329 @@
+"""Optimizers of `tf.contrib.opt`: weight decay beside the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+_GATE_OP = v1.train.Optimizer.GATE_OP
+
+__all__ = [
+    "AdamWOptimizer",
+    "DecoupledWeightDecayExtension",
+    "MomentumWOptimizer",
+    "MovingAverageOptimizer",
+    "extend_with_decoupled_weight_decay",
+]
+
+
+class DecoupledWeightDecayExtension:
+    """Makes an optimizer decay variables before it updates them; a base before the optimizer's class.
+
+    A variable becomes `variable - weight_decay * variable` with each step; the learning rate has no
+    part in it. Semantics of `tf.contrib.opt` of TensorFlow 1.15.
+    """
+
+    def __init__(self, weight_decay: Any, **kwargs: Any) -> None:
+        """Makes the optimizer.
+
+        Args:
+            weight_decay: The decay of a step: a number, a scalar, or a function that makes one.
+            **kwargs: The arguments of the optimizer's class.
+        """
+        self._decayed: set[int] | None = None
+        self._weight_decay = weight_decay
+        super().__init__(**kwargs)
+
+    def minimize(
+        self,
+        loss: Any,
+        global_step: Any = None,
+        var_list: Any = None,
+        gate_gradients: int = _GATE_OP,
+        aggregation_method: Any = None,
+        colocate_gradients_with_ops: bool = False,
+        name: str | None = None,
+        grad_loss: Any = None,
+        decay_var_list: Iterable[tf.Variable] | None = None,
+    ) -> Any:
+        """Trains, and decays some variables only.
+
+        Args:
+            loss: The loss.
+            global_step: The step to count. Defaults to `None`.
+            var_list: What to train. Defaults to `None`, all trainable variables.
+            gate_gradients: As for `tf.compat.v1.train.Optimizer.minimize`. Defaults to `GATE_OP`.
+            aggregation_method: As there. Defaults to `None`.
+            colocate_gradients_with_ops: As there. Defaults to `False`.
+            name: As there. Defaults to `None`.
+            grad_loss: As there. Defaults to `None`.
+            decay_var_list: What to decay. Defaults to `None`, all that is trained.
+
+        Returns:
+            The train op.
+        """
+        self._decay_only(decay_var_list)
+        gradients = self.compute_gradients(  # type: ignore[attr-defined]
+            loss,
+            var_list=var_list,
+            gate_gradients=gate_gradients,
+            aggregation_method=aggregation_method,
+            colocate_gradients_with_ops=colocate_gradients_with_ops,
+            grad_loss=grad_loss,
+        )
+        return super().apply_gradients(  # type: ignore[misc]
+            gradients, global_step=global_step, name=name
+        )
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Any,
+        global_step: Any = None,
+        name: str | None = None,
+        decay_var_list: Iterable[tf.Variable] | None = None,
+    ) -> Any:
+        """Updates variables, and decays some of them only.
+
+        Args:
+            grads_and_vars: Pairs of gradient and variable.
+            global_step: The step to count. Defaults to `None`.
+            name: The op's name. Defaults to `None`.
+            decay_var_list: What to decay. Defaults to `None`, all.
+
+        Returns:
+            The op.
+        """
+        self._decay_only(decay_var_list)
+        return super().apply_gradients(  # type: ignore[misc]
+            grads_and_vars, global_step=global_step, name=name
+        )
+
+    def _decay_only(self, variables: Iterable[tf.Variable] | None) -> None:
+        listed = list(variables or ())
+        self._decayed = {id(each) for each in listed} if listed else None
+
+    def _rate(self, variable: tf.Variable) -> tf.Tensor | None:
+        if self._decayed is not None and id(variable) not in self._decayed:
+            return None
+        decay = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
+        return tf.cast(tf.convert_to_tensor(decay, name="weight_decay"), variable.dtype.base_dtype)
+
+    def _shrunk(self, variable: tf.Variable) -> list[Any]:
+        rate = self._rate(variable)
+        locking = self._use_locking  # type: ignore[attr-defined]
+        return [] if rate is None else [variable.assign_sub(rate * variable, locking)]
+
+    def _shrunk_rows(self, variable: tf.Variable, rows: tf.Tensor) -> list[Any]:
+        rate = self._rate(variable)
+        if rate is None:
+            return []
+        step = -rate * tf.gather(variable, rows)
+        return [variable.scatter_add(tf.IndexedSlices(step, rows))]
+
+    # The methods that optimizers of TF 1 are made of. A variable is decayed once its gradient is there,
+    # which is computed of the value before.
+    def _apply_dense(self, grad: Any, var: Any) -> Any:
+        with tf.control_dependencies([grad]):
+            decayed = self._shrunk(var)
+        with tf.control_dependencies(decayed):
+            return super()._apply_dense(grad, var)  # type: ignore[misc]
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        with tf.control_dependencies([grad]):
+            decayed = self._shrunk(var)
+        with tf.control_dependencies(decayed):
+            return super()._resource_apply_dense(grad, var)  # type: ignore[misc]
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        with tf.control_dependencies([grad.values]):
+            decayed = self._shrunk_rows(var, grad.indices)
+        with tf.control_dependencies(decayed):
+            return super()._apply_sparse(grad, var)  # type: ignore[misc]
+
+    def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any) -> Any:
+        with tf.control_dependencies([grad]):
+            decayed = self._shrunk_rows(var, indices)
+        with tf.control_dependencies(decayed):
+            return super()._resource_apply_sparse(grad, var, indices)  # type: ignore[misc]
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: Any) -> Callable[..., Any]:
+    """Makes a class of an optimizer's class that decays weights too.
+
+    Args:
+        base_optimizer: A subclass of `tf.compat.v1.train.Optimizer`.
+
+    Returns:
+        A class whose first argument is `weight_decay`; the others are the optimizer's, by name.
+    """
+
+    class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):
+        """The optimizer, with decay."""
+
+        def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
+            super().__init__(weight_decay, *args, **kwargs)
+
+    return OptimizerWithDecoupledWeightDecay
+
+
+class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.train.MomentumOptimizer):
+    """Momentum with weight decay beside the loss."""
+
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any,
+        momentum: Any,
+        use_locking: bool = False,
+        name: str = "MomentumW",
+        use_nesterov: bool = False,
+    ) -> None:
+        """Makes the optimizer.
+
+        Args:
+            weight_decay: The decay of a step: a number, a scalar, or a function that makes one.
+            learning_rate: The learning rate.
+            momentum: The momentum.
+            use_locking: Whether updates lock. Defaults to `False`.
+            name: The ops' name. Defaults to `"MomentumW"`.
+            use_nesterov: Whether to use Nesterov's momentum. Defaults to `False`.
+        """
+        super().__init__(
+            weight_decay,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            use_locking=use_locking,
+            name=name,
+            use_nesterov=use_nesterov,
+        )
+
+
+class AdamWOptimizer(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):
+    """Adam with weight decay beside the loss."""
+
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        epsilon: Any = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ) -> None:
+        """Makes the optimizer.
+
+        Args:
+            weight_decay: The decay of a step: a number, a scalar, or a function that makes one.
+            learning_rate: The learning rate. Defaults to 0.001.
+            beta1: How much of the gradients' mean a step keeps. Defaults to 0.9.
+            beta2: How much of the squares' mean a step keeps. Defaults to 0.999.
+            epsilon: Added to the root of the squares. Defaults to 1e-8.
+            use_locking: Whether updates lock. Defaults to `False`.
+            name: The ops' name. Defaults to `"AdamW"`.
+        """
+        super().__init__(
+            weight_decay,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+            use_locking=use_locking,
+            name=name,
+        )
+
+
+class MovingAverageOptimizer(v1.train.Optimizer):
+    """An optimizer that keeps a moving average of each variable, and a saver that saves it instead.
+
+    Semantics of `tf.contrib.opt` of TensorFlow 1.15.
+    """
+
+    def __init__(
+        self,
+        opt: Any,
+        average_decay: float = 0.9999,
+        num_updates: Any = None,
+        sequential_update: bool = True,
+    ) -> None:
+        """Wraps an optimizer.
+
+        Args:
+            opt: The optimizer.
+            average_decay: How much of an average a step keeps. Defaults to 0.9999.
+            num_updates: The number of steps, by which less is kept at first. Defaults to `None`.
+            sequential_update: Whether averages are taken after the update. Defaults to `True`.
+        """
+        self._optimizer, self._sequential = opt, sequential_update
+        self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates)
+        self._swapped: dict[str, tf.Variable] | None = None
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the optimizer's gradients.
+
+        Args:
+            *args: As for `tf.compat.v1.train.Optimizer.compute_gradients`.
+            **kwargs: As there.
+        """
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
+    ) -> Any:
+        """Updates variables, and their averages.
+
+        Args:
+            grads_and_vars: Pairs of gradient and variable.
+            global_step: The step to count. Defaults to `None`.
+            name: The op's name. Defaults to `None`.
+
+        Returns:
+            The op.
+        """
+        pairs = list(grads_and_vars)
+        update = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+        variables = [variable for gradient, variable in pairs if gradient is not None]
+        with tf.control_dependencies([update] if self._sequential else []):
+            averaged = self._average.apply(variables)
+        self._swapped = {}
+        for variable in variables:
+            average = self._average.average(variable)
+            self._swapped[variable.op.name] = average
+            self._swapped[average.op.name] = variable
+        return tf.group(update, averaged, name="train_with_avg")
+
+    def swapping_saver(
+        self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
+    ) -> v1.train.Saver:
+        """Makes a saver that saves averages under their variables' names, and the other way around.
+
+        Args:
+            var_list: What to save: variables, or name -> variable. Defaults to `None`, all.
+            name: The saver's name. Defaults to `"swapping_saver"`.
+            **kwargs: As for `tf.compat.v1.train.Saver`.
+
+        Returns:
+            The saver.
+
+        Raises:
+            RuntimeError: If the train op is not made yet.
+            ValueError: If a variable is to be saved, and its average is not.
+        """
+        if self._swapped is None:
+            raise RuntimeError("swapping_saver() comes after minimize() or apply_gradients().")
+        listed = v1.global_variables() if var_list is None else var_list
+        named = (
+            dict(listed) if isinstance(listed, dict) else {each.op.name: each for each in listed}
+        )
+        saved = {}
+        for label, variable in named.items():
+            other = self._swapped.get(variable.op.name, variable)
+            if not any(each is other for each in named.values()):
+                raise ValueError(
+                    f"{other.op.name} is to be saved as {label}, and is not one of the variables to save."
+                )
+            saved[label] = other
+        return v1.train.Saver(saved, name=name, **kwargs)

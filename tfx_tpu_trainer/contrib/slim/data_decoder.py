@@ -1,0 +1,29 @@
+"""What decodes a record to items."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["DataDecoder"]
+
+
+class DataDecoder(abc.ABC):
+    """Decodes records to items."""
+
+    @abc.abstractmethod
+    def decode(self, data: Any, items: Sequence[str]) -> Sequence[Any]:
+        """Decodes a record.
+
+        Args:
+            data: The record.
+            items: The names of items.
+
+        Returns:
+            The items.
+        """
+
+    @abc.abstractmethod
+    def list_items(self) -> Sequence[str]:
+        """Returns the names of the items that it can make."""

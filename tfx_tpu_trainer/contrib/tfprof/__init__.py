@@ -1,0 +1,5 @@
+"""What `tf.contrib.tfprof` had besides the profiler, which is in `tf.compat.v1.profiler`."""
+
+from tfx_tpu_trainer.contrib.tfprof import model_analyzer
+
+__all__ = ["model_analyzer"]

@@ -1,0 +1,45 @@
+"""`tf.contrib.tfprof.model_analyzer`: `tf.compat.v1.profiler.profile` under its older arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import tensorflow as tf
+
+_builder = tf.compat.v1.profiler.ProfileOptionBuilder
+# The argument's value that stands for the profiler's own options.
+_DEFAULT: Final = 0
+
+TRAINABLE_VARS_PARAMS_STAT_OPTIONS: Final = _builder.trainable_variables_parameter()
+FLOAT_OPS_OPTIONS: Final = _builder.float_operation()
+
+__all__ = [
+    "FLOAT_OPS_OPTIONS",
+    "TRAINABLE_VARS_PARAMS_STAT_OPTIONS",
+    "print_model_analysis",
+]
+
+
+def print_model_analysis(
+    graph: tf.Graph,
+    run_meta: Any = None,
+    op_log: Any = None,
+    tfprof_cmd: str = "scope",
+    tfprof_options: Mapping[str, Any] | int = _DEFAULT,
+) -> Any:
+    """Prints what a graph's parts cost, and returns it.
+
+    Args:
+        graph: The graph.
+        run_meta: `RunMetadata` of a traced step, for times and memory. Defaults to `None`.
+        op_log: Statistics of one's own. Defaults to `None`.
+        tfprof_cmd: What it is ordered by: `"scope"`, `"graph"`, `"op"` or `"code"`. Defaults to
+            `"scope"`.
+        tfprof_options: One of this module's options, or those of a `ProfileOptionBuilder`.
+            Defaults to 0, which stands for the profiler's own.
+
+    Returns:
+        The profile, a protocol buffer: `total_parameters`, `total_float_ops`, `children`.
+    """
+    return tf.compat.v1.profiler.profile(graph, run_meta, op_log, tfprof_cmd, tfprof_options)
