@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from tests.compat.public_packages import REPOSITORY, run_compat
+from tests.programs.fetching import REPOSITORY
+from tests.programs.running import run_compat
 from tfx_tpu_trainer.compat.__main__ import separate
 
 
@@ -105,7 +106,7 @@ PROGRAMS = {
     "error": "def deep():\n    raise ValueError('bad')\n\n\ndeep()\n",
     "chained": "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError('x') from error\n",
     "syntax": "x = = 1\n",
-    "import_error": "import no_such_module\n",
+    "import_error": "from sys import no_such_name\n",
     "package.of_a_bad_one": "",
     "neighbour": "import beside\nprint(beside.VALUE)\n",
     "future": "print(type(1 if True else 2)); x: 'int' = 1\nprint(__annotations__)\n",

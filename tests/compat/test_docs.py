@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.compat.public_packages import REPOSITORY
+from tests.programs.fetching import REPOSITORY
 
 
 def test_the_listing_runs():

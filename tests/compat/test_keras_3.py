@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.compat.public_packages import REPOSITORY
+from tests.programs.fetching import REPOSITORY
 
 PROGRAM = """
 import tensorflow as tf

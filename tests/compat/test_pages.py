@@ -17,8 +17,8 @@ import sys
 import pytest
 import tf_keras
 
-from tests.compat.public_packages import REPOSITORY
 from tests.estimator.guide import stand_ins
+from tests.programs.fetching import REPOSITORY
 
 PAGES = pathlib.Path(__file__).parent / "pages"
 

@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from tfx_tpu_trainer.compat import program
+from tfx_tpu_trainer.compat import program, workers
 from tfx_tpu_trainer.compat.installation import install
+from tfx_tpu_trainer.compat.repairing.loaders import RepairingFileLoader, RepairingFinder
+from tfx_tpu_trainer.compat.repairing.own_files import OwnFiles, files_of_module, files_of_program
+from tfx_tpu_trainer.compat.repairing.repairs import Repairs
 
 _NAME = "python -m tfx_tpu_trainer.compat"
 # As in estimator/tpu/run_place.py, whose import would be that of TensorFlow.
@@ -28,9 +31,32 @@ _REPLICAS = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
         "program does not say how many. TFX_TPU_TRAINER_EMULATE=1 does so too."
     ),
 )
+@click.option(
+    "--repair",
+    is_flag=True,
+    help=(
+        "Makes the edits of `tfx-tpu-trainer doctor --fix` in memory, as the program's own modules "
+        "are imported; no file of it changes."
+    ),
+)
+@click.option("--show-repairs", is_flag=True, help="Repairs, and prints what was done, to stderr.")
+@click.option(
+    "--repair-package",
+    "packages",
+    metavar="NAME",
+    multiple=True,
+    help="Repairs the modules of an installed package too; may be given several times.",
+)
 @click.option("-m", "module", metavar="MODULE", help="Runs a module in place of PROGRAM.")
 @click.argument("words", metavar="[PROGRAM] [ARGS]...", nargs=-1, type=click.UNPROCESSED)
-def main(emulate: int | None, module: str | None, words: Sequence[str]) -> Callable[[], int]:
+def main(
+    emulate: int | None,
+    repair: bool,
+    show_repairs: bool,
+    packages: Sequence[str],
+    module: str | None,
+    words: Sequence[str],
+) -> Callable[[], int]:
     """Runs a program that uses tf.estimator, without an edit of it.
 
     PROGRAM is a file, a folder or an archive, as for python. What TensorFlow 2.16 took out is there
@@ -40,17 +66,33 @@ def main(emulate: int | None, module: str | None, words: Sequence[str]) -> Calla
         raise click.UsageError("name a program, or a module with -m.")
     if module is None and not os.path.exists(words[0]):
         raise click.UsageError(f"can't open the program {words[0]!r}: no such file or folder.")
+    if module is None and words[0].endswith(".ipynb"):
+        raise click.UsageError(
+            f"{words[0]} is a notebook. Make a program of it first: jupyter nbconvert --to script "
+            f"{words[0]}"
+        )
     # A look at the rest of the name would import the package, for which it is too early.
     if module is not None and not _is_there(module.partition(".")[0]):
         raise click.UsageError(f"there is no module {module!r}.")
+    for package in packages:
+        if not _is_there(package.partition(".")[0]):
+            raise click.UsageError(f"there is no package {package!r} to repair.")
     if emulate is not None:
         os.environ[_REPLICAS] = str(emulate)
     try:
         install(emulate=None if emulate is None else True)
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
+    repairs, make_loader = None, None
+    if repair or show_repairs or packages:
+        own = files_of_program(words[0]) if module is None else files_of_module(module)
+        roots = [root for package in packages for root in files_of_module(package).roots]
+        repairs = Repairs(OwnFiles([*own.roots, *roots]), shown=show_repairs)
+        sys.meta_path.insert(0, RepairingFinder(repairs))
+        make_loader = functools.partial(RepairingFileLoader, repairs=repairs)
+    workers.serve_workers(repairs)
     if module is None:
-        return functools.partial(program.run_file, words[0], words[1:])
+        return functools.partial(program.run_file, words[0], words[1:], make_loader=make_loader)
     return functools.partial(program.run_module, module, words)
 
 
@@ -70,6 +112,8 @@ def separate(words: Sequence[str]) -> list[str]:
             given = rest.pop(0) if rest and rest[0].isdecimal() else None
             word = f"--emulate={given or os.environ.get(_REPLICAS) or 8}"
         ours.append(word)
+        if word == "--repair-package" and rest:
+            ours.append(rest.pop(0))
         if word == "-m":
             return [*ours, rest[0], "--", *rest[1:]] if rest else ours
         if word.startswith("-m"):

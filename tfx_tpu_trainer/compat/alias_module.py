@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.machinery
 import types
 from collections.abc import Mapping
@@ -26,11 +27,26 @@ def make_module(name: str, values: Mapping[str, Any], *, doc: str) -> types.Modu
         The module; `sys.modules` does not know it yet.
     """
     module = types.ModuleType(name, doc)
-    spec = importlib.machinery.ModuleSpec(name, None, origin=ORIGIN, is_package=True)
+    loader = _ReadyLoader(module)
+    spec = importlib.machinery.ModuleSpec(name, loader, origin=ORIGIN, is_package=True)
     vars(module).update(
         values, __spec__=spec, __package__=name, __path__=[], __all__=sorted(values)
     )
     return module
+
+
+class _ReadyLoader(importlib.abc.Loader):
+    """Loads a module that is made already."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        del spec
+        return self._module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Leaves it as it is."""
 
 
 def is_alias(value: Any) -> bool:

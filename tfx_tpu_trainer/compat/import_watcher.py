@@ -22,16 +22,22 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
     """
 
     def __init__(
-        self, *, change_of: Callable[[str], Change | None], refusal_of: Callable[[str], str | None]
+        self,
+        *,
+        change_of: Callable[[str], Change | None],
+        module_of: Callable[[str], types.ModuleType | None],
+        refusal_of: Callable[[str], str | None],
     ) -> None:
         """Keeps what to do.
 
         Args:
             change_of: Returns what to change in a module of this name once it is imported.
+            module_of: Returns the module of this name, where it is one of this package's making.
             refusal_of: Returns why there is no module of this name, for names that only this package
                 could have.
         """
         self._change_of = change_of
+        self._module_of = module_of
         self._refusal_of = refusal_of
 
     def find_spec(
@@ -49,6 +55,9 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
         if refusal is not None:
             # Of a ModuleNotFoundError, `from package import name` would drop the words.
             raise ImportError(refusal, name=fullname)
+        made = self._module_of(fullname)
+        if made is not None:
+            return made.__spec__
         change = self._change_of(fullname)
         spec = None if change is None else self._find_elsewhere(fullname, path, target)
         if change is not None and spec is not None and spec.loader is not None:

@@ -13,6 +13,8 @@ from typing import Any
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.compat.alias_module import make_module
 from tfx_tpu_trainer.compat.keras_names import keras_lib_model_to_estimator
+from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
+from tfx_tpu_trainer.estimator.callables import argument_names
 from tfx_tpu_trainer.estimator.heads import keys
 from tfx_tpu_trainer.estimator.task_environment import TaskType
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
@@ -90,6 +92,8 @@ def _value(module: str, name: str) -> Any:
         "TPUContext": TPUContext,
         "TPUEstimator": estimator.tpu.TPUEstimator,
         "TaskType": TaskType,
+        "fn_args": argument_names,
+        "parse_input_fn_result": _parse_input_fn_result,
         "read_eval_metrics": estimator.hooks.read_eval_metrics,
     }
     if name in elsewhere:
@@ -102,3 +106,9 @@ def _value(module: str, name: str) -> Any:
             return getattr(estimator, name.removesuffix(suffix))
     places = (v1.experimental, v1, estimator.experimental, estimator.export, estimator.inputs)
     return next(getattr(place, name) for place in places if hasattr(place, name))
+
+
+def _parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:
+    """Returns features, labels and the hooks that start the input, as the original's `util` does."""
+    inputs = as_input_tensors(result)
+    return inputs.features, inputs.labels, list(inputs.hooks)

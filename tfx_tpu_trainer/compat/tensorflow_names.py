@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.compat import checks, tfma_names
+from tfx_tpu_trainer.compat.contrib_names import ContribNames
 from tfx_tpu_trainer.compat.estimator_api import estimator_modules
 from tfx_tpu_trainer.compat.import_watcher import Change, ImportWatcher
 from tfx_tpu_trainer.compat.keras_names import keras_estimator_module
+from tfx_tpu_trainer.compat.moved_modules import MovedModulesFinder
 from tfx_tpu_trainer.compat.original_package import original_modules
 from tfx_tpu_trainer.compat.tpu_resolver import EmulatedTPUClusterResolver
 from tfx_tpu_trainer.compat.undo_log import UndoLog
+from tfx_tpu_trainer.estimator.hooks import CheckpointInputPipelineHook
 from tfx_tpu_trainer.estimator.tpu.run_place import EMULATE_VARIABLE
 
 # Each module of TensorFlow's API exists under several names: tf.compat.v1 is
 # tensorflow._api.v2.compat.v1, and `import tensorflow.compat.v1` executes it again.
 _ROOT = re.compile(r"tensorflow(?:(?:\.\w+)*\.compat\.(v[12]))?")
 _TPU_EXPERIMENTAL = re.compile(r"tensorflow(\.\w+)*\.compat\.v1\.tpu\.experimental")
+_DATA_EXPERIMENTAL = re.compile(r"tensorflow(?!\.python\b)(\.\w+)*\.data\.experimental")
 _RESOLVERS = re.compile(r"tensorflow(?!\.python\b)(\.\w+)*\.distribute\.cluster_resolver")
 # Keras 3 under both of its names; Keras 2 has an `estimator` of its own, which asks the original's
 # keras_lib for the rest.
@@ -34,12 +38,8 @@ _ESTIMATOR = re.compile(
     r"(tensorflow(\.compat\.v[12]|\.python)?\.estimator|tensorflow_estimator)\..+"
 )
 
-_CONTRIB = re.compile(r"tensorflow(\.compat\.v[12])?\.contrib(\..+)?")
-
-_WITHOUT_CONTRIB = (
-    "TensorFlow 2 has no contrib. `tfx-tpu-trainer doctor PROGRAM` says what stands for each of its "
-    "names today, and with --fix puts in what can be put in (docs/doctor.md)."
-)
+# TF 1.15 had contrib in tf.compat.v1 too; TF 2 never had it.
+_CONTRIB = {None: "tensorflow.contrib", "v1": "tensorflow.compat.v1.contrib"}
 
 _PARAMETERS = (
     "AdagradParameters",
@@ -74,7 +74,12 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
     changes = _Changes(log, emulate=emulate)
     for name, module in changes.modules.items():
         log.set_module(name, module)
-    log.add_finder(ImportWatcher(change_of=changes.change_of, refusal_of=_refusal))
+    log.add_finder(
+        ImportWatcher(
+            change_of=changes.change_of, module_of=changes.contrib.module, refusal_of=_refusal
+        )
+    )
+    log.add_last_finder(MovedModulesFinder())
     for name, module in list(sys.modules.items()):
         change = changes.change_of(name)
         if change is not None:
@@ -88,6 +93,7 @@ class _Changes:
         self._log = log
         self._emulate = emulate
         self._apis = {version: estimator_modules(version) for version in ("v1", "v2")}
+        self.contrib = ContribNames(log)
         self.modules = original_modules(self._apis)
         for place, version in (("", "v2"), (".compat.v1", "v1"), (".compat.v2", "v2")):
             for below, module in self._apis[version].items():
@@ -96,12 +102,11 @@ class _Changes:
     def change_of(self, name: str) -> Change | None:
         """Returns what to change in the module of this name."""
         if found := _ROOT.fullmatch(name):
-            root = self._apis[found.group(1) or "v2"][""]
-            return lambda module: self._set_missing(
-                module, {"estimator": root, "__getattr__": _explain_missing(name)}
-            )
+            return functools.partial(self._add_estimators, version=found.group(1))
         if _TPU_EXPERIMENTAL.fullmatch(name):
             return self._add_parameters
+        if _DATA_EXPERIMENTAL.fullmatch(name):
+            return self._add_input_hook
         if _RESOLVERS.fullmatch(name) and self._emulate:
             return self._answer_resolvers
         if _KERAS.fullmatch(name):
@@ -110,9 +115,18 @@ class _Changes:
             return lambda module: tfma_names.add(self._log, module)
         return None
 
+    def _add_estimators(self, module: types.ModuleType, *, version: str | None) -> None:
+        values: dict[str, Any] = {"estimator": self._apis[version or "v2"][""]}
+        if version != "v2":
+            values["contrib"] = self.contrib.module(_CONTRIB[version])
+        self._set_missing(module, values)
+
     def _add_parameters(self, module: types.ModuleType) -> None:
         experimental = estimator.tpu.experimental
         self._set_missing(module, {name: getattr(experimental, name) for name in _PARAMETERS})
+
+    def _add_input_hook(self, module: types.ModuleType) -> None:
+        self._set_missing(module, {"CheckpointInputPipelineHook": CheckpointInputPipelineHook})
 
     def _answer_resolvers(self, module: types.ModuleType) -> None:
         self._log.set_attribute(module, "TPUClusterResolver", EmulatedTPUClusterResolver)
@@ -126,19 +140,7 @@ class _Changes:
                 self._log.set_attribute(module, name, value)
 
 
-def _explain_missing(module: str) -> Callable[[str], Any]:
-    """Makes what Python asks for the names that a module of TensorFlow does not have."""
-
-    def missing(name: str) -> Any:
-        words = f"module {module!r} has no attribute {name!r}"
-        raise AttributeError(f"{words}: {_WITHOUT_CONTRIB}" if name == "contrib" else words)
-
-    return missing
-
-
 def _refusal(name: str) -> str | None:
-    if _CONTRIB.fullmatch(name):
-        return f"No module named {name!r}: {_WITHOUT_CONTRIB}"
     found = _ESTIMATOR.fullmatch(name)
     if found is None:
         return None

@@ -56,6 +56,15 @@ class UndoLog:
         sys.meta_path.insert(0, finder)
         self._steps.append(lambda: sys.meta_path.remove(finder))
 
+    def add_last_finder(self, finder: MetaPathFinder) -> None:
+        """Asks a finder after all others at every import to come.
+
+        Args:
+            finder: The finder.
+        """
+        sys.meta_path.append(finder)
+        self._steps.append(lambda: sys.meta_path.remove(finder))
+
     def set_environment(self, name: str, value: str) -> None:
         """Sets an environment variable.
 

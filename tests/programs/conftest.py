@@ -1,0 +1,143 @@
+"""Cases: which program, how edited, where; what came of it goes into docs/programs.md when asked."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import pytest
+
+from tests.programs import results
+from tests.programs.fetching import UnreachableError, package_folder
+from tests.programs.running import DRIVERS, HandEdit, edited_copy, run_compat
+
+PLACES = {"host": 0, "2 cores": 2, "8 cores": 8}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-table", action="store_true", help="write the outcomes into docs/programs.md"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the cases; what fails by a cause that lies in the program is expected, and told if it passes."""
+    for item in items:
+        if (marker := item.get_closest_marker("program")) is None:
+            continue
+        item.add_marker(pytest.mark.programs)
+        if cause := marker.kwargs.get("cause"):
+            item.add_marker(pytest.mark.xfail(strict=True, reason=cause))
+
+
+class Case:
+    """One program of a package, edited in one way, in one place.
+
+    Attributes:
+        cores: Emulated cores; 0 for the host.
+        calls: What the program was seen to do: `"train"`, `"resume"`, `"evaluate"`, ...
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *,
+        place: str,
+        packages: Sequence[str],
+        edit: str,
+        repaired: Sequence[str],
+        fix: Sequence[str],
+        edits: Sequence[HandEdit],
+    ) -> None:
+        self.cores = PLACES[place]
+        self.calls: list[str] = []
+        self._folder = folder
+        self._options = ["--repair"] if edit == "--repair" else []
+        for module in repaired:
+            self._options += ["--repair-package", module]
+        if self.cores:
+            self._options += ["--emulate", str(self.cores)]
+        self._packages: list[str | pathlib.Path] = [*packages]
+        if fix or edits:
+            copy = edited_copy(packages[0], folder / "copy", fix=fix, edits=edits)
+            self._packages[0] = copy
+
+    def run(
+        self, *words: str, calls: Sequence[str] = (), environment: dict[str, str] | None = None
+    ) -> str:
+        """Runs the program with these words, and notes what they made it do.
+
+        Returns:
+            What it printed.
+        """
+        ended = run_compat(
+            [*self._options, *words],
+            packages=self._packages,
+            environment=environment,
+            cwd=self._folder,
+        )
+        assert ended.returncode == 0, f"{ended.stdout[-1500:]}\n{ended.stderr[-5000:]}"
+        self.calls += calls
+        return ended.stdout
+
+    def drive(self, driver: str, *words: str) -> str:
+        """Runs one of our own programs, which uses the package as a library.
+
+        Its words are a folder of its own, the number of cores, and `words`. The last line that it
+        prints is `CALLS`, with what it did.
+
+        Returns:
+            What it printed.
+        """
+        folder = self._folder / "work"
+        folder.mkdir(exist_ok=True)
+        program = DRIVERS / f"{driver}.py"
+        printed = self.run(str(program), str(folder), str(self.cores), *words)
+        last = printed.strip().splitlines()[-1]
+        assert last.startswith("CALLS "), printed[-3000:]
+        self.calls += last.split()[1:]
+        return printed
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, tmp_path: pathlib.Path, place: str) -> Case:
+    """The case that the test's marker `program` tells of."""
+    marker = request.node.get_closest_marker("program").kwargs
+    packages = [marker["package"], *marker.get("needs", ())]
+    edits = marker.get("edits", ())
+    row = results.Row(
+        package=marker["package"],
+        program=marker["program"],
+        edit=marker.get("edit", "none"),
+        hand_edits=len(edits),
+        place=place,
+        cause=marker.get("cause", ""),
+    )
+    request.node.user_properties.append(("row", row.as_dict()))
+    try:
+        for package in packages:
+            package_folder(package)
+    except UnreachableError as error:
+        pytest.exit(str(error), returncode=2)
+    made = Case(
+        tmp_path,
+        place=place,
+        packages=packages,
+        edit=row.edit,
+        repaired=marker.get("repaired", ()),
+        fix=marker.get("fix", ()),
+        edits=edits,
+    )
+    request.node.user_properties.append(("calls", made.calls))
+    return made
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    results.note(report)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # With pytest-xdist the workers end too; the controller has heard of all cases.
+    if session.config.getoption("--write-table") and not hasattr(session.config, "workerinput"):
+        config = session.config
+        results.write(whole=config.args == ["tests/programs"] and not config.getoption("keyword"))

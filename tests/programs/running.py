@@ -1,0 +1,109 @@
+"""How a program of a package runs: in a process of its own, edited in the way that its case says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from tests.programs.fetching import REPOSITORY, package_folder
+
+DRIVERS = pathlib.Path(__file__).parent / "drivers"
+RUN_SECONDS = 400
+# What the command sets itself, and what would choose for it.
+_OWN = (
+    "TF_USE_LEGACY_KERAS",
+    "TFX_TPU_TRAINER_EMULATE",
+    "TFX_TPU_TRAINER_EMULATED_REPLICAS",
+    "TF_CONFIG",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class HandEdit:
+    """A few lines of a package that are written anew.
+
+    Attributes:
+        file: The file, below the package's folder.
+        search: What stands there, once.
+        replace: What shall stand there.
+    """
+
+    file: str
+    search: str
+    replace: str
+
+
+def edited_copy(
+    package: str, folder: pathlib.Path, *, fix: Sequence[str] = (), edits: Sequence[HandEdit] = ()
+) -> pathlib.Path:
+    """Copies a package's files and edits the copy.
+
+    Args:
+        package: Name and version.
+        folder: Where the copy goes; it must not exist.
+        fix: The files and folders below it on which `tfx-tpu-trainer doctor --fix` runs.
+        edits: What is written by hand after that.
+
+    Returns:
+        The folder of the copy.
+    """
+    shutil.copytree(package_folder(package), folder)
+    for below in fix:
+        doctor = [sys.executable, "-m", "tfx_tpu_trainer.cli.main", "doctor", "--fix", below]
+        ended = _run(doctor, folder, {})
+        # 1 says that something is left to do by hand.
+        assert ended.returncode in (0, 1), ended.stderr[-4000:]
+    for edit in edits:
+        path = folder / edit.file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(edit.search) == 1, (
+            f"{edit.file}: {edit.search!r}: {text.count(edit.search)} times"
+        )
+        path.write_text(text.replace(edit.search, edit.replace), encoding="utf-8")
+    return folder
+
+
+def run_compat(
+    words: Sequence[str],
+    *,
+    packages: Sequence[str | pathlib.Path] = (),
+    environment: Mapping[str, str] | None = None,
+    cwd: pathlib.Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m tfx_tpu_trainer.compat WORDS`.
+
+    Args:
+        words: The command's.
+        packages: Packages of the list by name and version, or folders.
+        environment: More variables.
+        cwd: The process's folder.
+
+    Returns:
+        How it ended and what it said.
+    """
+    folders = [
+        package_folder(package) if isinstance(package, str) else package for package in packages
+    ]
+    path = os.pathsep.join(map(str, [REPOSITORY, *folders]))
+    command = [sys.executable, "-m", "tfx_tpu_trainer.compat", *words]
+    return _run(command, cwd, {"PYTHONPATH": path, **(environment or {})})
+
+
+def _run(
+    command: Sequence[str], cwd: pathlib.Path | None, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in _OWN}
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**inherited, "PYTHONPATH": str(REPOSITORY), **environment},
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )

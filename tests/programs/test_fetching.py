@@ -1,0 +1,73 @@
+"""Packages are those of the list, by name, version and hash."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+import zipfile
+
+import pytest
+
+from tests.programs.fetching import PackageError, UnreachableError, install
+from tests.programs.packages import PACKAGES, Package
+
+WHEEL = "some_package-1.0-py3-none-any.whl"
+
+
+@pytest.fixture
+def index(tmp_path):
+    """A folder with one wheel, which pip takes for a package index."""
+    files = {
+        "some_package.py": b"ANSWER = 42\n",
+        "some_package-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: some-package\nVersion: 1.0\n",
+        "some_package-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(
+        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
+        for name, data in files.items()
+    )
+    files["some_package-1.0.dist-info/RECORD"] = record.encode()
+    with zipfile.ZipFile(tmp_path / WHEEL, "w") as wheel:
+        for name, data in files.items():
+            wheel.writestr(name, data)
+    return tmp_path
+
+
+def package(index) -> Package:
+    digest = hashlib.sha256((index / WHEEL).read_bytes()).hexdigest()
+    return Package("some-package", "1.0", digest, "Apache-2.0", "for this test")
+
+
+def options(index) -> tuple[str, ...]:
+    return ("--no-index", "--find-links", str(index))
+
+
+def test_the_file_of_the_list_is_installed(index, tmp_path):
+    install(package(index), tmp_path / "site", options=options(index))
+    assert (tmp_path / "site" / "some_package.py").read_text() == "ANSWER = 42\n"
+
+
+def test_a_file_with_another_hash_is_refused_and_nothing_is_installed(index, tmp_path):
+    other = dataclasses.replace(package(index), sha256="0" * 64)
+    with pytest.raises(PackageError, match=r"some-package==1.0 is not the file .*sha256 0{64}"):
+        install(other, tmp_path / "site", options=options(index))
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_package_that_no_index_has_is_said_so(index, tmp_path):
+    missing = dataclasses.replace(package(index), name="no-such-package")
+    with pytest.raises(
+        UnreachableError, match=r"could not get no-such-package==1\.0: a package index"
+    ):
+        install(missing, tmp_path / "site", options=options(index))
+
+
+def test_each_package_is_pinned_once_and_by_hash():
+    for requirement, listed in PACKAGES.items():
+        assert requirement == f"{listed.name}=={listed.version}"
+        assert re.fullmatch("[0-9a-f]{64}", listed.sha256), requirement
+        assert listed.licence and listed.why
+    hashes = [listed.sha256 for listed in PACKAGES.values()]
+    assert len(hashes) == len(set(hashes))

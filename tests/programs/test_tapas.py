@@ -1,0 +1,84 @@
+"""TAPAS's pretraining: a BERT for tables, where the masked words are all one."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+
+import pytest
+import tensorflow as tf
+
+from tests.programs.tapas_data import LENGTH, MASKED, VOCABULARY, write_config, write_examples
+from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
+
+STEPS = 60
+# Messages that protoc wrote before 3.19, as TAPAS's are, are read by protobuf's Python code alone since protobuf 4.
+OLD_MESSAGES = (
+    {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
+    if int(importlib.metadata.version("protobuf").partition(".")[0]) >= 4
+    else {}
+)
+TAPAS = {
+    "package": "tapas-table-parsing==0.0.1.dev0",
+    "program": "tapas.experiments.tapas_pretraining_experiment",
+    "needs": ["tf-slim==1.1.0"],
+}
+
+
+@pytest.fixture
+def pretrain(case, tmp_path):
+    """Returns a function that runs the program with more words: its metrics."""
+    write_config(tmp_path / "bert_config.json")
+    write_examples(tmp_path / "train.tfrecord", rows=160, seed=1)
+    write_examples(tmp_path / "eval.tfrecord", rows=32, seed=2)
+
+    def run(*words: str, calls: list[str]) -> dict[str, float]:
+        case.run(
+            "-m",
+            "tapas.experiments.tapas_pretraining_experiment",
+            f"--model_dir={tmp_path / 'model'}",
+            f"--bert_config_file={tmp_path / 'bert_config.json'}",
+            f"--input_file_train={tmp_path / 'train.tfrecord'}",
+            f"--input_file_eval={tmp_path / 'eval.tfrecord'}",
+            "--compression_type=",
+            f"--max_seq_length={LENGTH}",
+            f"--max_predictions_per_seq={len(MASKED)}",
+            "--train_batch_size=16",
+            "--eval_batch_size=8",
+            "--num_eval_steps=4",
+            f"--num_train_examples={16 * STEPS}",
+            "--learning_rate=0.01",
+            "--tpu_iterations_per_loop=20",
+            *words,
+            calls=calls,
+            environment=OLD_MESSAGES,
+        )
+        state = tf.train.load_checkpoint(str(tmp_path / "model"))
+        assert state.get_tensor("global_step") == STEPS
+        metrics = read_eval_metrics(str(tmp_path / "model" / "eval_default"))
+        return dict(metrics[STEPS])
+
+    return run
+
+
+def on_cores(case):
+    """Returns the words for cores: the TPU that they name is answered."""
+    named = ["--use_tpu", "--tpu_name=tpu-of-another-time", f"--num_tpu_cores={case.cores}"]
+    return named if case.cores else []
+
+
+@pytest.mark.program(**TAPAS)
+@pytest.mark.parametrize("place", ["host", "2 cores", "8 cores"])
+def test_tapas_learns_the_masked_words(case, pretrain):
+    metrics = pretrain("--do_train", "--do_eval", *on_cores(case), calls=["train", "evaluate"])
+    assert metrics["masked_lm_accuracy"] == 1.0
+    # A guess has the logarithm of the vocabulary's size.
+    assert metrics["masked_lm_loss"] < math.log(VOCABULARY) / 2
+
+
+@pytest.mark.program(**{**TAPAS, "program": f"{TAPAS['program']}, trained on the host"})
+@pytest.mark.parametrize("place", ["2 cores", "8 cores"])
+def test_tapas_evaluates_on_cores_as_on_the_host(case, pretrain):
+    on_host = pretrain("--do_train", "--do_eval", calls=[])
+    on_cores_too = pretrain("--do_eval", *on_cores(case), calls=["evaluate"])
+    assert on_cores_too == pytest.approx(on_host, rel=1e-5)

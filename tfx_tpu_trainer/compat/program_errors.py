@@ -1,0 +1,141 @@
+"""Errors at a program's start that have one cause and one way out, in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+_COMMAND: Final = "python -m tfx_tpu_trainer.compat"
+
+# Packages whose name in the package index is not that of their module.
+_PACKAGES: Final = {
+    "PIL": "pillow",
+    "absl": "absl-py",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "gin": "gin-config",
+    "official": "tf-models-official",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "sonnet": '"dm-sonnet<2"',
+    "yaml": "pyyaml",
+}
+# Modules of Python 2 that 2to3 renames.
+_OF_PYTHON_2: Final = (
+    "BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO "
+    "Tkinter UserDict UserList __builtin__ cPickle cStringIO commands cookielib copy_reg "
+    "dummy_thread htmlentitydefs httplib robotparser thread urllib2 urlparse xmlrpclib"
+)
+# What Python 3 says, and what stands on the line, where a statement is Python 2's.
+_SAID_OF_PYTHON_2: Final = re.compile(
+    r"Missing parentheses in call to '(print|exec)'|multiple exception types must be parenth|"
+    r"leading zeros in decimal integer|inconsistent use of tabs"
+)
+_WRITTEN_IN_PYTHON_2: Final = re.compile(
+    r"""^\s*(print|exec)\s+["'\w]|^\s*except\s+[\w.(), ]+,\s*\w+\s*:|^\s*raise\s+[\w.]+\s*,|"""
+    r"""`|<>|\b\d+[lL]\b|\b[uU][rR]["']|(lambda\s*|def\s+\w+\()[^:]*\(\w+\s*,"""
+)
+
+
+def in_one_line(error: BaseException) -> str | None:
+    """Explains an error that ended a program, if what to do about it is known.
+
+    Args:
+        error: What the program raised, with its traceback.
+
+    Returns:
+        The line; `None` where the traceback says more.
+    """
+    if isinstance(error, SyntaxError):
+        words = _python_2(error)
+    elif isinstance(error, ModuleNotFoundError):
+        words = _missing_module(error)
+    elif type(error).__name__ == "DuplicateFlagError":
+        told = str(error).partition("  Description")[0].strip()
+        words = (
+            f"{_place(error)}: {told} Rename the flag, or pass allow_override=True to the DEFINE that "
+            "comes second."
+        )
+    else:
+        words = None
+    return f"{_COMMAND}: {words}" if words is not None else None
+
+
+def _python_2(error: SyntaxError) -> str | None:
+    text = (error.text or "").strip("\n")
+    if not (_SAID_OF_PYTHON_2.search(str(error.msg)) or _WRITTEN_IN_PYTHON_2.search(text)):
+        return None
+    return (
+        f"{_shown(error.filename)}, line {error.lineno}: Python 2 ({text.strip()!r}). Convert the "
+        f"program first: 2to3 -w {_shown(error.filename)}"
+    )
+
+
+def _missing_module(error: ModuleNotFoundError) -> str | None:
+    top = (error.name or "").partition(".")[0]
+    # Of a package that is there, what is missing is more than an installation.
+    if not top or not str(error).startswith("No module named") or _is_there(top):
+        return None
+    if top in _OF_PYTHON_2.split():
+        return (
+            f"{_place(error)}: {top} is a module of Python 2. Convert the program first: 2to3 -w "
+            f"{_file(error)}"
+        )
+    needs = f"{_place(error)}: the program needs the package {top!r}"
+    folder = _folder_above_with(top, error)
+    if folder is not None:
+        return f"{needs}, which is in {folder}. Put that on the path: PYTHONPATH={folder}"
+    return (
+        f"{needs}, which is not installed. If it is none of the program's own (those are found from "
+        f"its folder and on PYTHONPATH): pip install {_PACKAGES.get(top, top.replace('_', '-'))}"
+    )
+
+
+def _folder_above_with(top: str, error: BaseException) -> str | None:
+    """Returns the folder above the file that failed which has a module, as a checkout's root does."""
+    frame = _last_frame(error)
+    parents = Path(frame.filename).resolve().parents if frame is not None else ()
+    having = (each for each in parents if (each / top).is_dir() or (each / f"{top}.py").exists())
+    return next(map(str, having), None)
+
+
+def _is_there(top: str) -> bool:
+    try:
+        return importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _place(error: BaseException) -> str:
+    frame = _last_frame(error)
+    return f"{_shown(frame.filename)}, line {frame.lineno}" if frame is not None else "the program"
+
+
+def _file(error: BaseException) -> str:
+    frame = _last_frame(error)
+    return _shown(frame.filename) if frame is not None else "the program"
+
+
+def _last_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Returns where an error arose, before it went into the flags' own functions."""
+    frames = traceback.extract_tb(error.__traceback__)
+    flags = (os.path.join("absl", "flags", ""), os.path.join("platform", "flags.py"))
+    return next((each for each in reversed(frames) if not _has(each.filename, flags)), None)
+
+
+def _has(file: str, parts: Sequence[str]) -> bool:
+    return any(part in file for part in parts)
+
+
+def _shown(file: str | None) -> str:
+    """Returns a path as seen from here where that is shorter."""
+    if not file or not os.path.isabs(file):
+        return file or "the program"
+    seen = os.path.relpath(file)
+    return seen if len(seen) < len(file) and not seen.startswith("..") else file

@@ -1,0 +1,1 @@
+"""Programs repaired in memory, module by module, as they are imported."""
