@@ -55,8 +55,6 @@ setuptools.setup(
         "click>=8.1",
         "jinja2>=3.1",
         "rich>=13",
-        # The doctor reads programs with it.
-        "libcst>=1.1",
         # TensorBoard imports pkg_resources, which later setuptools drop; and TFX runs setuptools, wheel
         # and pip when it packages a module_file, in an environment that may lack them.
         "setuptools<81",

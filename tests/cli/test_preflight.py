@@ -201,3 +201,17 @@ def test_help_needs_no_tensorflow():
         check=True,
     )
     assert "Usage:" in ended.stdout and ended.stdout.rstrip().endswith("[]")
+
+
+@pytest.mark.parametrize("before", ["v1 = ", "    kernel = "])
+def test_a_module_that_exits_is_no_success(files, before):
+    path = pathlib.Path(files["module_file"])
+    indent = before[: len(before) - len(before.lstrip())]
+    text = MODEL.replace(f"\n{before}", f"\n{indent}raise SystemExit(0)\n{before}")
+    path.write_text(text, encoding="utf-8")
+    line = text.splitlines().index(f"{indent}raise SystemExit(0)") + 1
+    ended = _preflight(files)
+    assert ended.exit_code == 2
+    message = f"the module '{path}' ended the process by SystemExit(0) at {path}:{line}; let"
+    assert message in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

@@ -15,8 +15,8 @@ import click
 def doctor(path: str, fix: bool, diff: bool, as_json: bool) -> None:
     """Lists what Estimator code uses, what works as it is and what needs which edit.
 
-    PATH is a .py file or a folder of them. Programs are read, never run, and neither TensorFlow nor
-    TFX is imported.
+    PATH is a .py file, a notebook (.ipynb), or a folder of them. Programs are read, never run, and
+    neither TensorFlow nor TFX is imported.
 
     The exit code is 0 where nothing needs an edit, 1 where something does, 2 where a file can't be
     read.

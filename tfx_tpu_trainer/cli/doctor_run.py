@@ -1,141 +1,48 @@
-"""What `tfx-tpu-trainer doctor` does: examines the files of a path one after the other, and prints what it found."""
+"""What `tfx-tpu-trainer doctor` does: examines the files of a path, side by side, and prints what it found."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import difflib
+import functools
 import json
-import textwrap
-from collections.abc import Sequence
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.console import Console
-from rich.syntax import Syntax
-from rich.text import Text
+from rich.progress import track
 
+from tfx_tpu_trainer.cli.doctor_report import ExaminedFile, print_file, print_summary
 from tfx_tpu_trainer.doctor import (
-    Finding,
+    NotANotebookError,
     NotPythonError,
     Repaired,
     Source,
     UnreadableError,
     Verdict,
     examine,
+    examine_notebook,
     python_files,
     read_source,
     repair,
+    repair_notebook,
     write_source,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class ExaminedFile:
-    """One file's findings.
-
-    Attributes:
-        path: The file.
-        findings: What was found; with --fix what is left.
-        made: The findings whose edits were made.
-        diff: The mechanical edits as a unified diff; "" where they were not asked for.
-    """
-
-    path: Path
-    findings: tuple[Finding, ...]
-    made: tuple[Finding, ...] = ()
-    diff: str = ""
-
-    def count(self, verdict: Verdict) -> int:
-        """How many findings say so."""
-        return sum(each.verdict is verdict for each in self.findings)
-
-
-_PLAIN_WIDTH: Final = 120
-_INDENT: Final = 10
-_STYLES: Final = {Verdict.WORKS: "green", Verdict.EDIT: "yellow", Verdict.NOTE: "cyan"}
-
-
-def print_file(examined: ExaminedFile) -> None:
-    """Prints a file's findings; nothing for a file without any.
-
-    Args:
-        examined: The file.
-    """
-    if not (examined.findings or examined.made or examined.diff):
-        return
-    console = _console()
-    console.print(Text(str(examined.path), style="bold"))
-    said: set[str] = set()
-    for finding in examined.made:
-        console.print(_heading(finding, "made", "green"))
-        _print_indented(console, f"-> {finding.edit}")
-    for finding in examined.findings:
-        label = finding.verdict.value + (", --fix makes it" if finding.fixable else "")
-        console.print(_heading(finding, label, _STYLES[finding.verdict]))
-        if finding.says not in said:
-            _print_indented(console, finding.says)
-            said.add(finding.says)
-        if finding.edit is not None:
-            _print_indented(console, f"-> {finding.edit}", style="bold")
-    if examined.diff:
-        if console.is_terminal:
-            console.print(Syntax(examined.diff, "diff", background_color="default"))
-        else:
-            # To be given to `patch`: no line is to be broken.
-            console.print(Text(examined.diff), soft_wrap=True)
-    console.print()
-
-
-def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
-    """Prints the last line: how much is to be done.
-
-    Args:
-        examined: All files.
-        fix: Whether edits were made.
-    """
-    findings = [finding for each in examined for finding in each.findings]
-    edits = [each for each in findings if each.verdict is Verdict.EDIT]
-    fixable = sum(each.fixable for each in edits)
-    made = sum(len(each.made) for each in examined)
-    parts = [_counted(len(examined), "file")]
-    if fix:
-        parts.append(f"{_counted(made, 'edit')} made, {len(edits)} left to be made by hand")
-    else:
-        parts.append(f"{_counted(len(edits), 'edit')} needed, {fixable} of them made by --fix")
-    parts.append(_counted(sum(each.verdict is Verdict.NOTE for each in findings), "note"))
-    working = sum(each.verdict is Verdict.WORKS for each in findings)
-    parts.append(f"{working} that work as they are")
-    _console().print(Text("; ".join(parts) + "."))
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    # In a file or a pipe a line is a line.
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
-
-
-def _heading(finding: Finding, label: str, style: str) -> Text:
-    heading = Text(f"{finding.line}:{finding.column}".rjust(_INDENT - 2) + "  ")
-    heading.append(label, style=style)
-    heading.append(f"  {finding.name}")
-    if finding.also_lines:
-        heading.append(f"  (also lines {', '.join(map(str, finding.also_lines))})", style="dim")
-    return heading
-
-
-def _print_indented(console: Console, text: str, *, style: str = "") -> None:
-    for line in textwrap.wrap(text, console.width - _INDENT, break_on_hyphens=False):
-        console.print(Text(" " * _INDENT + line, style=style))
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
+from tfx_tpu_trainer.doctor.notebooks import notebook_code
+from tfx_tpu_trainer.doctor.source_files import NOTEBOOK
 
 NOTHING_TO_DO: Final = 0
 EDITS_NEEDED: Final = 1
 UNREADABLE: Final = 2
+# Bytes from which processes gain more than it takes to start them: half a second of one.
+_SIDE_BY_SIDE: Final = 1_000_000
+_FILES_AT_ONCE: Final = 8
 
 
 def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:
@@ -155,18 +62,13 @@ def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:
     except UnreadableError as error:
         click.echo(f"Error: {error}", err=True)
         return UNREADABLE
-    examined, errors = [], []
-    for file in files:
-        try:
-            examined.append(_examine(file, fix=fix, diff=diff))
-        except UnreadableError as error:
-            errors.append(str(error))
-            continue
-        except NotPythonError as error:
-            errors.append(f"{file}: {error}")
-            continue
-        if not as_json:
-            print_file(examined[-1])
+    results = _results(
+        files, functools.partial(_examine_or_say_why, fix=fix, diff=diff), quiet=as_json
+    )
+    examined = [each for each in results if isinstance(each, ExaminedFile)]
+    errors = [each for each in results if isinstance(each, str)]
+    for each in () if as_json else examined:
+        print_file(each)
     if as_json:
         click.echo(json.dumps(_as_json(examined, errors, fix=fix), indent=2))
     else:
@@ -179,23 +81,64 @@ def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:
     return EDITS_NEEDED if edits else NOTHING_TO_DO
 
 
+def _results(
+    files: Sequence[Path], look_at: Callable[[Path], ExaminedFile | str], *, quiet: bool
+) -> list[ExaminedFile | str]:
+    """Looks at files in as many processes as there are processors, where that is quicker."""
+    stderr = Console(stderr=True)
+    bar = functools.partial(
+        track,
+        description="Reading",
+        total=len(files),
+        console=stderr,
+        transient=True,
+        disable=quiet or not stderr.is_terminal,
+    )
+    processes = min(os.cpu_count() or 1, len(files) // _FILES_AT_ONCE)
+    if processes < 2 or sum(map(_size, files)) < _SIDE_BY_SIDE:
+        return list(bar(map(look_at, files)))
+    # A process that is forked has everything imported.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    with concurrent.futures.ProcessPoolExecutor(processes, context) as pool:
+        return list(bar(pool.map(look_at, files, chunksize=_FILES_AT_ONCE)))
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _examine_or_say_why(file: Path, *, fix: bool, diff: bool) -> ExaminedFile | str:
+    """Examines a file; what is wrong with one that can't be read is told beside the others' findings."""
+    try:
+        return _examine(file, fix=fix, diff=diff)
+    except UnreadableError as error:
+        return str(error)
+    except (NotANotebookError, NotPythonError) as error:
+        return f"{file}: {error}"
+
+
 def _examine(file: Path, *, fix: bool, diff: bool) -> ExaminedFile:
     source = read_source(file)
+    is_notebook = file.suffix == NOTEBOOK
     if not (fix or diff):
-        return ExaminedFile(file, tuple(examine(source.text)))
-    repaired = repair(source.text)
+        findings = examine_notebook(source.text) if is_notebook else examine(source.text)
+        return ExaminedFile(file, tuple(findings))
+    repaired = repair_notebook(source.text) if is_notebook else repair(source.text)
     shown = _diff(source, repaired) if diff else ""
     if not fix:
-        return ExaminedFile(file, tuple(examine(source.text)), diff=shown)
+        return ExaminedFile(file, repaired.found, diff=shown)
     if repaired.text != source.text:
         write_source(dataclasses.replace(source, text=repaired.text))
     return ExaminedFile(file, repaired.left, repaired.made, shown)
 
 
 def _diff(source: Source, repaired: Repaired) -> str:
+    before, after = source.text, repaired.text
+    if source.path.suffix == NOTEBOOK:
+        before, after = notebook_code(before), notebook_code(after)
     lines = difflib.unified_diff(
-        source.text.splitlines(),
-        repaired.text.splitlines(),
+        before.splitlines(),
+        after.splitlines(),
         str(source.path),
         str(source.path),
         lineterm="",

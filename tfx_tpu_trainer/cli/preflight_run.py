@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.inputs.user_exits import exits_are_errors
 from tfx_tpu_trainer.inputs.user_module import UserModule, imported_from, load_file, load_module
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
@@ -57,6 +58,7 @@ def run(options: Mapping[str, Any]) -> bool:
         for folder in (os.getcwd(), os.path.dirname(os.path.abspath(file)) if file else None):
             if folder:
                 folders.enter_context(imported_from(folder))
+        folders.enter_context(exits_are_errors(file or options["module"] or "the model"))
         # Before TensorFlow is asked for anything: without a compiler nothing is of use.
         compiler = libtpu_version(options["libtpu_path"])
         model = _model(options, steps)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Final
-
-import libcst as cst
 
 from tfx_tpu_trainer.doctor.parts import Call
 from tfx_tpu_trainer.doctor.program import Program
@@ -13,7 +12,6 @@ from tfx_tpu_trainer.doctor.spelling import V1, Spelling
 from tfx_tpu_trainer.doctor.text_edits import TextEdit
 
 Rewritten = tuple[str, tuple[TextEdit, ...]]
-_LAYERS: Final = "tensorflow.contrib.layers"
 _SUMMARY: Final = "tensorflow.contrib.summary"
 
 
@@ -32,7 +30,7 @@ def rewrite_call(
     Returns:
         The new text and its edits; `None` where the call is not to be rewritten mechanically.
     """
-    rewriter = _REWRITERS.get(key)
+    rewriter = REWRITTEN.get(key)
     if rewriter is None or call.has_spread:
         return None
     name, added = spelling.spell(becomes) if becomes.count(".") else (becomes, ())
@@ -41,29 +39,6 @@ def rewrite_call(
         return None
     text, edits = rewritten
     return text, (*edits, *added)
-
-
-def _initializer(program: Program, call: Call, name: str, spelling: Spelling) -> Rewritten | None:
-    del program, spelling
-    if set(call.arguments) - {"seed", "dtype"}:
-        return None
-    return f"{name}(...)", (call.name_place.replaced_by(name),)
-
-
-def _regularizer(scale: str) -> Callable[[Program, Call, str, Spelling], Rewritten | None]:
-    def rewrite(program: Program, call: Call, name: str, spelling: Spelling) -> Rewritten | None:
-        del spelling
-        value = call.argument("scale", 0)
-        if value is None or len(call.arguments) != 1:
-            return None
-        written = program.written(value)
-        simple = isinstance(value, cst.Name | cst.Attribute | cst.BaseNumber | cst.Call)
-        if scale and not simple:
-            written = f"({written})"
-        text = f"{name}({scale}{written})"
-        return text, (call.place.replaced_by(text),)
-
-    return rewrite
 
 
 def _recording(value: str) -> Callable[[Program, Call, str, Spelling], Rewritten | None]:
@@ -96,26 +71,17 @@ def _full_batches(program: Program, call: Call, name: str, spelling: Spelling) -
     """Rewrites dataset.apply(batch_and_drop_remainder(n))."""
     del spelling
     size = call.argument("batch_size", 0)
-    outer = next((each for each in program.parents(call.node) if isinstance(each, cst.Call)), None)
-    if (
-        size is None
-        or outer is None
-        or len(outer.args) != 1
-        or outer.args[0].value is not call.node
-    ):
+    outer = next((each for each in program.around(call.node) if isinstance(each, ast.Call)), None)
+    if size is None or outer is None or outer.args != [call.node] or outer.keywords:
         return None
-    if not isinstance(outer.func, cst.Attribute) or outer.func.attr.value != "apply":
+    if not isinstance(outer.func, ast.Attribute) or outer.func.attr != "apply":
         return None
-    start, end = program.place(outer.func.attr).start, program.place(outer).end
+    start, end = program.place_of_last_part(outer.func).start, program.place(outer).end
     text = f"{name}({program.written(size)}, drop_remainder=True)"
     return f".{text}", (TextEdit(start, end, text),)
 
 
-_REWRITERS: Final[dict[str, Callable[[Program, Call, str, Spelling], Rewritten | None]]] = {
-    f"{_LAYERS}.xavier_initializer": _initializer,
-    f"{_LAYERS}.xavier_initializer_conv2d": _initializer,
-    f"{_LAYERS}.l1_regularizer": _regularizer(""),
-    f"{_LAYERS}.l2_regularizer": _regularizer("0.5 * "),
+REWRITTEN: Final[dict[str, Callable[[Program, Call, str, Spelling], Rewritten | None]]] = {
     f"{_SUMMARY}.always_record_summaries": _recording("True"),
     f"{_SUMMARY}.never_record_summaries": _recording("False"),
     f"{_SUMMARY}.scalar": _summary,

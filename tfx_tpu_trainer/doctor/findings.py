@@ -32,6 +32,7 @@ class Finding:
         edit: The edit's text, or how to make it; `None` where there is nothing to edit.
         fixable: Whether `repair` makes the edit.
         also_lines: The lines of further uses that the same is to be said of.
+        cell: The code cell of a notebook, from 1, whose lines are counted; `None` elsewhere.
         edits: The changes of the text that make the edit, where it is mechanical.
     """
 
@@ -44,6 +45,7 @@ class Finding:
     edit: str | None = None
     fixable: bool = False
     also_lines: tuple[int, ...] = ()
+    cell: int | None = None
     edits: tuple[TextEdit, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
@@ -67,8 +69,14 @@ def told_once(findings: Iterable[Finding]) -> list[Finding]:
         The findings in the order of their lines.
     """
     told: dict[tuple[object, ...], Finding] = {}
-    for finding in sorted(findings, key=lambda each: (each.line, each.column, each.name)):
-        key: tuple[object, ...] = (finding.name, finding.verdict, finding.says, finding.edit)
+    for finding in sorted(findings, key=_order):
+        key: tuple[object, ...] = (
+            finding.cell,
+            finding.name,
+            finding.verdict,
+            finding.says,
+            finding.edit,
+        )
         if finding.fixable:
             key += (finding.line, finding.column)
         first = told.setdefault(key, finding)
@@ -76,3 +84,7 @@ def told_once(findings: Iterable[Finding]) -> list[Finding]:
             lines = (*first.also_lines, finding.line)
             told[key] = dataclasses.replace(first, also_lines=lines)
     return list(told.values())
+
+
+def _order(finding: Finding) -> tuple[int, int, int, str]:
+    return (finding.cell or 0, finding.line, finding.column, finding.name)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Mapping, Sequence
-
-import libcst as cst
 
 from tfx_tpu_trainer.doctor.parts import Binding
 from tfx_tpu_trainer.doctor.program import Program
@@ -44,16 +43,17 @@ def import_edits(
     statement = bindings[0].statement
     if all(moved.get(binding) is REMOVED for binding in bindings):
         return (_removed(program, bindings[0]),)
-    if isinstance(statement, cst.ImportFrom) and statement.module is not None:
+    if isinstance(statement, ast.ImportFrom):
         homes = {moved[each].module if each in moved else None for each in bindings}
         same_names = all(
             each in moved and moved[each].name == each.imported.rpartition(".")[2]
             for each in bindings
         )
-        if len(homes) == 1 and same_names:
+        place_of_module = program.place_of_module(statement)
+        if len(homes) == 1 and same_names and place_of_module is not None:
             # The list of names stays as it is written, with its brackets and comments.
-            return (program.place(statement.module).replaced_by(moved[bindings[0]].module),)
-    elif not isinstance(statement, cst.Import) or len(bindings) != 1:
+            return (place_of_module.replaced_by(moved[bindings[0]].module),)
+    elif not isinstance(statement, ast.Import) or len(bindings) != 1:
         return ()
     lines: dict[str, list[str]] = {}
     for binding in bindings:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
-
-import libcst as cst
 
 from tfx_tpu_trainer.doctor.call_rewrites import rewrite_call
 from tfx_tpu_trainer.doctor.findings import Finding, Verdict
@@ -16,18 +15,14 @@ from tfx_tpu_trainer.doctor.program import Program
 from tfx_tpu_trainer.doctor.rules import CONTRIB, MODULES, canonical, is_module, look_up
 from tfx_tpu_trainer.doctor.rules.advice import Advice
 from tfx_tpu_trainer.doctor.rules.moved_names import CHANGED, is_only_in_v1
+from tfx_tpu_trainer.doctor.shown_names import old_part, prefix_in, shown, to_class, why_switched
 from tfx_tpu_trainer.doctor.spelling import TENSORFLOW, V1, Spelling
 from tfx_tpu_trainer.doctor.text_edits import TextEdit
 
-_SHOWN: Final = 6
+# Modules that can't be imported by the name that their public names have, and how they can.
+IMPORTED_AS: Final = {"tensorflow.distribute": "tensorflow.compat.v2.distribute"}
 _LEAVE_OUT: Final = "leave it out: nothing uses it any more"
 _LAST_USE: Final = "it goes with the last use of it, see below"
-
-
-def shown(name: str) -> str:
-    """Returns a name as programs write it, with `tf` for tensorflow."""
-    first, _, rest = name.partition(".")
-    return f"tf.{rest}" if first == TENSORFLOW and rest else name
 
 
 class NameFindings:
@@ -74,7 +69,7 @@ class NameFindings:
                     theme="names",
                     name=self._program.written(binding.statement),
                     verdict=Verdict.EDIT,
-                    says=_why_switched(old),
+                    says=why_switched(old),
                     edit=f"import {V1} as {binding.local}",
                     fixable=True,
                     edits=(binding.place.replaced_by(f"{V1} as {binding.local}"),),
@@ -87,7 +82,7 @@ class NameFindings:
                 continue
             if use.name.startswith(CONTRIB) or use.binding.name != TENSORFLOW:
                 continue
-            written = _old_part(use)
+            written = old_part(use)
             self._replaced(
                 use,
                 written,
@@ -110,7 +105,7 @@ class NameFindings:
     def _assigned_values(self) -> Iterator[Place]:
         """Yields where the values of `layers = tf.contrib.layers` stand: told with the assignment."""
         for binding in self._program.bindings:
-            if isinstance(binding.statement, cst.Assign) and binding.uses:
+            if isinstance(binding.statement, ast.Assign) and binding.uses:
                 yield self._program.place(binding.statement.value)
 
     def _look_at_use(self, use: Use) -> bool:
@@ -120,13 +115,15 @@ class NameFindings:
         if found is None:
             return not name.startswith(CONTRIB)
         key, advice = found
-        written = _prefix_in(use.name, name, key)
+        written = prefix_in(use.name, name, key)
         if not use.writes(written):
             return True
         if advice.verdict is Verdict.EDIT and self._is_switched(use):
             # The edit of the import may be all it needs.
             in_v1 = look_up(f"{V1}{use.name.removeprefix(TENSORFLOW)}")
             advice = in_v1[1] if in_v1 and in_v1[1].verdict is Verdict.WORKS else advice
+            if advice.becomes == f"{V1}{key.removeprefix(TENSORFLOW)}":
+                return True
         if advice.verdict is not Verdict.EDIT:
             self._works(use, advice)
             return True
@@ -168,7 +165,7 @@ class NameFindings:
     def _rewritten(
         self, use: Use, written: str, key: str, advice: Advice
     ) -> tuple[str, tuple[TextEdit, ...]] | None:
-        if advice.becomes is None:
+        if advice.becomes is None or not _is_reached(advice.becomes):
             return None
         if advice.calls_only:
             call = self._call(use)
@@ -188,7 +185,7 @@ class NameFindings:
                 line=use.place.line,
                 column=use.place.column,
                 theme=advice.theme,
-                name=shown(_to_class(use.name)),
+                name=shown(to_class(use.name)),
                 verdict=advice.verdict,
                 says=advice.says,
                 edit=advice.edit,
@@ -231,13 +228,16 @@ class NameFindings:
             self._move_module(binding, MODULES[name], advice)
         elif is_module(name) or advice.calls_only:
             self._drop_module(binding, advice)
-        elif advice.becomes is not None and key == name:
-            self._move(binding, advice.becomes, advice)
+        elif advice.becomes is not None:
+            self._move(binding, advice.becomes + name[len(key) :], advice)
         else:
             self._report_import(binding, advice)
 
     def _look_at_assignment(self, binding: Binding) -> None:
         """Looks at what is used by way of `layers = tf.contrib.layers`."""
+        if self._is_of_moved_import(binding):
+            self._look_at_names_of_module(binding, MODULES[canonical(binding.name)])
+            return
         fixed = [self._look_at_use_of_import(use) for use in binding.uses]
         if not fixed or not canonical(binding.name).startswith(CONTRIB):
             return
@@ -256,12 +256,26 @@ class NameFindings:
 
     def _move_module(self, binding: Binding, new: str, advice: Advice) -> None:
         """An import of tf.contrib.tpu: of today's module, and what that has not is looked at alone."""
-        for use in binding.uses:
-            found = look_up(canonical(use.name))
-            becomes = found[1].becomes if found and not found[1].calls_only else None
-            if becomes != new + canonical(use.name)[len(canonical(binding.name)) :]:
-                self._look_at_use_of_import(use)
+        self._look_at_names_of_module(binding, new)
         self._move(binding, new, advice)
+
+    def _look_at_names_of_module(self, binding: Binding, new: str) -> None:
+        """Looks at the names of a module that is another one's soon, where it has them not."""
+        for use in binding.uses:
+            name = canonical(use.name)
+            if name == canonical(binding.name):
+                continue
+            found = look_up(name)
+            becomes = found[1].becomes if found and not found[1].calls_only else None
+            rest = name[len(found[0]) :] if found else ""
+            if f"{becomes}{rest}" != new + name[len(canonical(binding.name)) :]:
+                self._look_at_use_of_import(use)
+
+    def _is_of_moved_import(self, binding: Binding) -> bool:
+        """Whether `slim = contrib_slim` stands for an import that becomes one of today's module."""
+        value = binding.statement.value if isinstance(binding.statement, ast.Assign) else None
+        found = self._program.full_name(value) if isinstance(value, ast.Name) else None
+        return found is not None and canonical(binding.name) in MODULES and not found[1].guarded
 
     def _drop_module(self, binding: Binding, advice: Advice) -> None:
         fixed = [self._look_at_use_of_import(use) for use in binding.uses]
@@ -280,11 +294,14 @@ class NameFindings:
         if advice.verdict is not Verdict.EDIT:
             self._works(use, advice)
             return True
-        written = _prefix_in(use.name, name, key)
+        written = prefix_in(use.name, name, key)
         return self._replaced(use, written if use.writes(written) else use.name, key, advice)
 
     def _move(self, binding: Binding, becomes: str, advice: Advice) -> None:
         module, _, name = becomes.rpartition(".")
+        for public, imported in IMPORTED_AS.items():
+            if f"{module}.".startswith(f"{public}."):
+                module = imported + module[len(public) :]
         self._moved[binding] = MovedTo(module, name)
         alias = "" if name == binding.local else f" as {binding.local}"
         self._report_import(
@@ -328,57 +345,22 @@ class NameFindings:
             self._found.append(dataclasses.replace(finding, fixable=bool(made), edits=made))
 
 
+def _is_reached(name: str) -> bool:
+    """Whether a new name can be written behind `tf`, or a module of ours: others must be imported."""
+    return "." not in name or (
+        name.startswith(("tensorflow.", "tfx_tpu_trainer."))
+        and not name.startswith("tensorflow.python.")
+    )
+
+
 def _is_of_api(binding: Binding) -> bool:
     """Whether what an import binds stays, so that its uses are looked at one by one."""
-    return not binding.assigned and (
-        binding.name in (TENSORFLOW, V1, "tensorflow.compat.v2", "tensorflow.compat")
-        and not binding.imported.startswith(CONTRIB)
-    )
-
-
-def _prefix_in(written: str, name: str, key: str) -> str:
-    """Returns the part of a name as it is written that a rule's key speaks of.
-
-    Args:
-        written: The name in full, as the program has it.
-        name: The same as the rules spell it.
-        key: A prefix of `name`.
-    """
-    surplus = name.count(".") - key.count(".")
-    parts = written.split(".")
-    return ".".join(parts[: len(parts) - surplus])
-
-
-def _why_switched(old: Sequence[Use]) -> str:
-    lines: dict[str, int] = {}
-    for use in sorted(old, key=_line):
-        lines.setdefault(shown(_old_part(use)), _line(use))
-    names = [f"{name} (line {line})" for name, line in lines.items()]
-    which = "it uses tf.contrib."
-    if names:
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        verb = "is" if len(names) == 1 else "are"
-        which = f"{', '.join(names[:_SHOWN])}{more} {verb} in tf.compat.v1 only."
-    return (
-        f"A program for TensorFlow 1: {which} With that import, names that TensorFlow 2 gave another meaning keep "
-        "theirs too."
-    )
-
-
-def _old_part(use: Use) -> str:
-    """Returns the shortest part of a name that only TF 1 has: what follows hangs on it."""
-    parts = use.name.split(".")
-    prefixes = (parts[1:length] for length in range(2, len(parts) + 1))
-    old = next((each for each in prefixes if is_only_in_v1(".".join(each))), parts[1:])
-    return ".".join([TENSORFLOW, *old])
-
-
-def _to_class(name: str) -> str:
-    """Returns a name without what hangs on its class: `ModeKeys` for `ModeKeys.TRAIN`."""
-    parts = name.split(".")
-    classes = (number for number, part in enumerate(parts) if part[:1].isupper())
-    return ".".join(parts[: next(classes, len(parts)) + 1])
-
-
-def _line(use: Use) -> int:
-    return use.place.line
+    if binding.assigned:
+        # `tf = tf.compat.v1`, under whatever condition.
+        return binding.name == V1
+    return binding.name in (
+        TENSORFLOW,
+        V1,
+        "tensorflow.compat.v2",
+        "tensorflow.compat",
+    ) and not binding.imported.startswith(CONTRIB)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 
-import libcst as cst
-
 from tfx_tpu_trainer.doctor.text_edits import TextEdit
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Use:
     name: str
     binding: Binding
     places: tuple[Place, ...]
-    node: cst.CSTNode
+    node: ast.expr
 
     @property
     def place(self) -> Place:
@@ -82,7 +83,7 @@ class Binding:
     local: str
     imported: str
     place: Place
-    statement: cst.Import | cst.ImportFrom | cst.Assign
+    statement: ast.Import | ast.ImportFrom | ast.Assign
     statement_place: Place
     guarded: bool = False
     assigned: bool = False
@@ -111,7 +112,7 @@ class Function:
     parameters: tuple[str, ...]
     place: Place
     outer: Function | None
-    node: cst.FunctionDef
+    node: FunctionNode
 
     @property
     def takes_anything(self) -> bool:
@@ -143,13 +144,13 @@ class Call:
 
     name: str
     attribute: str
-    arguments: dict[str, cst.BaseExpression]
+    arguments: dict[str, ast.expr]
     place: Place
     name_place: Place
     function: Function | None
-    node: cst.Call
+    node: ast.Call
 
-    def argument(self, keyword: str, position: int | None = None) -> cst.BaseExpression | None:
+    def argument(self, keyword: str, position: int | None = None) -> ast.expr | None:
         """An argument, by keyword or position; `None` where it is not given."""
         if keyword in self.arguments:
             return self.arguments[keyword]
@@ -158,4 +159,6 @@ class Call:
     @property
     def has_spread(self) -> bool:
         """Whether arguments come by `*` or `**`, so that one can't say which are given."""
-        return any(argument.star for argument in self.node.args)
+        return any(isinstance(each, ast.Starred) for each in self.node.args) or any(
+            each.arg is None for each in self.node.keywords
+        )

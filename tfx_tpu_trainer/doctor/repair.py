@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Final
 
-from tfx_tpu_trainer.doctor.examine import examine
+from tfx_tpu_trainer.doctor.examine import Examined, look_at
 from tfx_tpu_trainer.doctor.findings import Finding
 from tfx_tpu_trainer.doctor.text_edits import apply_edits
 
@@ -21,11 +22,16 @@ class Repaired:
         text: The program.
         made: The findings whose edits were made.
         left: The findings on the new text.
+        found: The findings on the text as it was.
+        tensorflow: The version of TensorFlow that the program was written for, 1 or 2; `None` where
+            its names are in both.
     """
 
     text: str
     made: tuple[Finding, ...]
     left: tuple[Finding, ...]
+    found: tuple[Finding, ...] = ()
+    tensorflow: int | None = None
 
 
 def repair(text: str) -> Repaired:
@@ -40,13 +46,28 @@ def repair(text: str) -> Repaired:
     Raises:
         NotPythonError: If it is no Python 3; the message names the line.
     """
+    return repair_with(look_at, text)
+
+
+def repair_with(look: Callable[[str], Examined], text: str) -> Repaired:
+    """Makes the edits of what a function finds.
+
+    Args:
+        look: What examines a text.
+        text: The text.
+
+    Returns:
+        The text with the edits.
+    """
     made: list[Finding] = []
-    left = examine(text)
+    examined = first = look(text)
     for _ in range(_ROUNDS):
-        fixable = [each for each in left if each.fixable]
+        fixable = [each for each in examined.findings if each.fixable]
         if not fixable:
             break
         made += fixable
         text = apply_edits(text, (edit for each in fixable for edit in each.edits))
-        left = examine(text)
-    return Repaired(text, tuple(made), tuple(left))
+        examined = look(text)
+    return Repaired(
+        text, tuple(made), tuple(examined.findings), tuple(first.findings), first.tensorflow
+    )

@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import stat
 import tempfile
 import tokenize
 from pathlib import Path
 from typing import Final
 
+NOTEBOOK: Final = ".ipynb"
+# Ten seconds of reading.
+_LARGEST: Final = 10_000_000
 _SKIPPED: Final = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 
 
@@ -21,28 +25,30 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
     """Lists what is to be examined.
 
     Args:
-        path: A file, whatever its name ends in, or a folder. Of a folder all `.py` files below it
-            are taken, but those in hidden folders, environments and build folders.
+        path: A file, whatever its name ends in, or a folder. Of a folder all `.py` and `.ipynb`
+            files below it are taken, but those in hidden folders, environments and build folders.
 
     Returns:
         The files, sorted.
 
     Raises:
-        UnreadableError: If the path does not exist, or a folder has no `.py` file.
+        UnreadableError: If the path does not exist, or a folder has no such file.
     """
     root = Path(path)
-    if root.is_file():
+    if os.fspath(path) and (root.is_symlink() or root.exists()) and not root.is_dir():
         return [root]
-    if not root.is_dir():
+    if not os.fspath(path) or not root.is_dir():
         raise UnreadableError(
-            f"{root}: no such file or folder. Give a .py file, or a folder of them."
+            f"{os.fspath(path)!r}: no such file or folder. Give a .py file, a notebook, or a folder of them."
         )
     found = []
     for folder, names, files in os.walk(root):
         names[:] = sorted(name for name in names if not _is_skipped(Path(folder) / name))
-        found += [Path(folder) / name for name in files if name.endswith(".py")]
+        found += [Path(folder) / name for name in files if name.endswith((".py", NOTEBOOK))]
     if not found:
-        raise UnreadableError(f"{root}: no .py file in this folder. Give one that holds a program.")
+        raise UnreadableError(
+            f"{root}: no .py file in this folder, and no notebook. Give one that holds a program."
+        )
     return sorted(found)
 
 
@@ -79,12 +85,22 @@ def read_source(path: Path) -> Source:
         UnreadableError: If it can't be read, or is no text in the encoding that it claims.
     """
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            # A pipe would wait for its writer for ever, and /dev/zero never ends.
+            raise UnreadableError(f"{path}: a pipe, a device or a socket, not a file of text.")
+        if status.st_size > _LARGEST:
+            raise UnreadableError(
+                f"{path}: {status.st_size:,} bytes; files of more than {_LARGEST:,} are data, not "
+                "programs, and are not read."
+            )
         content = path.read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         return Source(path, content.decode(encoding), encoding)
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}. Is it yours to read?") from None
-    except (SyntaxError, UnicodeDecodeError) as error:
+    # LookupError: "hex" and "rot13" are codecs, of no text.
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
         raise UnreadableError(f"{path}: {error}. Is it a Python file?") from None
 
 

@@ -17,6 +17,7 @@ _V2: Final = "tensorflow.compat.v2"
 _OURS: Final = {
     "tfx_tpu_trainer.estimator.tpu": ("tpu", "tpu_estimators", "tfx_tpu_estimators"),
     "tfx_tpu_trainer.estimator": ("estimators", "tfx_estimators", "tfx_tpu_trainer_estimators"),
+    "tfx_tpu_trainer.contrib": ("contrib", "tfx_contrib", "tfx_tpu_trainer_contrib"),
 }
 
 
@@ -27,6 +28,7 @@ class Spelling:
         old_names: Uses of names that only TF 1 has, as `tf.placeholder` after `import tensorflow as tf`.
         is_tf1: Whether the program was written for TF 1 only, so that the whole API is to be
             that of tf.compat.v1.
+        is_tf2: Whether it uses names that TF 1 lacks, by way of `tf`.
     """
 
     def __init__(self, program: Program) -> None:
@@ -36,15 +38,20 @@ class Spelling:
             program: The program.
         """
         self._program = program
+        # `tf = tf.compat.v1`, in a program for both versions.
+        self._becomes_v1 = {
+            each.local for each in program.bindings if each.assigned and each.name == V1
+        }
         plain = [use for use in program.uses if use.name.startswith(f"{TENSORFLOW}.")]
         self.old_names = [use for use in plain if is_only_in_v1(_path(use))]
         from_tf1 = self.old_names or any(
             binding.imported.startswith(f"{TENSORFLOW}.contrib") for binding in program.bindings
         )
         from_tf1 = from_tf1 or any(use.name.startswith(f"{TENSORFLOW}.contrib") for use in plain)
-        self.is_tf1 = bool(from_tf1) and not any(
+        self.is_tf2 = any(
             use.binding.name == TENSORFLOW and is_only_in_v2(_path(use)) for use in plain
         )
+        self.is_tf1 = bool(from_tf1) and not self.is_tf2
 
     def switched(self) -> list[Binding]:
         """Returns the imports of TensorFlow that are to be imports of tf.compat.v1."""
@@ -57,6 +64,7 @@ class Spelling:
             if each.name == each.imported == TENSORFLOW
             and not each.assigned
             and not (each.guarded and each.local in today)
+            and each.local not in self._becomes_v1
         ]
 
     def spell(self, name: str) -> tuple[str, tuple[TextEdit, ...]]:
@@ -75,7 +83,8 @@ class Spelling:
         if tensorflow is None:
             added = self._added(f"import {V1} as tf")
             return _from_v1("tf", name), (added,)
-        if tensorflow.name == V1 or (self.is_tf1 and tensorflow.name == TENSORFLOW):
+        is_v1 = tensorflow.name == V1 or tensorflow.local in self._becomes_v1
+        if is_v1 or (self.is_tf1 and tensorflow.name == TENSORFLOW):
             return _from_v1(tensorflow.local, name), ()
         return _from_v2(tensorflow.local, name), ()
 
@@ -91,7 +100,8 @@ class Spelling:
         for binding in self._program.bindings:
             # Imports of the old module become imports of ours.
             becomes = MODULES.get(canonical(binding.name), binding.name)
-            if becomes == module and not (binding.in_function or binding.assigned):
+            stays = binding.guarded and binding.name != module
+            if becomes == module and not (binding.in_function or binding.assigned or stays):
                 return binding.local + rest, ()
         parent, _, last = module.rpartition(".")
         taken = self._program.bound_names

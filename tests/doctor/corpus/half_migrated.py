@@ -4,7 +4,7 @@ from tensorflow import logging  #: fix tf.logging -> from tensorflow.compat.v1 i
 
 new = tf.optimizers.Adam
 old = tf.train.AdamOptimizer  #: fix tf.train.AdamOptimizer -> tf.compat.v1.train.AdamOptimizer
-shape = tf.layers.flatten  #: fix tf.layers.flatten -> tf.compat.v1.layers.flatten
+shape = tf.layers.flatten  #: fix tf.layers.flatten -> tf.compat.v1.layers.flatten #: note Keras 2 -> python -m tfx_tpu_trainer.compat
 inputs = tf.estimator.inputs.numpy_input_fn  #: fix tf.estimator.inputs.numpy_input_fn -> tf.compat.v1.estimator.inputs.numpy_input_fn
 with tf.Graph().as_default():
     with tf.Session() as session:  #: fix tf.Session -> tf.compat.v1.Session

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfx_tpu_trainer.doctor.checks.context import Context
+from tfx_tpu_trainer.doctor.checks.dimensions import check_dimensions
 from tfx_tpu_trainer.doctor.checks.exports import check_exports
 from tfx_tpu_trainer.doctor.checks.input_fns import check_input_fns
+from tfx_tpu_trainer.doctor.checks.keras2 import check_keras2
 from tfx_tpu_trainer.doctor.checks.legacy_modules import check_legacy_modules
 from tfx_tpu_trainer.doctor.checks.model_fns import check_model_fns
-from tfx_tpu_trainer.doctor.checks.python2 import check_python2
+from tfx_tpu_trainer.doctor.checks.numpy_names import check_numpy_names
+from tfx_tpu_trainer.doctor.checks.optimizers import check_optimizers
+from tfx_tpu_trainer.doctor.checks.python2 import check_abstract_collections, check_python2
 from tfx_tpu_trainer.doctor.checks.resolvers import check_resolvers
 from tfx_tpu_trainer.doctor.checks.schedules import check_schedules
 from tfx_tpu_trainer.doctor.checks.sessions import check_sessions
@@ -18,10 +22,15 @@ from tfx_tpu_trainer.doctor.checks.tpu_estimators import check_tpu_estimators
 from tfx_tpu_trainer.doctor.findings import Finding
 
 _CHECKS: Final = (
+    check_dimensions,
     check_exports,
     check_input_fns,
+    check_keras2,
     check_legacy_modules,
     check_model_fns,
+    check_numpy_names,
+    check_optimizers,
+    check_abstract_collections,
     check_python2,
     check_resolvers,
     check_schedules,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
+from collections.abc import Iterator
 from typing import Final
 
-import libcst as cst
-
 from tfx_tpu_trainer.doctor.findings import Finding, Verdict
-from tfx_tpu_trainer.doctor.parts import Call, Function, Place
+from tfx_tpu_trainer.doctor.parts import Call, Function, FunctionNode, Place
 from tfx_tpu_trainer.doctor.program import Program
 from tfx_tpu_trainer.doctor.rules import canonical
 from tfx_tpu_trainer.doctor.spelling import Spelling
@@ -73,18 +73,18 @@ class Context:
         found = [each.function for each in self.api_calls("TPUEstimatorSpec")]
         for call in self.on_cores:
             given = call.argument("model_fn", 0)
-            if isinstance(given, cst.Name):
-                found.append(self.program.function_named(given.value))
+            if isinstance(given, ast.Name):
+                found.append(self.program.function_named(given.id))
         return list(dict.fromkeys(each for each in found if each is not None))
 
     @functools.cached_property
     def input_fns(self) -> list[Function]:
         """The input functions: those called so, and those given as one."""
         given = {
-            each.value
+            each.id
             for call in self.program.calls
             for each in (self.given_input_fn(call),)
-            if isinstance(each, cst.Name)
+            if isinstance(each, ast.Name)
         }
         return [
             each
@@ -92,15 +92,15 @@ class Context:
             if (each.name in given or self._is_called_input_fn(each)) and not self._makes_one(each)
         ]
 
-    def given_input_fn(self, call: Call) -> cst.BaseExpression | None:
+    def given_input_fn(self, call: Call) -> ast.expr | None:
         """Returns the input function of a call that takes one."""
         if self.api_name(call) in ("TrainSpec", "EvalSpec"):
             return call.argument("input_fn", 0)
         if call.attribute in ("train", "evaluate", "predict"):
             return call.argument("input_fn") or (
                 first
-                if isinstance(first := call.argument("input_fn", 0), cst.Name)
-                and _INPUT_FN.search(first.value)
+                if isinstance(first := call.argument("input_fn", 0), ast.Name)
+                and _INPUT_FN.search(first.id)
                 else None
             )
         return None
@@ -154,43 +154,34 @@ class Context:
         """Whether a function's result is another function that is defined in it."""
         inner = {each.name for each in self.program.functions if each.outer is function}
         return any(
-            isinstance(value, cst.Lambda) or (isinstance(value, cst.Name) and value.value in inner)
+            isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in inner)
             for value in _returned(function.node)
         )
 
 
-def is_false(node: cst.BaseExpression | None) -> bool:
+def is_false(node: ast.expr | None) -> bool:
     """Whether an argument is written as False."""
-    return isinstance(node, cst.Name) and node.value == "False"
+    return isinstance(node, ast.Constant) and node.value is False
 
 
-def is_none(node: cst.BaseExpression | None) -> bool:
+def is_none(node: ast.expr | None) -> bool:
     """Whether an argument is written as None."""
-    return isinstance(node, cst.Name) and node.value == "None"
+    return isinstance(node, ast.Constant) and node.value is None
 
 
-def text_of(node: cst.BaseExpression | None) -> str | None:
+def text_of(node: ast.expr | None) -> str | None:
     """Returns the value of a string that is written out; `None` for everything else."""
-    if isinstance(node, cst.SimpleString):
-        value = node.evaluated_value
-        return value if isinstance(value, str) else None
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
     return None
 
 
-def _returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """Returns the values of a function's own return statements."""
-    visitor = _Returns(function)
-    function.visit(visitor)
-    return visitor.values
-
-
-class _Returns(cst.CSTVisitor):
-    def __init__(self, function: cst.FunctionDef) -> None:
-        super().__init__()
-        self._function = function
-        self.values: list[cst.BaseExpression] = []
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, cst.Return) and node.value is not None:
-            self.values.append(node.value)
-        return node is self._function or not isinstance(node, cst.FunctionDef | cst.Lambda)
+def _returned(function: FunctionNode) -> Iterator[ast.expr]:
+    """Yields the values of a function's own return statements."""
+    ahead: list[ast.AST] = [*function.body]
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, ast.Return) and node.value is not None:
+            yield node.value
+        if not isinstance(node, FunctionNode | ast.Lambda):
+            ahead.extend(ast.iter_child_nodes(node))

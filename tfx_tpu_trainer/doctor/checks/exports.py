@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Final
-
-import libcst as cst
 
 from tfx_tpu_trainer.doctor.checks import history
 from tfx_tpu_trainer.doctor.checks.context import Context, is_false
@@ -30,7 +29,7 @@ def check_exports(context: Context) -> Iterator[Finding]:
     """
     one_graph = all(is_false(each.argument("export_to_tpu", 10)) for each in context.tpu_estimators)
     for call in context.program.calls:
-        if call.attribute not in _EXPORTS or not isinstance(call.node.func, cst.Attribute):
+        if call.attribute not in _EXPORTS or not isinstance(call.node.func, ast.Attribute):
             continue
         if context.tpu_estimators and not one_graph:
             yield context.finding(

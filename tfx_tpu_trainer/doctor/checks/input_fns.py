@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import Final
-
-import libcst as cst
 
 from tfx_tpu_trainer.doctor.checks.context import Context, text_of
 from tfx_tpu_trainer.doctor.findings import Finding, Verdict
@@ -48,7 +47,7 @@ def check_input_fns(context: Context) -> Iterator[Finding]:
             yield from _short_batches(context, function)
     for call in context.program.calls:
         given = context.given_input_fn(call)
-        if isinstance(given, cst.Lambda) and not _takes_params(given):
+        if isinstance(given, ast.Lambda) and not _takes_params(given):
             yield context.finding(
                 context.program.place(given),
                 Verdict.EDIT,
@@ -75,36 +74,30 @@ def _no_params(context: Context, function: Function) -> Finding:
 
 def _reads_batch_size(function: Function) -> bool:
     """Whether a function asks params for its batch size, or gives params on as a whole."""
-    visitor = _ParamsVisitor()
-    function.node.body.visit(visitor)
-    return visitor.found
-
-
-class _ParamsVisitor(cst.CSTVisitor):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found = False
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, cst.Subscript) and _is_params(node.value):
-            index = node.slice[0].slice
-            self.found |= isinstance(index, cst.Index) and text_of(index.value) == "batch_size"
-            return False
-        if isinstance(node, cst.Attribute) and _is_params(node.value):
+    ahead: list[ast.AST] = [*function.node.body]
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, ast.Subscript) and _is_params(node.value):
+            if text_of(node.slice) == "batch_size":
+                return True
+        elif isinstance(node, ast.Attribute) and _is_params(node.value):
             # params.get("batch_size"), or params.batch_size of a namespace.
-            self.found |= node.attr.value in ("get", "batch_size")
-            return False
-        self.found |= _is_params(node)
-        return True
+            if node.attr in ("get", "batch_size"):
+                return True
+        elif _is_params(node):
+            return True
+        else:
+            ahead.extend(ast.iter_child_nodes(node))
+    return False
 
 
-def _is_params(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name) and node.value == "params"
+def _is_params(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "params"
 
 
-def _takes_params(node: cst.Lambda) -> bool:
-    names = [each.name.value for each in (*node.params.params, *node.params.kwonly_params)]
-    return "params" in names or node.params.star_kwarg is not None
+def _takes_params(node: ast.Lambda) -> bool:
+    names = [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
+    return "params" in names or node.args.kwarg is not None
 
 
 def _short_batches(context: Context, function: Function) -> Iterator[Finding]:
@@ -112,7 +105,7 @@ def _short_batches(context: Context, function: Function) -> Iterator[Finding]:
     for call in context.calls_in(function):
         if call.attribute not in _BATCHING or call.argument("drop_remainder") is not None:
             continue
-        if call.has_spread or not call.arguments or not isinstance(call.node.func, cst.Attribute):
+        if call.has_spread or not call.arguments or not isinstance(call.node.func, ast.Attribute):
             continue
         if "batch" not in call.attribute or _positional_drop(call):
             continue
@@ -148,5 +141,6 @@ def _positional_drop(call: Call) -> bool:
 
 def _appended(context: Context, call: Call, argument: str) -> TextEdit:
     """Adds an argument behind a call's last one, whatever white space and commas follow that."""
-    last = context.program.place(call.node.args[-1].value)
-    return TextEdit(last.end, last.end, f", {argument}")
+    given = (*call.node.args, *(each.value for each in call.node.keywords))
+    last = max(context.program.place(each).end for each in given)
+    return TextEdit(last, last, f", {argument}")

@@ -46,10 +46,10 @@ def check_legacy_modules(context: Context) -> Iterator[Finding]:
     for call in context.program.calls:
         if call.attribute != "Trainer" or not call.name.startswith("tfx."):
             continue
-        for argument in call.node.args:
-            if argument.keyword is not None and argument.keyword.value == "trainer_fn":
+        for argument in call.node.keywords:
+            if argument.arg == "trainer_fn":
                 yield context.finding(
-                    context.program.place(argument.keyword),
+                    context.program.place_of_keyword(argument),
                     Verdict.EDIT,
                     theme=_THEME,
                     name="Trainer(trainer_fn=...)",

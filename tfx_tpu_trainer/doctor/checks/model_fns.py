@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import Final
 
-import libcst as cst
-
-from tfx_tpu_trainer.doctor.checks.context import Context, is_none
+from tfx_tpu_trainer.doctor.checks.context import Context, is_false, is_none
 from tfx_tpu_trainer.doctor.findings import Finding, Verdict
 from tfx_tpu_trainer.doctor.parts import Call, Function
 from tfx_tpu_trainer.doctor.text_edits import TextEdit
 
 _THEME: Final = "model_fn"
-_APPLIES: Final = {"minimize", "apply_gradients"}
+# Arguments of an EstimatorSpec that a TPUEstimatorSpec does not take, and what it takes.
+_NOT_OF_TPU: Final = {
+    "eval_metric_ops": (
+        "eval_metrics=(metric_fn, [labels, logits]), where metric_fn(labels, logits) returns what eval_metric_ops was"
+    ),
+    "scaffold": "scaffold_fn=..., a function without arguments that returns the Scaffold",
+    "training_chief_hooks": "training_hooks=[...]",
+}
 # Ops of strings, tables and Python: none has a TPU kernel.
 _HOST_ONLY: Final = re.compile(
     r"tensorflow(\.compat\.v[12])?\.("
@@ -38,6 +44,7 @@ def check_model_fns(context: Context) -> Iterator[Finding]:
     Yields:
         Findings.
     """
+    yield from _arguments(context)
     if not context.has_tpu_models:
         return
     hosted = _hosted_functions(context)
@@ -51,8 +58,22 @@ def check_model_fns(context: Context) -> Iterator[Finding]:
                 yield _summary(context, call)
             elif _HOST_ONLY.match(call.name):
                 yield _host_only(context, call)
-    yield from _optimizers(context)
     yield from _host_calls(context)
+
+
+def _arguments(context: Context) -> Iterator[Finding]:
+    """Arguments of an EstimatorSpec that were given to a TPUEstimatorSpec."""
+    for call in context.api_calls("TPUEstimatorSpec"):
+        for argument in call.node.keywords:
+            if argument.arg in _NOT_OF_TPU:
+                yield context.finding(
+                    context.program.place_of_keyword(argument),
+                    Verdict.EDIT,
+                    theme=_THEME,
+                    name=f"TPUEstimatorSpec({argument.arg}=...)",
+                    says="A TPUEstimatorSpec has no such argument, as an EstimatorSpec has: a TypeError.",
+                    edit=_NOT_OF_TPU[argument.arg],
+                )
 
 
 def _params(context: Context, function: Function) -> Iterator[Finding]:
@@ -60,8 +81,8 @@ def _params(context: Context, function: Function) -> Iterator[Finding]:
         return
     if "params" in function.parameters:
         return
-    parameters = function.node.params.params
-    end = context.program.place(parameters[-1]).end
+    parameters, defaults = function.node.args.args, function.node.args.defaults
+    end = context.program.place(defaults[-1] if defaults else parameters[-1]).end
     yield context.finding(
         function.place,
         Verdict.EDIT,
@@ -71,8 +92,8 @@ def _params(context: Context, function: Function) -> Iterator[Finding]:
         edit=f"def {function.name}({', '.join(function.parameters)}, params)",
         # Behind an argument with a default there must be another one.
         edits=(
-            (TextEdit(end, end, ", params" if parameters[-1].default is None else ", params=None"),)
-            if function.parameters[-1] == parameters[-1].name.value
+            (TextEdit(end, end, ", params=None" if defaults else ", params"),)
+            if function.parameters[-1] == parameters[-1].arg
             else ()
         ),
     )
@@ -82,6 +103,13 @@ def _plain_metrics(context: Context, function: Function) -> Iterator[Finding]:
     """A spec of an Estimator with metrics, from a function that a TPUEstimator was given."""
     on_cpu = [each for each in context.on_cores if _evaluates_on_cpu(each)]
     if on_cpu or not context.on_cores:
+        return
+    if any(
+        call.argument("eval_metrics", 4) is not None
+        for call in context.api_calls("TPUEstimatorSpec")
+        if call.function is not None and call.function.is_within(function)
+    ):
+        # A program for both: with use_tpu it returns the other one.
         return
     for call in context.api_calls("EstimatorSpec"):
         metrics = call.argument("eval_metric_ops", 4)
@@ -105,8 +133,7 @@ def _plain_metrics(context: Context, function: Function) -> Iterator[Finding]:
 
 
 def _evaluates_on_cpu(call: Call) -> bool:
-    value = call.argument("eval_on_tpu", 9)
-    return isinstance(value, cst.Name) and value.value == "False"
+    return is_false(call.argument("eval_on_tpu", 9))
 
 
 def _is_tf1_summary(context: Context, call: Call) -> bool:
@@ -142,47 +169,6 @@ def _host_only(context: Context, call: Call) -> Finding:
             "and a TPU refuse it."
         ),
         edit="for a TPU: do it in input_fn, or after the model in metric_fn or host_call",
-    )
-
-
-def _optimizers(context: Context) -> Iterator[Finding]:
-    if any(use.name.endswith(".CrossShardOptimizer") for use in context.program.uses):
-        return
-    for call in context.program.calls:
-        within = any(
-            call.function is not None and call.function.is_within(function)
-            for function in context.tpu_model_fns
-        )
-        if call.attribute not in _APPLIES or not within:
-            continue
-        if not isinstance(call.node.func, cst.Attribute):
-            continue
-        optimizer = call.node.func.value
-        shown = context.program.written(optimizer)
-        wrapped, added = context.spelling.spell("tfx_tpu_trainer.estimator.tpu.CrossShardOptimizer")
-        place = context.program.place(optimizer)
-        edits: tuple[TextEdit, ...] = (place.replaced_by(f"{wrapped}({shown})"), *added)
-        if call.attribute == "apply_gradients" and _computes_gradients(context, call):
-            # compute_gradients must be the wrapper's too: it divides the loss.
-            edits = ()
-        yield context.finding(
-            call.place,
-            Verdict.EDIT,
-            theme=_THEME,
-            name=f".{call.attribute}()",
-            says=(
-                "Training on several cores without CrossShardOptimizer: each core would go its own way, so it is a "
-                "ValueError. On one core, and with use_tpu=False, the wrapper changes nothing."
-            ),
-            edit=f"optimizer = {wrapped}(optimizer), right after it is made",
-            edits=edits,
-        )
-
-
-def _computes_gradients(context: Context, call: Call) -> bool:
-    return any(
-        each.attribute == "compute_gradients" and each.function is call.function
-        for each in context.program.calls
     )
 
 
@@ -237,10 +223,10 @@ def _host_call_functions(context: Context) -> set[str]:
     return found
 
 
-def _first_names(value: cst.BaseExpression | None) -> set[str]:
-    if isinstance(value, cst.Tuple | cst.List) and value.elements:
-        value = value.elements[0].value
-    return {value.value} if isinstance(value, cst.Name) else set()
+def _first_names(value: ast.expr | None) -> set[str]:
+    if isinstance(value, ast.Tuple | ast.List) and value.elts:
+        value = value.elts[0]
+    return {value.id} if isinstance(value, ast.Name) else set()
 
 
 def _shown(name: str) -> str:

@@ -1,18 +1,57 @@
-"""Names that Python 3 has not, in code that it can parse."""
+"""Names that Python 3 has no more, in code that it can parse."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Final
 
-import libcst as cst
-
 from tfx_tpu_trainer.doctor.checks.context import Context
 from tfx_tpu_trainer.doctor.findings import Finding, Verdict
+from tfx_tpu_trainer.doctor.text_edits import TextEdit
 
 _THEME: Final = "python 2"
 _CALLS: Final = {"xrange": "range", "unicode": "str", "raw_input": "input", "unichr": "chr"}
 _METHODS: Final = {"iteritems": "items", "itervalues": "values", "iterkeys": "keys"}
+# Python 3.10 has them in collections.abc only.
+_ABSTRACT: Final = frozenset(
+    {
+        *("Callable", "Collection", "Container", "Generator", "Hashable", "ItemsView", "Iterable"),
+        *("Iterator", "KeysView", "Mapping", "MappingView", "MutableMapping", "MutableSequence"),
+        *("MutableSet", "Reversible", "Sequence", "Set", "Sized", "ValuesView"),
+    }
+)
+
+
+def check_abstract_collections(context: Context) -> Iterator[Finding]:
+    """Looks for the abstract classes of `collections`.
+
+    Args:
+        context: The program.
+
+    Yields:
+        Findings.
+    """
+    for use in context.program.uses:
+        module, _, name = use.name.rpartition(".")
+        if module != "collections" or name not in _ABSTRACT:
+            continue
+        # What an import names is bound by it: that line is the one to edit.
+        edit: str = f"from collections.abc import {name}"
+        edits: tuple[TextEdit, ...] = ()
+        if use.writes(module):
+            edit, place = f"collections.abc.{name}", use.prefix(module)
+            written = context.program.source[place.start : place.end].decode()
+            edits = (place.replaced_by(f"{written}.abc"),)
+        yield context.finding(
+            use.place,
+            Verdict.EDIT,
+            theme=_THEME,
+            name=use.name,
+            says=f"Python 3.10 and later have {name} in collections.abc only.",
+            edit=edit,
+            edits=edits,
+        )
 
 
 def check_python2(context: Context) -> Iterator[Finding]:
@@ -26,17 +65,17 @@ def check_python2(context: Context) -> Iterator[Finding]:
     """
     for call in context.program.calls:
         function = call.node.func
-        if isinstance(function, cst.Name) and function.value in _CALLS:
-            new = _CALLS[function.value]
-            if function.value in context.program.bound_names:
+        if isinstance(function, ast.Name) and function.id in _CALLS:
+            new = _CALLS[function.id]
+            if function.id in context.program.bound_names:
                 continue
             place = context.program.place(function)
-        elif isinstance(function, cst.Attribute) and function.attr.value in _METHODS:
+        elif isinstance(function, ast.Attribute) and function.attr in _METHODS:
             # six.iteritems(a) is fine; a.iteritems() takes nothing.
             if call.arguments:
                 continue
-            new = _METHODS[function.attr.value]
-            place = context.program.place(function.attr)
+            new = _METHODS[function.attr]
+            place = context.program.place_of_last_part(function)
         else:
             continue
         yield context.finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Final
 
@@ -33,10 +34,10 @@ def check_resolvers(context: Context) -> Iterator[Finding]:
                 'TPUClusterResolver("local") works everywhere.'
             ),
         )
-        for argument in call.node.args:
-            if argument.keyword is not None and argument.keyword.value == "tpu_names":
+        for argument in call.node.keywords:
+            if argument.arg == "tpu_names":
                 yield context.finding(
-                    context.program.place(argument.keyword),
+                    context.program.place_of_keyword(argument),
                     Verdict.EDIT,
                     theme=_THEME,
                     name="tpu_names",
@@ -46,8 +47,8 @@ def check_resolvers(context: Context) -> Iterator[Finding]:
     if not resolvers:
         return
     for call in context.program.calls:
-        if call.attribute == "get_master":
-            place = context.program.place(call.node.func.attr)  # type: ignore[attr-defined]
+        if call.attribute == "get_master" and isinstance(call.node.func, ast.Attribute):
+            place = context.program.place_of_last_part(call.node.func)
             yield context.finding(
                 call.place,
                 Verdict.EDIT,

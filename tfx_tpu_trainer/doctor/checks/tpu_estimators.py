@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import Final
-
-import libcst as cst
 
 from tfx_tpu_trainer.doctor.checks import history
 from tfx_tpu_trainer.doctor.checks.context import Context, is_false, is_none, text_of
@@ -50,15 +49,15 @@ def _edit(context: Context, call: Call, says: str, edit: str) -> Finding:
 
 def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
     params = call.argument("params", 3)
-    if not isinstance(params, cst.Dict):
+    if not isinstance(params, ast.Dict):
         return
-    for element in params.elements:
-        if isinstance(element, cst.DictElement) and text_of(element.key) in _RESERVED:
+    for key in params.keys:
+        if key is not None and text_of(key) in _RESERVED:
             yield context.finding(
-                context.program.place(element.key),
+                context.program.place(key),
                 Verdict.EDIT,
                 theme=_THEME,
-                name=f"params[{context.program.written(element.key)}]",
+                name=f"params[{context.program.written(key)}]",
                 says="The key is reserved: TPUEstimator puts it there itself, so it is a ValueError.",
                 edit="train_batch_size=..., eval_batch_size=... in the constructor, and no such key in params",
             )
@@ -116,7 +115,7 @@ def _plain_run_configs(context: Context) -> Iterator[Finding]:
     """A tf.estimator.RunConfig that is written into a TPUEstimator's call."""
     for call in context.tpu_estimators:
         config = call.argument("config", 2)
-        if not isinstance(config, cst.Call):
+        if not isinstance(config, ast.Call):
             continue
         name = context.program.name_of(config.func)
         if name.endswith("estimator.RunConfig") and ".tpu" not in name:
@@ -139,7 +138,7 @@ def _called(context: Context, method: str) -> bool:
     """Whether a method of an estimator is called with an input function."""
     return any(
         call.attribute == method
-        and isinstance(call.node.func, cst.Attribute)
+        and isinstance(call.node.func, ast.Attribute)
         and (call.argument("input_fn") is not None or context.given_input_fn(call) is not None)
         for call in context.program.calls
     )

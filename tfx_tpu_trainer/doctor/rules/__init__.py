@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Final
 
 from tfx_tpu_trainer.doctor.rules import (
     contrib_data,
     contrib_estimator,
+    contrib_keras,
     contrib_layers,
     contrib_other,
+    contrib_ours,
     contrib_summary,
     contrib_tpu,
     embeddings,
     estimators,
+    gone_names,
     keras,
     original_package,
+    private_names,
+    private_tpu,
     queues,
     tfx,
 )
@@ -26,13 +32,18 @@ CONTRIB: Final = "tensorflow.contrib"
 _CONTRIB_TABLES: Final = (
     contrib_data,
     contrib_estimator,
+    contrib_keras,
     contrib_layers,
     contrib_other,
+    contrib_ours,
     contrib_summary,
     contrib_tpu,
 )
 RULES: Final[dict[str, Advice]] = {
     **{name: advice for table in _CONTRIB_TABLES for name, advice in table.RULES.items()},
+    **gone_names.RULES,
+    **private_names.RULES,
+    **private_tpu.RULES,
     **embeddings.RULES,
     **queues.RULES,
     **keras.RULES,
@@ -42,6 +53,8 @@ RULES: Final[dict[str, Advice]] = {
 MODULES: Final = {old: new for table in _CONTRIB_TABLES for old, new in table.MODULES.items()}
 
 
+# A program says the same names over and over.
+@functools.lru_cache(maxsize=4096)
 def canonical(name: str) -> str:
     """Returns a name as the rules spell it.
 
@@ -56,13 +69,19 @@ def canonical(name: str) -> str:
     """
     if name.startswith("tensorflow.compat.v1.contrib"):
         name = name.replace("tensorflow.compat.v1", "tensorflow", 1)
-    if _longest(name, contrib_tpu.PRIVATE_MODULES):
+    if _longest(name, private_tpu.RULES):
         return name
     parts = name.split(".")
     if name.startswith(f"{CONTRIB}.") and "python" in parts[3:4]:
         # contrib.<package>.python.<folders>.<module>.<Name>; modules are in lower case.
+        private = _longest(name, contrib_ours.PRIVATE_MODULES)
+        if private is not None:
+            return contrib_ours.PRIVATE_MODULES[private] + name[len(private) :]
         last = next((i for i, part in enumerate(parts[4:], 4) if part[:1].isupper()), None)
-        return ".".join(parts[:3] + (parts[last:] if last else []))
+        public = ".".join(parts[:3] + (parts[last:] if last else []))
+        # Functions are in lower case too: the tables know their names.
+        function = f"{public}.{parts[-1]}"
+        return function if last is None and function in RULES else public
     if parts[0] == "tensorflow" and parts[1:3] != ["compat", "v1"]:
         in_v1 = ".".join(["tensorflow", "compat", "v1", *parts[1:]])
         if _longest(in_v1, queues.RULES):
@@ -70,6 +89,7 @@ def canonical(name: str) -> str:
     return name
 
 
+@functools.lru_cache(maxsize=4096)
 def look_up(name: str) -> tuple[str, Advice] | None:
     """Finds the rule for a name.
 
@@ -86,8 +106,32 @@ def look_up(name: str) -> tuple[str, Advice] | None:
     for module in estimators.MODULES:
         if name == module or name.startswith(f"{module}."):
             return name, estimators.advice_on(module, name[len(module) + 1 :])
+    if name.startswith(f"{private_tpu.OURS}."):
+        return _not_of_ours(name)
+    if name.startswith(f"{contrib_ours.PACKAGE}."):
+        return _not_of_our_contrib(name)
     advice = original_package.advice_on(name)
     return (name, advice) if advice is not None else None
+
+
+def _not_of_ours(name: str) -> tuple[str, Advice] | None:
+    """Finds what to say of a name that our tpu lacks: what is said of the old module's."""
+    rest = name[len(private_tpu.OURS) + 1 :]
+    if rest.partition(".")[0] in private_tpu.OUR_NAMES:
+        return None
+    old = f"{CONTRIB}.tpu"
+    key = _longest(f"{old}.{rest}", RULES) or old
+    return private_tpu.OURS + key[len(old) :], RULES[key]
+
+
+def _not_of_our_contrib(name: str) -> tuple[str, Advice] | None:
+    """Finds what to say of a name that our contrib lacks: what is said of the old part's."""
+    part, _, rest = name[len(contrib_ours.PACKAGE) + 1 :].partition(".")
+    if not rest or rest.partition(".")[0] in contrib_ours.NAMES.get(part, "").split():
+        return None
+    old = f"{CONTRIB}.{part}.{rest}"
+    key = _longest(old, RULES) or CONTRIB
+    return contrib_ours.PACKAGE + key[len(CONTRIB) :], RULES[key]
 
 
 def _longest(name: str, rules: Mapping[str, object]) -> str | None:

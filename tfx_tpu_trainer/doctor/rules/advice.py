@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Final
 
 from tfx_tpu_trainer.doctor.findings import Verdict
+
+# What is said of a name of tf.contrib that this package has.
+OURS: Final = (
+    "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.contrib has this name with the same arguments and the same "
+    "variables."
+)
 
 
 @dataclasses.dataclass(frozen=True)

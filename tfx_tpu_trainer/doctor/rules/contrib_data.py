@@ -37,12 +37,6 @@ RULES: Final[dict[str, Advice]] = {
         becomes="batch",
         calls_only=True,
     ),
-    f"{_DATA}.padded_batch_and_drop_remainder": Advice(
-        _THEME,
-        Verdict.EDIT,
-        "TensorFlow 2 has no tf.contrib; a dataset's padded_batch() does it.",
-        edit=".padded_batch(n, shapes, drop_remainder=True) in place of .apply(...)",
-    ),
     **by_hand(
         _THEME,
         _DATA,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tfx_tpu_trainer.doctor.findings import Verdict
-from tfx_tpu_trainer.doctor.rules.advice import Advice, by_hand
+from tfx_tpu_trainer.doctor.rules.advice import Advice, by_hand, moved
 
 _THEME: Final = "summaries"
 _SUMMARY: Final = "tensorflow.contrib.summary"
@@ -22,6 +22,16 @@ RULES: Final[dict[str, Advice]] = {
     # create_file_writer(logdir, max_queue, flush_millis, filename_suffix, name) as before.
     f"{_SUMMARY}.create_file_writer": Advice(
         _THEME, Verdict.EDIT, _SAYS, becomes="tensorflow.compat.v2.summary.create_file_writer"
+    ),
+    **moved(
+        _THEME,
+        _SAYS,
+        _SUMMARY,
+        "tensorflow.compat.v2.summary",
+        "create_summary_file_writer:create_file_writer flush",
+    ),
+    f"{_SUMMARY}.initialize": Advice(
+        _THEME, Verdict.EDIT, _SAYS, becomes="tensorflow.compat.v1.summary.initialize"
     ),
     f"{_SUMMARY}.all_summary_ops": Advice(
         _THEME, Verdict.EDIT, _SAYS, becomes="tensorflow.compat.v1.summary.all_v2_summary_ops"
@@ -44,23 +54,9 @@ RULES: Final[dict[str, Advice]] = {
         _SUMMARY,
         {
             "": (_SAYS, "look for the name in tf.compat.v2.summary"),
-            "record_summaries_every_n_global_steps": (
-                _SAYS,
-                "tf.compat.v2.summary.record_if(lambda: tf.equal(step % n, 0)), with the step that host_call gets",
-            ),
             "create_tf_process_summary_writer": (
                 _SAYS,
                 "tf.compat.v2.summary.create_file_writer(folder)",
-            ),
-            "generic": (_SAYS, "tf.compat.v2.summary.write(name, tensor, step=step)"),
-            "graph": (_SAYS, "leave it out: estimators write their graph"),
-            "initialize": (
-                _SAYS,
-                "leave it out in a host_call: its writers are initialized for it; elsewhere run writer.init()",
-            ),
-            "summary_writer_initializer_op": (
-                _SAYS,
-                "leave it out in a host_call: its writers are initialized for it; elsewhere run writer.init()",
             ),
         },
     ),

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from tfx_tpu_trainer.doctor.findings import Verdict
 from tfx_tpu_trainer.doctor.rules.advice import Advice, by_hand, moved
 
 _THEME: Final = "contrib"
 _TPU: Final = "tensorflow.contrib.tpu"
 _DISTRIBUTE: Final = "tensorflow.contrib.distribute"
 
-# Modules that TensorFlow 2 has as they were, outside of tf.contrib, and how to import them.
-PRIVATE_MODULES: Final = {
-    f"{_TPU}.python.ops.tpu_ops": "from tensorflow.python.tpu.ops import tpu_ops",
-    f"{_TPU}.python.tpu.tpu_function": "from tensorflow.python.tpu import tpu_function",
-}
-
 RULES: Final[dict[str, Advice]] = {
-    **{
-        old: Advice(
-            _THEME, Verdict.EDIT, "TensorFlow 2 has no tf.contrib; this module moved.", edit
-        )
-        for old, edit in PRIVATE_MODULES.items()
-    },
     **moved(
         _THEME,
         "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this name with the same arguments.",
         _TPU,
         "tfx_tpu_trainer.estimator.tpu",
-        "CrossShardOptimizer InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec "
-        "export_estimator_savedmodel",
+        "BatchConfig CrossShardOptimizer ExportSavedModelApiVersion InputPipelineConfig RunConfig TPUConfig "
+        "TPUEstimator TPUEstimatorSpec export_estimator_savedmodel",
     ),
     **moved(
         _THEME,

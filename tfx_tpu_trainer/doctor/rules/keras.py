@@ -27,6 +27,24 @@ RULES: Final[dict[str, Advice]] = {
     for name in ("", ".model_to_estimator")
 } | {
     "tensorflow.keras.optimizers.TFOptimizer": _OPTIMIZER,
+    **{
+        f"tensorflow.keras.backend.{name}": Advice(
+            _THEME,
+            Verdict.EDIT,
+            "TensorFlow 2's Keras has no sessions; tf.compat.v1.keras has, where Keras is Keras 2.",
+            becomes=f"tensorflow.compat.v1.keras.backend.{name}",
+        )
+        for name in ("get_session", "set_session")
+    },
+    **{
+        f"tensorflow.keras.layers.{name}": Advice(
+            _THEME,
+            Verdict.EDIT,
+            "TensorFlow 2's layers use cuDNN by themselves.",
+            f"tf.keras.layers.{name[5:]}; tf.compat.v1.keras.layers.{name} of Keras 2 has the old variables",
+        )
+        for name in ("CuDNNGRU", "CuDNNLSTM")
+    },
     "tensorflow.python.keras": Advice(
         _THEME,
         Verdict.EDIT,
