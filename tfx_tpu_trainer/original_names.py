@@ -102,6 +102,8 @@ _LISTED: Final = {
         "model_fn_inference_on_tpu"
     ),
     "training": "EvalSpec TrainSpec train_and_evaluate",
+    # Private, but AdaNet and OpenNMT-tf stand on it.
+    "util": "fn_args parse_input_fn_result",
 }
 MODULES: Final = {module: tuple(names.split()) for module, names in _LISTED.items()}
 """Module below `tensorflow_estimator.python.estimator` -> its public names, in either API's form."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import contextlib
+import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,9 +80,9 @@ def test_every_variable_is_a_resource(make, switched_off):
     program = _switched_off("resource_variables") if switched_off else contextlib.nullcontext()
     with program, fresh_graph() as graph:
         make()
-        types = {op.type for op in graph.get_operations() if "Var" in op.type}
-    assert "VarHandleOp" in types
-    assert not types & {"Variable", "VariableV2"}
+        found = {op.type for op in graph.get_operations() if "Var" in op.type}
+    assert "VarHandleOp" in found
+    assert not found & {"Variable", "VariableV2"}
 
 
 @pytest.mark.parametrize("switched_off", [False, True])
@@ -89,10 +91,10 @@ def test_control_flow_is_v2_inside_and_as_the_program_chose_outside(switched_off
     with program:
         with fresh_graph() as graph:
             tf.cond(v1.placeholder(tf.bool), lambda: 1.0, lambda: 2.0)
-            types = {op.type for op in graph.get_operations()}
+            found = {op.type for op in graph.get_operations()}
         assert v1.control_flow_v2_enabled() is not switched_off
-    assert types & {"If", "StatelessIf"}
-    assert "Switch" not in types
+    assert found & {"If", "StatelessIf"}
+    assert "Switch" not in found
 
 
 def test_control_flow_is_restored_after_an_error():
@@ -106,3 +108,32 @@ def test_device_fn_places_every_op():
     with fresh_graph(device_fn=lambda op: "/cpu:0"):
         assert tf.constant(1.0).device.lower().endswith("cpu:0")
         assert v1.train.get_global_step().op.device.lower().endswith("cpu:0")
+
+
+def _layer_with_an_if(module: str) -> Any:
+    """A layer whose `if` looks at a tensor, which AutoGraph alone can make a graph of.
+
+    Args:
+        module: Where its code claims to be.
+    """
+    tf_keras = pytest.importorskip("tf_keras")
+
+    def call(self, inputs):
+        if tf.reduce_sum(inputs) > 0:
+            return inputs
+        return -inputs
+
+    names = {"tf": tf, "__name__": module}
+    placed = types.FunctionType(call.__code__, names, "call")
+    return type("Layer", (tf_keras.layers.Layer,), {"__module__": module, "call": placed})()
+
+
+def test_layers_of_ones_own_are_converted():
+    with fresh_graph():
+        _layer_with_an_if("a_users_module")(v1.placeholder(tf.float32, [2]))
+
+
+def test_layers_of_tf_keras_are_not_converted_as_those_of_keras_are_not():
+    layer = _layer_with_an_if("tf_keras.src.layers")
+    with fresh_graph(), pytest.raises(TypeError, match="as a Python `bool`"):
+        layer(v1.placeholder(tf.float32, [2]))

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
-from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig
+from tfx_tpu_trainer import estimator as plain
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
 
 v1 = tf.compat.v1
 
@@ -132,6 +133,47 @@ def test_a_member_of_a_class_between_may_not_be_overridden_either():
     subclass = type("Mine", (between,), {})
     with pytest.raises(ValueError, match="Between"):
         subclass(_model_fn, "m")
+
+
+@pytest.mark.parametrize("allow", [lambda self: None, staticmethod(lambda _: None)])
+def test_a_subclass_may_ask_for_no_check_of_its_members(allow):
+    """The original: "You're on your own if you cleverly override" it; AdaNet 0.9 does, on every Estimator."""
+    members = {"train": lambda self: "mine", "_assert_members_are_not_overridden": allow}
+    assert type("Mine", (Estimator,), members)(_model_fn, "m").train() == "mine"
+
+
+@pytest.mark.parametrize("module", [plain, tpu])
+def test_a_library_may_wrap_the_model_fn_of_an_estimator(tmp_path, module):
+    """As Neural Structured Learning's `add_adversarial_regularization` does."""
+    of_cores = linear_model.model_fn_for(tpu)
+
+    def original(features, labels, mode, params):
+        spec = of_cores(features, labels, mode, params)
+        return spec if module is tpu else spec.as_estimator_spec()
+
+    config = module.RunConfig(model_dir=str(tmp_path))
+    if module is tpu:
+        options = {"use_tpu": False, "train_batch_size": 4}
+        estimator = tpu.TPUEstimator(original, config=config, **options)
+    else:
+        estimator = Estimator(original, config=config, params={"batch_size": 4})
+    assert estimator._model_fn is original
+    seen = []
+
+    def wrapped(features, labels, mode, params):
+        seen.append(mode)
+        return original(features, labels, mode, params)
+
+    estimator._model_fn = wrapped
+    estimator.train(linear_model.input_fn, steps=2)
+    assert estimator.get_variable_value("global_step") == 2
+    assert seen == ["train"]
+
+
+def test_a_subclass_can_make_the_global_step_of_a_graph_of_its_own():
+    with tf.Graph().as_default() as graph:
+        made = Estimator(_model_fn, "m")._create_and_assert_global_step(graph)
+        assert made is tf.compat.v1.train.get_global_step()
 
 
 @pytest.mark.behaviour(214)

@@ -272,6 +272,23 @@ def test_chief_hooks_run_on_the_chief(tmp_path):
     assert hook.seen == [1, 2]
 
 
+@pytest.mark.behaviour(263)
+def test_chief_hooks_run_in_the_models_order_whatever_they_do(tmp_path):
+    """Mesh TensorFlow's first one makes ready what its second one saves."""
+    log = []
+
+    class Listener(v1.train.CheckpointSaverListener):
+        def before_save(self, session, global_step_value):
+            log.append(("save", int(global_step_value)))
+
+    def fields():
+        saver = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=5, listeners=[Listener()])
+        return {"training_chief_hooks": [_Steps(log, "ready"), saver]}
+
+    _estimator(tmp_path, fields=fields).train(_input_fn(), steps=1)
+    assert log[:3] == [("ready", "begin"), ("ready", "after_create_session"), ("save", 0)]
+
+
 @pytest.mark.behaviour(261)
 def test_a_saver_hook_of_the_spec_replaces_the_default_one(tmp_path):
     listener = _Listener()

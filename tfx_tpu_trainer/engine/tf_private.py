@@ -3,11 +3,14 @@
 | name | why | if it goes away |
 |---|---|---|
 | `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only | refuse listeners beside such a hook |
+| `CheckpointSaverHook._timer` | early checkpoints, after 60 s and 120 s, are due by a timer that its constructor does not take | all intervals are equal |
 | `CheckpointSaverHook._set_steps_per_run` | a loop makes many steps in a session call, and the hook must see that a step within it is due | save at the next loop's end |
+| `iterator_ops._IteratorSaveable` | makes a `tf.compat.v1.train.Saver` of iterators by their handles, with the keys that the original's CheckpointInputPipelineHook wrote | `make_saveable_from_iterator`, where the iterator object is at hand |
 | `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
 | `tpu_function.tpu_shard_context`, `get_tpu_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
 | `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow asks the same when it finalizes a scaffold | leave such savers to the Scaffold; read object-based checkpoints by their keys only |
 | `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that neither the first step nor the graph that is written to the model's folder has to do with it | build the loop before the session |
+| `autograph.core.config.CONVERSION_RULES` | AutoGraph leaves the code of `keras` alone, and so did the original; it does not know `tf_keras`, the same code under a new name, and rewriting that takes seconds of each trace | traces take longer |
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
 | `tpu._TPUInferenceContext` | TPU embedding columns look for it to know that they serve, and then look ids up on the host | such columns cannot be exported for TPU; everything else can |
 | `tpu.prune_unconnected_ops_from_xla` | variables and placeholders that nothing reads must not reach the TPU compiler | clear the `_tpu_replicate` attribute in the GraphDef |
@@ -24,12 +27,32 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
+from tensorflow.python.autograph.core import config as autograph
 from tensorflow.python.checkpoint import graph_view
+from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.saved_model.model_utils import export_output as export_output
 from tensorflow.python.tpu import tpu, tpu_function
 
 v1 = tf.compat.v1
+
+
+@contextlib.contextmanager
+def keras_code_unconverted() -> Iterator[None]:
+    """Makes AutoGraph leave the code of tf_keras alone, as it leaves that of keras.
+
+    Layers, metrics and losses that a user has written are converted all the same. AutoGraph keeps in
+    mind what it has left alone, after the block as well.
+
+    Yields:
+        Nothing.
+    """
+    rules = autograph.CONVERSION_RULES
+    autograph.CONVERSION_RULES = (*rules, autograph.DoNotConvert("tf_keras"))
+    try:
+        yield
+    finally:
+        autograph.CONVERSION_RULES = rules
 
 
 def replace_consumers_input(op: tf.Operation, old: tf.Tensor, new: tf.Tensor) -> None:
@@ -78,6 +101,16 @@ def add_checkpoint_listeners(
     """
     known = hook._listeners
     known.extend(listener for listener in listeners if listener not in known)
+
+
+def set_timer(hook: v1.train.CheckpointSaverHook, timer: Any) -> None:
+    """Gives a saver hook another timer than that of equal intervals.
+
+    Args:
+        hook: The hook, before its session.
+        timer: Has the methods of `tf.compat.v1.train.SecondOrStepTimer`.
+    """
+    hook._timer = timer
 
 
 def replicas(number: int) -> contextlib.AbstractContextManager[None]:
@@ -133,6 +166,20 @@ def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
     """
     is_function = hasattr(graph, "capture")
     return graph.capture(tensor) if is_function else tensor
+
+
+def saveables_of_iterators(*, policy: int) -> list[Any]:
+    """Returns what a v1 saver must be given to write the iterators of the default graph.
+
+    Args:
+        policy: What to do with state outside of tf.data: 0 warns, 1 leaves it out, 2 fails.
+    """
+    return [
+        iterator_ops._IteratorSaveable(
+            iterator, iterator.name, tf.data.experimental.ExternalStatePolicy(policy)
+        )
+        for iterator in v1.get_collection(iterator_ops.GLOBAL_ITERATORS)
+    ]
 
 
 def saveables_of_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:

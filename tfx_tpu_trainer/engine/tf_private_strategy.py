@@ -5,6 +5,7 @@
 | methods of `tf.compat.v1.distribute.StrategyExtended` with an underscore | model_fn is traced once, and what it asks of `tf.distribute` (optimizers ask it how to sum gradients) must end in that one trace: a strategy of our own answers | patch the optimizers, as `from_estimator` does |
 | `Strategy._scale_loss_for_estimator_enabled` | makes v1 optimizers take the mean over replicas, as they do in the original's strategies | divide the gradients in `_reduce_to` |
 | `StrategyExtended._experimental_distribute_values_from_function` | strategies of `tf.compat.v1.distribute` have no public way to give each replica its own value | refuse them in evaluation |
+| `context.eager_mode` | a strategy runs eagerly, and programs for TensorFlow 1 switch eager execution off for every thread (`disable_v2_behavior()`) | call the functions in a `tf.py_function` of a session, which runs them eagerly |
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context as eager_context
 
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 
 v1 = tf.compat.v1
+
+
+def eager_mode() -> contextlib.AbstractContextManager[None]:
+    """Returns a context manager: TensorFlow executes eagerly in this thread while it is entered."""
+    return eager_context.eager_mode()
 
 
 class TracedStrategy(tf.distribute.Strategy):

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import tf_private
+
 v1 = tf.compat.v1
 
 
@@ -34,6 +36,7 @@ def fresh_graph(
     with contextlib.ExitStack() as stack:
         stack.enter_context(graph.as_default())
         stack.enter_context(control_flow_v2())
+        stack.enter_context(tf_private.keras_code_unconverted())
         stack.enter_context(v1.variable_creator_scope(_as_resource_variable))
         if device_fn is not None:
             stack.enter_context(graph.device(device_fn))

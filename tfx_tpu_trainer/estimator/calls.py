@@ -17,7 +17,13 @@ from tfx_tpu_trainer.estimator.run_config import RunConfig
 
 
 class Calls(Protocol):
-    """What an `Estimator` asks before it runs anything; a TPUEstimator's calls have more places."""
+    """What an `Estimator` asks before it runs anything; a TPUEstimator's calls have more places.
+
+    Attributes:
+        model_fn: The model; a library may wrap it.
+    """
+
+    model_fn: Callable[..., Any]
 
     def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
         """Returns the place of a call.
@@ -77,7 +83,7 @@ class EstimatorCalls:
             config: The configuration of the runs, complete.
             params: What the user's functions get as `params`.
         """
-        self._model_fn = model_fn
+        self.model_fn = model_fn
         self._config = config
         self._params = params
 
@@ -117,9 +123,7 @@ class EstimatorCalls:
         return master_of(self._config, mode)
 
     def _bound(self, input_fn: Any, mode: str, config: RunConfig) -> Call:
-        return bind_call(
-            input_fn, mode, model_fn=self._model_fn, params=self._params, config=config
-        )
+        return bind_call(input_fn, mode, model_fn=self.model_fn, params=self._params, config=config)
 
 
 def check_train_steps(steps: int | None, max_steps: int | None) -> None:

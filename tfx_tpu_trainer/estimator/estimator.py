@@ -81,7 +81,8 @@ class Estimator:
         Raises:
             ValueError: If an argument does not hold.
         """
-        check_members_are_not_overridden(type(self), Estimator)
+        # Asked of the class, as in the original: AdaNet puts a static method there.
+        type(self)._assert_members_are_not_overridden(self)
         self._config, self._model_dir = complete_config(config, model_dir)
         self._has_temporary_model_dir = not (model_dir or (config and config.model_dir))
         if model_fn is None:
@@ -97,10 +98,25 @@ class Estimator:
                 "Estimator.",
                 model_fn,
             )
-        self._model_fn = model_fn
         self._params = copy.deepcopy(dict(params or {}))
         self._warm_start_settings = as_warm_start_settings(warm_start_from)
         self._calls: Calls = EstimatorCalls(model_fn, config=self._config, params=self._params)
+
+    # Names of the original's that libraries replace, call and wrap: AdaNet the first two, Neural Structured
+    # Learning the third.
+    def _assert_members_are_not_overridden(self) -> None:
+        check_members_are_not_overridden(type(self), Estimator)
+
+    def _create_and_assert_global_step(self, graph: tf.Graph) -> tf.Variable:
+        return v1.train.create_global_step(graph)
+
+    @property
+    def _model_fn(self) -> Callable[..., Any]:
+        return self._calls.model_fn
+
+    @_model_fn.setter
+    def _model_fn(self, model_fn: Callable[..., Any]) -> None:
+        self._calls.model_fn = model_fn
 
     @property
     def model_dir(self) -> str:
@@ -296,7 +312,7 @@ class Estimator:
     def _evaluation_scaffold(
         self, input_fn: Callable[..., Any], steps: int | None
     ) -> v1.train.Scaffold:
-        """Traces an evaluation that is not run, and gives the scaffold that it would have."""
+        """Traces an evaluation that is not run; returns the scaffold that it would have."""
         with call_graph(self._config):
             placement = self._calls.placement(input_fn, ModeKeys.EVAL)
             plan, _ = placement.plan_evaluation(steps=steps)

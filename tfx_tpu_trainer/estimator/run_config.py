@@ -62,6 +62,8 @@ class RunConfig:
         checkpoint_save_graph_def: bool = True,
         *,
         jit_compile: bool | Literal["auto"] = False,
+        save_input_position: bool = False,
+        first_checkpoint_secs: int | None = None,
         tf_config: Mapping[str, Any] | None = None,
     ) -> None:
         """Checks and keeps the configuration.
@@ -95,6 +97,15 @@ class RunConfig:
                 ones lose by; `"auto"` measures both in the first loops and goes on with the
                 faster. Where a model can't be compiled, or a hook must see every step, a log line
                 says so. Defaults to `False`.
+            save_input_position: Whether each checkpoint has beside it, in
+                `<model_dir>/input_position`, where the training input stands, so that training that
+                goes on from it reads the rows that come next (ours; the original starts the input
+                from its beginning). Seeded random ops of model_fn then draw by the global step. What
+                is promised is in `docs/reliability.md`. Defaults to `False`.
+            first_checkpoint_secs: Seconds to the first checkpoint by time (ours). The next follow
+                after twice as long each, until that is `save_checkpoints_secs`, so that a training
+                that is killed early loses no more than half of itself. Defaults to `None`: all
+                intervals are equal.
             tf_config: Ours: the cluster, in the form of TF_CONFIG, in place of what the environment
                 says; `{}` runs in this process alone. Defaults to `None`: the environment's.
 
@@ -134,6 +145,8 @@ class RunConfig:
             "session_creation_timeout_secs": session_creation_timeout_secs,
             "checkpoint_save_graph_def": checkpoint_save_graph_def,
             "jit_compile": jit_compile,
+            "save_input_position": save_input_position,
+            "first_checkpoint_secs": first_checkpoint_secs,
         }
         _check_values(self._values)
         if not all(map(strategy_kinds.is_none, (strategy, eval_distribute))):
@@ -325,6 +338,16 @@ class RunConfig:
         return self._values["jit_compile"]
 
     @property
+    def save_input_position(self) -> bool:
+        """Whether checkpoints have beside them where the training input stands."""
+        return self._values["save_input_position"]
+
+    @property
+    def first_checkpoint_secs(self) -> int | None:
+        """Seconds to the first checkpoint by time; `None` where all intervals are equal."""
+        return self._values["first_checkpoint_secs"]
+
+    @property
     def cluster_spec(self) -> tf.train.ClusterSpec:
         """The training cluster; empty for a local run."""
         return self._cluster_spec
@@ -415,6 +438,7 @@ def _check_values(values: Mapping[str, Any]) -> None:
         "keep_checkpoint_every_n_hours",
         "log_step_count_steps",
         "session_creation_timeout_secs",
+        "first_checkpoint_secs",
     ):
         check(name, lambda number: number > 0, "should be > 0")
     check(
@@ -426,6 +450,11 @@ def _check_values(values: Mapping[str, Any]) -> None:
         "jit_compile",
         lambda value: isinstance(value, bool) or value == "auto",
         'must be False, True or "auto"',
+    )
+    check(
+        "save_input_position",
+        lambda value: isinstance(value, bool),
+        "must be True or False",
     )
     check("tf_random_seed", is_int, "must be integer")
     check("experimental_max_worker_delay_secs", is_int, "must be an integer if set")

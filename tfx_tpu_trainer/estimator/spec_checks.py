@@ -26,7 +26,7 @@ class NoSpecError(ValueError):
 
 
 def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
-    """Checks a loss and gives it as a scalar tensor.
+    """Checks a loss and returns it as a scalar tensor.
 
     Raises:
         TypeError: If it is no tensor.
@@ -45,7 +45,7 @@ def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
 
 
 def check_train_op(train_op: Any, mode: str | None) -> Any:
-    """Checks a train_op and gives it back.
+    """Checks a train_op and returns it.
 
     Raises:
         TypeError: If it is neither an op nor a tensor.
@@ -64,7 +64,7 @@ def check_train_op(train_op: Any, mode: str | None) -> Any:
 
 
 def check_predictions(predictions: Any, mode: str | None) -> Any:
-    """Checks predictions and gives them back: a dict as a new one, absent ones as `{}`.
+    """Checks predictions and returns them: a dict as a new one, absent ones as `{}`.
 
     Raises:
         TypeError: If they are neither a tensor nor a dict of tensors.
@@ -85,7 +85,7 @@ def check_predictions(predictions: Any, mode: str | None) -> Any:
 
 
 def predictions_of_mode(predictions: Any, mode: str) -> Any:
-    """Checks that there is something to predict where it is asked for, and gives it back.
+    """Checks that there is something to predict where it is asked for, and returns it.
 
     A session call that fetches nothing reads no input, and would be made without end.
 

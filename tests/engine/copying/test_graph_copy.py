@@ -169,3 +169,35 @@ def test_the_graph_grows_in_proportion_to_the_cores():
             return len(graph.get_operations()) - before
 
     assert size(16) - size(8) == size(24) - size(16)
+
+
+def _of_replica(make_nodes, **options):
+    """Copies nodes for one replica into a graph of its own."""
+    with fresh_graph() as graph:
+        nodes = make_nodes()
+        copier = GraphCopier(graph)
+    with tf.Graph().as_default():
+        return copier.copy_replica(nodes, replaced={}, **options)
+
+
+def test_a_replica_keeps_the_ops_that_read_others_and_runs_where_it_is_put():
+    def sum_on_a_device():
+        with tf.device("/device:CPU:1"):
+            return [v1.tpu.cross_replica_sum(tf.constant(1.0))]
+
+    (copy,) = _of_replica(sum_on_a_device)
+    assert (copy.op.type, copy.device) == ("CrossReplicaSum", "")
+
+
+def test_what_waits_for_an_op_that_a_replica_leaves_out_waits_for_what_that_waits_for():
+    def three_in_a_row():
+        count, one = v1.get_variable("count", initializer=0.0), tf.constant(1.0)
+        with tf.control_dependencies([tf.no_op("first")]):
+            second = tf.raw_ops.AssignAddVariableOp(resource=count.handle, value=one, name="second")
+        with tf.control_dependencies([second]):
+            return [tf.no_op("third"), second]
+
+    third, second = _of_replica(three_in_a_row, left_out=["second"])
+    assert second.type == "NoOp"
+    assert third.control_inputs == [second]
+    assert [op.name for op in second.control_inputs] == ["replica/first"]

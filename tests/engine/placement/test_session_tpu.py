@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.engine.templates import make_template
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.copying.graph_copy import Fetch
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
 from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
@@ -157,7 +157,7 @@ def test_full_batches_of_evaluation_and_prediction_run_on_the_cores():
     with fresh_graph() as graph:
         feed = _feed()
         template = _template(feed)
-        copier = TPUCopier(graph)
+        copier = TPUCopier(GraphCopier(graph))
 
         def one_batch():
             fed = [{p.name: tf.zeros(p.shape) for p in (feed.features, feed.labels)}] * CORES
@@ -177,7 +177,7 @@ def test_full_batches_of_evaluation_and_prediction_run_on_the_cores():
 def test_the_program_of_one_core_makes_the_numbers_of_plain_training(monkeypatch):
     """What a core would run, run on this host in place of a TPU: TensorFlow's part is left out."""
 
-    def on_this_host(program, inputs, device_assignment):
+    def on_this_host(program, inputs):
         return [program(*values) for values in inputs]
 
     monkeypatch.setattr(v1.tpu, "replicate", on_this_host)

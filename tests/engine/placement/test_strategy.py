@@ -324,6 +324,18 @@ def test_the_host_call_runs_once_for_each_step():
     assert steps == 0 + 2
 
 
+def test_a_summary_of_the_v1_api_in_host_call_is_refused():
+    feed = StrategyFeed(strategy_of(2), lambda context: dataset(GLOBAL_BATCH // 2), repeated=True)
+    with fresh_graph():
+        template = trace(*feed.make_placeholders(), shards=2)
+        host_call = HostFunction("host_call", lambda t: v1.summary.histogram("t", t), [tf.ones(1)])
+        template = make_template(
+            "train", loss=template.loss, train_op=template.train_op, host_call=host_call
+        )
+        with pytest.raises(ValueError, match=r"host_call makes a summary of the v1 API \(t\)"):
+            place_training_under_strategy(template, feed)
+
+
 def _accuracy(labels, predicted):
     return {
         "accuracy": v1.metrics.accuracy(labels, predicted),

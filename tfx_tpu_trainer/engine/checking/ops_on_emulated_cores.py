@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.checking.source_lines import is_of_a_library, source_line
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 _logger = tf.get_logger()
@@ -237,16 +238,9 @@ def _ops_of_step(template: ModelTemplate) -> Iterator[tf.Operation]:
     ]
     metric_ops = template.eval_metric_ops
     results = (template.train_op, template.loss, template.predictions, metric_ops, host_tensors)
-    seen = {op.name for op in _ops(tf.nest.flatten((template.features, template.labels)))}
-    waiting = list(_ops(tf.nest.flatten(results)))
-    while waiting:
-        op = waiting.pop()
-        if op.name in seen:
-            continue
-        seen.add(op.name)
-        yield op
-        waiting.extend(tensor.op for tensor in op.inputs)
-        waiting.extend(op.control_inputs)
+    inputs = _ops(tf.nest.flatten((template.features, template.labels)))
+    given = {tensor.name for op in inputs for tensor in op.outputs}
+    return upstream(_ops(tf.nest.flatten(results)), given=given)
 
 
 def _ops(leaves: Iterable[Any]) -> Iterator[tf.Operation]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.copying.variable_changes import CHANGES, VariableChanges
+from tfx_tpu_trainer.engine.graph_nodes import all_nodes, upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -41,7 +42,7 @@ def check_train_op(template: ModelTemplate) -> bool:
     changes = VariableChanges(library, changes=(*CHANGES, *_HIDDEN_CHANGES))
     made = [
         op
-        for op in _upstream(template.train_op)
+        for op in upstream([template.train_op])
         if changes.made_by(op.node_def) and not _counts(op)
     ]
     if not made and trainable:
@@ -56,15 +57,27 @@ def check_train_op(template: ModelTemplate) -> bool:
     return bool(trainable) and (None in changed or not trainable.isdisjoint(changed))
 
 
+def check_training_on_cores(template: ModelTemplate, *, cores: int) -> None:
+    """Checks a train_op, and that several cores that train do it together.
+
+    Args:
+        template: A template of mode `"train"`.
+        cores: Number of replicas.
+
+    Raises:
+        ValueError: If several cores train without a sum over replicas.
+    """
+    if check_train_op(template) and cores > 1:
+        check_gradients_are_combined(template.graph)
+
+
 def check_gradients_are_combined(graph: tf.Graph) -> None:
     """Refuses training on several replicas that never sums over them.
 
     Raises:
         ValueError: If the graph, its functions included, has no CrossReplicaSum.
     """
-    definition = graph.as_graph_def()
-    nodes = [definition.node, *(function.node_def for function in definition.library.function)]
-    if not any(node.op == SUM for group in nodes for node in group):
+    if not any(node.op == SUM for node in all_nodes(graph.as_graph_def())):
         raise ValueError(
             "CrossShardOptimizer must be used for model training on TPUs: no CrossReplicaSum is "
             "in the graph, so each core would train on its own. Wrap the optimizer: "
@@ -110,16 +123,3 @@ def _variable_of(op: tf.Operation) -> str | None:
 def _initializes(op: tf.Operation) -> bool:
     # TensorFlow names a resource variable's initializer after the variable.
     return op.name == f"{_variable_of(op)}/Assign"
-
-
-def _upstream(node: tf.Tensor | tf.Operation) -> Iterator[tf.Operation]:
-    """Goes through all that runs when a node does."""
-    pending = [node if isinstance(node, tf.Operation) else node.op]
-    seen = set(pending)
-    while pending:
-        op = pending.pop()
-        yield op
-        for before in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
-            if before not in seen:
-                seen.add(before)
-                pending.append(before)

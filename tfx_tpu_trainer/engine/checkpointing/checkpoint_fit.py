@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import open_checkpoint
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 
 v1 = tf.compat.v1
 
@@ -200,21 +201,13 @@ def restored_by(saver: v1.train.Saver, graph: tf.Graph) -> dict[str, tf.TensorSp
         Name in the checkpoint -> type and shape that the graph wants; the shape is unknown where
         the saver slices or reshapes.
     """
-    pending = [graph.get_operation_by_name(saver.saver_def.restore_op_name)]
-    seen = set()
     specs = {}
-    while pending:
-        op = pending.pop()
-        if op.name in seen:
-            continue
-        seen.add(op.name)
+    for op in upstream([graph.get_operation_by_name(saver.saver_def.restore_op_name)]):
         if op.type == "RestoreV2":
             names, slices = (tf.get_static_value(tensor) for tensor in op.inputs[1:3])
             for name, part, output in zip(names, slices, op.outputs, strict=True):
                 shape = tf.TensorShape(None) if part else _shape_of_variable_given(output)
                 specs[name.decode()] = tf.TensorSpec(shape, output.dtype)
-        pending.extend(op.control_inputs)
-        pending.extend(tensor.op for tensor in op.inputs)
     return specs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ def choose_saver_hooks(
     loss: tf.Tensor,
     save_secs: int | None,
     save_steps: int | None,
+    first_secs: int | None,
     save_graph_def: bool,
     scaffold: v1.train.Scaffold,
     steps_per_call: int,
@@ -34,6 +36,8 @@ def choose_saver_hooks(
         loss: Scalar tensor: no checkpoint is saved of a step in which it is NaN.
         save_secs: Seconds between checkpoints, or `None`.
         save_steps: Steps between checkpoints, or `None`.
+        first_secs: Seconds to the first checkpoint by time; each next interval is twice as long, until
+            it is `save_secs`. `None` has equal ones.
         save_graph_def: Whether graph.pbtxt and .meta files are written.
         scaffold: Has the saver.
         steps_per_call: Steps of a session call, at most.
@@ -61,6 +65,8 @@ def choose_saver_hooks(
                 save_graph_def=save_graph_def,
             )
         ]
+        if save_secs and first_secs and first_secs < save_secs:
+            tf_private.set_timer(saving[0], GrowingTimer(first_secs, save_secs))
     elif listeners:
         raise ValueError(
             "There should be a CheckpointSaverHook to use saving_listeners, and checkpoints are "
@@ -70,6 +76,44 @@ def choose_saver_hooks(
     for hook in saving:
         tf_private.set_steps_per_run(hook, steps_per_call)
     return saving
+
+
+class GrowingTimer:
+    """A `SecondOrStepTimer` whose intervals double until they are as long as they are to be."""
+
+    def __init__(self, first_secs: float, longest_secs: float) -> None:
+        """Takes the shortest and the longest interval, in seconds."""
+        self._first_secs = first_secs
+        self._longest_secs = longest_secs
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins anew."""
+        self._secs = self._first_secs
+        self._step: int | None = None
+        self._time: float | None = None
+
+    def should_trigger_for_step(self, step: int) -> bool:
+        """Returns whether it is time; the first time that it is asked it is."""
+        if self._time is None:
+            return True
+        return step != self._step and time.time() >= self._time + self._secs
+
+    def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
+        """Takes note of a checkpoint; returns the seconds and steps since the one before."""
+        now = time.time()
+        elapsed: tuple[float | None, int | None] = (None, None)
+        if self._time is not None and self._step is not None:
+            elapsed = (now - self._time, step - self._step)
+            # What falls due early, at the end of a training, makes no interval longer.
+            if now >= self._time + self._secs:
+                self._secs = min(2 * self._secs, self._longest_secs)
+        self._time, self._step = now, step
+        return elapsed
+
+    def last_triggered_step(self) -> int | None:
+        """Returns the step of the last checkpoint."""
+        return self._step
 
 
 class FiniteSaverHook(v1.train.CheckpointSaverHook):

@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import tf_private
+
 v1 = tf.compat.v1
 
 SUM = "CrossReplicaSum"
 CORE_NUMBER = "XlaReplicaId"
 
-# Between the op-level seeds of two cores.
+# Between the op-level seeds of two cores. TensorFlow seeds an op with its number in the graph, so a
+# small stride would give an op on one core the random numbers of its neighbour on another.
 _SEED_STRIDE = 7919
+
+# The attribute of a constant that is such a seed.
+_SEED = "_op_seed"
 
 _REDUCE = "XlaAllReduce"
 _SCATTER = "XlaReduceScatter"
@@ -45,6 +51,18 @@ def give_seed_of_core(node: v1.NodeDef, core: int) -> None:
     """
     if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
         node.attr["seed2"].i += core * _SEED_STRIDE
+    elif _SEED in node.attr:
+        seed = tf.make_ndarray(node.attr["value"].tensor) + np.uint64(core * _SEED_STRIDE)
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed, tf.uint64))
+
+
+def mark_seed(constant: tf.Operation) -> None:
+    """Makes `give_seed_of_core` take a constant for the op-level seed of what reads it.
+
+    Args:
+        constant: A constant of the default graph, a uint64 scalar.
+    """
+    tf_private.set_attribute(constant, _SEED, v1.AttrValue(b=True))
 
 
 def senders(node: v1.NodeDef, assignment: np.ndarray, core: int) -> tuple[int, ...]:
@@ -195,7 +213,7 @@ class _Nodes:
         index: int = 0,
         **attrs: int | tf.DType,
     ) -> str:
-        """Adds a node; gives the reference to one of its outputs."""
+        """Adds a node; returns the reference to one of its outputs."""
         made = v1.NodeDef(name=self._name + suffix, op=op, input=inputs)
         for key, value in attrs.items():
             if isinstance(value, tf.DType):
@@ -237,5 +255,6 @@ class _Nodes:
         self.op("Assert", "/assert", [here, why], summarize=1)
         asserted = self.nodes[-1]
         asserted.attr["T"].list.type.append(tf.string.as_datatype_enum)
+        # Nothing gets here, but nodes after it are still made: a shape might not fit them.
         self.op("PlaceholderWithDefault", "", [given, f"^{asserted.name}"], dtype=self.dtype)
         self.nodes[-1].attr["shape"].shape.unknown_rank = True

@@ -1,9 +1,9 @@
-"""Copies nodes of a traced graph into the graph under construction, once for each core."""
+"""Copies nodes of a traced graph into the graph under construction, for cores or replicas."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,18 +11,19 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying import cross_replica_ops
-from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes, waiting_for_reads
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import (
     CORE_NUMBER,
     EXCHANGES,
     give_seed_of_core,
 )
 from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions, deciding_inputs
-from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
+from tfx_tpu_trainer.engine.copying.variable_changes import (
+    VariableChanges,
+    reads_before_changes,
+    waiting_for_reads,
+)
 
 v1 = tf.compat.v1
-
-_HANDLE_DTYPES = (tf.resource, tf.variant)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +65,18 @@ class CoreCopier(Protocol):
 class GraphCopier:
     """Copies parts of a graph into the default graph.
 
-    Nodes are copied once for each core, but for those that all cores share: what makes a handle
-    (variables, tables, iterators, summary writers) is not copied but captured. A
-    `CrossReplicaSum` becomes a plain sum over the copies of its group, so that gradients are
-    combined as on TPU cores, and the other ops by which cores read each other likewise (see
-    `cross_replica_ops`); calls of functions with one inside become one call of all cores. `XlaReplicaId`
-    becomes the core's number. Where another core than the first waits for a change of a variable that it does not
-    read, it waits for the first core's: moving averages are the first core's.
+    What makes a handle (variables, tables, iterators, summary writers) is never copied but
+    captured: all copies share it.
+
+    `copy` makes emulated cores of this graph, which read each other in it. A `CrossReplicaSum`
+    becomes a plain sum over the copies of its group, so that gradients are combined as on TPU
+    cores, and the other ops by which cores read each other likewise (see `cross_replica_ops`);
+    calls of functions with one inside become one call of all cores. `XlaReplicaId` becomes the
+    core's number. Where another core than the first waits for a change of a variable that it does
+    not read, it waits for the first core's: moving averages are the first core's.
+
+    `copy_replica` makes one replica, for a runtime that runs the others and brings their values
+    together itself: a TPU, or a strategy.
     """
 
     def __init__(self, graph: tf.Graph) -> None:
@@ -81,8 +87,7 @@ class GraphCopier:
         """
         self.graph = graph
         graph_def = graph.as_graph_def()
-        self._versions = graph_def.versions
-        self._library = graph_def.library
+        self._versions, self._library = graph_def.versions, graph_def.library
         self._changes = VariableChanges(graph_def.library)
         self.joint_functions = JointFunctions(graph, graph_def.library, self._changes)
         self._node_defs: dict[str, v1.NodeDef] = {}
@@ -108,14 +113,44 @@ class GraphCopier:
         Returns:
             The copied tensors and operations, in the order of the fetches.
         """
-        work = _CopyJob(self, replaced, alone=alone)
-        standing = {i: work.standing_for(fetch) for i, fetch in enumerate(fetches)}
+        return self._made(_CopyJob(self, dict(enumerate(replaced)), alone=alone), fetches, name)
+
+    def copy_replica(
+        self,
+        nodes: Sequence[tf.Tensor | tf.Operation],
+        *,
+        replaced: Mapping[str, tf.Tensor | tf.Operation],
+        replica: int = 0,
+        left_out: Collection[str] = (),
+        name: str = "replica",
+    ) -> list[Any]:
+        """Copies what some nodes need for one replica; ops that read others stay as they are.
+
+        Args:
+            nodes: The tensors and operations that are wanted.
+            replaced: Name of a tensor or an operation of the traced graph -> what stands for it
+                in the default graph; what made it is not copied.
+            replica: Number of the replica: seeded random ops differ between replicas. Defaults
+                to 0.
+            left_out: Names of operations that this replica does not run, though what waits for
+                one still waits for what that waits for. Defaults to none.
+            name: Name scope of the copies. Defaults to `"replica"`.
+
+        Returns:
+            The copies, in the order of the nodes.
+        """
+        job = _CopyJob(self, {replica: replaced}, alone=True, kept=True, left_out=left_out)
+        return self._made(job, [Fetch(replica, node) for node in nodes], name)
+
+    def _made(self, job: _CopyJob, fetches: Sequence[Fetch], name: str) -> list[Any]:
+        """Adds a job's copies to the default graph and returns those that were fetched."""
+        standing = [job.standing_for(fetch) for fetch in fetches]
         names = [
-            work.request(fetch.core, fetch.node)
-            for i, fetch in enumerate(fetches)
-            if standing[i] is None
+            job.request(fetch.core, fetch.node)
+            for fetch, tensor in zip(fetches, standing)
+            if tensor is None
         ]
-        graph_def = work.finish()
+        graph_def = job.finish()
         graph_def.versions.CopyFrom(self._versions)
         destination = v1.get_default_graph()
         if destination is not self.graph:
@@ -123,15 +158,12 @@ class GraphCopier:
             # and with it what TensorFlow's runtime knows by their names.
             graph_def.library.CopyFrom(self._library)
         graph_def.library.function.extend(self.joint_functions.made)
-        input_map = {
-            key: tf_private.capture(destination, tensor) for key, tensor in work.input_map.items()
-        }
-        copies = iter(
-            tf.graph_util.import_graph_def(
-                graph_def, input_map=input_map, return_elements=names, name=name
-            )
+        given = {key: tf_private.capture(destination, job.input_map[key]) for key in job.input_map}
+        made = tf.graph_util.import_graph_def(
+            graph_def, input_map=given, return_elements=names, name=name
         )
-        return [next(copies) if tensor is None else tensor for tensor in standing.values()]
+        copies = iter(made)
+        return [next(copies) if tensor is None else tensor for tensor in standing]
 
     def changes_variable(self, op: tf.Operation) -> bool:
         """Tells whether an operation changes a variable, or passes on what one gives that does."""
@@ -155,13 +187,21 @@ class GraphCopier:
 
 
 class _CopyJob:
-    """The GraphDef of one `copy` call, growing from the fetches upstream."""
+    """The GraphDef of one call, growing from the fetches upstream."""
 
     def __init__(
-        self, copier: GraphCopier, replaced: Sequence[Mapping[str, tf.Tensor]], *, alone: bool
+        self,
+        copier: GraphCopier,
+        replaced: Mapping[int, Mapping[str, Any]],
+        *,
+        alone: bool,
+        kept: bool = False,
+        left_out: Collection[str] = (),
     ) -> None:
         self._copier = copier
         self._alone = alone
+        self._kept = kept
+        self._left_out = left_out
         self._replaced = replaced
         self._nodes: list[tuple[int, int, bool, v1.NodeDef]] = []
         self._names: dict[Any, str] = {}
@@ -191,19 +231,24 @@ class _CopyJob:
         The copies stand in an order in which a function reads and changes variables as a session
         does that runs the model itself: see `reads_before_changes`.
         """
+        functions = self._copier.joint_functions
         while self._pending:
             name, op, cores = self._pending.pop()
-            if op.type in EXCHANGES:
+            if op.name in self._left_out:
+                nodes = [v1.NodeDef(name=name, op="NoOp", input=self._controls(cores[0], op))]
+            elif self._kept:
+                nodes = [self._copy(name, op, cores[0])]
+            elif op.type in EXCHANGES:
                 nodes = self._exchange(name, op, cores)
             elif op.type == CORE_NUMBER:
                 nodes = [cross_replica_ops.core_number(name, cores[0])]
-            elif self._is_joint(op) or self._is_numbered(op):
+            elif self._is_joint(op) or functions.numbers_inside(self._node_def(op)):
                 nodes = [self._join(name, op, cores)]
             else:
                 nodes = [self._copy(name, op, cores[0])]
-            does_change = self._copier.is_change(op)
-            place = self._copier.order(op)
-            self._nodes.extend((place, cores[0], does_change, node) for node in nodes)
+            entry = self._copier.order(op), cores[0], self._copier.is_change(op)
+            self._nodes.extend((*entry, node) for node in nodes)
+        # They were asked for in an order that depends on the fetches; the model's own is kept.
         self._nodes.sort(key=lambda entry: entry[:2])
         nodes = [node for *_, node in self._nodes]
         numbers = {node.name: number for number, node in enumerate(nodes)}
@@ -237,12 +282,13 @@ class _CopyJob:
             and not self._alone
             and cross_replica_ops.same_on_all(self._node_def(op))
         ):
+            # One sum for the group: a sum for each core would add up the same again.
             cores = self._senders(op, core)
         elif self._is_joint(op):
             cores = self._joint_cores(core)
         key = (op.name, cores)
         if key not in self._names:
-            self._names[key] = f"core{cores[0]}/{op.name}"
+            self._names[key] = op.name if self._kept else f"core{cores[0]}/{op.name}"
             self._pending.append((self._names[key], op, cores))
         return self._names[key]
 
@@ -252,6 +298,9 @@ class _CopyJob:
         node.name = name
         # Its colocation names nodes of the traced graph, which this graph need not have.
         node.attr.pop("_class", None)
+        if self._kept:
+            # Whoever runs the replicas places each whole; a device of the trace would split it.
+            node.device = ""
         give_seed_of_core(node, core)
         del node.input[:]
         node.input.extend(self._input_of(core, tensor) for tensor in op.inputs)
@@ -277,19 +326,28 @@ class _CopyJob:
         """
         controls: dict[str, None] = {}
         for control in op.control_inputs:
-            waits_for = 0 if self._copier.changes_variable(control) else core
-            if not self._stands_outside(waits_for, control):
+            changes = not self._kept and self._copier.changes_variable(control)
+            waits_for = 0 if changes else core
+            if control.name in self._replaced[waits_for]:
+                controls[self._done(control, self._replaced[waits_for][control.name])] = None
+            elif not self._stands_outside(waits_for, control):
                 controls[f"^{self._copy_of(waits_for, control)}"] = None
         return list(controls)
 
-    def _is_joint(self, op: tf.Operation) -> bool:
-        return self._copier.joint_functions.exchanges_inside(self._node_def(op))
+    def _done(self, op: tf.Operation, done: tf.Operation) -> str:
+        """Returns the control input that waits for what stands for an operation."""
+        key = f"^done/{op.name}"
+        if key not in self.input_map:
+            # Only a tensor can be mapped: this one is there when the operation has run.
+            with tf.control_dependencies([done]):
+                self.input_map[key] = tf.constant(True)
+        return key
 
-    def _is_numbered(self, op: tf.Operation) -> bool:
-        return self._copier.joint_functions.numbers_inside(self._node_def(op))
+    def _is_joint(self, op: tf.Operation) -> bool:
+        return not self._kept and self._copier.joint_functions.exchanges_inside(self._node_def(op))
 
     def _joint_cores(self, core: int) -> tuple[int, ...]:
-        return (core,) if self._alone else tuple(range(len(self._replaced)))
+        return (core,) if self._alone else tuple(self._replaced)
 
     def _exchange(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> list[v1.NodeDef]:
         dimension = self._constant(op, 2) if op.inputs[2:] else None
@@ -337,6 +395,6 @@ def makes_handle(op: tf.Operation) -> bool:
     return (
         not op.inputs
         and bool(op.outputs)
-        and all(tensor.dtype in _HANDLE_DTYPES for tensor in op.outputs)
+        and all(tensor.dtype in (tf.resource, tf.variant) for tensor in op.outputs)
         and op.type != "Const"
     )

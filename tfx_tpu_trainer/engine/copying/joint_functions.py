@@ -108,6 +108,8 @@ class JointFunctions:
             given = scope.unchanged(node.attr["body"].func.name, given)
         joint = v1.NodeDef(name=name, op=node.op)
         for key, attr in node.attr.items():
+            # Places among one core's inputs say nothing of the joint ones. Without them a call
+            # counts as changing all its variables, which orders more than it need, never less.
             if key not in ("_class", "_read_only_resource_inputs"):
                 joint.attr[key].CopyFrom(attr)
         for key in _LISTS:
@@ -165,7 +167,7 @@ class JointFunctions:
 
 
 class _Body:
-    """The FunctionDef of one joint function, growing from what it gives upstream."""
+    """The FunctionDef of one joint function, growing from what it returns upstream."""
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
@@ -133,8 +134,18 @@ class TracedHostFunction:
 
     def run(self, copier: GraphCopier, gathered: Sequence[tf.Tensor], *, name: str) -> tf.Operation:
         """Copies the whole result into the graph under construction, as one operation."""
-        nodes = [node for node in tf.nest.flatten(self.result) if node is not None]
-        return tf.group(*self.copy(copier, gathered, nodes, name=name))
+        return tf.group(*self.copy(copier, gathered, self._nodes(), name=name))
+
+    def fed(self, values: Sequence[np.ndarray]) -> tuple[list[Any], dict[tf.Tensor, np.ndarray]]:
+        """Returns what a session fetches and is fed to run the function where it was called.
+
+        Args:
+            values: For each of `tensors`, the value of all cores.
+        """
+        return self._nodes(), dict(zip(self._placeholders, values))
+
+    def _nodes(self) -> list[Any]:
+        return [node for node in tf.nest.flatten(self.result) if node is not None]
 
 
 class _Variables:
@@ -190,7 +201,7 @@ class _Variables:
 def trace_host_function(
     host_function: HostFunction | None, *, cores: int, broadcast: bool, full: bool = True
 ) -> TracedHostFunction | None:
-    """Traces a host function; gives `None` where there is none, or none with a tensor.
+    """Traces a host function; returns `None` where there is none, or none with a tensor.
 
     On TPU cores a function without tensors is never called: nothing comes from the cores that
     could start it.

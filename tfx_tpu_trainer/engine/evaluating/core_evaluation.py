@@ -66,141 +66,164 @@ def plan_evaluation_on_cores(
     Returns:
         The plan.
     """
-    sums, eval_step = EvaluationSums(), create_eval_step()
-    # Of batches that are one each for a core, those of the last step may not suffice for all.
-    may_lack = feed.always_full and len(feed.draws()) > 1
-    full = feed.always_full and not may_lack
-    metrics = trace_host_function(
-        template.eval_metrics, cores=cores, broadcast=broadcast, full=feed.always_full
+    evaluation = _CoreEvaluation(
+        template, feed, cores=cores, broadcast=broadcast, steps=steps, for_cores=for_cores
     )
-    host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast, full=full)
-    values, counts = _split_metrics(metrics)
-    counts_of_one = _for_one_core(counts) if may_lack else counts
-    left_out = create_left_out() if counts is not None and counts_of_one is None else None
-    copier = GraphCopier(template.graph)
+    return evaluation.plan()
 
-    step = _BatchStep(template, copier, for_cores(copier), [metrics, host_call], cores=cores)
 
-    def count_batch(
-        outputs: list[tf.Tensor], rows: tf.Tensor, counts: _MetricCounts | None = counts
-    ) -> tf.Tensor:
-        loss, (metric_tensors, host_tensors) = step.unpack(outputs)
-        effects = sums.add(loss=loss, rows=rows)
-        if counts is not None:
-            effects += counts.function.copy(copier, metric_tensors, counts.updates, name="metrics")
-        if host_call is not None:
-            effects.append(host_call.run(copier, host_tensors, name="host_call"))
-        with tf.control_dependencies(effects):
-            return tf.constant(1)
+class _CoreEvaluation:
+    """Evaluates step by step, in a loop of the graph.
 
-    def count_rest(drawn: DrawnBatches) -> tf.Tensor:
-        if not feed.always_full:
-            return count_batch(step.on_one(feed.whole(drawn)), drawn.total_rows)
-        if left_out is not None:
-            more = tf.cast(drawn.total_rows, left_out.dtype)
-            with tf.control_dependencies([left_out.assign_add(more, read_value=False)]):
-                return tf.constant(0)
-        rows = feed.full_rows()
+    What must happen in order is ordered by what the methods return: a branch of a conditional and
+    the body of a loop give tensors, so each gives how many batches it has counted, once they are.
+    """
 
-        def count_piece(index: tf.Tensor) -> tf.Tensor:
-            outputs = step.on_one(feed.piece(drawn, index))
-            return index + count_batch(outputs, tf.constant(rows), counts_of_one)
+    def __init__(
+        self,
+        template: ModelTemplate,
+        feed: FiniteFeed,
+        *,
+        cores: int,
+        broadcast: bool,
+        steps: int | None,
+        for_cores: Callable[[GraphCopier], CoreCopier],
+    ) -> None:
+        self._template = template
+        self._feed = feed
+        self._cores = cores
+        self._steps = steps
+        self._sums, self._eval_step = EvaluationSums(), create_eval_step()
+        # Of batches that are one each for a core, those of the last step may not suffice for all.
+        may_lack = feed.always_full and len(feed.draws()) > 1
+        self._surely_full = feed.always_full and not may_lack
+        self._metrics = trace_host_function(
+            template.eval_metrics, cores=cores, broadcast=broadcast, full=feed.always_full
+        )
+        self._host_call = trace_host_function(
+            template.host_call, cores=cores, broadcast=broadcast, full=self._surely_full
+        )
+        self._values, self._counts = _split_metrics(self._metrics)
+        self._counts_of_one = _for_one_core(self._counts) if may_lack else self._counts
+        leaves_out = self._counts is not None and self._counts_of_one is None
+        self._left_out = create_left_out() if leaves_out else None
+        self._copier = GraphCopier(template.graph)
+        self._cores_copier = for_cores(self._copier)
 
-        pieces = drawn.total_rows // rows
-        (counted,) = tf.while_loop(lambda index: index < pieces, lambda i: (count_piece(i),), [0])
-        return tf.minimum(counted, 1)
+    def plan(self) -> EvaluationPlan:
+        seconds = v1.placeholder_with_default(
+            tf.constant(SECONDS_PER_CALL if self._steps is None else math.inf, tf.float64),
+            (),
+            name="seconds_per_call",
+        )
+        all_done = tf.function(self._run, autograph=False)(seconds)
+        return EvaluationPlan(
+            template=self._template,
+            update_op=all_done,
+            seconds_per_call=seconds,
+            values={**self._values, LOSS: self._sums.loss_by_rows(self._template.loss_dtype)},
+            sums=self._sums,
+            stop_hook=StopAfterLastBatchHook(
+                self._eval_step, all_done, steps=self._steps, left_out=self._left_out
+            ),
+        )
 
-    def run_batch(drawn: DrawnBatches) -> tf.Tensor:
-        def count_full() -> tf.Tensor:
-            return count_batch(step.on_cores(feed.cut_full(drawn)), drawn.total_rows)
-
-        if full:
-            counted = count_full()
-        else:
-            counted = tf.cond(feed.is_full(drawn), count_full, lambda: count_rest(drawn))
-        with tf.control_dependencies([counted]):
-            incremented = eval_step.assign_add(tf.cast(counted, tf.int64), read_value=False)
-        with tf.control_dependencies([incremented]):
-            return tf.identity(counted)
-
-    def one_batch(count: tf.Tensor, ended: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        del ended
-        drawn = feed.draw(copier)
-        done = tf.cond(drawn.total_rows > 0, lambda: run_batch(drawn), lambda: tf.constant(0))
-        return count + done, drawn.ended
-
-    def batches(seconds: tf.Tensor) -> tf.Tensor:
+    def _run(self, seconds: tf.Tensor) -> tf.Tensor:
+        """Runs steps until all are done or the time is up; tells whether all are."""
         started = tf.timestamp()
 
         def all_done(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
-            return ended if steps is None else tf.logical_or(ended, count >= steps)
+            return ended if self._steps is None else tf.logical_or(ended, count >= self._steps)
 
         def goes_on(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
             return tf.logical_not(
                 tf.logical_or(all_done(count, ended), is_time_up(started, seconds))
             )
 
-        start = (tf.cast(eval_step.read_value(), tf.int32), tf.constant(False))
-        return all_done(*tf.while_loop(goes_on, one_batch, start, parallel_iterations=1))
+        start = (tf.cast(self._eval_step.read_value(), tf.int32), tf.constant(False))
+        return all_done(*tf.while_loop(goes_on, self._one_step, start, parallel_iterations=1))
 
-    seconds = v1.placeholder_with_default(
-        tf.constant(SECONDS_PER_CALL if steps is None else math.inf, tf.float64),
-        (),
-        name="seconds_per_call",
-    )
-    all_done = tf.function(batches, autograph=False)(seconds)
-    return EvaluationPlan(
-        template=template,
-        update_op=all_done,
-        seconds_per_call=seconds,
-        values={**values, LOSS: sums.loss_by_rows(template.loss_dtype)},
-        sums=sums,
-        stop_hook=StopAfterLastBatchHook(eval_step, all_done, steps=steps, left_out=left_out),
-    )
+    def _one_step(self, count: tf.Tensor, ended: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        del ended
+        drawn = self._feed.draw(self._copier)
+        has_rows = drawn.total_rows > 0
+        done = tf.cond(has_rows, lambda: self._count_step(drawn), lambda: tf.constant(0))
+        return count + done, drawn.ended
 
+    def _count_step(self, drawn: DrawnBatches) -> tf.Tensor:
+        def count_full() -> tf.Tensor:
+            outputs = self._on_cores(self._feed.cut_full(drawn))
+            return self._count(outputs, drawn.total_rows, self._counts)
 
-class _BatchStep:
-    """Runs one batch: loss and host tensors, from all cores or from one copy."""
+        if self._surely_full:
+            counted = count_full()
+        else:
+            is_full = self._feed.is_full(drawn)
+            counted = tf.cond(is_full, count_full, lambda: self._count_rest(drawn))
+        with tf.control_dependencies([counted]):
+            incremented = self._eval_step.assign_add(tf.cast(counted, tf.int64), read_value=False)
+        with tf.control_dependencies([incremented]):
+            return tf.identity(counted)
 
-    def __init__(
-        self,
-        template: ModelTemplate,
-        copier: GraphCopier,
-        cores_copier: CoreCopier,
-        host_functions: list[TracedHostFunction | None],
-        *,
-        cores: int,
-    ) -> None:
-        self._template = template
-        self._copier = copier
-        self._cores_copier = cores_copier
-        self._host_functions = host_functions
-        self._cores = cores
+    def _count_rest(self, drawn: DrawnBatches) -> tf.Tensor:
+        """Counts what is left for the last step, on one copy of the template."""
+        feed = self._feed
+        if not feed.always_full:
+            return self._count(self._on_one(feed.whole(drawn)), drawn.total_rows, self._counts)
+        if self._left_out is not None:
+            more = tf.cast(drawn.total_rows, self._left_out.dtype)
+            with tf.control_dependencies([self._left_out.assign_add(more, read_value=False)]):
+                return tf.constant(0)
+        rows = feed.full_rows()
 
-    def on_cores(self, fed: list[dict[str, tf.Tensor]]) -> list[tf.Tensor]:
+        def count_piece(index: tf.Tensor) -> tuple[tf.Tensor]:
+            outputs = self._on_one(feed.piece(drawn, index))
+            return (index + self._count(outputs, tf.constant(rows), self._counts_of_one),)
+
+        pieces = drawn.total_rows // rows
+        (counted,) = tf.while_loop(lambda index: index < pieces, count_piece, [0])
+        return tf.minimum(counted, 1)
+
+    def _count(
+        self, outputs: list[tf.Tensor], rows: tf.Tensor, counts: _MetricCounts | None
+    ) -> tf.Tensor:
+        loss, of_metrics, of_host_call = self._unpacked(outputs)
+        effects = self._sums.add(loss=loss, rows=rows)
+        if counts is not None:
+            effects += counts.function.copy(
+                self._copier, of_metrics, counts.updates, name="metrics"
+            )
+        if self._host_call is not None:
+            effects.append(self._host_call.run(self._copier, of_host_call, name="host_call"))
+        with tf.control_dependencies(effects):
+            return tf.constant(1)
+
+    def _on_cores(self, fed: list[dict[str, tf.Tensor]]) -> list[tf.Tensor]:
+        """Returns loss and host tensors of a full batch, from all cores."""
         fetches = [Fetch(core, self._template.loss) for core in range(self._cores)]
-        parts = [[] if f is None else f.fetches() for f in self._host_functions]
-        copies = self._cores_copier.copy(
-            fetches + [fetch for part in parts for fetch in part], replaced=fed, name="cores"
-        )
+        parts = [(f, f.fetches()) for f in (self._metrics, self._host_call) if f is not None]
+        wanted = [*fetches, *(fetch for _, part in parts for fetch in part)]
+        copies = self._cores_copier.copy(wanted, replaced=fed, name="cores")
         outputs = [tf.add_n(copies[: self._cores]) / self._cores]
         start = self._cores
-        for function, part in zip(self._host_functions, parts):
-            if function is not None:
-                outputs += function.gathered(copies[start : start + len(part)])
+        for function, part in parts:
+            outputs += function.gathered(copies[start : start + len(part)])
             start += len(part)
         return outputs
 
-    def on_one(self, fed: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-        tensors = [t for f in self._host_functions if f is not None for t in f.tensors]
-        fetches = [Fetch(0, self._template.loss), *(Fetch(0, tensor) for tensor in tensors)]
+    def _on_one(self, fed: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the same of a batch that runs on one copy."""
+        functions = [f for f in (self._metrics, self._host_call) if f is not None]
+        nodes = [self._template.loss, *(tensor for f in functions for tensor in f.tensors)]
+        fetches = [Fetch(0, node) for node in nodes]
         return self._copier.copy(fetches, replaced=[fed], name="short_batch", alone=True)
 
-    def unpack(self, outputs: list[tf.Tensor]) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
-        rest = iter(outputs[1:])
-        return outputs[0], [
-            [] if f is None else [next(rest) for _ in f.tensors] for f in self._host_functions
-        ]
+    def _unpacked(
+        self, outputs: list[tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+        loss, *rest = outputs
+        count = 0 if self._metrics is None else len(self._metrics.tensors)
+        return loss, rest[:count], rest[count:]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -142,7 +142,7 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
 
 
 def check_metrics(metrics: Any) -> Mapping[str, Any]:
-    """Checks what a metric_fn returned and gives it back.
+    """Checks what a metric_fn returned, and returns it.
 
     Raises:
         TypeError: If it is no mapping.

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.feeding.input_values import as_tensors
+from tfx_tpu_trainer.engine.graph_nodes import all_nodes
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -144,10 +145,7 @@ def can_be_read_ahead(graph: tf.Graph) -> bool:
         `False` where Python code runs in the graph, or where its data comes from outside or from
         a dataset that is not TensorFlow's.
     """
-    definition = graph.as_graph_def()
-    functions = definition.library.function
-    ops = {node.op for node in definition.node}
-    ops.update(node.op for function in functions for node in function.node_def)
+    ops = {node.op for node in all_nodes(graph.as_graph_def())}
     return not any(op.startswith(_FROM_OUTSIDE) or _is_foreign_dataset(op) for op in ops)
 
 

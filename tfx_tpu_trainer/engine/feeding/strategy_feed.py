@@ -22,6 +22,30 @@ def spans_processes(strategy: tf.distribute.Strategy) -> bool:
     return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
 
+def _is_elsewhere(strategy: tf.distribute.Strategy) -> bool:
+    return spans_processes(strategy) or type(strategy).__name__.startswith("TPUStrategy")
+
+
+def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
+    """Refuses a strategy whose devices elsewhere a program without eager execution can't reach."""
+    if _is_elsewhere(strategy):
+        raise RuntimeError(
+            f"{type(strategy).__name__} connects to its devices eagerly, and this program switched "
+            "eager execution off with tf.compat.v1.disable_eager_execution() or disable_v2_behavior(). Leave that "
+            "call out; model_fn is traced into a v1 graph all the same. A strategy with its "
+            "replicas in this process (MirroredStrategy) needs no edit."
+        )
+
+
+def _made_eagerly(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
+    """Makes a strategy of GPUs anew: what orders their collectives is made with it, when eager."""
+    kinds = (tf.distribute.MirroredStrategy, v1.distribute.MirroredStrategy)
+    devices = strategy.extended.worker_devices
+    if isinstance(strategy, kinds) and any("GPU" in device for device in devices):
+        return type(strategy)(list(devices))
+    return strategy
+
+
 class EagerThread:
     """A thread in which TensorFlow executes eagerly.
 
@@ -31,22 +55,21 @@ class EagerThread:
     """
 
     def __init__(self) -> None:
-        """Starts no thread yet.
-
-        Raises:
-            RuntimeError: If the program has switched eager execution off.
-        """
+        """Starts no thread yet."""
         self._executor = concurrent.futures.ThreadPoolExecutor(1, "strategy")
-        if not self.run(tf.executing_eagerly):
-            raise RuntimeError(
-                "A tf.distribute strategy needs eager execution, which this program switched off "
-                "with tf.compat.v1.disable_eager_execution() or disable_v2_behavior(). Leave that "
-                "call out; model_fn is traced into a v1 graph all the same."
-            )
 
     def run(self, function: Callable[..., _T], *args: Any) -> _T:
         """Calls a function in the thread and waits for its result, or raises its error."""
-        return self._executor.submit(function, *args).result()
+        return self._executor.submit(self._eagerly, function, *args).result()
+
+    def is_switched_on(self) -> bool:
+        """Whether the program lets TensorFlow execute eagerly, where nothing else is said."""
+        return self._executor.submit(tf.executing_eagerly).result()
+
+    def _eagerly(self, function: Callable[..., _T], *args: Any) -> _T:
+        # Also where the program has called disable_v2_behavior(), as programs for TensorFlow 1 do.
+        with tf_private_strategy.eager_mode():
+            return function(*args)
 
 
 class StrategyFeed:
@@ -60,6 +83,7 @@ class StrategyFeed:
         placeholders: What stands for one replica's batch in the traced graph, and, last of all,
             `replica_id`.
         replica_id: What stands for the number of the replica.
+        is_saved: Whether the iterator is one that can be saved.
         ends_unevenly: Whether some replicas may have a batch of training when others have none.
             TensorFlow gives those one of zeros.
     """
@@ -70,6 +94,7 @@ class StrategyFeed:
         dataset_fn: Callable[[tf.distribute.InputContext], tf.data.Dataset],
         *,
         repeated: bool,
+        saved: bool = False,
     ) -> None:
         """Calls dataset_fn, eagerly.
 
@@ -79,13 +104,28 @@ class StrategyFeed:
             repeated: Whether steps are drawn by the strategy itself, on its workers, as training
                 needs it; else by this process, batch by batch, so that no row is lost when the
                 input ends.
+            saved: Whether the position of a training input must be one that can be saved, which
+                the strategy's own iterators have not. Nothing is brought to the replicas' devices
+                ahead then. Without effect on TPUs and where replicas are in other processes.
+                Defaults to
+                `False`.
 
         Raises:
             TypeError: If dataset_fn gives no dataset.
-            RuntimeError: If the program has switched eager execution off.
+            RuntimeError: If the program has switched eager execution off, and the strategy has
+                replicas in other processes or on a TPU.
         """
-        self.strategy = strategy
         self.eager = EagerThread()
+        # TPUs draw in loops of their own, which no test without one could show to be the same.
+        elsewhere = _is_elsewhere(strategy)
+        self.is_saved = saved and repeated and not elsewhere
+        if not self.eager.is_switched_on():
+            _check_devices_are_here(strategy)
+            # As an estimator's sessions place by default, and TensorFlow 2's eager execution does:
+            # programs make strategies of GPUs that a host may lack.
+            tf.config.set_soft_device_placement(True)
+            strategy = self.eager.run(_made_eagerly, strategy)
+        self.strategy = strategy
         self._element_spec: Any = None
         self.ends_unevenly = spans_processes(strategy)
 
@@ -101,20 +141,30 @@ class StrategyFeed:
 
         def marked(context: tf.distribute.InputContext) -> tf.data.Dataset:
             dataset = noted(context)
+            # Where batches are all of one shape TensorFlow ends every replica's input with the first
+            # that ends; where they may differ, it goes on, with batches of zeros that do not say so.
             endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
             self.ends_unevenly |= not endless and not _is_static(dataset.element_spec)
+            # So each batch brings a 1 along, which is a 0 in those.
             return tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(1).repeat()))
 
         def make() -> Any:
-            if repeated:
+            if repeated and not self.is_saved:
                 return strategy.distribute_datasets_from_function(marked)
             return noted(
                 tf.distribute.InputContext(num_replicas_in_sync=strategy.num_replicas_in_sync)
             )
 
         self._dataset = self.eager.run(make)
+        if self.is_saved:
+            self.ends_unevenly = False
         self.placeholders: tuple[tf.Tensor, ...] = ()
         self.replica_id: tf.Tensor
+
+    @property
+    def description(self) -> str:
+        """What the input is: its structure, and the batches' shapes."""
+        return str(self._element_spec)
 
     def make_placeholders(self) -> tuple[Any, Any]:
         """Makes one replica's features and labels, placeholders of the default graph.
@@ -140,7 +190,8 @@ class StrategyFeed:
 
     def iterator(self) -> Any:
         """Starts the dataset; to be called in the eager thread."""
-        return iter(self._dataset)
+        with tf.device("/device:CPU:0" if self.is_saved else None):
+            return iter(self._dataset)
 
     def next_step(self, iterator: Any) -> tuple[Any, tf.Tensor | None]:
         """Draws the batches of a step of training; to be called in a function of the strategy.
@@ -151,6 +202,13 @@ class StrategyFeed:
         Returns:
             The replicas' batches, and whether every replica has one; `None` where an error tells.
         """
+        if self.is_saved:
+            # The end of the input is an error of whichever replica finds it.
+            batches = [
+                tf.nest.flatten(next(iterator), expand_composites=True)
+                for _ in range(self.strategy.num_replicas_in_sync)
+            ]
+            return self.distribute(batches), None
         element, here = next(iterator)
         if not self.ends_unevenly:
             return element, None
@@ -172,6 +230,7 @@ class StrategyFeed:
             shapes = [tensor.shape for tensor in batch]
             full_shapes = full_shapes or shapes
             waiting.append(batch)
+            # Replicas may be one program on several cores (TPUStrategy), which has one shape.
             if shapes != full_shapes:
                 yield from ([one] for one in waiting)
                 waiting = []
@@ -181,7 +240,7 @@ class StrategyFeed:
         yield from ([one] for one in waiting)
 
     def distribute(self, group: list[list[tf.Tensor]]) -> list[Any]:
-        """Hands each replica one batch of a group; to be called in the eager thread."""
+        """Hands each replica one batch of a group; to be called in the eager thread, or a function."""
 
         def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
             return tf_private_strategy.distribute_values(

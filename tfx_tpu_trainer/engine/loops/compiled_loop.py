@@ -12,13 +12,17 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 
-# More batches in a call of the compiled function would win nothing.
+# More batches in a call of the compiled function would win nothing. Two stacks are held at a time:
+# steps are made on one while the other is drawn.
 _MOST_BATCHES = 16
 _MOST_BYTES = 32 << 20
+
+_GET_NEXT = "IteratorGetNext"
 
 # XLA compiles these, but to something else: other random numbers, checks that never fail.
 _OTHER_IN_XLA = (
@@ -110,6 +114,8 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     def make_steps(count: tf.Tensor, *stacks: tf.Tensor) -> tf.Tensor:
         def one_step(number: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             del loss
+            # A stack has room for `size` batches however many it holds, and how many is a value:
+            # XLA compiles once, where another shape would be compiled anew.
             fed = {t.name: tf.gather(stack, number) for t, stack in zip(batch, stacks)}
             fetches = [Fetch(0, template.train_op), Fetch(0, template.loss)]
             train_op, loss = copier.copy(fetches, replaced=[fed], name="step")
@@ -144,6 +150,8 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     count = v1.placeholder(tf.int32, shape=(), name="compiled_steps_ahead")
     made, loss = tf.function(all_steps, autograph=False)(count)
 
+    # XLA refuses a model when it first compiles it. That must be known while the plain loop can
+    # still take over, before a batch is drawn and lost.
     def no_steps() -> tf.Tensor:
         stacks = [tf.zeros([size, *shape], t.dtype) for t, shape in zip(batch, shapes)]
         return compiled(tf.constant(0), *stacks)
@@ -200,6 +208,8 @@ class _Draw:
         return [each.write(number, value) for each, value in zip(lists, self._values(optional))]
 
     def _next(self) -> tf.Tensor:
+        # At the end of the input the iterator's own get_next would fail the call, and what was
+        # drawn before would be lost.
         op = self._batch[0].op
         return tf.raw_ops.IteratorGetNextAsOptional(
             iterator=tf_private.capture(v1.get_default_graph(), op.inputs[0]),
@@ -246,8 +256,8 @@ def _batch_tensors(template: ModelTemplate) -> list[tf.Tensor]:
 def _needed(template: ModelTemplate) -> Iterator[tuple[str, str, list[tf.Tensor]]]:
     """Yields type and name of each op that a step needs, and the input tensors it reads."""
     bodies = {f.signature.name: f.node_def for f in template.graph.as_graph_def().library.function}
-    pending = [node.op if isinstance(node, tf.Tensor) else node for node in _step_of(template)]
-    seen = set(pending)
+    drawn_ops = [op for op in template.graph.get_operations() if op.type == _GET_NEXT]
+    given = {tensor.name for op in drawn_ops for tensor in op.outputs}
     called: set[str] = set()
 
     def functions_of(node: Any) -> None:
@@ -258,21 +268,11 @@ def _needed(template: ModelTemplate) -> Iterator[tuple[str, str, list[tf.Tensor]
                 for inner in bodies[name]:
                     functions_of(inner)
 
-    while pending:
-        op = pending.pop()
-        drawn = [tensor for tensor in op.inputs if tensor.op.type == "IteratorGetNext"]
-        yield op.type, op.name, drawn
+    for op in upstream([template.train_op, template.loss], given=given):
+        yield op.type, op.name, [tensor for tensor in op.inputs if tensor.op.type == _GET_NEXT]
         functions_of(op.node_def)
-        before = {tensor.op for tensor in op.inputs} - {tensor.op for tensor in drawn}
-        before.update(each for each in op.control_inputs if each.type != "IteratorGetNext")
-        pending.extend(before - seen)
-        seen |= before
     for function in called:
         yield from ((node.op, node.name, []) for node in bodies[function])
-
-
-def _step_of(template: ModelTemplate) -> list[Any]:
-    return [template.train_op, template.loss]
 
 
 def _batches_in_a_stack(batch: Sequence[tf.Tensor]) -> int:

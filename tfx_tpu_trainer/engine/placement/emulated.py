@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking.train_op_check import (
-    check_gradients_are_combined,
-    check_train_op,
-)
+from tfx_tpu_trainer.engine.checking.train_op_check import check_training_on_cores
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
@@ -43,9 +40,7 @@ def place_training_on_cores(
     Raises:
         ValueError: If several cores train without a sum over replicas.
     """
-    trains = check_train_op(template)
-    if cores > 1 and trains:
-        check_gradients_are_combined(template.graph)
+    check_training_on_cores(template, cores=cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
     table_update = trace_host_function(
         template.table_update, cores=cores, broadcast=False, full=False

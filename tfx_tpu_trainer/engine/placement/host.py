@@ -6,7 +6,6 @@ Shared by training, evaluation and prediction with `use_tpu=False`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,8 +13,9 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import refuse_ops_that_end_the_process
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
-from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions
+from tfx_tpu_trainer.engine.copying.one_core import addend, bypass_sums
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 
@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 
 
 def place_on_host(
-    template: ModelTemplate,
+    template: ModelTemplate, *, read_before_changes: tf.Tensor | None = None
 ) -> tuple[ModelTemplate, list[v1.train.SessionRunHook]]:
     """Makes a template runnable on one host.
 
@@ -35,6 +35,8 @@ def place_on_host(
     Args:
         template: The template. Its graph must be the default one and not have run yet; it is
             changed in place.
+        read_before_changes: A reading of a variable that comes before the step changes it.
+            Defaults to `None`.
 
     Returns:
         The template to run, and the hooks that the session needs for it.
@@ -43,7 +45,7 @@ def place_on_host(
         ValueError: It has an op at which TensorFlow itself would end the process here.
     """
     refuse_ops_that_end_the_process(template)
-    _bypass_cross_replica_sums(template.graph)
+    bypass_sums(template.graph)
     template = dataclasses.replace(
         template,
         loss=_without_sums(template.loss),
@@ -52,9 +54,12 @@ def place_on_host(
         eval_metric_ops=_without_sums(template.eval_metric_ops),
         host_call=_with_addends(template.host_call),
     )
+    if read_before_changes is not None:
+        _let_reads_come_first(template.graph, [read_before_changes], train_op=template.train_op)
     if template.host_call is None:
         return template, []
     fetched = template.host_call()
+    # What host_call made was not there at the first look.
     refuse_ops_that_end_the_process(dataclasses.replace(template, predictions=fetched))
     if template.train_op is not None:
         _let_reads_come_first(template.graph, fetched, train_op=template.train_op)
@@ -94,8 +99,9 @@ def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> No
     """
     kinds = (tf.Operation, tf.Tensor, tf.Variable)
     flat = tf.nest.flatten(fetched, expand_composites=True)
-    needed = _upstream(graph, [node for node in flat if isinstance(node, kinds)])
-    of_step = _upstream(graph, [train_op])
+    wanted = [graph.as_graph_element(node) for node in flat if isinstance(node, kinds)]
+    needed = set(upstream(wanted))
+    of_step = set(upstream([graph.as_graph_element(train_op)]))
     if any(op.type == "Enter" for op in needed):
         # No op outside of a loop of TensorFlow 1 can wait for one inside.
         return
@@ -108,7 +114,7 @@ def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> No
         if changes.made_by(op.node_def):
             changing.append(op)
             waiting.add(op)
-        elif not waiting.isdisjoint(_sources(op)):
+        elif not waiting.isdisjoint([*(tensor.op for tensor in op.inputs), *op.control_inputs]):
             waiting.add(op)
         elif op in needed:
             for handle in _handles(op):
@@ -131,67 +137,13 @@ def _ends(op: tf.Operation) -> list[tf.Operation]:
     return [tf.identity(result).op for result in op.outputs if result.dtype != tf.resource]
 
 
-def _upstream(graph: tf.Graph, nodes: Sequence[Any]) -> set[tf.Operation]:
-    """Returns what nodes need, themselves included."""
-    pending = [graph.as_graph_element(node) for node in nodes]
-    pending = [node.op if isinstance(node, tf.Tensor) else node for node in pending]
-    found = set[tf.Operation]()
-    while pending:
-        op = pending.pop()
-        if op not in found:
-            found.add(op)
-            pending += _sources(op)
-    return found
-
-
-def _sources(op: tf.Operation) -> list[tf.Operation]:
-    return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-
-
 def _handles(op: tf.Operation) -> list[str]:
     return [tensor.name for tensor in op.inputs if tensor.dtype == tf.resource]
 
 
-def _bypass_cross_replica_sums(graph: tf.Graph) -> None:
-    for op in graph.get_operations():
-        if op.type == SUM:
-            total = op.outputs[0]
-            for consumer in total.consumers():
-                tf_private.replace_consumers_input(consumer, total, _addend(total))
-        if any(control.type == SUM for control in op.control_inputs):
-            waits_for = [
-                _addend(c.outputs[0]).op if c.type == SUM else c for c in op.control_inputs
-            ]
-            tf_private.replace_control_inputs(op, waits_for)
-    _bypass_sums_in_functions(graph)
-
-
-def _bypass_sums_in_functions(graph: tf.Graph) -> None:
-    """Replaces functions with a sum inside, where they are called, by what they are on one core."""
-    graph_def = graph.as_graph_def()
-    functions = JointFunctions(graph, graph_def.library, VariableChanges(graph_def.library))
-    calls = [node for node in graph_def.node if functions.exchanges_inside(node)]
-    alone = [functions.join(node, node.name, [0]) for node in calls]
-    library = v1.GraphDef(versions=graph_def.versions)
-    library.library.function.extend(functions.made)
-    tf.graph_util.import_graph_def(library, name="")
-    for node in alone:
-        op = graph.get_operation_by_name(node.name)
-        for name, value in node.attr.items():
-            if value.HasField("func") or value.list.func:
-                tf_private.set_attribute(op, name, value)
-
-
-def _addend(value: Any) -> Any:
-    """Returns what a sum over one core adds up; anything but a sum is given back."""
-    while isinstance(value, tf.Tensor) and value.op.type == SUM:
-        value = value.op.inputs[0]
-    return value
-
-
 def _without_sums(structure: Any) -> Any:
     """Replaces the sums that a template names itself: what is made of them comes later."""
-    return tf.nest.map_structure(_addend, structure)
+    return tf.nest.map_structure(addend, structure)
 
 
 def _with_addends(function: HostFunction | None) -> HostFunction | None:

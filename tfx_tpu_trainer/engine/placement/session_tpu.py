@@ -19,12 +19,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.checking.train_op_check import (
-    check_gradients_are_combined,
-    check_train_op,
-)
+from tfx_tpu_trainer.engine.checking.train_op_check import check_training_on_cores
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.engine.copying.replica_graph import ReplicaGraph
 from tfx_tpu_trainer.engine.copying.traced_host_function import (
     TracedHostFunction,
     trace_host_function,
@@ -47,7 +43,6 @@ def place_training_on_tpu(
     broadcast: bool,
     host_call_every_n_steps: int,
     iterations_per_loop: int,
-    device_assignment: Any = None,
 ) -> StepLoop:
     """Makes a loop of training steps on the cores of a TPU.
 
@@ -60,8 +55,6 @@ def place_training_on_tpu(
         host_call_every_n_steps: Steps of a loop between host calls.
         iterations_per_loop: The most steps that a session call makes; a transfer has as many,
             or as few as fit into 256 MiB of a core.
-        device_assignment: Cores of each replica, a `tf.tpu.experimental.DeviceAssignment`.
-            Defaults to `None`: one core for each replica.
 
     Returns:
         The loop, as the emulated cores' one: its loss is the mean over the replicas.
@@ -69,9 +62,7 @@ def place_training_on_tpu(
     Raises:
         ValueError: If several replicas train without a sum over them.
     """
-    trains = check_train_op(template)
-    if cores > 1 and trains:
-        check_gradients_are_combined(template.graph)
+    check_training_on_cores(template, cores=cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
     loop = _TransferLoop(
         template,
@@ -80,7 +71,6 @@ def place_training_on_tpu(
         host_call=host_call,
         host_call_every_n_steps=host_call_every_n_steps,
         transfer_steps=_steps_of_a_transfer(feed, at_most=iterations_per_loop),
-        device_assignment=device_assignment,
     )
     iterations = create_iterations()
     # A function, so that the loops are those of control flow v2 whatever the program switched.
@@ -92,18 +82,11 @@ class TPUCopier:
     """A `CoreCopier` onto the cores of a TPU, where a `GraphCopier` copies onto this host.
 
     What evaluation and prediction on emulated cores do for full batches runs on a TPU with this.
-    Sums over replicas stay as they are.
     """
 
-    def __init__(self, graph: tf.Graph, *, device_assignment: Any = None) -> None:
-        """Takes the graph.
-
-        Args:
-            graph: The graph of the template.
-            device_assignment: Cores of each replica. Defaults to `None`: one for each.
-        """
-        self._graph = graph
-        self._device_assignment = device_assignment
+    def __init__(self, copier: GraphCopier) -> None:
+        """Takes the copier from the template's graph."""
+        self._copier = copier
 
     def copy(
         self,
@@ -112,7 +95,7 @@ class TPUCopier:
         replaced: Sequence[Mapping[str, tf.Tensor]],
         name: str,
     ) -> list[tf.Tensor]:
-        """Runs one replica for each core and gives tensors of them.
+        """Runs one replica for each core and returns tensors of them.
 
         Args:
             fetches: What is wanted; tensors only.
@@ -125,22 +108,14 @@ class TPUCopier:
         """
         names = list(replaced[0])
         nodes = {fetch.node.name: fetch.node for fetch in fetches}
-        replica = ReplicaGraph(
-            self._graph,
-            list(nodes.values()),
-            inputs=[self._graph.get_tensor_by_name(tensor) for tensor in names],
-            staged=False,
-        )
 
         def one_core(*values: tf.Tensor) -> list[tf.Tensor]:
-            given = {**dict(zip(names, values)), **_handles(replica)}
-            return [tf.identity(copy) for copy in replica.copy(given, name=name)]
+            given = dict(zip(names, values))
+            copies = self._copier.copy_replica(list(nodes.values()), replaced=given, name=name)
+            return [tf.identity(copy) for copy in copies]
 
-        results = v1.tpu.replicate(
-            one_core,
-            [[fed[tensor] for tensor in names] for fed in replaced],
-            device_assignment=self._device_assignment,
-        )
+        rows = [[fed[tensor] for tensor in names] for fed in replaced]
+        results = v1.tpu.replicate(one_core, rows)
         places = {node: index for index, node in enumerate(nodes)}
         return [results[fetch.core][places[fetch.node.name]] for fetch in fetches]
 
@@ -157,38 +132,28 @@ class _TransferLoop:
         host_call: TracedHostFunction | None,
         host_call_every_n_steps: int,
         transfer_steps: int,
-        device_assignment: Any,
     ) -> None:
         self._feed = feed
         self._cores = cores
         self._host_call = host_call
         self._host_call_every_n_steps = host_call_every_n_steps
         self._transfer_steps = transfer_steps
-        self._device_assignment = device_assignment
         self._copier = GraphCopier(template.graph)
         assert template.loss is not None
         self._loss_dtype = template.loss.dtype
         self._host_tensors = [] if host_call is None else host_call.tensors
         self._placeholders = feed.placeholders
-        self._replica = ReplicaGraph(
-            template.graph,
-            [template.loss, *self._host_tensors, template.train_op],
-            inputs=self._placeholders,
-            staged=False,
-        )
+        self._nodes = [template.loss, *self._host_tensors, template.train_op]
 
     def run(self, count: tf.Tensor) -> tf.Tensor:
-        """Makes `count` steps and gives the loss of the last one."""
+        """Makes `count` steps and returns the loss of the last one."""
 
         def one_transfer(done: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             del loss
             steps = tf.minimum(count - done, self._transfer_steps)
             stacked = self._draw(steps)
-            results = v1.tpu.replicate(
-                self._on_one_core,
-                [[steps, *tensors] for tensors in stacked],
-                device_assignment=self._device_assignment,
-            )
+            inputs = [[steps, *tensors] for tensors in stacked]
+            results = v1.tpu.replicate(self._on_one_core, inputs)
             effects = self._call_host(done, steps, [core[1:] for core in results])
             with tf.control_dependencies(effects):
                 return done + steps, tf.add_n([core[0] for core in results]) / self._cores
@@ -226,7 +191,7 @@ class _TransferLoop:
         ) -> tuple[tf.Tensor, tf.Tensor, list[Any]]:
             del loss
             rows = {p.name: tf.gather(t, number) for p, t in zip(self._placeholders, stacked)}
-            *tensors, train_op = self._replica.copy({**rows, **_handles(self._replica)})
+            *tensors, train_op = self._copier.copy_replica(self._nodes, replaced=rows)
             with tf.control_dependencies([train_op]):
                 loss, *host_tensors = [tf.identity(tensor) for tensor in tensors]
             written = [array.write(number, t) for array, t in zip(arrays, host_tensors)]
@@ -272,11 +237,6 @@ class _TransferLoop:
     def _array(self, tensor: tf.Tensor) -> tf.TensorArray:
         # The size is static: a program of a core has no other shapes.
         return tf.TensorArray(tensor.dtype, size=self._transfer_steps, element_shape=tensor.shape)
-
-
-def _handles(replica: ReplicaGraph) -> dict[str, tf.Tensor]:
-    """The variables of a session's graph are those of the template."""
-    return {handle.name: handle for handle in replica.handles}
 
 
 def _steps_of_a_transfer(feed: CoreFeed, *, at_most: int) -> int:

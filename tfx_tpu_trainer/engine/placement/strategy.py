@@ -11,12 +11,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
 from tfx_tpu_trainer.engine.evaluating import metric_ops
+from tfx_tpu_trainer.engine.feeding import saved_iterators
 from tfx_tpu_trainer.engine.feeding.input_values import count_rows
+from tfx_tpu_trainer.engine.feeding.saved_iterators import SavedInput
 from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, spans_processes
 from tfx_tpu_trainer.engine.placement.strategy_steps import (
     BatchSteps,
-    HostCall,
     TrainingSteps,
     with_tensors,
 )
@@ -42,12 +44,44 @@ class StrategyPlacement:
         session_creator: Makes the session's creator; called as
             `tf.compat.v1.train.ChiefSessionCreator` is, with keyword arguments.
         batches: Number of batches in a step of evaluation; `None` in other modes.
+        saved_input: The input of training, where its position can be saved.
     """
 
     template: ModelTemplate
     hooks: tuple[v1.train.SessionRunHook, ...]
     session_creator: Callable[..., v1.train.SessionCreator]
     batches: tf.Tensor | None = None
+    saved_input: SavedInput | None = None
+
+
+class _StrategyInput:
+    """The iterator of a strategy's training; a `SavedInput`."""
+
+    def __init__(self, steps: TrainingSteps, feed: StrategyFeed) -> None:
+        self._steps = steps
+        self.description = feed.description
+
+    def save(self, session: v1.Session, path: str, *, policy: int) -> None:
+        del session
+        self._steps.with_iterator(
+            lambda iterator: saved_iterators.write(
+                path, [iterator], self.description, policy=policy
+            )
+        )
+
+    def check(self, session: v1.Session, path: str) -> None:
+        del session
+        self._steps.with_iterator(lambda iterator: saved_iterators.read(path, 1))
+
+    def restore(self, session: v1.Session, path: str) -> None:
+        del session
+        self._steps.with_iterator(
+            lambda iterator: saved_iterators.restore([iterator], saved_iterators.read(path, 1))
+        )
+
+    def start(self, session: v1.Session) -> None:
+        del session
+        self._steps.start_input()
 
 
 class AgreedStopHook(v1.train.SessionRunHook):
@@ -104,7 +138,8 @@ def place_training_under_strategy(
             other processes.
     """
     _drop_summaries()
-    host_call = _host_call_of(template)
+    replicas = feed.strategy.num_replicas_in_sync
+    host_call = trace_host_function(template.host_call, cores=replicas, broadcast=False, full=False)
     in_several = spans_processes(feed.strategy)
     if in_several and host_call is not None:
         raise ValueError(
@@ -120,12 +155,15 @@ def place_training_under_strategy(
     )
     (loss,) = steps.outputs
     hooks_of_model = (*template.hooks, AgreedStopHook(steps)) if in_several else template.hooks
+    # A placeholder stands for loss and train_op alike: a session that needs its value has the
+    # strategy make the steps.
     placed = dataclasses.replace(
         template, loss=loss, train_op=loss, host_call=None, hooks=hooks_of_model
     )
     # The steps run the host call themselves, once for each; the hook sees to its writers.
     hooks = () if host_call is None else (HostCallHook([]),)
-    return StrategyPlacement(placed, hooks, _session_creator(steps))
+    saved_input = _StrategyInput(steps, feed) if feed.is_saved else None
+    return StrategyPlacement(placed, hooks, _session_creator(steps), saved_input=saved_input)
 
 
 def place_evaluation_under_strategy(
@@ -170,6 +208,8 @@ def place_evaluation_under_strategy(
     eval_metrics, host_call = (
         function and with_tensors(function, outputs) for function in functions
     )
+    # The replicas update the metrics in the step that the loss comes from: once it is there, what
+    # a session runs as update ops has nothing left to do.
     with tf.control_dependencies([loss]):
         counted = tf.no_op()
     placed = dataclasses.replace(
@@ -234,14 +274,6 @@ def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:
         return StrategySessionCreator(steps, access, **options)
 
     return create
-
-
-def _host_call_of(template: ModelTemplate) -> HostCall | None:
-    """Returns the host call; as on TPU cores, one without tensors is never called."""
-    host_call = template.host_call
-    if host_call is None or not tf.nest.flatten(host_call.tensors):
-        return None
-    return HostCall(host_call)
 
 
 def _drop_summaries() -> None:

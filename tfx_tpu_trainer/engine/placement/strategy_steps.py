@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.engine.copying.replica_graph import ReplicaGraph
+from tfx_tpu_trainer.engine.copying.replica_stages import ReplicaStages
+from tfx_tpu_trainer.engine.copying.traced_host_function import TracedHostFunction
 from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed
 from tfx_tpu_trainer.engine.placement.strategy_variables import StrategyVariables
 from tfx_tpu_trainer.engine.sessions.strategy_session import StrategySession
@@ -27,7 +28,8 @@ class _ReplicaSteps:
     ) -> None:
         self._feed = feed
         self._strategy = feed.strategy
-        self._replica = ReplicaGraph(graph, fetches, inputs=feed.placeholders, staged=True)
+        self._copier = GraphCopier(graph)
+        self._replica = ReplicaStages(self._copier, fetches, inputs=feed.placeholders)
         _check_handles_are_variables(self._replica.handles)
         self.inputs: Sequence[tf.Tensor] = feed.placeholders
         self.handles: Sequence[tf.Tensor] = self._replica.handles
@@ -53,7 +55,7 @@ class _ReplicaSteps:
         del self._variables
 
     def _run_replicas(self, element: Any) -> list[Any]:
-        """Runs the replicas' graphs; gives, for each fetched tensor, the replicas' values."""
+        """Runs the replicas' graphs; returns the replicas' values of each fetched tensor."""
         return self._strategy.run(_one_replica(self._replica_step), args=(element,))
 
     def _local(self, values: Any) -> tuple[tf.Tensor, ...]:
@@ -97,13 +99,14 @@ class TrainingSteps(_ReplicaSteps):
         template: ModelTemplate,
         feed: StrategyFeed,
         *,
-        host_call: HostCall | None,
+        host_call: TracedHostFunction | None,
         iterations: tf.Variable | None,
         host_call_every_n_steps: int,
     ) -> None:
         self._host_call = host_call
         host_tensors = [] if host_call is None else host_call.tensors
         train_op = template.train_op
+        # Its value, if it has one, is none of what a replica returns.
         effect = train_op.op if isinstance(train_op, tf.Tensor) else train_op
         super().__init__(template.graph, feed, [template.loss, *host_tensors, effect])
         assert template.loss is not None
@@ -113,9 +116,10 @@ class TrainingSteps(_ReplicaSteps):
         self._host_dtypes = [tensor.dtype for tensor in host_tensors]
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
-        """Makes the steps of one session call and their host calls; gives the last loss."""
+        """Makes the steps of one session call and their host calls; returns the last loss."""
         count = 1 if self._iterations is None else int(session.run(self._iterations))
         made, loss, host_tensors = self._feed.eager.run(self._make_steps, count)
+        # The steps before an end of the input were made: they count, and so do their host calls.
         if self._host_call is not None:
             for number in range(0, made, self._host_call_every_n_steps):
                 values = [tensor[number] for tensor in host_tensors]
@@ -124,15 +128,31 @@ class TrainingSteps(_ReplicaSteps):
             raise tf.errors.OutOfRangeError(None, None, "End of the input.")
         return {self.outputs[0]: loss}
 
+    def with_iterator(self, function: Callable[[tf.Tensor], Any]) -> Any:
+        """Calls a function of the iterator's handle, in the eager thread."""
+        return self._feed.eager.run(self._call_with_iterator, function)
+
+    def start_input(self) -> None:
+        """Begins the input anew."""
+        self._feed.eager.run(self._start_input)
+
     def any_process(self, flag: bool) -> bool:
         """Tells whether a flag is set in any process; to be asked by all of them at once."""
         return self._feed.eager.run(self._ask_all, flag)
 
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         super()._start(values)
-        self._iterator = self._feed.iterator()
+        self._start_input()
         self._loop = tf.function(self._steps_in_graph, autograph=False)
         self._sum_of_flags = tf.function(self._sum_in_graph, autograph=False)
+
+    def _start_input(self) -> None:
+        self._iterator = self._feed.iterator()
+
+    def _call_with_iterator(self, function: Callable[[tf.Tensor], Any]) -> Any:
+        handle, *_ = tf.nest.flatten(self._iterator, expand_composites=True)
+        with tf.device("/device:CPU:0"):
+            return function(handle)
 
     def _free(self) -> None:
         super()._free()
@@ -221,7 +241,7 @@ class BatchSteps(_ReplicaSteps):
         self._combine: list[Callable[[Any], Any]] = (
             [_mean] * len(averaged) + [sum] * len(summed) + [np.concatenate] * len(gathered)
         )
-        self._on_host = GraphCopier(graph).copy(
+        self._on_host = self._copier.copy(
             [Fetch(0, node) for node in [*tensors, *updates]],
             replaced=[{p.name: p for p in feed.placeholders}],
             name="on_host",
@@ -234,7 +254,7 @@ class BatchSteps(_ReplicaSteps):
         )
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
-        """Makes the next step, on the replicas or on this host; gives its tensors."""
+        """Makes the next step, on the replicas or on this host; returns its tensors."""
         group = self._feed.eager.run(next, self._groups, None)
         if group is None:
             raise tf.errors.OutOfRangeError(None, None, "End of the input.")
@@ -283,26 +303,6 @@ class BatchSteps(_ReplicaSteps):
         for name, value in counted.items():
             self._counted_here[name] = value - super().value(name)
         return [[value] for value in results[: self._tensor_count]]
-
-
-class HostCall:
-    """A host_call of training, run for each step after the steps were made."""
-
-    def __init__(self, host_call: HostFunction) -> None:
-        self.tensors = tf.nest.flatten(host_call.tensors)
-        for tensor in self.tensors:
-            if tensor.shape.rank == 0:
-                raise RuntimeError(
-                    "All tensors outfed from TPU should preserve batch size dimension, but got "
-                    f"scalar {tensor.name} in host_call: give it one with tf.reshape(tensor, [1])."
-                )
-        self._placeholders = [v1.placeholder(t.dtype, _any_batch(t.shape)) for t in self.tensors]
-        result = with_tensors(host_call, iter(self._placeholders))()
-        self._result = [node for node in tf.nest.flatten(result) if node is not None]
-
-    def fed(self, values: Sequence[np.ndarray]) -> tuple[list[Any], dict[tf.Tensor, np.ndarray]]:
-        """Returns what to fetch, and what to feed for the tensors' values."""
-        return self._result, dict(zip(self._placeholders, values))
 
 
 def _one_replica(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.graph_nodes import upstream
+
 v1 = tf.compat.v1
 
 # TensorFlow's words, which the original's users see.
@@ -106,15 +108,7 @@ class _GuardedHook(v1.train.SessionRunHook):
 
     def _is_kept(self, op: tf.Operation) -> bool:
         """Whether an op is made of the inputs, be it by the hook itself, when it begins."""
-        pending, seen = [op], {op}
-        while pending:
-            current = pending.pop()
-            if current in self._inputs:
-                return True
-            before = {*(tensor.op for tensor in current.inputs), *current.control_inputs} - seen
-            seen |= before
-            pending.extend(before)
-        return False
+        return any(each in self._inputs for each in upstream([op]))
 
     def _rule(self) -> str:
         return (

@@ -68,6 +68,14 @@ class SessionSettings(Protocol):
     def jit_compile(self) -> bool | Literal["auto"]:
         """Whether XLA compiles the steps of loops on this host; `"auto"` measures."""
 
+    @property
+    def save_input_position(self) -> bool:
+        """Whether checkpoints have beside them where the training input stands."""
+
+    @property
+    def first_checkpoint_secs(self) -> int | None:
+        """Seconds to the first checkpoint by time; `None` where all intervals are equal."""
+
 
 def folder_of(settings: SessionSettings) -> str:
     """Returns the folder of a run's checkpoints and events."""

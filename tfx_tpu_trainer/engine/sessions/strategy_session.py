@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 
 v1 = tf.compat.v1
@@ -31,7 +32,7 @@ class StrategySteps(Protocol):
         """Makes the variables from their first values, by name of the handle."""
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
-        """Makes the steps of one session call; gives the value of each output.
+        """Makes the steps of one session call; returns the value of each output.
 
         Raises:
             tf.errors.OutOfRangeError: If the input has ended.
@@ -140,6 +141,7 @@ class StrategySession(v1.Session):
         self._stale = {handle.name for handle in self._steps.handles}
 
     def _bring(self, handles: Sequence[str]) -> None:
+        # Only what is read now: every step makes every variable stale, and few steps are looked at.
         wanted = [name for name in handles if name in self._stale]
         if wanted:
             writes = [self._access.writes[name] for name in wanted]
@@ -165,7 +167,7 @@ class StrategySession(v1.Session):
         refused: list[tuple[str, str]] = []
         seen_by_all: set[str] = set()
         for owner, leaf in leaves:
-            seen = _upstream(leaf, fed)
+            seen = {op.name for op in upstream([leaf], given=fed)}
             if seen & inputs:
                 refused.append((owner, leaf.name))
             seen_by_all |= seen
@@ -283,21 +285,3 @@ def _leaves(fetches: Any, owner: str) -> Iterator[tuple[str, Any]]:
             yield owner, value
     else:
         yield owner, fetches
-
-
-def _upstream(node: tf.Tensor | tf.Operation, fed: frozenset[str]) -> set[str]:
-    """Returns the names of all ops that a node depends on; what is fed depends on nothing."""
-    seen: set[str] = set()
-    pending: list[tf.Tensor | tf.Operation] = [node]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, tf.Operation):
-            op = current
-        elif current.name in fed:
-            continue
-        else:
-            op = current.op
-        if op.name not in seen:
-            seen.add(op.name)
-            pending += [*op.inputs, *op.control_inputs]
-    return seen

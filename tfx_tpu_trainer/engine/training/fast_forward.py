@@ -13,9 +13,9 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking.nan_checks import NanLossError
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
-from tfx_tpu_trainer.engine.loops.host_loop import HostLoop
 from tfx_tpu_trainer.engine.loops.loop_hook import TunedLoopLength
 from tfx_tpu_trainer.engine.loops.pace import Pace
+from tfx_tpu_trainer.engine.loops.step_loop import HostLoop
 from tfx_tpu_trainer.engine.training.loop_choice import LoopChoice
 
 v1 = tf.compat.v1

@@ -15,7 +15,7 @@ from tfx_tpu_trainer.engine.loops.compiled_loop import (
     CompiledLoop,
     build_compiled_loop,
 )
-from tfx_tpu_trainer.engine.loops.host_loop import HostLoop
+from tfx_tpu_trainer.engine.loops.step_loop import HostLoop
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1

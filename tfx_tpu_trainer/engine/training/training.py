@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking.nan_checks import StopAtNanHook
 from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
+from tfx_tpu_trainer.engine.checkpointing.input_position import InputPosition, log_not_saved
 from tfx_tpu_trainer.engine.checkpointing.saver_hooks import choose_saver_hooks
 from tfx_tpu_trainer.engine.checkpointing.savers import add_default_saver, fitted_scaffold
-from tfx_tpu_trainer.engine.loops.host_loop import HostLoop, build_host_loop
+from tfx_tpu_trainer.engine.checkpointing.taken_values import log_taken_values
+from tfx_tpu_trainer.engine.feeding.saved_iterators import SavedInput
 from tfx_tpu_trainer.engine.loops.pace import allows_loops, needs_no_call
+from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
-from tfx_tpu_trainer.engine.reporting.summary_hooks import SummaryHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, SummaryHook
 from tfx_tpu_trainer.engine.sessions.opening import (
     SessionCreatorFn,
     SessionSettings,
@@ -27,6 +33,7 @@ from tfx_tpu_trainer.engine.sessions.opening import (
     open_training_session,
 )
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
+from tfx_tpu_trainer.engine.sessions.polite_stop import PoliteStop, listening
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.fast_forward import FastForwardHook
@@ -51,6 +58,7 @@ class TrainingPlan:
         last_step_of: Returns the last step of a session that starts at a step; `None` where the
             end of the input ends it.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
+        saved_input: The input, where it is none of the session's graph. Defaults to `None`.
     """
 
     template: ModelTemplate
@@ -61,6 +69,7 @@ class TrainingPlan:
     make_loop: Callable[[], HostLoop] | None = None
     last_step_of: Callable[[int], int | None] = lambda start: None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+    saved_input: SavedInput | None = None
 
 
 def plan_training_on_host(
@@ -122,9 +131,13 @@ def train(
     Raises:
         ValueError: If there are listeners and no checkpoint is ever written.
         NanLossError: If the loss became NaN.
+        StoppedBySignal: SIGTERM asked the process to stop; its checkpoint is written.
+        KeyboardInterrupt: The same for SIGINT.
         tf.errors.OpError: If the latest checkpoint can't be read or does not fit the graph, or a
             step fails.
     """
+    if settings.save_input_position:
+        plan = _with_equal_steps(plan, hooks, settings, master)
     template, model_dir = plan.template, folder_of(settings)
     if settings.is_chief:
         check_writable(model_dir)
@@ -137,8 +150,12 @@ def train(
         worker_hooks.append(LossLogHook(plan.loss, every_n_steps=settings.log_step_count_steps))
     worker_hooks.extend(template.hooks)
     checkpoint_path = checkpoints.latest_checkpoint(model_dir)
+    own_scaffold = template.make_scaffold()
+    if checkpoint_path is None:
+        # scaffold_fn may have set initializers; those of a resumed training do not run.
+        log_taken_values()
     scaffold = fitted_scaffold(
-        template.make_scaffold(),
+        own_scaffold,
         checkpoint_path,
         keep_max=settings.keep_checkpoint_max,
         keep_every_n_hours=settings.keep_checkpoint_every_n_hours,
@@ -155,11 +172,19 @@ def train(
         loss=plan.loss,
         save_secs=settings.save_checkpoints_secs,
         save_steps=settings.save_checkpoints_steps,
+        first_secs=settings.first_checkpoint_secs,
         save_graph_def=settings.checkpoint_save_graph_def,
         scaffold=scaffold,
         steps_per_call=plan.steps_per_call,
         listeners=saving_listeners,
     )
+    if settings.save_input_position and master:
+        # A position is saved by the process whose iterators it is of, which no test could show yet.
+        log_not_saved("steps are made in sessions of other processes")
+    elif settings.save_input_position and saver_hooks and settings.is_chief:
+        position = InputPosition(model_dir, plan.saved_input)
+        worker_hooks.append(position)
+        tf_private.add_checkpoint_listeners(saver_hooks[0], [position.listener])
     fast_forward = _fast_forward(plan, own_hooks, settings, master)
     summary_steps, summary_hooks = settings.save_summary_steps, []
     if fast_forward is not None:
@@ -182,17 +207,25 @@ def train(
             scaffold=scaffold,
             hooks=worker_hooks,
             chief_hooks=[
-                *(hook for hook in saver_hooks if hook not in worker_hooks),
-                *(hook for hook in template.chief_hooks if hook not in saver_hooks),
+                *(hook for hook in saver_hooks if hook not in own_hooks),
+                # In the model's order: one may make ready what the next one saves.
+                *template.chief_hooks,
                 *summary_hooks,
             ],
             summary_steps=summary_steps,
             session_creator=plan.session_creator,
         )
     last_loss = None
-    with session, run_errors_explained(template, at_nan=stop_at_nan.position):
+    with (
+        listening() as stop,
+        stop.postponed(),
+        _stop_reported(stop, model_dir),
+        session,
+        run_errors_explained(template, at_nan=stop_at_nan.position),
+    ):
         calls = PatientSession(session)
-        while not calls.should_stop():
+        while not calls.should_stop() and stop.number is None:
+            # The loop that runs ahead is built after the first step, which need not wait for it.
             if fast_forward is not None and last_loss is not None:
                 calls.run_step_fn(fast_forward.run_ahead)
             last_loss = calls.run([plan.train_op, plan.loss])[1]
@@ -205,6 +238,53 @@ def train(
     return None if last_loss is None else float(last_loss)
 
 
+@contextlib.contextmanager
+def _stop_reported(stop: PoliteStop, model_dir: str) -> Iterator[None]:
+    """Says where a training stands that was asked to stop, once its checkpoint is written."""
+    yield
+    if stop.number is not None:
+        _logger.warning(
+            "Training was stopped by %s. Start it again to go on from %s.",
+            signal.Signals(stop.number).name,
+            checkpoints.latest_checkpoint(model_dir) or "the start: it writes no checkpoints",
+        )
+
+
+def _may_loop(
+    plan: TrainingPlan,
+    hooks: Sequence[v1.train.SessionRunHook],
+    settings: SessionSettings,
+    master: str,
+) -> bool:
+    local = settings.is_chief and not master
+    return plan.make_loop is not None and local and allows_loops(hooks)
+
+
+def _with_equal_steps(
+    plan: TrainingPlan,
+    hooks: Sequence[v1.train.SessionRunHook],
+    settings: SessionSettings,
+    master: str,
+) -> TrainingPlan:
+    """Lets every step be one of the loop, where nothing else is fetched from a step than its loss.
+
+    A step of a loop and one by itself may differ in the last bit, and which steps are made by
+    themselves depends on the clock and on where a session starts.
+    """
+    template = plan.template
+    all_hooks = [*hooks, *template.hooks, *template.chief_hooks]
+    reads_steps = (
+        template.host_call is not None
+        or any(isinstance(hook, HostCallHook) for hook in all_hooks)
+        or v1.get_collection(v1.GraphKeys.SUMMARIES)
+    )
+    if reads_steps or settings.jit_compile or not _may_loop(plan, all_hooks, settings, master):
+        return plan
+    assert plan.make_loop is not None
+    loop = plan.make_loop()
+    return dataclasses.replace(plan, train_op=loop.loss, loss=loop.loss, make_loop=lambda: loop)
+
+
 def _fast_forward(
     plan: TrainingPlan,
     hooks: Sequence[v1.train.SessionRunHook],
@@ -212,13 +292,13 @@ def _fast_forward(
     master: str,
 ) -> FastForwardHook | None:
     """Returns what runs ahead between the steps that hooks must see, where nothing forbids it."""
-    local = settings.is_chief and not master
-    if plan.make_loop is None or not local or not allows_loops(hooks):
+    if not _may_loop(plan, hooks, settings, master):
         if settings.jit_compile:
             log_no_loops()
         return None
     reports = (settings.save_summary_steps, settings.log_step_count_steps)
     make_plain = plan.make_loop
+    assert make_plain is not None
     return FastForwardHook(
         lambda: choose_loop(make_plain(), plan.template, jit_compile=settings.jit_compile),
         plan.train_op,

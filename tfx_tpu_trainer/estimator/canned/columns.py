@@ -7,7 +7,7 @@ from typing import Any
 
 
 def check_features(features: Any) -> None:
-    """Checks what input_fn gives as features.
+    """Checks what input_fn returns as features.
 
     Raises:
         ValueError: If it is no dict.

@@ -1,4 +1,7 @@
-"""The deep model: an input layer of feature columns, hidden layers, logits."""
+"""The deep model: an input layer of feature columns, hidden layers, logits.
+
+Its layers are functions of tensors: they need no Keras, and so run whichever Keras the process has.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.canned import columns as checks
-from tfx_tpu_trainer.estimator.canned import dnn_layers
 from tfx_tpu_trainer.estimator.canned.partitions import hidden_partitioner, input_partitioner
 from tfx_tpu_trainer.estimator.canned.train_ops import (
     Trained,
@@ -21,8 +23,10 @@ from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.on_cores import is_on_cores
 
 v1 = tf.compat.v1
-
 _V1_RATE: Final = 0.05
+# The original's: 0.99, Keras's default, made some of its models diverge.
+_MOMENTUM: Final = 0.999
+_EPSILON: Final = 0.001
 
 
 class HiddenLayers(NamedTuple):
@@ -127,21 +131,22 @@ def _layers(
     if isinstance(units, bool) or not isinstance(units, int):
         raise ValueError(f"units must be an int.  Given type: {type(units)}, value: {units!r}")
     training = mode == ModeKeys.TRAIN
-    activation = dnn_layers.activation(hidden.activation_fn)
+    given = hidden.activation_fn
+    activation = given if callable(given) else tf.keras.activations.get(given)
     all_updates: list[tf.Operation] = []
     for number, width in enumerate(hidden.units):
         name = f"hiddenlayer_{number}"
         with v1.variable_scope(name, auxiliary_name_scope=False):
-            net = activation(dnn_layers.dense(net, width))
+            net = activation(_dense(net, width))
         if hidden.dropout is not None and training:
             net = tf.nn.dropout(net, rate=hidden.dropout)
         if hidden.batch_norm:
             with v1.variable_scope(f"{name}/batchnorm_{number}", auxiliary_name_scope=False):
-                net, updates = dnn_layers.batch_normalization(net, training=training)
+                net, updates = _batch_normalization(net, training=training)
                 all_updates += updates
         summarize_layer(net, f"{tag_prefix}{name}")
     with v1.variable_scope("logits", auxiliary_name_scope=False):
-        logits = dnn_layers.dense(net, units)
+        logits = _dense(net, units)
     summarize_layer(logits, f"{tag_prefix}logits")
     return logits, all_updates
 
@@ -212,3 +217,62 @@ def v1_dnn_model_fn(*, head: Any, deep: Deep, partitioner: Any) -> Callable[...,
             )
 
     return model_fn
+
+
+def _dense(tensor: tf.Tensor, units: int) -> tf.Tensor:
+    """Makes `kernel` and `bias` in the current variable scope and applies them.
+
+    Args:
+        tensor: Float tensor [batch, width].
+        units: Width of what is given back.
+    """
+    kernel = v1.get_variable(
+        "kernel", [tensor.shape[-1], units], initializer=v1.glorot_uniform_initializer()
+    )
+    bias = v1.get_variable("bias", [units], initializer=v1.zeros_initializer())
+    return tf.nn.bias_add(tf.matmul(tensor, kernel), bias)
+
+
+def _batch_normalization(
+    tensor: tf.Tensor, *, training: bool
+) -> tuple[tf.Tensor, list[tf.Operation]]:
+    """Normalizes each column, with variables in the current variable scope.
+
+    Args:
+        tensor: Float tensor [batch, width].
+        training: Whether by mean and variance of the batch, rather than the moving ones.
+
+    Returns:
+        The normalized tensor, and in training the ops that update the moving averages.
+    """
+    width = [tensor.shape[-1]]
+    gamma = v1.get_variable("gamma", width, initializer=v1.ones_initializer())
+    beta = v1.get_variable("beta", width, initializer=v1.zeros_initializer())
+    # Averages are not cut over parameter servers.
+    with v1.variable_scope(v1.get_variable_scope(), auxiliary_name_scope=False) as scope:
+        scope.set_partitioner(None)
+        moving_mean = _average("moving_mean", width, v1.zeros_initializer())
+        moving_variance = _average("moving_variance", width, v1.ones_initializer())
+    if not training:
+        mean, variance, updates = moving_mean, moving_variance, []
+    else:
+        mean, variance = tf.nn.moments(tensor, axes=[0])
+        updates = [_update(moving_mean, mean), _update(moving_variance, variance)]
+    normalized = tf.nn.batch_normalization(tensor, mean, variance, beta, gamma, _EPSILON)
+    return normalized, updates
+
+
+def _average(name: str, shape: list[Any], initializer: Any) -> tf.Variable:
+    return v1.get_variable(
+        name,
+        shape,
+        initializer=initializer,
+        trainable=False,
+        use_resource=True,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.MEAN,
+    )
+
+
+def _update(average: tf.Variable, value: tf.Tensor) -> tf.Operation:
+    return average.assign_sub((average - value) * (1 - _MOMENTUM), read_value=False)

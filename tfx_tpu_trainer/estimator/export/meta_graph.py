@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 
 class ModelCall(Protocol):
-    """Calls a model_fn and gives its spec: the exporter's only view of an estimator.
+    """Calls a model_fn and returns its spec: the exporter's only view of an estimator.
 
     The spec is an `EstimatorSpec` or a `TPUEstimatorSpec`: `predictions`, `export_outputs`, and
     `scaffold` or `scaffold_fn` are read.

@@ -102,7 +102,7 @@ def build_raw_supervised_input_receiver_fn(
 def build_supervised_input_receiver_fn_from_input_fn(
     input_fn: Callable[..., Any], **input_fn_args: Any
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Makes a receiver function that takes what an input_fn gives.
+    """Makes a receiver function that takes what an input_fn returns.
 
     input_fn is called once, in a graph of its own, for its types and shapes only.
 

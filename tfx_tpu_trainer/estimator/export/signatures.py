@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator.export.outputs import DEFAULT_SIGNATURE, ExportOutput
 from tfx_tpu_trainer.estimator.export.receivers import SINGLE_RECEIVER_NAME, HostSignature
 
@@ -120,23 +121,13 @@ def _fetched(signature: Any) -> Iterator[Any]:
 def _check_fed(inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
     """Checks that the outputs need no placeholder but the inputs."""
     fed = {tensor.name for tensor in tf.nest.flatten(list(inputs), expand_composites=True)}
-    pending = tf.nest.flatten(list(outputs), expand_composites=True)
-    seen: set[str] = set()
-    while pending:
-        tensor = pending.pop()
-        if tensor.name in fed or tensor.op.name in seen:
-            continue
-        if tensor.op.type == "Placeholder":
+    for op in upstream(tf.nest.flatten(list(outputs), expand_composites=True), given=fed):
+        if op.type == "Placeholder":
             raise ValueError(
                 f"The signature's input tensors {sorted(fed)} are insufficient to compute its "
-                f"outputs, because of the dependency on `{tensor.op.name}` which is not given as "
+                f"outputs, because of the dependency on `{op.name}` which is not given as "
                 "a signature input."
             )
-        seen.add(tensor.op.name)
-        pending.extend(tensor.op.inputs)
-        for control_input in tensor.op.control_inputs:
-            pending.extend(control_input.outputs or control_input.inputs)
-    return None
 
 
 def _log_report(

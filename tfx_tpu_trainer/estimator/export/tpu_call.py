@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.checking.source_lines import source_line
+from tfx_tpu_trainer.engine.graph_nodes import all_nodes
 
 v1 = tf.compat.v1
 
@@ -121,9 +122,7 @@ _SHOWN = 5
 
 def runs_on_tpu(graph: tf.Graph) -> bool:
     """Tells whether a graph, or a function that it has, has put any op on the TPU."""
-    definition = graph.as_graph_def()
-    bodies = [definition.node, *(each.node_def for each in definition.library.function)]
-    return any(ops_on_tpu.ON_TPU_MARK in node.attr for body in bodies for node in body)
+    return any(ops_on_tpu.ON_TPU_MARK in node.attr for node in all_nodes(graph.as_graph_def()))
 
 
 def check_runs_on_tpu(graph: tf.Graph) -> None:

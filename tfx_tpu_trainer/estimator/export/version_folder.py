@@ -10,9 +10,13 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.whole_files import commit_folder
+
 _logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 10
+# What a server opens first, where the files of a version appear one by one.
+_LAST = ("saved_model.pb", "saved_model.pbtxt")
 
 
 @contextlib.contextmanager
@@ -37,7 +41,7 @@ def version_folder(base: str) -> Iterator[tuple[str, str]]:
     try:
         yield temporary, final
         with write_errors_explained(base):
-            tf.io.gfile.rename(temporary, final)
+            commit_folder(temporary, final, last=_LAST)
     except BaseException:
         with contextlib.suppress(tf.errors.OpError):
             tf.io.gfile.rmtree(temporary)

@@ -99,7 +99,7 @@ def call_loss_fn(
     dimension: int,
     reduction: str,
 ) -> tf.Tensor:
-    """Calls a user's loss function and checks what it gives.
+    """Calls a user's loss function and checks what it returns.
 
     Args:
         loss_fn: Takes labels and logits, and features and loss_reduction where it names them.

@@ -1,5 +1,6 @@
 """Hooks of the Estimator's own: early stopping, evaluation during training."""
 
+from tfx_tpu_trainer.estimator.hooks.checkpoint_input_pipeline import CheckpointInputPipelineHook
 from tfx_tpu_trainer.estimator.hooks.early_stopping import (
     make_early_stopping_hook,
     stop_if_higher_hook,
@@ -14,6 +15,7 @@ from tfx_tpu_trainer.estimator.hooks.stop_at_checkpoint_step import (
 )
 
 __all__ = [
+    "CheckpointInputPipelineHook",
     "InMemoryEvaluatorHook",
     "make_early_stopping_hook",
     "make_stop_at_checkpoint_step_hook",

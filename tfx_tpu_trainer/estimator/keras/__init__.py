@@ -8,9 +8,9 @@ Keras 3 work alike, and the caller's model keeps its values.
 """
 
 from tfx_tpu_trainer.estimator.keras.to_estimator import (
+    keras_to_estimator,
     model_to_estimator,
     v1_model_to_estimator,
 )
-from tfx_tpu_trainer.estimator.keras.to_tpu_estimator import keras_to_estimator
 
 __all__ = ["keras_to_estimator", "model_to_estimator", "v1_model_to_estimator"]

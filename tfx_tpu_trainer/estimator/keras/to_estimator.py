@@ -1,4 +1,4 @@
-"""`model_to_estimator`: a compiled Keras model as an Estimator."""
+"""A compiled Keras model as an estimator: `model_to_estimator`, and `keras_to_estimator` for TPU cores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import tensorflow as tf
 
@@ -18,6 +18,8 @@ from tfx_tpu_trainer.estimator.keras.graph_variables import unused_name
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
 from tfx_tpu_trainer.estimator.keras.model_fn import KerasModelFn
 from tfx_tpu_trainer.estimator.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig as TPURunConfig
+from tfx_tpu_trainer.estimator.tpu.tpu_estimator import TPUEstimator
 from tfx_tpu_trainer.estimator.warm_start import WarmStartSettings
 
 _logger = tf.get_logger()
@@ -191,4 +193,86 @@ def _first_values(
         write_first_checkpoint(model, config, of_objects=of_objects),
         # Of all variables, not of those that are trained alone: statistics are kept as well.
         vars_to_warm_start=[f"{re.escape(name)}:" for name in names],
+    )
+
+
+def keras_to_estimator(
+    keras_model: Any = None,
+    keras_model_path: str | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | os.PathLike[str] | None = None,
+    config: TPURunConfig | None = None,
+    checkpoint_format: str | None = "checkpoint",
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Any] | None = None,
+    *,
+    use_tpu: bool = True,
+    train_batch_size: int | None = None,
+    eval_batch_size: int | None = None,
+    predict_batch_size: int | None = None,
+    **options: Any,
+) -> TPUEstimator:
+    """Makes a TPUEstimator of a compiled Keras model; ours, the original has none.
+
+    Its optimizer puts the gradients of the cores together: averaged where the losses are means over
+    rows, as Keras's are by default, and summed where they have `reduction="sum"`. So a step on
+    several cores is the step of one core with all rows, but for what looks at the other rows of
+    its batch, such as a batch norm that is trained.
+
+    Example:
+    ```python
+    config = RunConfig(master="emulated", tpu_config=TPUConfig(num_shards=4))
+    estimator = keras_to_estimator(model, config=config, train_batch_size=64)
+    estimator.train(lambda params: dataset.batch(params["batch_size"]), max_steps=1000)
+    ```
+
+    Args:
+        keras_model: As in `model_to_estimator`, like all arguments up to `export_outputs`.
+        keras_model_path: See there.
+        custom_objects: See there.
+        model_dir: See there.
+        config: Configuration of the runs. Defaults to `None`, a `RunConfig()` of
+            `estimator.tpu`.
+        checkpoint_format: See there.
+        metric_names_map: See there.
+        export_outputs: See there.
+        use_tpu: Whether the model runs on TPU cores. Defaults to `True`: emulated ones with
+            `RunConfig(master="emulated")` or TFX_TPU_TRAINER_EMULATE=1 in the environment.
+        train_batch_size: Global batch size of training.
+        eval_batch_size: Global batch size of evaluation.
+        predict_batch_size: Global batch size of prediction.
+        **options: What else `TPUEstimator` takes: `params`, `eval_on_tpu`, `export_to_tpu` ...
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ValueError: If an argument does not hold.
+        TypeError: If a batch size is no integer.
+    """
+    config = TPURunConfig() if config is None else config
+    if not isinstance(config, TPURunConfig):
+        raise ValueError(
+            "`config` should be a RunConfig of tfx_tpu_trainer.estimator.tpu, which a TPUEstimator "
+            f"needs; got {config!r}."
+        )
+    parts = make_parts(
+        keras_model,
+        keras_model_path,
+        custom_objects=custom_objects,
+        model_dir=model_dir,
+        config=config,
+        checkpoint_format=checkpoint_format,
+        metric_names_map=metric_names_map,
+        export_outputs=export_outputs,
+    )
+    given = {"warm_start_from": parts.warm_start_from, **options}
+    return TPUEstimator(
+        parts.model_fn.for_tpu_estimator(),
+        config=cast(TPURunConfig, parts.config),
+        use_tpu=use_tpu,
+        train_batch_size=train_batch_size,
+        eval_batch_size=eval_batch_size,
+        predict_batch_size=predict_batch_size,
+        **given,
     )

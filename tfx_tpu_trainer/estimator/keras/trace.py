@@ -9,6 +9,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator.keras.eagerly import eagerly
 from tfx_tpu_trainer.estimator.keras.tf_private import updates_of, variables_of
 
@@ -67,7 +68,7 @@ class Trace:
         Returns:
             The copies of the fetches.
         """
-        needed = _needed(fetches, {*self.inputs, *self.captured})
+        needed = set(upstream(fetches, given={*self.inputs, *self.captured}))
         # In the order of their making, which the engine's copies keep as well.
         nodes = [op for op in self.graph.get_operations() if op in needed]
         destination = v1.get_default_graph()
@@ -167,27 +168,6 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Trace:
 def fill(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
     """Returns a structure of a trace with the tensors that were copied of it."""
     return tf.nest.pack_sequence_as(structure, list(tensors), expand_composites=True)
-
-
-def _needed(fetches: Sequence[tf.Tensor | tf.Operation], inputs: set[str]) -> set[tf.Operation]:
-    """Finds the ops that make some fetches, those that make inputs left out."""
-
-    def makers(nodes: Iterable[Any]) -> list[tf.Operation]:
-        return [
-            node if isinstance(node, tf.Operation) else node.op
-            for node in nodes
-            if isinstance(node, tf.Operation) or node.name not in inputs
-        ]
-
-    pending = makers(fetches)
-    needed: set[tf.Operation] = set()
-    while pending:
-        op = pending.pop()
-        is_input = op.type == "Placeholder" and f"{op.name}:0" in inputs
-        if op not in needed and not is_input:
-            needed.add(op)
-            pending += makers([*op.inputs, *op.control_inputs])
-    return needed
 
 
 def _replacement(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import functools
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import nan_checks
 from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
+from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
 from tfx_tpu_trainer.engine.evaluating.core_evaluation import plan_evaluation_on_cores
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
@@ -35,18 +37,14 @@ from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import READ_ONCE, CoreRun, core_run_of
 from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
-from tfx_tpu_trainer.estimator.tpu.host_scaffold import make_host_scaffold
-from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
 from tfx_tpu_trainer.estimator.tpu.is_padding import with_padding
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.tpu_config import check_input_partitions
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
-from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
+from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec, make_host_scaffold
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
-
-CopierOfCores = Callable[[GraphCopier], CoreCopier]
-"""Returns what copies a template onto cores, given what copies it onto this host."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +122,8 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
         spec = _call_for_spec(call, features, feed.labels, added)
     _check_no_v1_summaries(of_input)
     template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
+    if run.mode == ModeKeys.TRAIN and call.config.save_input_position:
+        draw_by_step(template)
     make_scaffold = v1.train.Scaffold
     if isinstance(spec, TPUEstimatorSpec) and spec.scaffold_fn is not None:
         make_scaffold = functools.partial(
@@ -169,75 +169,88 @@ class CoreCall:
         return self.trace(run, self.call)
 
 
-def training_of(
-    trace: CoreTrace, loop: StepLoop, loops: Loops, *, steps: int | None, max_steps: int | None
-) -> TrainingPlan:
-    """Returns a training whose session calls are loops of steps on cores.
+@dataclasses.dataclass(frozen=True)
+class OnCores(abc.ABC):
+    """A `Placement` on cores: what emulated and real ones share.
 
-    Args:
-        trace: The call.
-        loop: Its steps, placed.
-        loops: How many of them a session call makes.
-        steps: Steps to make now; excludes `max_steps`.
-        max_steps: Global step to stop at.
+    Attributes:
+        core_call: The call.
     """
-    return TrainingPlan(
-        template=trace.template,
-        train_op=loop.loss if trace.run.broadcast else nan_checks.fail_at_nan_after(loop.loss),
-        loss=loop.loss,
-        stop_hook=loops.hook(loop.iterations, steps=steps, max_steps=max_steps),
-        steps_per_call=loops.longest,
-    )
 
+    core_call: CoreCall
 
-def evaluation_of(
-    trace: CoreTrace, for_cores: CopierOfCores, *, steps: int | None
-) -> tuple[EvaluationPlan, Hooks]:
-    """Returns an evaluation of all its batches in one session call, and its hooks.
+    @abc.abstractmethod
+    def trace(self) -> CoreTrace:
+        """Calls the user's functions as on cores; see `Placement`."""
 
-    Args:
-        trace: The call.
-        for_cores: What the cores' copies are made with.
-        steps: Batches to evaluate; `None` goes to the end of the input.
-    """
-    plan = plan_evaluation_on_cores(
-        trace.template,
-        trace.finite_feed,
-        cores=trace.run.cores,
-        broadcast=trace.run.broadcast,
-        steps=steps,
-        for_cores=for_cores,
-    )
-    return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
+    @abc.abstractmethod
+    def place_training(self, trace: CoreTrace) -> StepLoop:
+        """Makes the loop of steps of a session call."""
 
+    @abc.abstractmethod
+    def for_cores(self, copier: GraphCopier) -> CoreCopier:
+        """Returns what copies a template onto the cores, given what copies it onto this host."""
 
-def prediction_of(
-    trace: CoreTrace, for_cores: CopierOfCores, predict_keys: Sequence[str] | str | None
-) -> tuple[PredictionPlan, Hooks]:
-    """Returns a prediction of a batch in each session call, and its hooks.
+    def trace_to_run(self) -> CoreTrace:
+        """Traces a call that will be run here."""
+        return self.trace()
 
-    Args:
-        trace: The call.
-        for_cores: What the cores' copies are made with.
-        predict_keys: Predictions to keep; `None` keeps all.
+    def plan_training(
+        self, *, steps: int | None, max_steps: int | None
+    ) -> tuple[TrainingPlan, Hooks]:
+        """Plans training, a loop of steps in each session call; see `Placement`.
 
-    Raises:
-        TypeError: If the predictions are no dict.
-        ValueError: If none of the keys is there, a prediction has no static batch, or they are
-            too large for a transfer.
-    """
-    assert trace.is_padding is not None
-    check_predictions(trace.template.predictions)
-    plan = plan_prediction_on_cores(
-        trace.template,
-        select_predictions(trace.template.predictions, predict_keys),
-        trace.finite_feed,
-        trace.is_padding,
-        cores=trace.run.cores,
-        broadcast=trace.run.broadcast,
-        for_cores=for_cores,
-    )
-    return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
+        Raises:
+            ValueError: If several replicas train without a sum over them.
+        """
+        trace, loops = self.trace_to_run(), self.core_call.loops
+        loop = self.place_training(trace)
+        # Variables are checked after each loop, though not under BROADCAST, as in the original.
+        plan = TrainingPlan(
+            template=trace.template,
+            train_op=loop.loss if trace.run.broadcast else nan_checks.fail_at_nan_after(loop.loss),
+            loss=loop.loss,
+            stop_hook=loops.hook(loop.iterations, steps=steps, max_steps=max_steps),
+            steps_per_call=loops.longest,
+        )
+        return plan, trace.hooks
+
+    def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
+        """Plans an evaluation, all its batches in one session call; see `Placement`."""
+        trace = self.trace_to_run()
+        plan = plan_evaluation_on_cores(
+            trace.template,
+            trace.finite_feed,
+            cores=trace.run.cores,
+            broadcast=trace.run.broadcast,
+            steps=steps,
+            for_cores=self.for_cores,
+        )
+        return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
+
+    def plan_prediction(
+        self, predict_keys: Sequence[str] | str | None
+    ) -> tuple[PredictionPlan, Hooks]:
+        """Plans a prediction, a batch in each session call; see `Placement`.
+
+        Raises:
+            TypeError: If the predictions are no dict.
+            ValueError: If none of the keys is there, a prediction has no static batch, or they are
+                too large for a transfer.
+        """
+        trace = self.trace_to_run()
+        assert trace.is_padding is not None
+        check_predictions(trace.template.predictions)
+        plan = plan_prediction_on_cores(
+            trace.template,
+            select_predictions(trace.template.predictions, predict_keys),
+            trace.finite_feed,
+            trace.is_padding,
+            cores=trace.run.cores,
+            broadcast=trace.run.broadcast,
+            for_cores=self.for_cores,
+        )
+        return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
 
 
 def _variable_check_hooks(run: CoreRun) -> Hooks:

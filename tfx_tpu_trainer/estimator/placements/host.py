@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
@@ -47,7 +48,10 @@ class OnHost:
         labels = None if mode == ModeKeys.PREDICT else inputs.labels
         spec = self.call.call_model_fn(inputs.features, labels, {})
         template = spec.as_template(mode=mode, features=inputs.features, labels=labels)
-        template, placement_hooks = place_on_host(template)
+        step = None
+        if mode == ModeKeys.TRAIN and self.call.config.save_input_position:
+            step = draw_by_step(template)
+        template, placement_hooks = place_on_host(template, read_before_changes=step)
         return Trace(template, [*inputs.hooks, *placement_hooks])
 
     def plan_training(

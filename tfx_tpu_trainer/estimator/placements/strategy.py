@@ -17,6 +17,7 @@ from tfx_tpu_trainer.engine.checking.train_op_check import (
 )
 from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, spans_processes
@@ -93,6 +94,7 @@ class UnderStrategy:
             strategy,
             lambda context: call.call_input_fn(self.added, context),
             repeated=call.mode == ModeKeys.TRAIN,
+            saved=call.config.save_input_position,
         )
         features, labels = feed.make_placeholders()
         labels = None if call.mode == ModeKeys.PREDICT else labels
@@ -105,6 +107,8 @@ class UnderStrategy:
                 stack.enter_context(traced.tracing(feed.replica_id))
             spec = call.call_model_fn(features, labels, self.added)
         template = spec.as_template(mode=call.mode, features=features, labels=labels)
+        if call.mode == ModeKeys.TRAIN and call.config.save_input_position:
+            draw_by_step(template)
         if not type(strategy).__name__.startswith("TPUStrategy"):
             refuse_ops_that_end_the_process(template)
         scaffold = template.make_scaffold()
@@ -150,6 +154,7 @@ class UnderStrategy:
             stop_hook=stop_hook,
             steps_per_call=longest,
             session_creator=placed.session_creator,
+            saved_input=placed.saved_input,
         )
         return plan, list(placed.hooks)
 

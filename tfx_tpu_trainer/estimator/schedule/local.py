@@ -94,7 +94,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         self._first = True
 
     def after_save(self, session: v1.Session, global_step_value: int) -> bool | None:
-        """Evaluates; gives `True` to stop training."""
+        """Evaluates; returns `True` to stop training."""
         del session
         if self._first:
             self._first = False

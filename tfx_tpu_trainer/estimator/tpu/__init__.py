@@ -14,8 +14,7 @@ from tfx_tpu_trainer.estimator.export.tpu_inference import (
 )
 from tfx_tpu_trainer.estimator.tpu import experimental
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
-from tfx_tpu_trainer.estimator.tpu.estimator_export import export_estimator_savedmodel
-from tfx_tpu_trainer.estimator.tpu.from_estimator import from_estimator
+from tfx_tpu_trainer.estimator.tpu.from_estimator import export_estimator_savedmodel, from_estimator
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_config import InputPipelineConfig, TPUConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator import (

@@ -26,7 +26,7 @@ from tfx_tpu_trainer.estimator.placements.strategy import (
     strategy_of,
 )
 from tfx_tpu_trainer.estimator.placements.tpu_session import OnTPU
-from tfx_tpu_trainer.estimator.tpu.embedding.checks import refuse_embeddings
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import refuse_embeddings
 from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
 from tfx_tpu_trainer.estimator.tpu.is_padding import without_padding
 from tfx_tpu_trainer.estimator.tpu.reports import Reported
@@ -79,7 +79,7 @@ class TPUEstimatorCalls:
             params: What the user's functions get as `params`, besides what is added to it.
             settings: What the estimator was told of cores and batches.
         """
-        self._model_fn = model_fn
+        self.model_fn = model_fn
         self._config = config
         self._params = params
         self._settings = settings
@@ -168,13 +168,13 @@ class TPUEstimatorCalls:
             bind_call(
                 input_fn,
                 mode,
-                model_fn=self._model_fn,
+                model_fn=self.model_fn,
                 params=self._params,
                 config=config,
                 required=("params",),
             ),
             input_fn=input_fn,
-            model_fn=self._model_fn,
+            model_fn=self.model_fn,
         )
 
     def _strategy(self, mode: str) -> tf.distribute.Strategy | None:

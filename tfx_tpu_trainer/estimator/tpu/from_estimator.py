@@ -1,22 +1,20 @@
-"""An Estimator that is there already, canned or not, on TPU cores."""
+"""An Estimator that is there already, canned or not, on TPU cores and exported for TPU hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator.keras.in_model_fn import legacy_bases, todays_bases
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.on_cores import on_cores
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu.summed_gradients import (
-    Combination,
-    check_combination,
-    summed_gradients,
-)
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator import TPUEstimator
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
 
@@ -34,7 +32,11 @@ _SHARED_SETTINGS: Final = (
     "keep_checkpoint_max",
     "keep_checkpoint_every_n_hours",
     "log_step_count_steps",
+    "save_input_position",
+    "first_checkpoint_secs",
 )
+Combination = Literal["mean", "sum"]
+_COMBINATIONS: Final = ("mean", "sum")
 
 
 def from_estimator(
@@ -165,4 +167,112 @@ def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstima
         training_hooks=(*spec.training_hooks, *spec.training_chief_hooks),
         evaluation_hooks=spec.evaluation_hooks,
         prediction_hooks=spec.prediction_hooks,
+    )
+
+
+def check_combination(gradients: str) -> None:
+    """Checks how cores are to put gradients together.
+
+    Raises:
+        ValueError: If it is neither `"mean"` nor `"sum"`.
+    """
+    if gradients not in _COMBINATIONS:
+        raise ValueError(
+            f"gradients should be one of {_COMBINATIONS}; got {gradients!r}. Give 'mean' for a "
+            "loss that is a mean over rows, 'sum' for one that is a sum."
+        )
+
+
+@contextlib.contextmanager
+def summed_gradients(*, replicas: int, gradients: Combination) -> Iterator[None]:
+    """Makes all optimizers that are used inside put their gradients together over the cores.
+
+    What `CrossShardOptimizer` does, where nobody can wrap one: a model_fn makes its optimizer
+    itself. While this lasts, `apply_gradients` of the bases of all graph optimizers is another one,
+    in the whole process; gradients that were summed already are left as they are.
+
+    Args:
+        replicas: How many there are.
+        gradients: `"mean"` or `"sum"`.
+    """
+    with contextlib.ExitStack() as stack:
+        for base in _bases():
+            stack.enter_context(_replaced(base, replicas, gradients))
+        yield
+
+
+def _bases() -> list[Any]:
+    return [v1.train.Optimizer, *legacy_bases(), *todays_bases()]
+
+
+@contextlib.contextmanager
+def _replaced(base: Any, replicas: int, gradients: Combination) -> Iterator[None]:
+    inherited = "apply_gradients" not in vars(base)
+    own: Callable[..., Any] = base.apply_gradients
+
+    def apply_gradients(
+        self: Any, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any
+    ) -> Any:
+        pairs = [
+            (_summed(gradient, replicas, gradients), variable)
+            for gradient, variable in grads_and_vars
+        ]
+        return own(self, pairs, *args, **kwargs)
+
+    base.apply_gradients = apply_gradients
+    try:
+        yield
+    finally:
+        if inherited:
+            del base.apply_gradients
+        else:
+            base.apply_gradients = own
+
+
+def _summed(gradient: Any, replicas: int, gradients: Combination) -> Any:
+    if gradient is None:
+        return None
+    tensor = tf.convert_to_tensor(gradient)
+    if tensor.op.type == SUM:
+        return gradient
+    return v1.tpu.cross_replica_sum(tensor / replicas if gradients == "mean" else tensor)
+
+
+def export_estimator_savedmodel(
+    estimator: Estimator,
+    export_dir_base: str,
+    serving_input_receiver_fn: Callable[[], Any],
+    assets_extra: Mapping[str, str] | None = None,
+    as_text: bool = False,
+    checkpoint_path: str | None = None,
+) -> bytes:
+    """Exports the model of an Estimator, as a TPUEstimator of the same model_fn would.
+
+    Args:
+        estimator: The estimator; its model_fn must take `params`.
+        export_dir_base: As of `TPUEstimator.export_saved_model`, like the others.
+        serving_input_receiver_fn: See there.
+        assets_extra: See there. Defaults to `None`.
+        as_text: See there. Defaults to `False`.
+        checkpoint_path: See there. Defaults to the latest of the estimator's.
+
+    Returns:
+        The path of the export, which holds a graph for CPUs and one for TPUs.
+
+    Raises:
+        ValueError: As `TPUEstimator.export_saved_model`.
+    """
+    exporter = TPUEstimator(
+        estimator._model_fn,
+        config=RunConfig(model_dir=estimator.model_dir),
+        params=estimator.params,
+        use_tpu=False,
+        eval_on_tpu=False,
+    )
+    return exporter.export_saved_model(
+        export_dir_base,
+        serving_input_receiver_fn,
+        assets_extra=assets_extra,
+        as_text=as_text,
+        checkpoint_path=checkpoint_path or estimator.latest_checkpoint(),
     )

@@ -78,7 +78,7 @@ class TPUContext:
         return self._layout.host_of_replica(invocation) if self._layout.spans_hosts else invocation
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Tells which part of the input this call of input_fn gives.
+        """Tells which part of the input this call of input_fn returns.
 
         Returns:
             The device of the host, the number of this call, the number of calls in all, and how

@@ -14,7 +14,7 @@ from tfx_tpu_trainer.estimator.callables import check_model_fn
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.tpu.calls import TPUCallSettings, TPUEstimatorCalls
-from tfx_tpu_trainer.estimator.tpu.embedding.checks import check_embeddings
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import check_embeddings
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_config import (
     InputPipelineConfig,
@@ -128,7 +128,7 @@ class TPUEstimator(Estimator):
             warm_start_from=warm_start_from,
         )
         self._calls = TPUEstimatorCalls(
-            self._model_fn,
+            self._calls.model_fn,
             config=cast(RunConfig, self._config),
             params=self._params,
             settings=TPUCallSettings(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator import spec_checks
@@ -16,6 +17,13 @@ from tfx_tpu_trainer.estimator.export import outputs
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 
 v1 = tf.compat.v1
+_OP_FIELDS = (
+    "init_op",
+    "ready_op",
+    "ready_for_local_init_op",
+    "local_init_op",
+    "summary_op",
+)
 
 
 class _Fields(NamedTuple):
@@ -207,3 +215,40 @@ def _check_host_function(name: str, pair: Any) -> None:
             f"In TPUEstimatorSpec.{name}, length of tensors {len(tensors)} does not match method "
             f"args of the function, which takes {len(names)}: {list(names)}."
         )
+
+
+def make_host_scaffold(
+    scaffold_fn: Callable[[], v1.train.Scaffold | None], inputs: Sequence[tf.Tensor | None]
+) -> v1.train.Scaffold:
+    """Calls scaffold_fn and checks that its result can run without the cores.
+
+    Args:
+        scaffold_fn: The user's function.
+        inputs: What each core reads its rows from; `None` entries are passed over.
+
+    Returns:
+        The scaffold.
+
+    Raises:
+        ValueError: If there is none, or an op that it made or names depends on a core's rows.
+    """
+    graph = v1.get_default_graph()
+    known = len(graph.get_operations())
+    scaffold = scaffold_fn()
+    if scaffold is None:
+        raise ValueError(
+            "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed: it must return a "
+            "tf.compat.v1.train.Scaffold. Leave it out where none is needed. scaffold_fn: "
+            f"{scaffold_fn!r}"
+        )
+    named = [getattr(scaffold, field) for field in _OP_FIELDS]
+    nodes = [getattr(node, "op", node) for node in tf.nest.flatten(named)]
+    ops = [*graph.get_operations()[known:], *(op for op in nodes if isinstance(op, tf.Operation))]
+    on_cores = {tensor.op for tensor in inputs if tensor is not None}
+    for op in ops:
+        if not on_cores.isdisjoint(upstream([op])):
+            raise ValueError(
+                f"scaffold_fn: op {op.name!r} depends on TPU computation, which is not allowed: "
+                "a scaffold runs on the host, without the features and labels of a core."
+            )
+    return scaffold

@@ -36,7 +36,7 @@ class IdFeatures:
         self._padded = padded
 
     def prepare_input(self, returned: Any) -> Any:
-        """Prepares what an input_fn returned, and gives it back in the same form.
+        """Prepares what an input_fn returned, and returns it in the same form.
 
         Args:
             returned: A Dataset; or features, or a pair of features and labels.

@@ -1,22 +1,29 @@
-"""Traces a model for cores together with its embeddings."""
+"""Traces a model for cores together with its embeddings: model_fn gets activations in the place of ids."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.embedding import embedding_lookup
+from tfx_tpu_trainer.engine.embedding.embedding_lookup import GradientTap
+from tfx_tpu_trainer.engine.template import HostFunction
+from tfx_tpu_trainer.engine.tf_private import replace_consumers_input
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import CoreRun
 from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, trace_on_cores
 from tfx_tpu_trainer.estimator.placements.placement import Call
-from tfx_tpu_trainer.estimator.tpu.embedding.checks import refuse_embeddings
+from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
 from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
-from tfx_tpu_trainer.estimator.tpu.embedding.model_call import EmbeddedModel
-from tfx_tpu_trainer.estimator.tpu.embedding.plan import plan_embeddings
-from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
+from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan, plan_embeddings
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec, refuse_embeddings
+from tfx_tpu_trainer.estimator.tpu.embedding.table_update import make_table_update
+
+v1 = tf.compat.v1
 
 
 def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -> CoreTrace:
@@ -50,3 +57,140 @@ def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -
     trace = trace_on_cores(run, embedded)
     template = dataclasses.replace(trace.template, table_update=model.table_update)
     return dataclasses.replace(trace, template=template)
+
+
+class EmbeddedModel:
+    """A model_fn whose ids are looked up before it, for one call of train, evaluate or predict.
+
+    While the model is built its activations are placeholders: the columns say only then what
+    their variables are called. Afterwards the lookups take their place, so that a copy of the
+    model looks up the ids of its own core.
+
+    Attributes:
+        table_update: Trains the tables, once a step, on what all cores give it; `None` outside of
+            training and where there is no table.
+    """
+
+    def __init__(
+        self,
+        plan: EmbeddingPlan,
+        ids: IdFeatures,
+        mode: str,
+        call_model_fn: Callable[[Any, Any, Any], Any],
+    ) -> None:
+        """Wraps a model_fn.
+
+        Args:
+            plan: The embeddings.
+            ids: Reads the ids that one core gets.
+            mode: One of `ModeKeys`.
+            call_model_fn: Calls model_fn with features, labels and additions to its params.
+        """
+        self._plan = plan
+        self._mode = mode
+        self._call_model_fn = call_model_fn
+        self._ids = ids
+        self.table_update: HostFunction | None = None
+
+    def __call__(self, features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
+        """Calls model_fn and connects it with its tables.
+
+        Args:
+            features: What one core gets of an input that `ids` prepared.
+            labels: Labels of one core, or `None`.
+            added: Additions to the params of model_fn.
+
+        Returns:
+            What model_fn returned.
+
+        Raises:
+            RuntimeError: If the model does not use a column of the spec.
+            ValueError: If a table is to be trained and has no optimization parameters.
+        """
+        if not self._plan.tables:
+            return self._call_model_fn(features, labels, added)
+        tap = GradientTap() if self._mode == ModeKeys.TRAIN else None
+        # Read here, before the model raises it: a step sees it as the steps made before.
+        step = tf.reshape(v1.train.get_global_step().read_value(), [1])
+        given = copy.copy(features)
+        taken = {name: self._ids.take(given, name) for name in self._plan.features}
+        stand_ins = {}
+        for name, (ids, _) in taken.items():
+            stand_in = self._stand_in(name, rows=features[name].shape[0])
+            # Never the stand-in itself: a model may hand it on as a prediction.
+            given[name] = tf.identity(stand_in) if tap is None else tap.tap(name, stand_in)
+            stand_ins[name] = stand_in
+            length = self._plan.features[name].max_sequence_length
+            if length:
+                lengths = embedding_lookup.sequence_lengths(ids, max_length=length)
+                lengths.set_shape([features[name].shape[0]])
+                given[tf_private.lengths_key(name)] = lengths
+        with tf_private.noting_names(v1.get_default_graph()) as notes:
+            spec = self._call_model_fn(given, labels, added)
+        gradients = None if tap is None else tap.close()
+        tables = self._make_tables(notes.full_names())
+        activations = {
+            name: self._look_up(name, tables, ids, weights)
+            for name, (ids, weights) in taken.items()
+        }
+        for name, stand_in in stand_ins.items():
+            for reader in stand_in.consumers():
+                replace_consumers_input(reader, stand_in, activations[name])
+        if gradients is not None:
+            slices = self._table_gradients(tables, activations, gradients)
+            self.table_update = make_table_update(self._plan, tables, slices, step)
+        return spec
+
+    def _stand_in(self, name: str, *, rows: int | None) -> tf.Tensor:
+        config = self._plan.features[name]
+        positions = [config.max_sequence_length] if config.max_sequence_length else []
+        dimension = self._plan.tables[config.table_id].dimension
+        return v1.placeholder(tf.float32, [rows, *positions, dimension])
+
+    def _make_tables(self, used: Mapping[str, str]) -> dict[str, tf.Variable]:
+        """Makes the tables' variables, after the model so that its optimizer does not know them."""
+        names = self._plan.variable_names(used)
+        return {
+            table: v1.get_variable(
+                names[table],
+                shape=[config.vocabulary_size, config.dimension],
+                dtype=tf.float32,
+                initializer=config.initializer,
+            )
+            for table, config in self._plan.tables.items()
+        }
+
+    def _look_up(
+        self,
+        name: str,
+        tables: Mapping[str, tf.Variable],
+        ids: Any,
+        weights: tf.SparseTensor | None,
+    ) -> tf.Tensor:
+        config = self._plan.features[name]
+        table, combiner = tables[config.table_id], self._plan.combiner(name)
+        if combiner is None:
+            return embedding_lookup.look_up_dense(table, ids)
+        if not config.max_sequence_length:
+            return embedding_lookup.look_up(table, ids, weights, combiner=combiner)
+        return embedding_lookup.look_up_sequence(
+            table, ids, weights, combiner=combiner, max_length=config.max_sequence_length
+        )
+
+    def _table_gradients(
+        self,
+        tables: Mapping[str, tf.Variable],
+        activations: Mapping[str, tf.Tensor],
+        gradients: Mapping[str, tf.Tensor],
+    ) -> dict[str, tf.IndexedSlices]:
+        """Returns one core's gradient of each table; a table without features has none."""
+        slices = {}
+        for table, variable in tables.items():
+            features = self._plan.features_of(table)
+            if features:
+                slices[table] = tf.gradients(
+                    [activations[name] for name in features],
+                    [variable],
+                    grad_ys=[gradients[name] for name in features],
+                )[0]
+        return slices

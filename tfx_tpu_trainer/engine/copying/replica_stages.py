@@ -1,4 +1,4 @@
-"""One replica's copy of a traced graph, made in stages that end at sums over replicas."""
+"""One replica's copy of a traced graph under a strategy, in stages that end at sums over replicas."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.copying.copy_order import reads_before_changes
-from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM, give_seed_of_core
-from tfx_tpu_trainer.engine.copying.graph_copy import makes_handle
-from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
-
-v1 = tf.compat.v1
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier, makes_handle
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 
 SumOverReplicas = Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
 
@@ -24,18 +20,16 @@ class _Stage:
     """The nodes between two rounds of sums.
 
     Attributes:
-        ops: Operations of the traced graph, in the order of their making.
         results: What later stages, sums or the fetches need of them.
         sums: The sums whose addends are known after this stage.
     """
 
-    ops: list[tf.Operation] = dataclasses.field(default_factory=list)
     results: dict[str, tf.Tensor | tf.Operation] = dataclasses.field(default_factory=dict)
     sums: list[tf.Operation] = dataclasses.field(default_factory=list)
 
 
-class ReplicaGraph:
-    """The part of a traced graph that one replica runs, ready to be copied into another graph.
+class ReplicaStages:
+    """The part of a traced graph that one replica runs, cut at the sums over replicas.
 
     A runtime that has no `CrossReplicaSum` in its graphs, such as `tf.distribute`, sums between
     stages: all that can run before any sum is the first stage, then come the sums whose addends
@@ -45,34 +39,27 @@ class ReplicaGraph:
 
     def __init__(
         self,
-        graph: tf.Graph,
+        copier: GraphCopier,
         fetches: Sequence[tf.Tensor | tf.Operation],
         *,
         inputs: Collection[tf.Tensor],
-        staged: bool,
     ) -> None:
-        """Finds the nodes.
+        """Cuts the graph.
 
         Args:
-            graph: A v1 graph that is complete; what is added to it later is not seen.
+            copier: Copies from the graph.
             fetches: What a copy gives.
             inputs: Tensors that a copy is given; what makes them is not copied.
-            staged: Whether sums over replicas end a stage; else they are nodes as any other.
 
         Raises:
             ValueError: If a stage would have to end inside of a function of the graph, such as
                 the body of a loop, or if a sum is of some of the replicas only.
         """
+        self._copier = copier
         self._fetches = list(fetches)
         self._inputs = {tensor.name for tensor in inputs}
-        self._staged = staged
-        graph_def = graph.as_graph_def()
-        self._versions, self._library = graph_def.versions, graph_def.library
-        self._changes = VariableChanges(graph_def.library)
-        if staged:
-            _check_functions_have_no_sum(graph_def)
-        order = {op.name: index for index, op in enumerate(graph.get_operations())}
-        needed = sorted(self._needed_ops(), key=lambda op: order[op.name])
+        _check_functions_have_no_sum(copier.graph)
+        needed = sorted(upstream(self._fetches, given=self._inputs), key=copier.order)
         self.handles = tuple(tensor for op in needed if makes_handle(op) for tensor in op.outputs)
         self._ops = {op.name: op for op in needed if not makes_handle(op)}
         self._stage_of: dict[str, int] = {}
@@ -82,21 +69,18 @@ class ReplicaGraph:
         self,
         replaced: Mapping[str, tf.Tensor],
         *,
-        sum_over_replicas: SumOverReplicas | None = None,
+        sum_over_replicas: SumOverReplicas,
         replica: int = 0,
         unchanged: Collection[str] = (),
-        name: str = "replica",
     ) -> list[Any]:
         """Copies the nodes into the graph under construction.
 
         Args:
             replaced: Name of an input or of one of `handles` -> the tensor that stands for it.
-            sum_over_replicas: Sums tensors over the replicas; needed for a staged graph with
-                sums.
-            replica: Number of the replica: seeded random ops differ between replicas.
+            sum_over_replicas: Sums tensors over the replicas.
+            replica: Number of the replica. Defaults to 0.
             unchanged: Names of handles whose variables another replica changes for all: what
                 changes them is left out of this copy. Defaults to none.
-            name: Name scope of the copies.
 
         Returns:
             What was fetched: a tensor for a tensor, an operation for an operation.
@@ -104,29 +88,26 @@ class ReplicaGraph:
         Raises:
             ValueError: If the value of an op that would be left out is needed.
         """
+        left_out = {op.name for op in self._ops.values() if self._is_left_out(op, unchanged)}
         known: dict[str, Any] = dict(replaced)
         for number, stage in enumerate(self._stages):
-            scope = f"{name}/stage{number}"
-            known.update(self._copy_stage(stage, known, replica, unchanged, scope))
-            if stage.sums and sum_over_replicas is not None:
+            copies = self._copier.copy_replica(
+                list(stage.results.values()),
+                replaced=known,
+                replica=replica,
+                left_out=left_out,
+                name=f"replica/stage{number}",
+            )
+            known.update(zip(stage.results, copies))
+            if stage.sums:
                 totals = sum_over_replicas([known[op.inputs[0].name] for op in stage.sums])
                 for op, total in zip(stage.sums, totals):
                     known[op.name], known[op.outputs[0].name] = total.op, total
         return [known[fetch.name] for fetch in self._fetches]
 
-    def _needed_ops(self) -> list[tf.Operation]:
-        pending = [op for fetch in self._fetches for op in self._made_by([fetch])]
-        needed: dict[str, tf.Operation] = {}
-        while pending:
-            op = pending.pop()
-            if op.name not in needed:
-                needed[op.name] = op
-                pending += self._sources(op)
-        return list(needed.values())
-
     def _sources(self, op: tf.Operation) -> list[tf.Operation]:
         """Returns the ops that must be copied before an op."""
-        return self._made_by([*self._addends(op), *op.control_inputs])
+        return self._made_by([*_addends(op), *op.control_inputs])
 
     def _made_by(self, nodes: Iterable[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
         """Returns the ops that make some nodes; inputs of the copy are made by none."""
@@ -137,44 +118,24 @@ class ReplicaGraph:
                 ops.append(node if isinstance(node, tf.Operation) else node.op)
         return ops
 
-    def _addends(self, op: tf.Operation) -> list[tf.Tensor]:
-        """Returns what an op reads; of a sum, not the input that says which replicas it is of."""
-        return list(op.inputs)[:1] if self._ends_stage(op) else list(op.inputs)
-
-    def _ends_stage(self, op: tf.Operation) -> bool:
-        return self._staged and op.type == SUM
-
     def _cut(self) -> list[_Stage]:
         for op in self._ops.values():
             self._find_stage(op)
         stages = [_Stage() for _ in range(max(self._stage_of.values(), default=0) + 1)]
         for op in self._ops.values():
             number = self._stage_of[op.name]
-            if self._ends_stage(op):
+            if op.type == SUM:
                 _check_sums_all_replicas(op)
                 stages[number - 1].sums.append(op)
-            else:
-                stages[number].ops.append(op)
-            for node in [*self._addends(op), *op.control_inputs]:
+            for node in [*_addends(op), *op.control_inputs]:
                 self._hand_on(node, number, stages)
         for fetch in self._fetches:
             self._hand_on(fetch, len(stages), stages)
-        for stage in stages:
-            stage.ops = self._ordered(stage.ops)
         return stages
-
-    def _ordered(self, ops: list[tf.Operation]) -> list[tf.Operation]:
-        """Orders a stage's operations as a session runs them."""
-        numbers = {op.name: number for number, op in enumerate(ops)}
-        sources = [
-            [numbers[source.name] for source in self._sources(op) if source.name in numbers]
-            for op in ops
-        ]
-        changes = [self._changes.made_by(op.node_def) for op in ops]
-        return [ops[number] for number in reads_before_changes(sources, changes)]
 
     def _find_stage(self, op: tf.Operation) -> None:
         """Finds how many rounds of sums come before an op's result is there."""
+        # Without recursion: an unrolled network is deeper than Python's stack.
         pending = [op]
         while pending:
             current = pending[-1]
@@ -184,7 +145,7 @@ class ReplicaGraph:
                 pending += unknown
                 continue
             latest = max((self._stage_of[source.name] for source in sources), default=0)
-            self._stage_of[current.name] = latest + self._ends_stage(current)
+            self._stage_of[current.name] = latest + (current.type == SUM)
             pending.pop()
 
     def _hand_on(
@@ -193,14 +154,14 @@ class ReplicaGraph:
         """Notes that a stage's result is read later; a sum's is handed on as it is made."""
         for op in self._made_by([node]):
             stage = self._stage_of.get(op.name, reader_stage)
-            if stage < reader_stage and not self._ends_stage(op):
+            if stage < reader_stage and op.type != SUM:
                 stages[stage].results[node.name] = node
 
     def _is_left_out(self, op: tf.Operation, unchanged: Collection[str]) -> bool:
         """Tells whether an op changes one of some variables."""
         if not any(tensor.name in unchanged for tensor in op.inputs):
             return False
-        if not self._changes.made_by(op.node_def):
+        if not self._copier.is_change(op):
             return False
         readers = {reader.name for tensor in op.outputs for reader in tensor.consumers()}
         if readers & set(self._ops):
@@ -212,60 +173,14 @@ class ReplicaGraph:
             )
         return True
 
-    def _copy_stage(
-        self,
-        stage: _Stage,
-        known: Mapping[str, Any],
-        replica: int,
-        unchanged: Collection[str],
-        name: str,
-    ) -> dict[str, Any]:
-        if not stage.ops:
-            return {}
-        here = {op.name for op in stage.ops}
-        destination = v1.get_default_graph()
-        input_map: dict[str, tf.Tensor] = {}
 
-        def name_of_input(tensor: tf.Tensor) -> str:
-            if tensor.name not in known:
-                index = tensor.value_index
-                return f"{tensor.op.name}:{index}" if index else tensor.op.name
-            key = f"given/{tensor.name.replace(':', '_')}"
-            input_map[f"{key}:0"] = tf_private.capture(destination, known[tensor.name])
-            return key
-
-        def name_of_control(op: tf.Operation) -> str:
-            if op.name in here:
-                return f"^{op.name}"
-            key = f"^done/{op.name}"
-            if key not in input_map:
-                # Only a tensor can be mapped: this one is there when the op has run.
-                with tf.control_dependencies([known[op.name]]):
-                    input_map[key] = tf.constant(True)
-            return key
-
-        graph_def = v1.GraphDef(library=self._library, versions=self._versions)
-        for op in stage.ops:
-            if self._is_left_out(op, unchanged):
-                node = graph_def.node.add(name=op.name, op="NoOp")
-            else:
-                node = graph_def.node.add()
-                node.CopyFrom(op.node_def)
-                node.device = ""
-                node.attr.pop("_class", None)
-                give_seed_of_core(node, replica)
-                del node.input[:]
-                node.input.extend(name_of_input(tensor) for tensor in op.inputs)
-            waits_for = (c for c in op.control_inputs if c.name in self._ops)
-            node.input.extend(name_of_control(control) for control in waits_for)
-        copies = tf.graph_util.import_graph_def(
-            graph_def, input_map=input_map, return_elements=list(stage.results), name=name
-        )
-        return dict(zip(stage.results, copies))
+def _addends(op: tf.Operation) -> list[tf.Tensor]:
+    """Returns what an op reads; of a sum, not the input that says which replicas it is of."""
+    return list(op.inputs)[:1] if op.type == SUM else list(op.inputs)
 
 
-def _check_functions_have_no_sum(graph_def: v1.GraphDef) -> None:
-    for function in graph_def.library.function:
+def _check_functions_have_no_sum(graph: tf.Graph) -> None:
+    for function in graph.as_graph_def().library.function:
         for node in function.node_def:
             if node.op == SUM:
                 raise ValueError(

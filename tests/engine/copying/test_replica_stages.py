@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.copying.replica_graph import ReplicaGraph
+from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier
+from tfx_tpu_trainer.engine.copying.replica_stages import ReplicaStages
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
@@ -12,7 +13,7 @@ v1 = tf.compat.v1
 REPLICAS = 3
 
 
-def _run(graph: ReplicaGraph, replaced, **options):
+def _run(graph: ReplicaStages, replaced, **options):
     """Copies the graph into a function and calls it; every replica has the same addends."""
     rounds = []
 
@@ -36,7 +37,7 @@ def test_sums_that_feed_sums_are_made_in_as_many_rounds():
         beside = v1.tpu.cross_replica_sum(x * 2)
         second = v1.tpu.cross_replica_sum(first + x)
         third = v1.tpu.cross_replica_sum(second * beside)
-        replica = ReplicaGraph(graph, [third, x, first], inputs=[x], staged=True)
+        replica = ReplicaStages(GraphCopier(graph), [third, x, first], inputs=[x])
     value = np.array([1.0, -2.0], np.float32)
     (total, same, once), rounds = _run(replica, lambda: {x.name: tf.constant(value)})
     assert rounds == [2, 1, 1]
@@ -53,7 +54,7 @@ def test_an_assignment_before_a_sum_is_made_once_and_waited_for():
         total = v1.tpu.cross_replica_sum(x)
         with tf.control_dependencies([counted, total]):
             after = count.read_value() + total
-        replica = ReplicaGraph(graph, [after, counted], inputs=[x], staged=True)
+        replica = ReplicaStages(GraphCopier(graph), [after, counted], inputs=[x])
     ours = tf.Variable(10.0)
     given = {x.name: tf.constant(1.0)}
     (value,), _ = _run(
@@ -67,7 +68,7 @@ def test_replicas_draw_different_numbers_and_each_draws_them_once():
     with fresh_graph(seed=7) as graph:
         drawn = tf.random.uniform([1000])
         total = v1.tpu.cross_replica_sum(drawn)
-        replica = ReplicaGraph(graph, [drawn, total], inputs=[], staged=True)
+        replica = ReplicaStages(GraphCopier(graph), [drawn, total], inputs=[])
     (drawn0, total0), _ = _run(replica, dict, replica=0)
     (drawn1, total1), _ = _run(replica, dict, replica=1)
     np.testing.assert_allclose(total0, drawn0 * REPLICAS)
@@ -75,18 +76,8 @@ def test_replicas_draw_different_numbers_and_each_draws_them_once():
     assert np.abs(drawn0 - drawn1).max() > 0.1
 
 
-def test_unstaged_sums_stay_as_they_are():
-    with fresh_graph() as graph:
-        x = v1.placeholder(tf.float32, [2])
-        total = v1.tpu.cross_replica_sum(x)
-        replica = ReplicaGraph(graph, [total], inputs=[x], staged=False)
-    with tf.Graph().as_default():
-        (copy,) = replica.copy({x.name: tf.zeros([2])})
-        assert copy.op.type == "CrossReplicaSum"
-
-
 def test_sums_over_a_group_of_the_replicas_are_refused():
     with fresh_graph() as graph:
         total = v1.tpu.cross_replica_sum(tf.constant(1.0), group_assignment=[[0, 1], [2, 3]])
         with pytest.raises(ValueError, match=r"\[\[0, 1\], \[2, 3\]\].*group_assignment"):
-            ReplicaGraph(graph, [total], inputs=[], staged=True)
+            ReplicaStages(GraphCopier(graph), [total], inputs=[])

@@ -1,0 +1,106 @@
+"""When checkpoints by time are due."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import time
+
+import pytest
+import tensorflow as tf
+
+from tfx_tpu_trainer import estimator as estimators
+from tfx_tpu_trainer.engine.checkpointing.saver_hooks import GrowingTimer
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands until it is set."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    return now
+
+
+def _due_times(timer, clock, until):
+    """Asks each second, as a training with a step a second does."""
+    times = []
+    for second in range(until):
+        clock[0] = 1000.0 + second
+        if timer.should_trigger_for_step(second):
+            timer.update_last_triggered_step(second)
+            times.append(second)
+    return times
+
+
+def test_intervals_double_until_they_are_the_longest(clock):
+    timer = GrowingTimer(60, 600)
+    due = _due_times(timer, clock, 3000)
+    # 0 is the checkpoint of the untrained model.
+    assert due == [0, 60, 180, 420, 900, 1500, 2100, 2700]
+    timer.reset()
+    assert _due_times(timer, clock, 200) == [0, 60, 180]
+
+
+def test_it_has_the_methods_of_tensorflows_timer(clock):
+    plain, growing = v1.train.SecondOrStepTimer(every_secs=60), GrowingTimer(60, 60)
+    for timer in (plain, growing):
+        assert timer.last_triggered_step() is None
+        assert timer.update_last_triggered_step(3) == (None, None)
+    clock[0] += 30
+    assert [timer.should_trigger_for_step(4) for timer in (plain, growing)] == [False, False]
+    clock[0] += 30
+    assert [timer.should_trigger_for_step(3) for timer in (plain, growing)] == [False, False]
+    assert [timer.should_trigger_for_step(5) for timer in (plain, growing)] == [True, True]
+    assert [timer.update_last_triggered_step(5) for timer in (plain, growing)] == [(60, 2)] * 2
+    assert [timer.last_triggered_step() for timer in (plain, growing)] == [5, 5]
+    # Saved before it was due, at the end: the next interval is no longer for it.
+    clock[0] += 30
+    growing.update_last_triggered_step(6)
+    clock[0] += 60
+    assert growing.should_trigger_for_step(7)
+
+
+class _Seconds(v1.train.SessionRunHook):
+    """Lets a second pass with each step."""
+
+    def __init__(self, clock):
+        self._clock = clock
+
+    def after_run(self, run_context, run_values):
+        self._clock[0] += 1
+
+
+def _model_fn(features, labels, mode):
+    loss = tf.reduce_mean(features)
+    step = v1.train.get_global_step()
+    return estimators.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
+
+
+@pytest.mark.parametrize(
+    ("first", "steps"), [(None, {0, 11, 21, 25}), (2, {0, 3, 7, 15, 25}), (20, {0, 11, 21, 25})]
+)
+def test_an_estimator_saves_when_its_config_says(tmp_path, clock, first, steps):
+    # The hook's second has passed for the call after it: the first interval ends a step later.
+    config = estimators.RunConfig(
+        model_dir=str(tmp_path),
+        save_checkpoints_secs=10,
+        first_checkpoint_secs=first,
+        keep_checkpoint_max=None,
+    )
+    estimator = estimators.Estimator(_model_fn, config=config)
+    estimator.train(
+        lambda: tf.data.Dataset.from_tensors([1.0]).repeat(), steps=25, hooks=[_Seconds(clock)]
+    )
+    saved = {
+        int(re.search(r"-(\d+)\.index", path)[1])
+        for path in glob.glob(os.path.join(tmp_path, "*.index"))
+    }
+    assert saved == steps
+
+
+def test_a_first_time_below_1_is_refused():
+    with pytest.raises(ValueError, match="first_checkpoint_secs should be > 0; got 0"):
+        estimators.RunConfig(first_checkpoint_secs=0)

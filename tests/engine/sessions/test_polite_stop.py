@@ -1,0 +1,181 @@
+"""A training that is asked to stop writes its checkpoint first; real signals, in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.engine.sessions import polite_stop
+from tfx_tpu_trainer.engine.sessions.polite_stop import StoppedBySignal, listening
+
+REPOSITORY = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _signals_are_not_ignored():
+    """A shell's jobs in the background ignore SIGINT, and so do all that they start."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _training(folder, *words, **environment):
+    """A training that is under way."""
+    command = [sys.executable, "-m", "tests.engine.sessions.stopped_training", str(folder), *words]
+    with subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout.readline() == "ready\n", process.stderr.read()
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("place", "number", "code"),
+    [("host", signal.SIGTERM, 143), ("cores", signal.SIGINT, -signal.SIGINT)],
+)
+def test_it_stops_at_a_checkpoint_and_with_the_signals_exit_code(tmp_path, place, number, code):
+    with _training(tmp_path, place) as process:
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "ended" not in out
+    step = checkpoints.global_step_of(str(tmp_path))
+    assert step > 0 and (place == "host" or step % 5 == 0)
+    name = signal.Signals(number).name
+    assert f"{name}: training stops after this loop and its checkpoint, within 25 s" in errors
+    path = tmp_path / f"model.ckpt-{step}"
+    assert f"Training was stopped by {name}. Start it again to go on from {path}." in errors
+
+
+@pytest.mark.e2e
+def test_a_second_signal_or_the_end_of_the_grace_ends_it_at_once(tmp_path):
+    # The next batch comes in 100 seconds, for which the process waits inside of TensorFlow.
+    with _training(tmp_path, "host", "slow") as process:
+        time.sleep(2)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143
+    grace = {polite_stop.GRACE_VARIABLE: "0.5"}
+    with _training(tmp_path, "host", "slow", **grace) as process:
+        time.sleep(2)
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate(timeout=20)[1]
+    assert process.returncode == 143
+    assert "has not ended within the 0.5 s of TFX_TPU_TRAINER_GRACE_SECS" in errors
+
+
+@pytest.mark.e2e
+@pytest.mark.sweep
+def test_a_program_that_handles_the_signal_itself_goes_on(tmp_path):
+    with _training(tmp_path, "host", "own_handler") as process:
+        process.send_signal(signal.SIGTERM)
+        out = process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+    assert "handled" in out and out.endswith("ended\n")
+    assert checkpoints.global_step_of(str(tmp_path)) == 300
+
+
+def test_outside_of_a_training_it_ends_at_once():
+    def evaluating():
+        with listening():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    with pytest.raises(StoppedBySignal) as ended:
+        evaluating()
+    assert ended.value.code == 143
+
+
+def test_what_is_postponed_ends_first():
+    reached = []
+
+    def postponing():
+        with listening() as outer, listening() as stop, stop.postponed():
+            assert outer is stop
+            os.kill(os.getpid(), signal.SIGINT)
+            while stop.number is None:
+                time.sleep(0.01)
+            reached.append(stop.number)
+
+    with pytest.raises(KeyboardInterrupt):
+        postponing()
+    assert reached == [signal.SIGINT]
+
+
+def test_an_error_of_what_is_postponed_stays():
+    def failing():
+        with listening() as stop, stop.postponed():
+            stop.ask(signal.SIGTERM)
+            raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        failing()
+
+
+def test_afterwards_the_signals_are_as_they_were():
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    threads = threading.active_count()
+    with listening():
+        assert signal.getsignal(signal.SIGTERM) not in before
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == before
+    assert threading.active_count() == threads
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_program_may_ask_for_it():
+    assert not polite_stop.ask_to_stop(signal.SIGTERM)
+    stopped = []
+
+    def asking():
+        with listening() as stop, stop.postponed():
+            stopped.append(polite_stop.ask_to_stop(signal.SIGTERM))
+            # A reminder is no second signal.
+            stopped.append(polite_stop.ask_to_stop(signal.SIGTERM))
+
+    with pytest.raises(StoppedBySignal):
+        asking()
+    assert stopped == [True, True]
+
+
+def test_in_another_thread_signals_are_the_main_threads():
+    seen = []
+
+    def listen():
+        with listening():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "inf", ""])
+def test_a_grace_that_is_no_number_is_named(monkeypatch, text):
+    monkeypatch.setenv(polite_stop.GRACE_VARIABLE, text)
+    with pytest.raises(ValueError, match=f"TFX_TPU_TRAINER_GRACE_SECS='{text}' is no number of"):
+        polite_stop.grace_seconds()

@@ -1,0 +1,98 @@
+"""A model that remembers the rows it has seen: how often each, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+ROWS = 24
+BATCH = 4
+
+
+class Killed(Exception):  # noqa: N818
+    """Ends a training as a kill does: no hook's `end` is called, so no checkpoint is written."""
+
+
+class KillAt(v1.train.SessionRunHook):
+    """Raises `Killed` after the session call that reaches a step."""
+
+    def __init__(self, step: int):
+        self._step = step
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if run_context.session.run(v1.train.get_global_step()) >= self._step:
+            raise Killed
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """Counts each row's ids in `counts`, by gradient; `mean` depends on their order."""
+    del labels
+    ids = tf.reshape(features["id"], [-1])
+    counts = v1.get_variable("counts", [ROWS], initializer=v1.zeros_initializer())
+    mean = v1.get_variable("mean", [], initializer=v1.zeros_initializer())
+    loss = -tf.reduce_mean(tf.gather(counts, ids))
+    order = tf.reduce_mean(tf.square(mean - tf.cast(ids, tf.float32)))
+    counting = v1.train.GradientDescentOptimizer(float(BATCH))
+    following = v1.train.AdamOptimizer(0.1)
+    if params.get("use_tpu"):
+        counting, following = map(tpu.CrossShardOptimizer, (counting, following))
+    train_op = None
+    if mode == "train":
+        step = v1.train.get_global_step()
+        train_op = tf.group(
+            counting.minimize(loss, var_list=[counts]),
+            following.minimize(order, step, var_list=[mean]),
+        )
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def shuffled(params: dict[str, Any]) -> tf.data.Dataset:
+    """The rows without end, each once in an epoch, in another order each time."""
+    rows = tf.data.Dataset.range(ROWS).shuffle(ROWS // 2, seed=5).repeat()
+    return with_batches(rows, params)
+
+
+def with_batches(rows: tf.data.Dataset, params: dict[str, Any]) -> tf.data.Dataset:
+    """Batches of ids, read ahead."""
+    batches = rows.map(lambda row: {"id": row}, num_parallel_calls=2)
+    return batches.batch(params["batch_size"], drop_remainder=True).prefetch(3)
+
+
+def estimator(folder: Any, *, model: Callable[..., Any] = model_fn, **options: Any) -> Any:
+    """Returns a TPUEstimator of the model; `config` are arguments of RunConfig."""
+    config = {
+        "save_input_position": True,
+        "save_checkpoints_steps": 10,
+        **options.pop("config", {}),
+    }
+    tpu_config = config.pop("tpu_config", tpu.TPUConfig(iterations_per_loop=1))
+    config = tpu.RunConfig(
+        model_dir=str(folder), tpu_config=tpu_config, save_summary_steps=None, **config
+    )
+    return tpu.TPUEstimator(
+        model,
+        config=config,
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+        **{"use_tpu": False, **options},
+    )
+
+
+def values(trained: Any) -> dict[str, np.ndarray]:
+    """Returns the values of all variables in the latest checkpoint."""
+    return {name: trained.get_variable_value(name) for name in trained.get_variable_names()}
+
+
+def assert_equal(trained: Any, expected: Any) -> None:
+    """Asserts that the variables of two estimators are equal to the last bit."""
+    got, wanted = values(trained), values(expected)
+    assert got.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)

@@ -1,0 +1,16 @@
+"""What all tests of Keras models share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tfx_tpu_trainer.engine import tf_private
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _quick_keras() -> Iterator[None]:
+    """Spares the models that Keras itself trains and evaluates, beside ours, AutoGraph's seconds."""
+    with tf_private.keras_code_unconverted():
+        yield

@@ -1,0 +1,487 @@
+"""A training that is killed and started again sees the rows that it would have seen."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import random
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import counting_model
+from tests.estimator.counting_model import BATCH, ROWS, KillAt, Killed, shuffled
+from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
+from tfx_tpu_trainer.estimator.inputs import numpy_input_fn
+
+v1 = tf.compat.v1
+
+STEPS = 33
+
+
+class _SeesEveryStep(v1.train.SessionRunHook):
+    pass
+
+
+class _KillAtLoopEnd(KillAt, LoopEndHook):
+    """Leaves the steps between checkpoints to the engine's loops."""
+
+
+def _uninterrupted(folder, input_fn=shuffled, **options):
+    return counting_model.estimator(folder, **options).train(input_fn, max_steps=STEPS)
+
+
+def _killed_and_resumed(folder, input_fn=shuffled, *, kills=(13, 27), kill=KillAt, **options):
+    for step in kills:
+        with pytest.raises(Killed):
+            counting_model.estimator(folder, **options).train(
+                input_fn, hooks=[kill(step)], max_steps=STEPS
+            )
+    return counting_model.estimator(folder, **options).train(input_fn, max_steps=STEPS)
+
+
+@pytest.mark.parametrize("kill", [_KillAtLoopEnd, pytest.param(KillAt, marks=pytest.mark.sweep)])
+def test_a_killed_training_ends_with_the_same_model(tmp_path, kill):
+    expected = _uninterrupted(tmp_path / "expected")
+    resumed = _killed_and_resumed(tmp_path / "resumed", kill=kill)
+    counting_model.assert_equal(resumed, expected)
+    counts = resumed.get_variable_value("counts")
+    assert counts.sum() == STEPS * BATCH
+    # 33 steps of 4 rows are 5.5 epochs of 24.
+    assert set(counts) <= {5, 6}
+
+
+@pytest.mark.sweep
+def test_without_positions_rows_come_twice(tmp_path):
+    config = {"save_input_position": False}
+    resumed = _killed_and_resumed(tmp_path, config=config)
+    assert set(resumed.get_variable_value("counts")) - {5, 6}
+    assert not os.path.exists(tmp_path / "input_position")
+
+
+@pytest.mark.sweep
+def test_evaluations_in_between_and_short_trainings_change_nothing(tmp_path):
+    def once(params):
+        return counting_model.with_batches(tf.data.Dataset.range(ROWS), params)
+
+    expected = _uninterrupted(tmp_path / "expected")
+    resumed = counting_model.estimator(tmp_path / "resumed")
+    for _ in range(3):
+        resumed.train(shuffled, steps=STEPS // 3)
+        resumed.evaluate(once)
+    counting_model.assert_equal(resumed, expected)
+
+
+def _from_files(folder):
+    paths = [str(folder / f"rows-{number}") for number in range(3)]
+    for number, path in enumerate(paths):
+        with tf.io.TFRecordWriter(path) as writer:
+            for row in range(number, ROWS, 3):
+                writer.write(str(row).encode())
+
+    def input_fn(params):
+        files = tf.data.Dataset.from_tensor_slices(paths).shuffle(3, seed=2)
+        records = files.interleave(tf.data.TFRecordDataset, cycle_length=2, num_parallel_calls=2)
+        rows = records.map(lambda record: tf.strings.to_number(record, tf.int64))
+        return counting_model.with_batches(rows.shuffle(7, seed=3).repeat(), params)
+
+    return input_fn
+
+
+@pytest.mark.sweep
+def test_rows_of_files_that_are_read_in_turn_come_once(tmp_path):
+    input_fn = _from_files(tmp_path)
+    expected = _uninterrupted(tmp_path / "expected", input_fn)
+    resumed = _killed_and_resumed(tmp_path / "resumed", input_fn)
+    counting_model.assert_equal(resumed, expected)
+
+
+def _of_tensors(params):
+    return v1.data.make_one_shot_iterator(shuffled(params)).get_next(), None
+
+
+@pytest.mark.sweep
+def test_an_input_of_tensors_goes_on_too(tmp_path):
+    expected = _uninterrupted(tmp_path / "expected", _of_tensors)
+    resumed = _killed_and_resumed(tmp_path / "resumed", _of_tensors)
+    counting_model.assert_equal(resumed, expected)
+
+
+@pytest.mark.sweep
+def test_an_order_that_no_seed_fixes_goes_on_within_its_epoch(tmp_path):
+    def input_fn(params):
+        rows = tf.data.Dataset.range(ROWS).shuffle(ROWS).repeat()
+        return counting_model.with_batches(rows, params)
+
+    resumed = _killed_and_resumed(tmp_path, input_fn)
+    assert set(resumed.get_variable_value("counts")) <= {5, 6}
+
+
+def test_an_input_that_has_ended_has_ended_after_a_restart(tmp_path):
+    def once(params):
+        return counting_model.with_batches(tf.data.Dataset.range(ROWS), params)
+
+    trained = counting_model.estimator(tmp_path).train(once)
+    again = counting_model.estimator(tmp_path).train(once)
+    assert again.get_variable_value("global_step") == ROWS // BATCH
+    np.testing.assert_array_equal(trained.get_variable_value("counts"), np.ones(ROWS))
+
+
+def test_positions_go_with_their_checkpoints(tmp_path):
+    config = {"keep_checkpoint_max": 2, "save_checkpoints_steps": 5}
+    counting_model.estimator(tmp_path, config=config).train(shuffled, max_steps=STEPS)
+    indices = {os.path.basename(path) for path in glob.glob(f"{tmp_path}/input_position/*.index")}
+    assert indices == {"host0-30.index", "host0-33.index"}
+    checkpoints = {os.path.basename(path) for path in glob.glob(f"{tmp_path}/*.index")}
+    assert checkpoints == {"model.ckpt-30.index", "model.ckpt-33.index"}
+
+
+def _lines(caplog):
+    lines = [record.getMessage() for record in caplog.records]
+    about_input = (
+        "input ",
+        "the input",
+    )
+    return [line for line in lines if any(words in line for words in about_input)]
+
+
+def _resume_with(tmp_path, caplog, input_fn=shuffled, **options):
+    caplog.set_level(logging.INFO, "tensorflow")
+    caplog.clear()
+    counting_model.estimator(tmp_path, **options).train(input_fn, max_steps=30)
+    return _lines(caplog)
+
+
+def _train_to_20(folder, input_fn=shuffled, **options):
+    counting_model.estimator(folder, **options).train(input_fn, max_steps=20)
+
+
+def test_a_checkpoint_without_a_position_starts_the_input_anew_with_one_line(tmp_path, caplog):
+    _train_to_20(tmp_path, config={"save_input_position": False})
+    (line,) = _resume_with(tmp_path, caplog)
+    assert line.startswith("The checkpoint of step 20 has no input position")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "cut",
+        "cut index",
+        *(pytest.param(how, marks=pytest.mark.sweep) for how in ("changed", "empty", "no index")),
+    ],
+)
+def test_a_damaged_position_is_set_aside_with_one_line(tmp_path, caplog, damage):
+    _train_to_20(tmp_path)
+    (data,) = glob.glob(f"{tmp_path}/input_position/host0-20.data*")
+    index = f"{tmp_path}/input_position/host0-20.index"
+    path = index if "index" in damage else data
+    with open(path, "rb") as file:
+        content = bytearray(file.read())
+    if damage == "no index":
+        os.remove(index)
+    else:
+        content[len(content) // 2] ^= 255
+        cut = {"empty": 0, "changed": len(content)}.get(damage, len(content) // 2)
+        with open(path, "wb") as file:
+            file.write(content[:cut])
+    (line,) = _resume_with(tmp_path, caplog)
+    if damage == "no index":
+        assert line.startswith("The checkpoint of step 20 has no input position")
+    else:
+        assert "can't be read" in line
+        assert len(glob.glob(f"{tmp_path}/input_position/host0-20.damaged.*")) == 2
+    assert len(_resume_with(tmp_path, caplog)) == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"buffer": 9},
+        *(pytest.param(how, marks=pytest.mark.sweep) for how in ({"batch": 3}, {"added": True})),
+    ],
+)
+def test_a_position_of_another_input_is_not_taken(tmp_path, caplog, changed):
+    def input_fn(params, buffer=12, batch=BATCH, added=False):
+        rows = tf.data.Dataset.range(ROWS).shuffle(buffer, seed=1).repeat()
+        rows = rows.map(lambda row: row) if added else rows
+        return counting_model.with_batches(rows, {"batch_size": batch})
+
+    _train_to_20(tmp_path, input_fn)
+    (line,) = _resume_with(tmp_path, caplog, lambda params: input_fn(params, **changed))
+    assert "another input" in line
+
+
+def _generated(params):
+    rows = tf.data.Dataset.from_generator(
+        lambda: iter(range(ROWS)), output_signature=tf.TensorSpec((), tf.int64)
+    )
+    return counting_model.with_batches(rows.repeat(), params)
+
+
+def test_a_generator_is_read_from_its_beginning_and_one_line_says_so(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "tensorflow")
+    _train_to_20(tmp_path, _generated)
+    (line,) = _lines(caplog)
+    assert line.startswith("Where the input stands is not saved")
+    assert "enerator" in line
+
+
+def _through_python(params):
+    rows = tf.data.Dataset.range(ROWS).shuffle(ROWS // 2, seed=5).repeat()
+    rows = rows.map(lambda row: tf.ensure_shape(tf.numpy_function(int, [row], tf.int64), ()))
+    return counting_model.with_batches(rows, params)
+
+
+@pytest.mark.sweep
+def test_rows_that_pass_through_python_go_on_and_one_line_says_what_does_not(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "tensorflow")
+    expected = _uninterrupted(tmp_path / "expected", _through_python)
+    (line,) = _lines(caplog)
+    assert line.startswith("After a restart the input goes on")
+    resumed = _killed_and_resumed(tmp_path / "resumed", _through_python)
+    counting_model.assert_equal(resumed, expected)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_rows_of_arrays_go_on(tmp_path, shuffle):
+    def input_fn(params):
+        rows = {"id": np.arange(ROWS)}
+        read = numpy_input_fn(
+            rows, None, params["batch_size"], num_epochs=None, shuffle=shuffle, queue_capacity=8
+        )
+        return read()
+
+    config = {"tf_random_seed": 3}
+    expected = _uninterrupted(tmp_path / "expected", input_fn, config=config)
+    resumed = _killed_and_resumed(tmp_path / "resumed", input_fn, config=config)
+    counting_model.assert_equal(resumed, expected)
+    assert set(resumed.get_variable_value("counts")) <= {5, 6}
+
+
+@pytest.mark.sweep
+def test_a_checkpoint_of_positions_is_read_by_a_training_without(tmp_path):
+    _train_to_20(tmp_path)
+    trained = counting_model.estimator(tmp_path, config={"save_input_position": False})
+    assert trained.train(shuffled, max_steps=30).get_variable_value("global_step") == 30
+
+
+def test_no_bool_is_refused():
+    with pytest.raises(ValueError, match="save_input_position must be True or False; got 'yes'"):
+        counting_model.estimator("x", config={"save_input_position": "yes"})
+
+
+@pytest.mark.parametrize(
+    ("cores", "loop", "mode"),
+    [
+        pytest.param(2, 5, "PER_HOST_V2", marks=pytest.mark.sweep),
+        (4, 5, "PER_HOST_V1"),
+        pytest.param(2, 1, "PER_SHARD_V1", marks=pytest.mark.sweep),
+        pytest.param(4, 1, "BROADCAST", marks=pytest.mark.sweep),
+        pytest.param(4, "auto", "SLICED", marks=pytest.mark.sweep),
+    ],
+)
+def test_on_emulated_cores_too(tmp_path, cores, loop, mode):
+    options = {
+        "use_tpu": True,
+        "config": {
+            "master": "emulated",
+            "tpu_config": tpu.TPUConfig(
+                num_shards=cores,
+                iterations_per_loop=loop,
+                per_host_input_for_training=getattr(tpu.InputPipelineConfig, mode),
+            ),
+        },
+    }
+    input_fn = _of_tensors if mode == "PER_SHARD_V1" else shuffled
+    expected = _uninterrupted(tmp_path / "expected", input_fn, **options)
+    resumed = _killed_and_resumed(tmp_path / "resumed", input_fn, **options)
+    counting_model.assert_equal(resumed, expected)
+    assert resumed.get_variable_value("counts").sum() == STEPS * BATCH
+
+
+def _with_dropout(features, labels, mode, params):
+    """A model whose variable remembers every random number that it was given."""
+    spec = counting_model.model_fn(features, labels, mode, params)
+    rows = tf.ones([tf.size(features["id"]), 5])
+    noise = [
+        tf.reduce_sum(tf.nn.dropout(rows, rate=0.4)),
+        tf.reduce_sum(v1.random_normal([3, 2])),
+        tf.reduce_sum(v1.truncated_normal([7], seed=3)),
+        tf.cast(tf.reduce_sum(v1.random_uniform([4], maxval=99, dtype=tf.int32)), tf.float32),
+    ]
+    drawn = v1.get_variable("drawn", [4], initializer=v1.random_normal_initializer())
+    loss = spec.loss + tf.reduce_sum(drawn * tf.square(tf.stack(noise)))
+    optimizer = v1.train.AdamOptimizer(0.01)
+    if params.get("use_tpu"):
+        optimizer = tpu.CrossShardOptimizer(optimizer)
+    train_op = tf.group(spec.train_op, optimizer.minimize(loss, var_list=[drawn]))
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def _embedded(features, labels, mode, params):
+    """A model whose steps differ in their last bits where one is made by itself."""
+    spec = counting_model.model_fn(features, labels, mode, params)
+    table = v1.get_variable("table", [ROWS, 4], initializer=v1.glorot_uniform_initializer(seed=1))
+    weights = v1.get_variable("weights", [4, 3], initializer=v1.glorot_uniform_initializer(seed=1))
+    outputs = tf.matmul(tf.nn.embedding_lookup(table, features["id"]), weights)
+    loss = tf.reduce_mean(tf.square(outputs + 1.0) ** 1.5)
+    train_op = v1.train.AdamOptimizer(0.01).minimize(loss, var_list=[table, weights])
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(spec.train_op, train_op))
+
+
+@pytest.mark.sweep
+def test_which_steps_are_made_in_a_loop_changes_no_bit(tmp_path):
+    options = {"model": _embedded}
+    expected = _uninterrupted(tmp_path / "expected", **options)
+    resumed = _killed_and_resumed(
+        tmp_path / "resumed", kills=(12, 14, 25, 29), kill=_KillAtLoopEnd, **options
+    )
+    counting_model.assert_equal(resumed, expected)
+
+
+def _dropout_options(**config):
+    return {"model": _with_dropout, "config": {"tf_random_seed": 4, **config}}
+
+
+@pytest.mark.parametrize("kill", [_KillAtLoopEnd, pytest.param(KillAt, marks=pytest.mark.sweep)])
+def test_seeded_random_ops_draw_what_comes_next(tmp_path, kill):
+    options = _dropout_options()
+    expected = _uninterrupted(tmp_path / "expected", **options)
+    resumed = _killed_and_resumed(tmp_path / "resumed", kill=kill, **options)
+    counting_model.assert_equal(resumed, expected)
+
+
+@pytest.mark.sweep
+def test_the_numbers_drawn_are_those_of_a_training_without_positions(tmp_path):
+    with_positions = counting_model.estimator(tmp_path / "with", **_dropout_options())
+    without = counting_model.estimator(
+        tmp_path / "without", **_dropout_options(save_input_position=False)
+    )
+    for estimator in (with_positions, without):
+        estimator.train(shuffled, hooks=[_SeesEveryStep()], max_steps=12)
+    counting_model.assert_equal(with_positions, without)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("cores", [2, 4])
+def test_random_ops_on_cores_draw_what_comes_next(tmp_path, cores):
+    tpu_config = tpu.TPUConfig(num_shards=cores, iterations_per_loop=5)
+    options = _dropout_options(master="emulated", tpu_config=tpu_config) | {"use_tpu": True}
+    expected = _uninterrupted(tmp_path / "expected", **options)
+    resumed = _killed_and_resumed(tmp_path / "resumed", **options)
+    counting_model.assert_equal(resumed, expected)
+    options["config"]["save_input_position"] = False
+    without = _uninterrupted(tmp_path / "without", **options)
+    counting_model.assert_equal(without, expected)
+
+
+@pytest.mark.sweep
+def test_a_generator_of_random_numbers_goes_on(tmp_path):
+    def model_fn(features, labels, mode, params):
+        spec = counting_model.model_fn(features, labels, mode, params)
+        drawn = v1.get_variable("drawn", [], initializer=v1.zeros_initializer())
+        noise = tf.random.Generator.from_seed(3).normal([])
+        with tf.control_dependencies([spec.train_op]):
+            return spec._replace(train_op=drawn.assign_add(noise).op)
+
+    expected = _uninterrupted(tmp_path / "expected", model=model_fn)
+    resumed = _killed_and_resumed(tmp_path / "resumed", kill=_KillAtLoopEnd, model=model_fn)
+    counting_model.assert_equal(resumed, expected)
+    assert resumed.get_variable_value("drawn") != 0
+
+
+@pytest.mark.sweep
+def test_random_ops_without_a_stateless_twin_are_named(tmp_path, caplog):
+    def model_fn(features, labels, mode, params):
+        spec = counting_model.model_fn(features, labels, mode, params)
+        shuffled_rows = tf.random.shuffle(tf.range(3.0), seed=1)
+        (in_loop,) = tf.while_loop(
+            lambda total: total < 3.0,
+            lambda total: (total + v1.random_uniform([], 0.5, 1.0, seed=2),),
+            (tf.constant(0.0),),
+        )
+        return spec._replace(loss=spec.loss + 0 * in_loop + 0 * shuffled_rows[0])
+
+    caplog.set_level(logging.INFO, "tensorflow")
+    counting_model.estimator(tmp_path, model=model_fn).train(shuffled, max_steps=2)
+    (line,) = [
+        record.getMessage() for record in caplog.records if "Random ops" in record.getMessage()
+    ]
+    assert "(RandomShuffle)" in line
+    assert "(RandomUniform)" in line
+
+
+def _under_strategy(folder, strategy, **config):
+    config = {"save_input_position": True, "save_checkpoints_steps": 10, **config}
+    config = RunConfig(model_dir=str(folder), train_distribute=strategy, **config)
+    return Estimator(_spec_of_estimator, config=config, params={"batch_size": BATCH // 2})
+
+
+def _spec_of_estimator(features, labels, mode, params):
+    spec = counting_model.model_fn(features, labels, mode, params)
+    noise = tf.reduce_sum(tf.nn.dropout(tf.ones([40]), rate=0.4, seed=3))
+    drawn = v1.get_variable("drawn", [], initializer=v1.zeros_initializer())
+    optimizer = v1.train.GradientDescentOptimizer(0.1)
+    train_op = tf.group(spec.train_op, optimizer.minimize(drawn * noise, var_list=[drawn]))
+    return EstimatorSpec(mode, loss=spec.loss, train_op=train_op)
+
+
+@pytest.mark.parametrize(
+    "config", [{}, pytest.param({"tf_random_seed": 3}, marks=pytest.mark.sweep)]
+)
+def test_under_a_mirrored_strategy_too(tmp_path, config):
+    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+    expected = _under_strategy(tmp_path / "expected", strategy, **config)
+    expected.train(shuffled, max_steps=STEPS)
+    for step in (13, 27):
+        with pytest.raises(Killed):
+            _under_strategy(tmp_path / "resumed", strategy, **config).train(
+                shuffled, hooks=[KillAt(step)], max_steps=STEPS
+            )
+    resumed = _under_strategy(tmp_path / "resumed", strategy, **config)
+    resumed.train(shuffled, max_steps=STEPS)
+    counting_model.assert_equal(resumed, expected)
+    assert resumed.get_variable_value("counts").std() > 0
+    config = {**config, "save_input_position": False}
+    without = _under_strategy(tmp_path / "without", strategy, **config)
+    without.train(shuffled, max_steps=STEPS)
+    counting_model.assert_equal(without, expected)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("place", ["host", "emulated"])
+def test_killed_at_random_moments_it_ends_with_the_same_model(tmp_path, place):
+    steps, moments, kills = 4_000, random.Random(place), 0
+    expected, killed = tmp_path / "expected", tmp_path / "killed"
+    program = [sys.executable, "-m", "tests.estimator.killed_program"]
+    subprocess.run([*program, expected, str(steps), place], check=True)
+    while kills < 5:
+        process = subprocess.Popen([*program, killed, str(steps), place])
+        _wait_for_checkpoint_after(killed, process)
+        time.sleep(moments.uniform(0, 0.5))
+        if process.poll() is not None:
+            break
+        process.kill()
+        process.wait()
+        kills += 1
+    subprocess.run([*program, killed, str(steps), place], check=True)
+    assert kills >= 2
+    counting_model.assert_equal(
+        counting_model.estimator(killed), counting_model.estimator(expected)
+    )
+
+
+def _wait_for_checkpoint_after(folder, process):
+    """Waits until a training has written a checkpoint, or has ended."""
+    before = tf.train.latest_checkpoint(folder)
+    end = time.monotonic() + 120
+    while tf.train.latest_checkpoint(folder) == before and process.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,215 @@
+"""Where the input stands, saved with each checkpoint, so that a later session goes on from there.
+
+The position lies in files of its own: `<model_dir>/input_position/<host>-<step>`, in the format of a
+checkpoint. So checkpoints stay what every other program reads, and their size is what it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.checkpointing import checkpoint_damage
+from tfx_tpu_trainer.engine.feeding.saved_iterators import (
+    DESCRIPTION,
+    IGNORED,
+    REFUSED,
+    SavedInput,
+    iterators_of_default_graph,
+)
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+FOLDER = "input_position"
+"""Name of the folder below the checkpoints' one."""
+
+
+class InputPosition(v1.train.SessionRunHook):
+    """Saves where the input stands with each checkpoint, and goes on from there.
+
+    The position is written before its checkpoint: whoever finds the checkpoint finds it, too. It is
+    that of the step saved, as rows are drawn only for steps that are made. Positions go when their
+    checkpoints do.
+
+    What tf.data can't save (a Python generator, a queue) is told once, and the input then starts from
+    its beginning, as it does without positions. So it does where a checkpoint has no position, or one
+    that is damaged (which is set aside) or of another input.
+    """
+
+    def __init__(self, model_dir: str, saved_input: SavedInput | None = None) -> None:
+        """Takes the folder.
+
+        Args:
+            model_dir: Folder of the checkpoints.
+            saved_input: The input. Defaults to `None`: the iterators of the default graph.
+        """
+        self._model_dir = model_dir
+        self._input = saved_input
+        self._policy = REFUSED
+        self._can_save = False
+        self._stands = False
+        self.listener: v1.train.CheckpointSaverListener = _AtCheckpoints(self)
+
+    def begin(self) -> None:
+        """Finds the iterators of the default graph."""
+        self._global_step = v1.train.get_global_step()
+        self._input = self._input or iterators_of_default_graph()
+        self._can_save = self._input is not None
+        if not self._can_save:
+            log_not_saved("no tf.data iterator of this session draws it")
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Waits for the iterators to be started, which other hooks may do."""
+        del session, coord
+        self._stands = False
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> None:
+        """Goes on from the position of the session's checkpoint, before its first step."""
+        if self._can_save and not self._stands:
+            session = run_context.session
+            self._take_up(session, int(session.run(self._global_step)))
+        self._stands = True
+
+    def save(self, session: v1.Session, step: int) -> None:
+        """Saves the position of a checkpoint that is about to be written.
+
+        Before its first step a session saves what it has restored: its position is there.
+        """
+        if self._can_save and self._stands:
+            tf.io.gfile.makedirs(os.path.join(self._model_dir, FOLDER))
+            self._write(session, self._path(step))
+
+    def remove_without_checkpoint(self, *, kept: int) -> None:
+        """Removes the positions whose checkpoints are gone.
+
+        Args:
+            kept: The step whose position is kept in any case.
+        """
+        if not self._can_save:
+            return
+        found = checkpoint_damage.checkpoint_paths(self._model_dir)
+        steps = {kept, *(int(path.rpartition("-")[2]) for path in found)}
+        for file in tf.io.gfile.glob(f"{self._path(0).removesuffix('0')}*"):
+            step = re.search(r"host0-(\d+)\.", os.path.basename(file))
+            if step and int(step[1]) not in steps:
+                tf.io.gfile.remove(file)
+
+    def _path(self, step: int) -> str:
+        return os.path.join(self._model_dir, FOLDER, f"host0-{step}")
+
+    def _write(self, session: v1.Session, path: str) -> None:
+        assert self._input is not None
+        try:
+            try:
+                self._input.save(session, path, policy=self._policy)
+            except tf.errors.FailedPreconditionError as error:
+                self._input.save(session, path, policy=IGNORED)
+                self._policy = IGNORED
+                _logger.info(
+                    "After a restart the input goes on with the rows that come next, but what it "
+                    "calls has a state that is not saved and begins anew (%s): Python code, or "
+                    "random ops. Those of tf.random.stateless_*, with a seed made of the row, have "
+                    "none.",
+                    _cause(error),
+                )
+        except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
+            self._can_save = False
+            log_not_saved(_cause(error))
+
+    def _take_up(self, session: v1.Session, step: int) -> None:
+        assert self._input is not None
+        path = self._path(step)
+        if not v1.train.checkpoint_exists(path):
+            if step:
+                _logger.info(
+                    "The checkpoint of step %d has no input position (%s): the input starts from "
+                    "its beginning.",
+                    step,
+                    path,
+                )
+            return
+        try:
+            description = tf.train.load_checkpoint(path).get_tensor(DESCRIPTION).decode()
+            self._input.check(session, path)
+        except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+            # The reader has other errors than a session has.
+            self._set_aside(path, _cause(error))
+            return
+        if description != self._input.description:
+            _logger.warning(
+                "The input position %s is that of another input: its datasets, batch sizes or "
+                "shapes differ from this one's. The input starts from its beginning.",
+                path,
+            )
+            return
+        try:
+            self._input.restore(session, path)
+        except tf.errors.OpError as error:
+            self._input.start(session)
+            self._set_aside(path, _cause(error))
+            return
+        _logger.info("The input goes on where it stood at step %d (%s).", step, path)
+
+    def _set_aside(self, path: str, cause: str) -> None:
+        _logger.warning(
+            "The input position %s can't be read (%s). It is set aside as %s.damaged.*, and the "
+            "input starts from its beginning.",
+            path,
+            cause,
+            path,
+        )
+        for file in tf.io.gfile.glob(f"{path}.*"):
+            tf.io.gfile.rename(
+                file, file.replace(f"{path}.", f"{path}.damaged.", 1), overwrite=True
+            )
+
+
+class _AtCheckpoints(v1.train.CheckpointSaverListener):
+    """Tells an `InputPosition` of checkpoints; a hook can't be a listener: their `end` differs."""
+
+    def __init__(self, position: InputPosition) -> None:
+        self._position = position
+
+    def before_save(self, session: v1.Session, global_step_value: int) -> None:
+        self._position.save(session, int(global_step_value))
+
+    def after_save(self, session: v1.Session, global_step_value: int) -> None:
+        del session
+        self._position.remove_without_checkpoint(kept=int(global_step_value))
+
+
+def remove_positions(model_dir: str) -> None:
+    """Removes the positions of a training that has come to its end.
+
+    Args:
+        model_dir: Folder of the checkpoints.
+    """
+    folder = os.path.join(model_dir, FOLDER)
+    if tf.io.gfile.isdir(folder):
+        tf.io.gfile.rmtree(folder)
+
+
+def log_not_saved(cause: str) -> None:
+    """Says that a training saves no positions.
+
+    Args:
+        cause: Why.
+    """
+    _logger.info(
+        "Where the input stands is not saved: %s. A restarted training reads it from its beginning.",
+        cause,
+    )
+
+
+def _cause(error: Exception) -> str:
+    """Returns the line of an error that says most; TensorFlow puts the place of the op before it."""
+    message = getattr(error, "message", None) or str(error)
+    lines = [line.strip() for line in message.split("\n") if line.strip()]
+    telling = [line for line in lines if not line.startswith(_PLACES)]
+    return (telling or lines or [type(error).__name__])[0].rstrip(".")
+
+
+_PLACES = ("Graph execution error", "Detected at node", "File ", "Node: ", "[[", "Original stack")

@@ -1,0 +1,231 @@
+"""A training that is asked to stop: it ends its loop and writes a checkpoint before the process ends.
+
+Kubernetes ends an evicted pod with SIGTERM and kills it when `terminationGracePeriodSeconds` are over, 30 by
+default; a TPU or a machine that is taken away gives such a notice too; an operator presses Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Collection, Iterator
+from types import FrameType
+from typing import NoReturn
+
+import tensorflow as tf
+
+GRACE_VARIABLE = "TFX_TPU_TRAINER_GRACE_SECS"
+"""Environment variable: the seconds from the signal to the end of the process, whatever is not yet done."""
+
+_GRACE_SECONDS = 25.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+
+_logger = tf.get_logger()
+
+
+class StoppedBySignal(SystemExit):
+    """Ends a process that was asked to stop, with the exit code that a shell gives the signal."""
+
+    def __init__(self, number: int) -> None:
+        """Takes the signal.
+
+        Args:
+            number: The signal's number.
+        """
+        super().__init__(128 + number)
+
+
+class PoliteStop:
+    """Whether the process has been asked to stop; see `listening`.
+
+    Attributes:
+        number: The signal that asked for it; `None` until one has.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._postponed = 0
+        self._timer: threading.Timer | None = None
+
+    @contextlib.contextmanager
+    def postponed(self) -> Iterator[None]:
+        """Lets the block end in its own way: it asks for `number` where it can stop.
+
+        Raises:
+            StoppedBySignal: After the block, where SIGTERM asked for a stop.
+            KeyboardInterrupt: The same, where SIGINT did.
+        """
+        self._postponed += 1
+        try:
+            yield
+        finally:
+            self._postponed -= 1
+        if self.number is not None and not self._postponed:
+            self._end(self.number)
+
+    def ask(self, number: int) -> None:
+        """Asks for a stop; a second time, it is one.
+
+        Args:
+            number: The signal that asks for it.
+        """
+        if self.number is not None:
+            self._end(number)
+        self.number = number
+        if not self._postponed:
+            self._end(number)
+        _logger.warning(
+            "%s: training stops after this loop and its checkpoint, within %g s (%s). A second signal "
+            "ends it at once.",
+            signal.Signals(number).name,
+            grace_seconds(),
+            GRACE_VARIABLE,
+        )
+
+    def start_grace(self, number: int) -> None:
+        """Sees to it that the process ends when the grace is over; another signal ends it now.
+
+        Args:
+            number: The signal.
+        """
+        if self._timer is not None:
+            _end_now(number)
+        self._timer = threading.Timer(grace_seconds(), self._grace_is_over, [number])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def close(self) -> None:
+        """Takes the grace back: the process has done what it was asked for."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _grace_is_over(self, number: int) -> None:
+        _logger.error(
+            "The loop of steps has not ended within the %g s of %s: the process ends without its "
+            "checkpoint, and the next attempt goes on from the one before.",
+            grace_seconds(),
+            GRACE_VARIABLE,
+        )
+        _end_now(number)
+
+    def _end(self, number: int) -> NoReturn:
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise StoppedBySignal(number)
+
+
+_listening: PoliteStop | None = None
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[PoliteStop]:
+    """Takes SIGTERM and SIGINT while the block runs.
+
+    Outside of `postponed` blocks they raise at once, also in a container's first process, whose
+    kernel ignores a SIGTERM that nobody takes. A signal that the program handles itself stays
+    the program's, and so do both in another than the main thread, where Python has no signals.
+
+    Yields:
+        Whether a stop has been asked for. Inside of another `listening` block it is that one's.
+    """
+    global _listening
+    if _listening is not None:
+        yield _listening
+        return
+    stop = _listening = PoliteStop()
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.getsignal(n) for n in _SIGNALS if in_main}
+    taken = {n: handler for n, handler in before.items() if handler in _DEFAULTS}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        stop.ask(number)
+
+    for number in taken:
+        signal.signal(number, handle)
+    try:
+        with _noticed_at_once(stop, taken) if taken else contextlib.nullcontext():
+            yield stop
+    finally:
+        _listening = None
+        stop.close()
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+
+def ask_to_stop(number: int) -> bool:
+    """Asks a training in this process to stop, for programs that handle signals themselves.
+
+    Args:
+        number: The signal.
+
+    Returns:
+        Whether there is such a training. Where there is none nothing happens.
+    """
+    if _listening is None or not _listening._postponed:
+        return False
+    if _listening.number is None:
+        _listening.ask(number)
+    return True
+
+
+def grace_seconds() -> float:
+    """Returns the seconds between a signal and the end of the process.
+
+    Raises:
+        ValueError: The environment variable is no number of seconds.
+    """
+    text = os.environ.get(GRACE_VARIABLE)
+    if text is None:
+        return _GRACE_SECONDS
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{GRACE_VARIABLE}={text!r} is no number of seconds; give one, such as 25")
+    return seconds
+
+
+@contextlib.contextmanager
+def _noticed_at_once(stop: PoliteStop, taken: Collection[int]) -> Iterator[None]:
+    """Lets a thread see signals as they come.
+
+    Python's handlers run in the main thread, after the call into TensorFlow that it waits for: with long loops that is
+    minutes later, when the grace has long been over.
+    """
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    if former != -1:
+        # An event loop, as in a notebook, which waits for it.
+        signal.set_wakeup_fd(former)
+        receiver.close()
+        sender.close()
+        yield
+        return
+
+    def watch() -> None:
+        while number := receiver.recv(1):
+            if number[0] in taken:
+                stop.start_grace(number[0])
+
+    watcher = threading.Thread(target=watch, daemon=True, name="polite-stop")
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(-1)
+        sender.close()
+        watcher.join()
+        receiver.close()
+
+
+def _end_now(number: int) -> NoReturn:
+    logging.shutdown()
+    os._exit(128 + number)

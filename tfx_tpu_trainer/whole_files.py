@@ -1,0 +1,267 @@
+"""Files and folders that appear whole or not at all, whenever the process that writes them is killed.
+
+What is written goes to a temporary name beside its place, is put on the disk, and is renamed. A process
+that is killed leaves the temporary name behind; `sweep` removes it when the next attempt begins.
+
+| where | a file | a folder |
+|---|---|---|
+| a local disk, a file share | appears whole, by one rename | appears whole, by one rename |
+| an object store (gs://, s3://) | appears whole: objects do | its files appear one by one, those named `last` last |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+_TEMPORARY = ".tmp-"
+
+
+def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Writes a file, its folder too where it is missing; one that is there is replaced.
+
+    Args:
+        path: Where it goes; any path that `tf.io.gfile` knows.
+        content: What it holds; text is written as UTF-8.
+
+    Raises:
+        OSError: It can't be written to a local disk; no temporary file is left.
+        tf.errors.OpError: The same, elsewhere.
+    """
+    path = os.fspath(path)
+    data = content.encode() if isinstance(content, str) else content
+    temporary = temporary_beside(path)
+    if _is_remote(path):
+        gfile = _gfile()
+        gfile.makedirs(os.path.dirname(path))
+        with _removed_on_failure(temporary):
+            with gfile.GFile(temporary, "wb") as file:
+                file.write(data)
+            gfile.rename(temporary, path, overwrite=True)
+        return
+    folder = os.path.dirname(path) or "."
+    os.makedirs(folder, exist_ok=True)
+    with _removed_on_failure(temporary):
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    _sync(folder)
+
+
+def write_document(path: str, document: Mapping[str, Any]) -> None:
+    """Writes JSON, its folder too where it is missing.
+
+    Args:
+        path: Where it goes; any path that `tf.io.gfile` knows.
+        document: JSON values, the format's "version" among them.
+    """
+    write_whole(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+def parse_document(text: str, *, newest: int) -> dict[str, Any]:
+    """Reads what `write_document` wrote.
+
+    Args:
+        text: What the file holds.
+        newest: The newest version of the format that the caller can read.
+
+    Returns:
+        The document.
+
+    Raises:
+        ValueError: It is no JSON, or of a newer version.
+        KeyError: It has no version.
+    """
+    document = json.loads(text)
+    if document["version"] > newest:
+        raise ValueError(
+            f"its version is {document['version']} and this package reads up to {newest}: "
+            "upgrade tfx_tpu_trainer"
+        )
+    return document
+
+
+@contextlib.contextmanager
+def folder_written_whole(
+    uri: str, *, replaceable: Collection[str] = (), last: Collection[str] = ()
+) -> Iterator[str]:
+    """Yields a temporary folder beside `uri` to write into, and puts it in `uri`'s place at the end.
+
+    If the block raises, the temporary folder is removed and `uri` stays as it was.
+
+    Args:
+        uri: The folder to make. It may exist and be empty, as TFX's launcher leaves it.
+        replaceable: Names of files that may be in `uri` already, from an earlier attempt of the same
+            execution, and are replaced. Defaults to none.
+        last: Names of files that appear after all others where a folder can't be renamed. Defaults
+            to none.
+
+    Yields:
+        The temporary folder's path.
+
+    Raises:
+        FileExistsError: `uri` holds something that is not replaceable.
+    """
+    uri = uri.rstrip("/")
+    _check_replaceable(uri, replaceable)
+    temporary = temporary_beside(uri)
+    _gfile().makedirs(temporary)
+    with _removed_on_failure(temporary):
+        yield temporary
+        commit_folder(temporary, uri, last=last)
+
+
+def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None:
+    """Puts a folder that has been written in its place; what is there goes.
+
+    What is there is a former attempt's, which was killed between this and the end of its execution.
+
+    Args:
+        written: The folder, on the same file system.
+        uri: Its place.
+        last: Names of files that appear after all others where a folder can't be renamed. Defaults
+            to none.
+    """
+    written, uri = written.rstrip("/"), uri.rstrip("/")
+    gfile = _gfile()
+    if _is_remote(uri):
+        # Object stores have no folder to rename, and TensorFlow's ram:// drops the files when asked to
+        # (seen with TF 2.16.2), so the files move one by one.
+        if gfile.exists(uri):
+            gfile.rmtree(uri)
+        names = sorted(files_below(written), key=lambda name: os.path.basename(name) in last)
+        for name in names:
+            target = os.path.join(uri, name)
+            gfile.makedirs(os.path.dirname(target))
+            gfile.rename(os.path.join(written, name), target)
+        if gfile.exists(written):
+            gfile.rmtree(written)
+        return
+    for name in files_below(written):
+        _sync(os.path.join(written, name))
+    if os.path.isdir(uri):
+        # Not removed first: between a removal and the rename nothing would be there, for as long as removing takes.
+        replaced = temporary_beside(uri)
+        os.rename(uri, replaced)
+        os.rename(written, uri)
+        shutil.rmtree(replaced)
+    else:
+        os.rename(written, uri)
+    _sync(os.path.dirname(uri) or ".")
+
+
+def sweep(folder: str) -> list[str]:
+    """Removes what processes that were killed have left in a folder, and of the folder beside it.
+
+    Nobody else may be writing there: a temporary name looks the same while it is in use.
+
+    Args:
+        folder: The folder; it need not exist.
+
+    Returns:
+        The paths that were removed.
+    """
+    parent, own_name = os.path.split(folder.rstrip("/"))
+    left = [
+        *(path for path in _temporaries_in(parent) if path.endswith(f"-{own_name}")),
+        *_temporaries_in(folder),
+    ]
+    for path in left:
+        _remove(path)
+    return left
+
+
+def _temporaries_in(folder: str) -> list[str]:
+    gfile = _gfile()
+    # Object stores list folders with a slash at the end.
+    names = (name.rstrip("/") for name in gfile.listdir(folder)) if gfile.isdir(folder) else ()
+    return [os.path.join(folder, name) for name in names if name.startswith(_TEMPORARY)]
+
+
+def files_below(folder: str) -> list[str]:
+    """Lists the files of a folder and of those in it, by their paths from it."""
+    return [
+        os.path.join(where, name)[len(folder) :].lstrip("/")
+        for where, _, names in _gfile().walk(folder)
+        for name in names
+    ]
+
+
+def _check_replaceable(uri: str, replaceable: Collection[str]) -> None:
+    gfile = _gfile()
+    if not gfile.exists(uri):
+        return
+    if not gfile.isdir(uri):
+        raise FileExistsError(f"{uri} is a file, where a folder is to be written.")
+    foreign = sorted(set(gfile.listdir(uri)) - set(replaceable))
+    if foreign:
+        raise FileExistsError(
+            f"{uri} already holds {', '.join(foreign[:5])}{' ...' if len(foreign) > 5 else ''}: "
+            "give a new folder, or empty this one."
+        )
+
+
+def temporary_beside(path: str) -> str:
+    """Returns a new name in the same folder, which `sweep` knows.
+
+    Args:
+        path: What is written to the name before it gets its own.
+    """
+    # Not the name and a suffix: object stores go by prefixes of names, and servers by names of versions.
+    parent, name = os.path.split(path.rstrip("/"))
+    return os.path.join(parent, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}-{name}")
+
+
+@contextlib.contextmanager
+def _removed_on_failure(path: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            _remove(path)
+        raise
+
+
+def _remove(path: str) -> None:
+    if _is_remote(path):
+        gfile = _gfile()
+        # Where folders are only prefixes of names, one is gone with its last file.
+        if gfile.isdir(path):
+            gfile.rmtree(path)
+        elif gfile.exists(path):
+            gfile.remove(path)
+    elif os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        pathlib.Path(path).unlink(missing_ok=True)
+
+
+def _sync(path: str) -> None:
+    # A rename may reach the disk before what the file holds; a machine that loses its power then has the name alone.
+    # File shares that can't sync a folder say so by an error.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _is_remote(path: str) -> bool:
+    return "://" in path
+
+
+def _gfile() -> ModuleType:
+    # Those who write to a local disk only, as the pipelines' compiler does, need not wait for TensorFlow.
+    import tensorflow as tf
+
+    return tf.io.gfile
