@@ -162,8 +162,32 @@ def interrupted(tmp_path, interrupted_folder):
     shutil.copytree(interrupted_folder, tmp_path, dirs_exist_ok=True)
 
 
+def test_another_attempts_curve_and_best_checkpoint_are_not_written_over(tmp_path):
+    # The other one has taken the folder when this one has its next evaluation.
+    training(tmp_path, max_steps=4).run()
+    before = {path: path.read_bytes() for path in sorted(tmp_path.glob("best/*/*"))}
+    curve = (tmp_path / "learning_curve.json").read_bytes()
+
+    def taken():
+        raise RuntimeError("taken")
+
+    with pytest.raises(RuntimeError, match="taken"):
+        training(tmp_path, before_writing=taken).run()
+    assert {path: path.read_bytes() for path in sorted(tmp_path.glob("best/*/*"))} == before
+    assert (tmp_path / "learning_curve.json").read_bytes() == curve
+
+
 @pytest.mark.usefixtures("interrupted")
 class TestRestart:
+    def test_a_damaged_curve_is_set_aside(self, tmp_path, caplog):
+        (tmp_path / "learning_curve.json").write_text('{"version": 1, "points"')
+        curve = training(tmp_path).run()
+        # From the checkpoint of step 6, which no curve knows any more.
+        assert values(curve) == {6: QUALITY[6], 8: QUALITY[8]}
+        (aside,) = tmp_path.glob("learning_curve.json.aside-*")
+        assert aside.read_text() == '{"version": 1, "points"'
+        assert f"It is now {aside}, and the learning curve begins anew." in caplog.text
+
     def test_goes_on_where_it_stood(self, tmp_path):
         assert values(read_learning_curve(str(tmp_path))) == {2: 0.3, 4: 0.8}
         # Trained to 6, not evaluated there: that comes first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import types
 
@@ -214,6 +215,50 @@ class TestExecutor:
         written = run(_CONFIG, {"accuracy": 0.75}, own_metrics=False)
         assert os.listdir(written.blessing.uri) == ["BLESSED"]
         assert written.evaluation.get_int_custom_property("global_step") == 20
+
+    @pytest.mark.parametrize(
+        ("overall", "name", "value"),
+        [
+            ({"accuracy": math.inf, "loss": 0.5}, "accuracy", "inf"),
+            ({"accuracy": 0.75, "loss": math.inf}, "loss", "inf"),
+            ({"accuracy": 0.75, "loss": math.nan}, "loss", "nan"),
+            ({"accuracy": 0.75, "margin": -math.inf}, "margin", "-inf"),
+        ],
+    )
+    def test_a_model_that_has_diverged_is_not_blessed(self, run, overall, name, value):
+        written = run(_CONFIG, overall)
+        assert os.listdir(written.blessing.uri) == ["NOT_BLESSED"]
+        verdict = written.blessing.get_string_custom_property("verdict")
+        assert f": {name} is {value}: the model has diverged" in verdict
+        assert not tfma.load_validation_result(written.evaluation.uri).validation_ok
+
+    def test_a_metric_that_is_not_defined_is_no_divergence(self, run):
+        written = run(_CONFIG, {"accuracy": 0.75, "recall": math.nan})
+        assert os.listdir(written.blessing.uri) == ["BLESSED"]
+
+    @pytest.mark.parametrize(("accuracy", "blessed"), [(0.5, 1), (math.inf, 0)])
+    def test_of_a_slice_only_metrics_with_thresholds_must_be_finite(self, run, accuracy, blessed):
+        cash = SliceMetrics((("pays", "cash"),), {"accuracy": accuracy, "ratio": math.inf}, 9)
+        spec = tfma.SlicingSpec(feature_keys=["pays"])
+        config = t.sliced(accuracy=(spec, t.value(0.25)))
+        written = run(config, {"accuracy": 0.75}, slices=(cash,))
+        assert written.blessing.get_int_custom_property("blessed") == blessed
+
+    @pytest.mark.parametrize(
+        ("baseline", "reason"),
+        [
+            ({"accuracy": math.inf, "loss": 0.5}, "accuracy is inf"),
+            ({"accuracy": 0.5, "loss": math.nan}, "loss is nan"),
+            ({"accuracy": math.nan, "loss": 0.5}, "accuracy is nan"),
+        ],
+    )
+    def test_a_baseline_that_has_diverged_is_ignored(self, run, caplog, baseline, reason):
+        written = run(_CONFIG, {"accuracy": 0.75, "loss": 0.5}, baseline=baseline)
+        assert os.listdir(written.blessing.uri) == ["BLESSED"]
+        assert not written.blessing.has_custom_property("baseline_model_id")
+        assert tfma.load_validation_result(written.evaluation.uri).rubber_stamp
+        told = [each.getMessage() for each in caplog.records if "ignored the" in each.getMessage()]
+        assert len(told) == 1 and told[0].endswith(f"model/1: its {reason}.")
 
     def test_no_metrics_anywhere(self, run, tmp_path):
         with pytest.raises(ValueError, match="There are no metrics of the model at") as error:

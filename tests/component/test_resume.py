@@ -9,6 +9,7 @@ import os
 import shutil
 import uuid
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -26,6 +27,7 @@ from tfx_tpu_trainer.component.training_identity import TrainingIdentity
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
+from tfx_tpu_trainer.whole_files import temporary_beside, write_whole
 
 pytestmark = pytest.mark.matrix
 
@@ -94,6 +96,32 @@ def test_a_second_attempt_goes_on_from_the_last_checkpoint(tmp_path, interrupted
     assert metrics.checkpoint == checkpoints.latest_checkpoint(model_run)
     assert metrics.checkpoint == os.path.join(model_run, f"model.ckpt-{STEPS}")
     assert RECORD_FILE not in os.listdir(model_run)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"eval_every_steps": 12, "save_checkpoints_steps": 5},
+        {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5},
+    ],
+)
+def test_an_interrupted_training_ends_with_the_model_of_one_that_was_not(
+    tmp_path, interrupted, settings
+):
+    _fail(_attempt(tmp_path, "1", **settings))
+    interrupted.unlink()
+    resumed, expected = _attempt(tmp_path, "2", **settings), _attempt(tmp_path, "3", **settings)
+    resumed.run()
+    expected.run()
+    folders = [each.outputs["model_run"][0].uri for each in (resumed, expected)]
+    paths = [checkpoints.latest_checkpoint(folder) for folder in folders]
+    readers = [tf.train.load_checkpoint(path) for path in paths]
+    names = readers[0].get_variable_to_shape_map()
+    assert names == readers[1].get_variable_to_shape_map()
+    for name in names:
+        np.testing.assert_array_equal(*(reader.get_tensor(name) for reader in readers), name)
+    assert not any("input_position" in name for name in os.listdir(folders[0]))
 
 
 def test_a_failure_after_the_training_is_not_trained_for_again(tmp_path, interrupted):
@@ -261,6 +289,29 @@ def test_an_attempt_ends_when_another_has_taken_the_folder(tmp_path):
     second.remove()
     with pytest.raises(RuntimeError, match="Another attempt"):
         first.check_still_ours()
+
+
+def test_an_attempt_leaves_the_folder_to_the_one_that_has_taken_it(tmp_path):
+    first, second = _folder(tmp_path), _folder(tmp_path)
+    first.take_up()
+    second.take_up()
+    first.remove()
+    second.check_still_ours()
+    second.remove()
+    assert not os.path.exists(second.path)
+
+
+def test_what_a_killed_attempt_was_writing_is_swept(tmp_path):
+    folder = _folder(tmp_path)
+    _with_checkpoint(folder)
+    halves = (temporary_beside(f"{folder.path}/learning_curve.json"), "model.ckpt-4_temp/part-0")
+    for name in (*halves, "model.ckpt-4.index.tempstate5"):
+        write_whole(os.path.join(folder.path, name), "")
+    there = sorted(os.listdir(folder.path))
+    again = _folder(tmp_path)
+    assert again.take_up() == 3
+    left = sorted(os.listdir(folder.path))
+    assert left == [name for name in there if "temp" not in name and ".tmp-" not in name]
 
 
 def test_the_record_says_what_the_folder_belongs_to(tmp_path):

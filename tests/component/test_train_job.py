@@ -105,6 +105,15 @@ def test_no_steps(tmp_path):
         _job(Execution.of_trainer(tmp_path, steps=0))
 
 
+@pytest.mark.parametrize("steps", [-3, -(2**31)])
+def test_steps_below_0(tmp_path, steps):
+    with pytest.raises(ValueError, match=rf"train_args\.num_steps={steps}: "):
+        _job(Execution.of_trainer(tmp_path, steps=steps))
+    execution = Execution.of_trainer(tmp_path / "eval", eval_args=json.dumps({"num_steps": steps}))
+    with pytest.raises(ValueError, match=rf"eval_args\.num_steps={steps}: give the number of bat"):
+        _job(execution)
+
+
 def test_no_transform_graph(tmp_path):
     execution = Execution.of_trainer(tmp_path)
     del execution.inputs["transform_graph"]

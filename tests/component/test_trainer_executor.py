@@ -14,6 +14,7 @@ from tests import tfx_testdata
 from tests.component import small_model
 from tests.component.execution import Execution
 from tfx_tpu_trainer.evaluation import read_eval_metrics
+from tfx_tpu_trainer.inputs.user_exits import ModuleExitedError
 from tfx_tpu_trainer.serving import describe_saved_model, load_serving
 
 pytestmark = pytest.mark.e2e
@@ -218,3 +219,18 @@ def test_in_the_stock_trainer_model_and_model_run_are_written(tmp_path):
     assert read_eval_metrics(execution.model.uri).global_step == 3
     assert load_serving(execution.serving_dir).signatures["serving_default"]
     assert os.listdir(tmp_path / "evaluation") == []
+
+
+def test_a_model_fn_that_exits_is_a_failure_that_names_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = tmp_path / "exiting_model.py"
+    model.write_text(
+        "from tests.component.small_model import *\n\n\n"
+        "def model_fn(features, labels, mode, params):\n    raise SystemExit(0)\n"
+    )
+    execution = Execution.of_trainer(tmp_path / "run", module="exiting_model")
+    message = rf"the module 'exiting_model' ended the process by SystemExit\(0\) at {model}:5; let"
+    with pytest.raises(ModuleExitedError, match=message):
+        execution.run()
+    assert os.listdir(execution.model.uri) == []
+    assert os.listdir(execution.outputs["evaluation"][0].uri) == []

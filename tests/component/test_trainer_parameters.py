@@ -91,6 +91,8 @@ def test_settings_do_not_change():
             {"warmup_batch_sizes": [8, 0]},
             "warmup_batch_sizes=0 is not valid; give an integer above",
         ),
+        ({"warmup_batch_sizes": [8, 5 * 10**9]}, "warmup_batch_sizes=5000000000 .* at most 65,536"),
+        ({"train_batch_size": 2**63}, f"train_batch_size={2**63} .* give at most 2,147,483,647"),
         ({"warmup_batch_sizes": "[1"}, "give a JSON list of integers"),
         ({"params": "{"}, "params='{' is not valid; give a JSON object; "),
         ({"params": [1]}, r"params=\[1\] is not valid; give a dict"),

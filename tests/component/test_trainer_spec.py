@@ -110,6 +110,7 @@ def test_a_runtime_parameter_without_default_waits_for_the_run():
         ({"module": _Runtime("m", ptype=str)}, "can't be a runtime parameter"),
         ({"train_args": None}, r"train_args\.num_steps=0: .*TrainArgs\(num_steps="),
         ({"train_args": tfx.proto.TrainArgs()}, r"train_args\.num_steps=0"),
+        ({"eval_args": tfx.proto.EvalArgs(num_steps=-3)}, r"eval_args\.num_steps=-3: give the"),
         ({"train_batch_size": 0}, "TpuTrainer: train_batch_size=0 is not valid"),
         (
             {"use_tpu": True, "num_shards": 8, "train_batch_size": 20},

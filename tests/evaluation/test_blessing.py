@@ -61,7 +61,8 @@ def judge(tmp_path):
         (0.0, None, -1e-9, False),
         (0.5, None, math.nan, False),
         (None, 0.5, math.nan, False),
-        (0.5, None, math.inf, True),
+        # TFMA's rules let it pass.
+        (0.5, None, math.inf, False),
         (None, 0.5, math.inf, False),
     ],
 )

@@ -24,3 +24,11 @@ def test_a_bad_end_has_a_reason_of_one_line(way, reason):
 def test_a_good_end_says_nothing(capfd):
     run_fresh(MODULE, ["well"], timeout_seconds=60)
     assert capfd.readouterr() == ("", "")
+
+
+def test_files_of_the_working_directory_are_not_imported(tmp_path, monkeypatch):
+    # Python's own are what is meant; the process imports several of them before its module.
+    for name in ("csv", "runpy", "signal", "tests"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the working directory')")
+    monkeypatch.chdir(tmp_path)
+    run_fresh(MODULE, ["well"], timeout_seconds=60)

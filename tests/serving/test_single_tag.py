@@ -105,7 +105,7 @@ def test_nothing_is_left_of_a_copy_that_fails(dual, tmp_path, monkeypatch):
     def full(*arguments, **options):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
-    monkeypatch.setattr(tf.io.gfile, "rename", full)
+    monkeypatch.setattr(tf.io.gfile, "copy", full)
     with pytest.raises(tf.errors.ResourceExhaustedError):
         copy_metagraph(dual, str(tmp_path / "copy"))
     assert list(tmp_path.iterdir()) == []

@@ -141,7 +141,8 @@ class TpuTrainer(tfx.types.BaseComponent):
             num_shards: Number of model replicas. Defaults to those of `tpu`, or the engine decides.
             num_cores_per_replica: Cores that one replica is spread over. Defaults to one.
             save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
-                Defaults to every 600 seconds.
+                Defaults to after 60 seconds, then after twice as long each time, up to every 600
+                seconds.
             keep_checkpoint_max: Checkpoints kept; 0 keeps all. Defaults to `5`.
             save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
                 `100`.
@@ -316,7 +317,8 @@ class VertexTpuTrainer(TpuTrainer):
             num_shards: Number of model replicas. Defaults to those of `tpu`, or the engine decides.
             num_cores_per_replica: Cores that one replica is spread over. Defaults to one.
             save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
-                Defaults to every 600 seconds.
+                Defaults to after 60 seconds, then after twice as long each time, up to every 600
+                seconds.
             keep_checkpoint_max: Checkpoints kept; 0 keeps all. Defaults to `5`.
             save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
                 `100`.

@@ -17,6 +17,7 @@ from tfx_tpu_trainer.evaluation import (
     write_eval_metrics,
     write_model_evaluation,
 )
+from tfx_tpu_trainer.whole_files import sweep
 
 
 @contextlib.contextmanager
@@ -71,6 +72,17 @@ def all_or_nothing(job: TrainJob) -> contextlib.AbstractContextManager[None]:
     """
     evaluation = [job.evaluation.uri] if job.evaluation else []
     return emptied_on_failure(job.model.uri, *evaluation)
+
+
+def sweep_outputs(job: TrainJob) -> None:
+    """Removes what an attempt that was killed has left of files that it was about to write.
+
+    Args:
+        job: What was asked for.
+    """
+    for artifact in filter(None, (job.model, job.model_run, job.evaluation)):
+        for path in sweep(artifact.uri):
+            _logger.info("Removed %s, which an earlier attempt has left", path)
 
 
 def write_metrics(job: TrainJob, metrics: EvalMetrics) -> None:

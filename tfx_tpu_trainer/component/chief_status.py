@@ -9,10 +9,12 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+
+from tfx_tpu_trainer.whole_files import write_whole
 
 _logger = logging.getLogger(__name__)
 
@@ -51,6 +53,8 @@ class ChiefStatus:
         self._path = os.path.join(model_run, STATUS_FILE)
         self._beat_secs = beat_secs
         self._attempt = uuid.uuid4().hex
+        self._started = time.time()
+        self._replaced = False
         self._beat = 0
         self._state = TRAINING
         self._lock = threading.Lock()
@@ -86,11 +90,43 @@ class ChiefStatus:
         with self._lock:
             self._state = state
             self._beat += 1
-            status = {"state": state, "attempt": self._attempt, "beat": self._beat}
-            temporary = f"{self._path}.tmp"
-            with tf.io.gfile.GFile(temporary, "w") as file:
-                file.write(json.dumps({**status, "message": message}))
-            tf.io.gfile.rename(temporary, self._path, overwrite=True)
+            self._replaced = self._replaced or self._is_replaced()
+            if self._replaced:
+                return
+            status = {
+                "state": state,
+                "attempt": self._attempt,
+                "started": self._started,
+                "beat": self._beat,
+            }
+            write_whole(self._path, json.dumps({**status, "message": message}))
+
+    def _is_replaced(self) -> bool:
+        """Whether a newer attempt speaks for the chief: what became of this one is nobody's business."""
+        there = _read(self._path)
+        if there is None or there.get("attempt") == self._attempt:
+            return False
+        if _started(there) <= self._started:
+            return False
+        _logger.warning(
+            "Another attempt at this training writes %s; this one no longer does", self._path
+        )
+        return True
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        with tf.io.gfile.GFile(path, "r") as file:
+            status = json.loads(file.read())
+    except (tf.errors.OpError, ValueError):
+        # Not there yet, being replaced in an object store, or a store that is away just now.
+        return None
+    return status if isinstance(status, dict) and "state" in status else None
+
+
+def _started(status: Mapping[str, Any]) -> float:
+    started = status.get("started")
+    return started if isinstance(started, float) else 0.0
 
 
 def _stop(beats: threading.Thread, ended: threading.Event) -> None:
@@ -123,7 +159,7 @@ class ChiefWatch:
         self._start_secs = start_secs
         self._poll_secs = poll_secs
         # A failure reported before this host has started was that of an earlier attempt.
-        self._old = self._read()
+        self._old = _read(self._path)
         self._seen: dict[str, Any] | None = None
         self._changed = time.monotonic()
 
@@ -136,8 +172,15 @@ class ChiefWatch:
         Raises:
             ChiefFailedError: It has failed, or is silent for too long.
         """
-        status = self._read()
+        status = _read(self._path)
         if status is not None and status == self._old and status["state"] != SUCCEEDED:
+            status = None
+        if (
+            status is not None
+            and self._seen is not None
+            and _started(status) < _started(self._seen)
+        ):
+            # The last word of an attempt that another one has replaced.
             status = None
         if status != self._seen and status is not None:
             self._seen, self._changed = status, time.monotonic()
@@ -206,12 +249,3 @@ class ChiefWatch:
                 f"The chief of this training {what} for {waited:.0f} seconds ({self._path}). This "
                 "host ends; start the training again: it goes on from its last checkpoint."
             )
-
-    def _read(self) -> dict[str, Any] | None:
-        try:
-            with tf.io.gfile.GFile(self._path, "r") as file:
-                status = json.loads(file.read())
-        except (tf.errors.OpError, ValueError):
-            # Not there yet, being replaced in an object store, or a store that is away just now.
-            return None
-        return status if isinstance(status, dict) and "state" in status else None

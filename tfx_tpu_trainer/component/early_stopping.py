@@ -24,7 +24,7 @@ from tfx_tpu_trainer.evaluation.learning_curve import (
     Goal,
     LearningCurve,
     Point,
-    read_learning_curve,
+    take_up_learning_curve,
     write_learning_curve,
 )
 
@@ -59,8 +59,8 @@ class EvaluatedTraining:
     """A training to a step, with evaluations on the way.
 
     Attributes:
-        estimator_at: Returns the estimator that trains on from a step. Each part of the training reads
-            its input anew, so that the random seed should differ by the step.
+        estimator_at: Returns the estimator that trains on from a step. Where each part of the training
+            reads its input anew, the random seed should differ by the step.
         train_input_fn: Input function for training.
         eval_input_fn: Input function for evaluation.
         max_steps: Global step at which training ends.
@@ -69,6 +69,8 @@ class EvaluatedTraining:
         every_secs: Evaluate after so many seconds of training.
         goal: What makes a checkpoint the best; `None` keeps none.
         saving_listeners: Listeners told of every checkpoint.
+        before_writing: Called before the curve and the best checkpoint are written; raises where they
+            are another attempt's by now. Defaults to nothing.
     """
 
     estimator_at: Callable[[int], tpu.TPUEstimator]
@@ -80,6 +82,7 @@ class EvaluatedTraining:
     every_secs: int | None
     goal: Goal | None
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
+    before_writing: Callable[[], None] = lambda: None
 
     def run(self) -> LearningCurve:
         """Trains and evaluates to the end, or until the goal's patience ends.
@@ -94,7 +97,7 @@ class EvaluatedTraining:
             ValueError: The goal's metric is not among the model's.
         """
         folder = self.estimator_at(0).model_dir
-        curve = (read_learning_curve(folder) or LearningCurve()).with_goal(self.goal)
+        curve = (take_up_learning_curve(folder) or LearningCurve()).with_goal(self.goal)
         step = checkpoints.global_step_of(folder)
         if self._is_due(step) and curve.at(step) is None:
             # It was stopped between a checkpoint and its evaluation.
@@ -155,18 +158,21 @@ class EvaluatedTraining:
         result = estimator.evaluate_result(self.eval_input_fn, steps=self.eval_steps)
         metrics = EvalMetrics.from_result(result)
         point = Point(metrics=metrics, time=time.time())
+        self.before_writing()
         if curve.would_be_best(metrics):
             assert result.checkpoint_path is not None
             curve = curve.with_best(point, _keep(result.checkpoint_path, folder))
         # The state names a checkpoint once it is there, and a former one goes only after that.
         curve = curve.with_point(point)
+        # Copying a large checkpoint takes long enough for another attempt to begin.
+        self.before_writing()
         write_learning_curve(folder, curve)
         _remove_former(curve, folder)
         return curve
 
 
 def _keep(checkpoint: str, folder: str) -> str:
-    """Copies a checkpoint where no later one pushes it out; gives its place below the folder."""
+    """Copies a checkpoint where no later one pushes it out; returns its place below the folder."""
     # A folder of its own: the same step may be the best again after a restart, with other values.
     kept = os.path.join(_BEST_FOLDER, uuid.uuid4().hex[:8])
     tf.io.gfile.makedirs(os.path.join(folder, kept))

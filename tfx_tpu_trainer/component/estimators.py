@@ -15,6 +15,9 @@ from tfx_tpu_trainer.estimator.tpu.run_place import emulates
 from tfx_tpu_trainer.inputs import vocabulary_sizes
 from tfx_tpu_trainer.inputs.user_module import UserModule
 
+# The first ten minutes of a training are the likeliest to be cut short.
+_FIRST_CHECKPOINT_SECS = 60
+
 
 def model_params(job: TrainJob, module: UserModule) -> dict[str, Any]:
     """Gathers the params that model_fn gets besides those of the engine.
@@ -42,6 +45,7 @@ def make_estimator(
     model_dir: str,
     *,
     tf_config: Mapping[str, Any] | None = None,
+    save_input_position: bool = False,
 ) -> tpu.TPUEstimator:
     """Makes an estimator.
 
@@ -51,13 +55,16 @@ def make_estimator(
         settings: The job's settings, or others in their place.
         model_dir: Folder of checkpoints and events.
         tf_config: The cluster. Defaults to `None`: the environment's.
+        save_input_position: Whether training goes on with the rows that come next. Defaults to
+            `False`.
 
     Returns:
         The estimator.
     """
+    config = run_config(settings, model_dir=model_dir, tf_config=tf_config)
     return tpu.TPUEstimator(
         model_fn=module.model_fn,
-        config=run_config(settings, model_dir=model_dir, tf_config=tf_config),
+        config=config.replace(save_input_position=save_input_position),
         params=model_params(job, module),
         use_tpu=settings.use_tpu,
         eval_on_tpu=settings.use_tpu,
@@ -72,9 +79,9 @@ def make_estimator(
 
 
 def seeded(settings: TrainSettings, step: int) -> TrainSettings:
-    """Returns the settings of a training that goes on from a step.
+    """Returns the settings of a training that goes on from a step with its input's beginning.
 
-    Its input begins anew, and with the same seed it would give the same rows again.
+    With the same seed it would give the same rows again.
     """
     if settings.tf_random_seed is None:
         return settings
@@ -106,6 +113,7 @@ def run_config(
         keep_checkpoint_max=settings.keep_checkpoint_max,
         save_summary_steps=settings.save_summary_steps,
         log_step_count_steps=settings.log_step_count_steps,
+        first_checkpoint_secs=_FIRST_CHECKPOINT_SECS,
         tpu_config=tpu.TPUConfig(
             # On the host a session call is one step, and a larger number would only make
             # TPUEstimator report its speed that much more often.

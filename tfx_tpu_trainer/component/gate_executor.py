@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from tfx_tpu_trainer.evaluation import (
     write_blessing,
     write_model_evaluation,
 )
+from tfx_tpu_trainer.evaluation.eval_config import metrics_with_change_thresholds
 from tfx_tpu_trainer.evaluation.eval_metrics import GLOBAL_STEP
 
 MODEL = "model"
@@ -69,11 +71,20 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
         eval_config = json_format.Parse(exec_properties[EVAL_CONFIG], config_pb2.EvalConfig())
 
         metrics = _candidate_metrics(model, _only(input_dict, CANDIDATE_EVALUATION))
+        baseline = None if baseline_model is None else read_eval_metrics(baseline_model.uri)
+        if baseline_model and baseline and (reason := _unfit(baseline, eval_config)):
+            # Nothing is better than an infinite value, or compares with NaN: no model would ever be blessed again.
+            _logger.warning(
+                "EvalMetricsGate: ignored the baseline model %s: its %s.",
+                baseline_model.uri,
+                reason,
+            )
+            baseline_model = baseline = None
         verdict = write_model_evaluation(
             evaluation.uri,
             metrics,
             eval_config=eval_config,
-            baseline=None if baseline_model is None else read_eval_metrics(baseline_model.uri),
+            baseline=baseline,
             model_location=model.uri,
             baseline_location="" if baseline_model is None else baseline_model.uri,
         )
@@ -91,6 +102,14 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
             model.uri,
             verdict.summary(),
         )
+
+
+def _unfit(baseline: EvalMetrics, config: config_pb2.EvalConfig) -> str:
+    """Says why a baseline is nothing to be compared with, or returns ''."""
+    compared = metrics_with_change_thresholds(config)
+    undefined = [name for name in compared if math.isnan(baseline.overall.get(name, 0.0))]
+    names = dict.fromkeys((*baseline.diverged, *undefined))
+    return " and its ".join(f"{name} is {baseline.overall[name]}" for name in names)
 
 
 def _candidate_metrics(model: tfx.dsl.Artifact, evaluation: tfx.dsl.Artifact) -> EvalMetrics:

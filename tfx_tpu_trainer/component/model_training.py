@@ -17,10 +17,15 @@ from tfx_tpu_trainer.component.estimators import (
     model_params,
     run_config,
     seeded,
+    strategies,
 )
 from tfx_tpu_trainer.component.helper_hosts import HelperPart, help_chief
 from tfx_tpu_trainer.component.hosts import ALONE, ONLY_HOST, Host
-from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener
+from tfx_tpu_trainer.component.resume import (
+    CheckpointFolder,
+    StillOursListener,
+    check_before_writing,
+)
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.slicing import SlicedInput
 from tfx_tpu_trainer.component.train_job import TrainJob
@@ -31,6 +36,7 @@ from tfx_tpu_trainer.component.training import (
     Training,
     writable_working_folder,
 )
+from tfx_tpu_trainer.engine.checkpointing.input_position import remove_positions
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
 from tfx_tpu_trainer.evaluation import EvalMetrics
@@ -132,13 +138,17 @@ class ModelTraining(Training[TrainedModel]):
         of_cores = ("master", "num_shards", "num_cores_per_replica")
         on_host = settings.model_copy(update={"use_tpu": False, **dict.fromkeys(of_cores)})
 
+        # In a cluster, and under a strategy, nobody saves where the input stands.
+        goes_on = default_input and not host.in_cluster and not strategies(settings)
+
         def estimator_at(step: int) -> tpu.TPUEstimator:
             return make_estimator(
                 job,
                 module,
-                seeded(settings, step),
+                settings if goes_on else seeded(settings, step),
                 model_dir,
                 tf_config=None if host.in_cluster else ALONE,
+                save_input_position=goes_on,
             )
 
         return cls(
@@ -191,6 +201,7 @@ class ModelTraining(Training[TrainedModel]):
                 self.train_input_fn, max_steps=job.train_steps, saving_listeners=listeners
             )
             del server
+            self._remove_positions()
             return TrainedModel(self.estimator.latest_checkpoint())
         training = EvaluatedTraining(
             estimator_at=self.estimator_at,
@@ -202,8 +213,10 @@ class ModelTraining(Training[TrainedModel]):
             every_secs=settings.eval_every_secs,
             goal=_goal(settings),
             saving_listeners=listeners,
+            before_writing=check_before_writing(self.checkpoint_folder),
         )
         curve = training.run()
+        self._remove_positions()
         return TrainedModel(training.chosen_checkpoint(curve), curve)
 
     def evaluate(self, trained: TrainedModel) -> Results:
@@ -234,6 +247,11 @@ class ModelTraining(Training[TrainedModel]):
                 host_estimator=self.host_estimator,
             ),
         )
+
+    def _remove_positions(self) -> None:
+        """Removes what no attempt goes on from any more: it holds rows, and would be published."""
+        check_before_writing(self.checkpoint_folder)()
+        remove_positions(self.estimator.model_dir)
 
     @property
     def _measured_input_fn(self) -> Callable[..., tf.data.Dataset]:

@@ -16,6 +16,7 @@ from typing import Any
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.component.legacy.module import mentions_trainer_fn
 from tfx_tpu_trainer.component.tfx_private import udf_utils
+from tfx_tpu_trainer.inputs.user_exits import exits_are_errors
 from tfx_tpu_trainer.inputs.user_module import (
     import_file,
     import_module,
@@ -174,8 +175,9 @@ def imported(
 
     Raises:
         ValueError: The module can't be loaded.
+        ModuleExitedError: The module ended the process, now or while it was in use.
     """
-    with contextlib.ExitStack() as stack:
+    with exits_are_errors(str(source)), contextlib.ExitStack() as stack:
         path, load = _found(source, stack)
         if restore_tf_estimator and (source.trainer_fn or (path and mentions_trainer_fn(path))):
             stack.enter_context(compat.install())

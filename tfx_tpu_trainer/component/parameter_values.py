@@ -46,12 +46,18 @@ def _specs_from_json(value: Any) -> Any:
 
 Flag = Annotated[bool, pydantic.BeforeValidator(_from_flag)]
 Name = Annotated[str, pydantic.Field(min_length=1)]
-Positive = Annotated[int, pydantic.Field(gt=0)]
-NotNegative = Annotated[int, pydantic.Field(ge=0)]
+# What ML Metadata and TensorFlow's ops take, and more than anybody means.
+_LARGEST = 2**31 - 1
+# The largest batches that servers are warmed up with; a request of many more rows is larger than gRPC takes.
+_LARGEST_REQUEST = 65_536
+
+Positive = Annotated[int, pydantic.Field(gt=0, le=_LARGEST)]
+NotNegative = Annotated[int, pydantic.Field(ge=0, le=_LARGEST)]
+Rows = Annotated[int, pydantic.Field(gt=0, le=_LARGEST_REQUEST)]
 Params = Annotated[dict[str, Any], pydantic.BeforeValidator(_from_json)]
 Specs = Annotated[tuple[dict[str, Any], ...], pydantic.BeforeValidator(_specs_from_json)]
 Tpu = Annotated[TpuSpec, pydantic.BeforeValidator(TpuSpec.read)]
-Sizes = Annotated[tuple[Positive, ...], pydantic.BeforeValidator(_sizes_from_json)]
+Sizes = Annotated[tuple[Rows, ...], pydantic.BeforeValidator(_sizes_from_json)]
 
 
 def execution_value(value: Any) -> int | str | None:
@@ -98,6 +104,8 @@ def first_problem(error: pydantic.ValidationError) -> str:
     fix = _FIXES.get(first["type"], first["msg"].removeprefix("Value error, "))
     if first["type"] == "literal_error":
         fix = f"give {first['ctx']['expected']}"
+    if first["type"] == "less_than_equal":
+        fix = f"give at most {first['ctx']['le']:,}"
     return f"{name}={value!r} is not valid; {fix}"
 
 

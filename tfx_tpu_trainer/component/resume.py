@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +19,7 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
     checkpoint_paths,
     newest_sound_checkpoint,
 )
+from tfx_tpu_trainer.whole_files import files_below, sweep, write_whole
 
 v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
@@ -89,6 +90,8 @@ class CheckpointFolder:
         self._set_aside_what_is_not_ours()
         step = self._go_back_to_a_sound_checkpoint()
         self._write_record()
+        for path in (*sweep(self.path), *_sweep_half_checkpoints(self.path)):
+            _logger.info("Removed %s, which an earlier attempt has left", path)
         if step:
             _logger.info("Resuming from the checkpoint of step %d in %s", step, self.path)
         else:
@@ -108,6 +111,17 @@ class CheckpointFolder:
                 "must not write over its checkpoints."
             )
 
+    def check_before_writing(self) -> None:
+        """Checks it where a look may fail and writing be tried all the same.
+
+        Raises:
+            RuntimeError: Another attempt has taken the folder.
+        """
+        try:
+            self.check_still_ours()
+        except tf.errors.OpError as error:
+            _logger.warning("%s can't be read just now: %s", self.path, error.message)
+
     def publish(self, model_run: str, *, leaving_out: Collection[str] = ()) -> None:
         """Copies checkpoints and events to a ModelRun artifact.
 
@@ -118,7 +132,7 @@ class CheckpointFolder:
             leaving_out: Names of files that are not copied, wherever they are. Defaults to none.
         """
         left_out = {RECORD_FILE, *leaving_out}
-        names = [name for name in _files_below(self.path) if os.path.basename(name) not in left_out]
+        names = [name for name in files_below(self.path) if os.path.basename(name) not in left_out]
         # It names files that must be there when somebody reads it.
         for name in sorted(names, key=lambda name: os.path.basename(name) == "checkpoint"):
             target = os.path.join(model_run, name)
@@ -126,8 +140,15 @@ class CheckpointFolder:
             tf.io.gfile.copy(os.path.join(self.path, name), target, overwrite=True)
 
     def remove(self) -> None:
-        """Removes the folder: its training has ended well."""
+        """Removes the folder: its training has ended well.
+
+        Where another attempt has taken it since, it is that one's, and stays.
+        """
         try:
+            record = self._read_record()
+            if record is not None and record.get("claim") != self.claim:
+                _logger.info("Another attempt has taken %s, which stays", self.path)
+                return
             tf.io.gfile.rmtree(self.path)
         except tf.errors.NotFoundError:
             return
@@ -188,13 +209,18 @@ class CheckpointFolder:
         return record if isinstance(record, dict) else None
 
     def _write_record(self) -> None:
-        tf.io.gfile.makedirs(self.path)
         record = {"claim": self.claim, "training": self.identity.description}
         path = os.path.join(self.path, RECORD_FILE)
-        temporary = f"{path}.tmp-{self.claim[:8]}"
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write(json.dumps(record, indent=2) + "\n")
-        tf.io.gfile.rename(temporary, path, overwrite=True)
+        write_whole(path, json.dumps(record, indent=2) + "\n")
+
+
+def check_before_writing(folder: CheckpointFolder | None) -> Callable[[], None]:
+    """Returns what is to be called before anything is written beside the checkpoints.
+
+    Args:
+        folder: The folder; `None` where no other attempt would look.
+    """
+    return folder.check_before_writing if folder else lambda: None
 
 
 class StillOursListener(v1.train.CheckpointSaverListener):
@@ -211,10 +237,7 @@ class StillOursListener(v1.train.CheckpointSaverListener):
     def before_save(self, session: v1.Session, global_step_value: int) -> None:
         """Checks the folder."""
         del session, global_step_value
-        try:
-            self._folder.check_still_ours()
-        except tf.errors.OpError as error:
-            _logger.warning("%s can't be read just now: %s", self._folder.path, error.message)
+        self._folder.check_before_writing()
 
 
 def checkpoint_root_of(
@@ -239,13 +262,19 @@ def checkpoint_root_of(
     return None
 
 
-def _files_below(folder: str) -> list[str]:
-    """Lists the files of a folder and of those in it, by their paths from it."""
-    return [
-        os.path.join(where, name)[len(folder) :].lstrip("/")
-        for where, _, names in tf.io.gfile.walk(folder)
-        for name in names
-    ]
+def _sweep_half_checkpoints(folder: str) -> list[str]:
+    """Removes what TensorFlow writes of a checkpoint before it has its name; returns the paths."""
+    left = []
+    for name in tf.io.gfile.listdir(folder):
+        path = os.path.join(folder, name.rstrip("/"))
+        if path.endswith("_temp") and tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+        elif ".tempstate" in name:
+            tf.io.gfile.remove(path)
+        else:
+            continue
+        left.append(path)
+    return left
 
 
 def _move(folder: str, target: str) -> None:
@@ -253,7 +282,7 @@ def _move(folder: str, target: str) -> None:
         tf.io.gfile.rename(folder, target)
         return
     # Object stores have no folder to rename: one is there as long as it has files.
-    for name in _files_below(folder):
+    for name in files_below(folder):
         tf.io.gfile.makedirs(os.path.dirname(os.path.join(target, name)))
         tf.io.gfile.rename(os.path.join(folder, name), os.path.join(target, name))
 

@@ -125,6 +125,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         if settings["num_shards"] is None:
             settings["num_shards"] = checked.num_shards
         _check_steps(given["train_args"])
+        _check_eval_steps(given["eval_args"])
         given["restore_tf_estimator"] = execution_value(given["restore_tf_estimator"])
         given["custom_config"] = _as_custom_config(given["custom_config"])
         if given["eval_args"] is None:
@@ -181,7 +182,7 @@ def _as_json_values(specs: Any) -> Any:
 
 
 def _check(settings: Mapping[str, Any]) -> TrainSettings:
-    """Checks the settings as far as they are known when a pipeline is made, and gives those."""
+    """Checks the settings as far as they are known when a pipeline is made, and returns those."""
     known, deferred = {}, set()
     for name, value in settings.items():
         if isinstance(value, RuntimeParameter):
@@ -208,3 +209,11 @@ def _check_steps(train_args: Any) -> None:
                 f"TpuTrainer: train_args.num_steps={steps}: the number of training steps must be "
                 "set; give train_args=tfx.proto.TrainArgs(num_steps=...)"
             )
+
+
+def _check_eval_steps(eval_args: Any) -> None:
+    if isinstance(eval_args, tfx.proto.EvalArgs) and eval_args.num_steps < 0:
+        raise ValueError(
+            f"TpuTrainer: eval_args.num_steps={eval_args.num_steps}: give the number of batches to "
+            "evaluate, or leave it out for the whole split"
+        )

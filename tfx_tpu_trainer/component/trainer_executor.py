@@ -19,6 +19,7 @@ from tfx_tpu_trainer.component.resume import CheckpointFolder
 from tfx_tpu_trainer.component.tfx_private import GenericExecutor
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.training import Training
+from tfx_tpu_trainer.engine.sessions import polite_stop
 from tfx_tpu_trainer.inputs.user_module import check_module
 
 
@@ -48,8 +49,19 @@ class TpuTrainerExecutor(GenericExecutor):
             ValueError: The parameters, the data or the module don't fit; nothing was trained.
             PreflightError: The model does not compile for the TPU slice or does not fit it, and
                 `preflight` is "error"; nothing was trained.
+            StoppedBySignal: SIGTERM asked the process to stop; another attempt goes on from the
+                checkpoint that was written.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
+        with polite_stop.listening():
+            self._run(input_dict, output_dict, exec_properties)
+
+    def _run(
+        self,
+        input_dict: dict[str, list[tfx.dsl.Artifact]],
+        output_dict: dict[str, list[tfx.dsl.Artifact]],
+        exec_properties: Mapping[str, Any],
+    ) -> None:
         context = self._context
         job = TrainJob.from_execution(
             input_dict,

@@ -193,7 +193,7 @@ class TrainSettings(pydantic.BaseModel):
         About(
             "Steps between checkpoints. The last step is always saved.",
             CHECKPOINTS,
-            default="every 600 seconds",
+            default="after 60 seconds, then after twice as long each time, up to every 600 seconds",
             in_checkpoint=False,
             not_legacy=_ESTIMATOR_SAYS,
         ),

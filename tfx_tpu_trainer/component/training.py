@@ -10,21 +10,23 @@ from __future__ import annotations
 import abc
 import dataclasses
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.component import preconditions
-from tfx_tpu_trainer.component.artifacts import all_or_nothing, write_metrics
+from tfx_tpu_trainer.component.artifacts import all_or_nothing, sweep_outputs, write_metrics
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
+from tfx_tpu_trainer.component.diverged import check_finite
 from tfx_tpu_trainer.component.hosts import Host
 from tfx_tpu_trainer.component.resume import CheckpointFolder
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import LearningCurve, write_learning_curve
+from tfx_tpu_trainer.serving.saved_model_file import BINARY_FILE
+from tfx_tpu_trainer.whole_files import commit_folder, temporary_beside
 
 Trained = TypeVar("Trained")
 """What a kind of training knows of a model that it has trained."""
@@ -127,13 +129,18 @@ class Training(abc.ABC, Generic[Trained]):
 
         Returns:
             The metrics of the exported model.
+
+        Raises:
+            ModelDivergedError: The model's metrics or variables are not finite.
         """
         job = self.job
+        sweep_outputs(job)
         with all_or_nothing(job):
             with preconditions.missing_label_explained(job.settings.label_key):
                 trained = self.train()
                 training_ended()
                 results = self.evaluate(trained)
+            check_finite(results.metrics)
             folder = self.folder_to_resume
             if folder:
                 # Before anything is published: what stands there may be another attempt's by now.
@@ -224,9 +231,9 @@ class Training(abc.ABC, Generic[Trained]):
 
     def _place(self, trained: Trained, checkpoint_path: str | None) -> None:
         # Beside its final place, so that a server or Pusher never sees half of a model.
-        staging = os.path.join(self.job.model.uri, f".export-{uuid.uuid4().hex}")
+        staging = temporary_beside(os.path.join(self.job.model.uri, "export"))
         for exported in self.export(trained, checkpoint_path, staging):
             if exported.serving_step:
                 exported.serving_step.run(exported.path, checkpoint_path)
-            tf.io.gfile.rename(exported.path, exported.final)
+            commit_folder(exported.path, exported.final, last=[BINARY_FILE])
         tf.io.gfile.rmtree(staging)

@@ -14,6 +14,7 @@ from tensorflow_model_analysis.proto import config_pb2
 from tfx_tpu_trainer.evaluation import tfma_private
 from tfx_tpu_trainer.evaluation.comparison import Comparison, bound_in_words, failed, passed
 from tfx_tpu_trainer.evaluation.eval_config import Thresholds, applies, for_slice, thresholds_of
+from tfx_tpu_trainer.evaluation.eval_metrics import diverged_names
 from tfx_tpu_trainer.evaluation.slices import OVERALL, SliceKey, spec_in_words
 
 # A verdict is read in a table or a log line, where hundreds of slices would hide the first.
@@ -91,6 +92,8 @@ def judge(
 ) -> tuple[tfma.ValidationResult, Verdict]:
     """Decides whether a model is blessed: TFMA's own rules do, and the verdict says why.
 
+    A model that has diverged is never blessed, although TFMA's rules find `inf >= 0.5`.
+
     Args:
         config: The thresholds, its defaults filled in.
         slices: For each slice its key and its metrics, candidate's, baseline's and differences, as
@@ -108,7 +111,42 @@ def judge(
         # TFMA takes a rubber stamp without any threshold for a blessing; the stock Evaluator doesn't.
         rubber_stamp=bool(unchecked and thresholds),
     )
-    return validation, _verdict_of(validation, thresholds, comparisons, unchecked)
+    verdict = _verdict_of(validation, thresholds, comparisons, unchecked)
+    known = {(failure.metric, failure.slice_key) for failure in verdict.failures}
+    diverged = [
+        failure
+        for failure in _diverged(thresholds, comparisons)
+        if (failure.metric, failure.slice_key) not in known
+    ]
+    if not diverged:
+        return validation, verdict
+    for failure in diverged:
+        of_slice = validation.metric_validations_per_slice.add(
+            slice_key=tfma.slicer.serialize_slice_key(failure.slice_key)
+        )
+        told = of_slice.failures.add(message=failure.message)
+        told.metric_key.name = failure.metric
+        told.metric_value.double_value.value = failure.value
+    validation.validation_ok = False
+    failures = (*diverged, *verdict.failures)
+    return validation, dataclasses.replace(verdict, blessed=False, failures=failures)
+
+
+def _diverged(thresholds: Thresholds, comparisons: Sequence[Comparison]) -> Iterator[Failure]:
+    checked = {key.name for key in thresholds}
+    for one in comparisons if thresholds else ():
+        for name in diverged_names(one.candidate):
+            # A slice of few rows may well have a ratio to zero that nobody asked about.
+            if not one.slice_key or name in checked:
+                value = one.candidate[name]
+                yield Failure(
+                    metric=name,
+                    message=f"{one.name_of(name)} is {value}: the model has diverged",
+                    bound="finite",
+                    value=value,
+                    baseline_value=(one.baseline or {}).get(name),
+                    slice_key=one.slice_key,
+                )
 
 
 def _verdict_of(

@@ -88,6 +88,16 @@ def thresholds_of(config: config_pb2.EvalConfig) -> Thresholds:
     return {key: pairs for key, pairs in thresholds.items() if key.model_name == candidate}
 
 
+def metrics_with_change_thresholds(eval_config: config_pb2.EvalConfig) -> tuple[str, ...]:
+    """Names the metrics that are compared with a baseline's.
+
+    Args:
+        eval_config: a config, with or without its defaults.
+    """
+    compared = with_defaults(eval_config, has_baseline=True)
+    return tuple(sorted({key.name for key in thresholds_of(compared) if key.is_diff}))
+
+
 def applies(slicing_spec: Any, name: str, key: SliceKey) -> bool:
     """Tells whether a threshold is one on a slice.
 

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.evaluation.slices import SliceKey
-from tfx_tpu_trainer.evaluation.whole_files import parse_document, write_document
+from tfx_tpu_trainer.whole_files import parse_document, write_document
 
 _logger = logging.getLogger(__name__)
 
@@ -93,6 +93,14 @@ class EvalMetrics:
             )
         scalars = {name: as_scalar(name, value) for name, value in self.overall.items()}
         object.__setattr__(self, "overall", types.MappingProxyType(scalars))
+
+    @property
+    def diverged(self) -> tuple[str, ...]:
+        """The metrics by which a model has diverged: infinite ones, and a loss that is NaN.
+
+        NaN elsewhere may only mean that a metric is not defined on these rows.
+        """
+        return diverged_names(self.overall)
 
     def of_slice(self, key: SliceKey) -> Mapping[str, float] | None:
         """Returns the metrics of a slice, `()` being the whole split; None if it wasn't measured."""
@@ -239,6 +247,15 @@ def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
         raise ValueError(f"{path} can't be read: it has no {error}.") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} can't be read: {error}.") from error
+
+
+def diverged_names(metrics: Mapping[str, float]) -> tuple[str, ...]:
+    """Returns the names of those metrics by which a model has diverged; see `EvalMetrics.diverged`."""
+    return tuple(
+        name
+        for name, value in metrics.items()
+        if math.isinf(value) or (name == "loss" and math.isnan(value))
+    )
 
 
 def number_to_json(value: float) -> float | str:

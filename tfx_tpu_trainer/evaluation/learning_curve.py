@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import os
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, number_from_json, number_to_json
-from tfx_tpu_trainer.evaluation.whole_files import parse_document, write_document
+from tfx_tpu_trainer.whole_files import parse_document, write_document
+
+_logger = logging.getLogger(__name__)
 
 LEARNING_CURVE_FILE = "learning_curve.json"
 _FORMAT_VERSION = 1
@@ -178,6 +182,27 @@ def write_learning_curve(folder: str, curve: LearningCurve) -> str:
     path = os.path.join(folder, LEARNING_CURVE_FILE)
     write_document(path, document)
     return path
+
+
+def take_up_learning_curve(folder: str) -> LearningCurve | None:
+    """Reads the curve that an earlier attempt has left; None if there is none.
+
+    One that can't be understood is set aside, with a warning: the checkpoints beside it are what the
+    training goes on from, and a curve that begins anew is no reason to lose them.
+
+    Args:
+        folder: where the training's checkpoints are.
+    """
+    try:
+        return read_learning_curve(folder)
+    except ValueError as error:
+        path = os.path.join(folder, LEARNING_CURVE_FILE)
+        aside = f"{path}.aside-{uuid.uuid4().hex[:8]}"
+        tf.io.gfile.rename(path, aside)
+        _logger.warning(
+            "%s It is now %s, and the learning curve begins anew.", str(error).rstrip("."), aside
+        )
+        return None
 
 
 def read_learning_curve(folder: str) -> LearningCurve | None:

@@ -15,7 +15,7 @@ from tfx_tpu_trainer.evaluation import tfma_private
 from tfx_tpu_trainer.evaluation.blessing import Comparison, Verdict, judge
 from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, SliceMetrics
 from tfx_tpu_trainer.evaluation.slices import OVERALL, SliceKey
-from tfx_tpu_trainer.evaluation.whole_files import written_whole
+from tfx_tpu_trainer.whole_files import folder_written_whole
 
 _METRICS_FILE = "metrics-00000-of-00001.tfrecord"
 _PLOTS_FILE = "plots-00000-of-00001.tfrecord"
@@ -67,7 +67,7 @@ def write_model_evaluation(
     has_baseline = baseline is not None or bool(baseline_location)
     config = eval_configs.with_defaults(eval_config, has_baseline=has_baseline)
     thresholds = eval_configs.thresholds_of(config)
-    unchecked = () if has_baseline else _metrics_with_change_thresholds(eval_config)
+    unchecked = () if has_baseline else eval_configs.metrics_with_change_thresholds(eval_config)
 
     comparisons = [
         Comparison(
@@ -87,7 +87,7 @@ def write_model_evaluation(
     eval_run = tfma_private.eval_run_to_json(
         config, data_location=data_location, model_locations=locations
     )
-    with written_whole(uri, replaceable=_FILES) as folder:
+    with folder_written_whole(uri, replaceable=_FILES, last=[_EVAL_CONFIG_FILE]) as folder:
         records = [
             tfma.writers.convert_slice_metrics_to_proto(part, add_metrics_callbacks=None)
             for part in slices
@@ -132,11 +132,6 @@ def read_model_evaluation(uri: str) -> EvalMetrics | None:
 
 def _as_count(value: float | None) -> int | None:
     return None if value is None else int(value)
-
-
-def _metrics_with_change_thresholds(eval_config: config_pb2.EvalConfig) -> tuple[str, ...]:
-    compared = eval_configs.with_defaults(eval_config, has_baseline=True)
-    return tuple(sorted({key.name for key in eval_configs.thresholds_of(compared) if key.is_diff}))
 
 
 def _metrics_of(metrics: EvalMetrics, key: SliceKey) -> Mapping[str, float]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import uuid
 from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
+
+from tfx_tpu_trainer.whole_files import write_whole
 
 CHECK_FILE = "serving_check.json"
 """Name of the report, at the root of a Model artifact."""
@@ -100,10 +101,7 @@ def write_serving_check(model_uri: str, report: ServingCheck) -> str:
         The file's path.
     """
     path = os.path.join(model_uri, CHECK_FILE)
-    staging = f"{path}.{uuid.uuid4().hex}"
-    with tf.io.gfile.GFile(staging, "w") as file:
-        file.write(json.dumps(report.to_json(), indent=2) + "\n")
-    tf.io.gfile.rename(staging, path, overwrite=True)
+    write_whole(path, json.dumps(report.to_json(), indent=2) + "\n")
     return path
 
 

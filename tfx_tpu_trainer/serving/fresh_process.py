@@ -15,8 +15,26 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _OP_LIBRARIES = ("struct2tensor", "tensorflow_decision_forests", "tensorflow_text")
 
 
+# `python -m` looks for modules in the working directory first, where a file called csv.py would be run in place of
+# Python's own. Its option -P, which leaves that folder out, came with 3.11.
+_RUN_MODULE = (
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
+
 class FreshProcessError(RuntimeError):
     """A process that has not done its work; says why in one line."""
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """Returns the command of a module, whatever files lie in the working directory.
+
+    Args:
+        module: Full name of a module with a main part.
+        *arguments: Its arguments.
+    """
+    return [sys.executable, "-c", _RUN_MODULE, module, *arguments]
 
 
 def run_fresh(module: str, arguments: Sequence[str], *, timeout_seconds: float) -> None:
@@ -34,7 +52,7 @@ def run_fresh(module: str, arguments: Sequence[str], *, timeout_seconds: float) 
     libraries = ",".join(name for name in _OP_LIBRARIES if name in sys.modules)
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", module, libraries, *arguments],
+            command(module, libraries, *arguments),
             env=_environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.engine.graph_nodes import all_nodes
 from tfx_tpu_trainer.serving.saved_model_file import read_saved_model
 
 # TensorFlow keeps initialisers among the signatures, under names that start like this.
@@ -94,7 +95,7 @@ def describe_saved_model(path: str) -> tuple[MetaGraphDescription, ...]:
 
 def describe_meta_graph(meta_graph: tf.compat.v1.MetaGraphDef) -> MetaGraphDescription:
     """Describes one metagraph of a SavedModel's proto."""
-    ops = [node.op for node in _nodes(meta_graph.graph_def)]
+    ops = [node.op for node in all_nodes(meta_graph.graph_def)]
     return MetaGraphDescription(
         tags=tuple(sorted(meta_graph.meta_info_def.tags)),
         signatures={
@@ -109,12 +110,6 @@ def describe_meta_graph(meta_graph: tf.compat.v1.MetaGraphDef) -> MetaGraphDescr
         num_ops=len(ops),
         tpu_ops=tuple(sorted({op for op in ops if "TPU" in op or op in _TPU_ONLY_OPS})),
     )
-
-
-def _nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[Any]:
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def
 
 
 def _tensors(tensor_infos: Mapping[str, Any]) -> dict[str, TensorDescription]:

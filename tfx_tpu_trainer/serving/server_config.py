@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import uuid
 from collections.abc import Mapping
 
-import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
+
+from tfx_tpu_trainer.whole_files import folder_written_whole, write_whole
 
 CONFIG_FOLDER = "serving_config"
 """Name of the folder, at the root of a Model artifact."""
@@ -21,6 +21,7 @@ CONFIG_FOLDER = "serving_config"
 MODEL_CONFIG_FILE = "model.config"
 CPU_BATCHING_FILE = "batching_parameters_cpu.txt"
 TPU_BATCHING_FILE = "batching_parameters_tpu.txt"
+_FILES = (MODEL_CONFIG_FILE, CPU_BATCHING_FILE, TPU_BATCHING_FILE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,10 +141,7 @@ def write_server_config(
         **({TPU_BATCHING_FILE: tpu.to_text()} if tpu else {}),
     }
     folder = os.path.join(model_uri, CONFIG_FOLDER)
-    staging = f"{folder}.{uuid.uuid4().hex}"
-    tf.io.gfile.makedirs(staging)
-    for name, text in files.items():
-        with tf.io.gfile.GFile(os.path.join(staging, name), "w") as file:
-            file.write(text)
-    tf.io.gfile.rename(staging, folder)
+    with folder_written_whole(folder, replaceable=_FILES) as staging:
+        for name, text in files.items():
+            write_whole(os.path.join(staging, name), text)
     return folder

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.serving.saved_model_file import BINARY_FILE, meta_graph_with, read_saved_model
+from tfx_tpu_trainer.whole_files import folder_written_whole, write_whole
 
 _FOLDERS = ("variables", "assets", "assets.extra")
 
@@ -48,19 +48,11 @@ def copy_metagraph(path: str, destination: str, tags: str | Sequence[str] = ("se
     del saved_model.meta_graphs[:]
     saved_model.meta_graphs.append(kept)
 
-    parent, name = os.path.split(os.path.normpath(destination))
-    temporary = os.path.join(parent, f".{name}-{uuid.uuid4().hex}")
-    try:
-        tf.io.gfile.makedirs(temporary)
+    with folder_written_whole(os.path.normpath(destination), last=[BINARY_FILE]) as temporary:
         for folder in _FOLDERS:
             _copy_folder(os.path.join(path, folder), os.path.join(temporary, folder))
-        with tf.io.gfile.GFile(os.path.join(temporary, BINARY_FILE), "wb") as file:
-            file.write(saved_model.SerializeToString(deterministic=True))
-        tf.io.gfile.rename(temporary, destination)
-    except BaseException:
-        if tf.io.gfile.isdir(temporary):
-            tf.io.gfile.rmtree(temporary)
-        raise
+        content = saved_model.SerializeToString(deterministic=True)
+        write_whole(os.path.join(temporary, BINARY_FILE), content)
     return destination
 
 

@@ -17,9 +17,9 @@ from ml_metadata import MetadataStore
 from tfx import v1 as tfx
 
 from tests import tfx_testdata
-from tests.compat.public_packages import package_folder
 from tests.component.legacy import taxi
 from tests.conftest import REPOSITORY
+from tests.programs.fetching import package_folder_or_skip
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 
@@ -87,7 +87,9 @@ def _own_module():
 
 
 def _module_of_tfx():
-    return package_folder("tfx==1.15.1") / "tfx/examples/chicago_taxi_pipeline/taxi_utils.py"
+    return (
+        package_folder_or_skip("tfx==1.15.1") / "tfx/examples/chicago_taxi_pipeline/taxi_utils.py"
+    )
 
 
 @pytest.mark.parametrize("module", [_own_module, _module_of_tfx], ids=["own", "tfx-1.15.1"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tests.compat.public_packages import package_folder
+from tests.programs.fetching import package_folder_or_skip
 from tests.tfx_testdata import LABEL
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.component.tfx_private import GenericExecutor
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.sweep]
     ],
 )
 def test_a_module_of_tfx_1_15_1(execution, module):
-    path = package_folder("tfx==1.15.1") / "tfx" / module
+    path = package_folder_or_skip("tfx==1.15.1") / "tfx" / module
     trained = execution(
         trainer_fn=None, module_file=str(path), steps=5, eval_args='{"num_steps": 3}'
     )
@@ -38,7 +38,10 @@ def test_a_module_of_tfx_1_15_1(execution, module):
 
 
 def test_a_run_fn_that_does_it_all_itself_in_the_stock_trainer(execution):
-    path = package_folder("tfx==1.15.1") / "tfx/components/testdata/module_file/trainer_module.py"
+    path = (
+        package_folder_or_skip("tfx==1.15.1")
+        / "tfx/components/testdata/module_file/trainer_module.py"
+    )
     trained = execution(
         trainer_fn=None, module_file=str(path), steps=5, eval_args='{"num_steps": 3}'
     )

@@ -18,11 +18,14 @@ from tfx_tpu_trainer.component.artifacts import copy_folder
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.hosts import ONLY_HOST, Host
 from tfx_tpu_trainer.component.legacy.declared import check_settings
-from tfx_tpu_trainer.component.legacy.fn_args import LegacyFnArgs, legacy_fn_args
-from tfx_tpu_trainer.component.legacy.module import LegacyModule
+from tfx_tpu_trainer.component.legacy.module import LegacyFnArgs, LegacyModule, legacy_fn_args
 from tfx_tpu_trainer.component.legacy.training_spec import TrainingSpec
 from tfx_tpu_trainer.component.legacy.watched import EXPORT_FILE, Export, WatchedSchedule
-from tfx_tpu_trainer.component.resume import CheckpointFolder, StillOursListener
+from tfx_tpu_trainer.component.resume import (
+    CheckpointFolder,
+    StillOursListener,
+    check_before_writing,
+)
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.training import (
@@ -122,7 +125,12 @@ class LegacyTraining(Training[LegacyModels]):
         """Trains, evaluates and exports as the module says."""
         folder = self.folder_to_resume
         step = folder.take_up() if folder else 0
-        schedule = WatchedSchedule(self.spec, folder=self.working_folder, goes_on=step > 0)
+        schedule = WatchedSchedule(
+            self.spec,
+            folder=self.working_folder,
+            goes_on=step > 0,
+            before_writing=check_before_writing(folder),
+        )
         schedule.run(*([StillOursListener(folder)] if folder else []))
         export = self._export_of(schedule)
         return LegacyModels(

@@ -26,10 +26,10 @@ from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import (
     LearningCurve,
     Point,
-    read_learning_curve,
+    take_up_learning_curve,
     write_learning_curve,
 )
-from tfx_tpu_trainer.evaluation.whole_files import parse_document, write_document
+from tfx_tpu_trainer.whole_files import parse_document, write_document
 
 v1 = tf.compat.v1
 
@@ -62,7 +62,14 @@ class WatchedSchedule(EvaluationListener):
     labels in them. The caller's estimator stays as it is: what is watched is a copy of it.
     """
 
-    def __init__(self, spec: TrainingSpec, *, folder: str, goes_on: bool = False) -> None:
+    def __init__(
+        self,
+        spec: TrainingSpec,
+        *,
+        folder: str,
+        goes_on: bool = False,
+        before_writing: Callable[[], None] = lambda: None,
+    ) -> None:
         """Prepares the schedule.
 
         Args:
@@ -70,13 +77,16 @@ class WatchedSchedule(EvaluationListener):
             folder: Where the learning curve and the newest export are written down.
             goes_on: Whether what an earlier attempt has written down there still holds. Defaults to
                 `False`.
+            before_writing: Called before something is written down; raises where the folder is
+                another attempt's by now. Defaults to nothing.
         """
         self._spec = spec
+        self._before_writing = before_writing
         self._folder = folder
         self._results: dict[str | None, EvalMetrics] = {}
         self._receiver_fns: dict[str, Callable[[], Any]] = {}
         self._last: EvaluatedCheckpoint | None = None
-        self.curve = (read_learning_curve(folder) if goes_on else None) or LearningCurve()
+        self.curve = (take_up_learning_curve(folder) if goes_on else None) or LearningCurve()
         self.export = self._export_of_earlier_attempt() if goes_on else None
         self.estimator = self._watched(spec.estimator)
 
@@ -125,6 +135,7 @@ class WatchedSchedule(EvaluationListener):
         return None if self._last is None else self._last.global_step
 
     def _write_down(self) -> None:
+        self._before_writing()
         write_learning_curve(self._folder, self.curve)
         if self.export is not None:
             document = {

@@ -7,7 +7,7 @@ import copy
 import pytest
 from tfx.v1.components import FnArgs
 
-from tfx_tpu_trainer.component.legacy.fn_args import legacy_fn_args
+from tfx_tpu_trainer.component.legacy.module import legacy_fn_args
 
 
 @pytest.fixture
