@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight bench test test-unit test-all test-latest lint format docs lock clean
+.PHONY: help setup demo preflight bench test test-unit test-all test-latest test-programs lint format docs lock clean
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -15,7 +15,8 @@ PIPELINE ?= taxi
 TPU ?= v5e:2x4
 # A process for each core shares the tests, up to 4 of 3 GB each; tests/conftest.py says which tests go together.
 # ARGS=-n0 runs them in one, as a debugger needs it.
-PYTEST := -m pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# A process that crashes ends the run and names its test: pytest-xdist 3.8 would start another one and wait for ever.
+PYTEST := -m pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # tf.compat.v1.layers and feature columns need Keras 2, and that choice is made before TensorFlow is imported.
 export TF_USE_LEGACY_KERAS := 1
@@ -28,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make .make/venv with everything that the other targets need
 	@scripts/setup_environment
@@ -47,18 +48,22 @@ bench: setup ## Measure training, evaluation and prediction beside the original 
 	@$(PYTHON) -m benchmarks.run $(ARGS)
 
 test: lint ## Lint, then every test but the long sweeps (what CI runs)
-	@$(PYTHON) $(PYTEST) -m "not sweep" $(ARGS)
+	@$(PYTHON) $(PYTEST) -m "not sweep and not programs" $(ARGS)
 
 test-unit: setup ## The quick tests only: no pipeline runs, no matrices
-	@$(PYTHON) $(PYTEST) -m "not e2e and not matrix and not sweep" $(ARGS)
+	@$(PYTHON) $(PYTEST) -m "not e2e and not matrix and not sweep and not programs" $(ARGS)
 
 test-all: lint ## Lint, then every test, the long sweeps too
-	@$(PYTHON) $(PYTEST) $(ARGS)
+	@$(PYTHON) $(PYTEST) -m "not programs" $(ARGS)
 
 # The other environment is for the tests of what passes between the lines.
 test-latest: setup ## Every test but the long sweeps on TFX 1.21, on a glibc of its own where this machine's is too old
 	@scripts/setup_environment latest
-	@OTHER_LINE_PYTHON="$(CURDIR)/$(PYTHON)" $(LATEST_PYTHON) $(PYTEST) -m "not sweep" $(ARGS)
+	@OTHER_LINE_PYTHON="$(CURDIR)/$(PYTHON)" $(LATEST_PYTHON) $(PYTEST) -m "not sweep and not programs" $(ARGS)
+
+# The packages are fetched by name and hash into .make/programs; make test-programs ARGS=--write-table writes docs/programs.md.
+test-programs: setup ## Run programs of public packages, on the host and on emulated cores (docs/programs.md)
+	@$(PYTHON) $(PYTEST) -m programs tests/programs $(ARGS)
 
 lint: setup ## Check style, formatting, the import layers and the types of the public API
 	@$(PYTHON) -m ruff check --output-format concise .
@@ -73,6 +78,7 @@ format: setup ## Reformat the code and fix what ruff can fix
 docs: setup ## Rewrite what is made of the parameters' declarations (tables, types for editors) and of the import contracts
 	@$(PYTHON) -m scripts.draw_layers
 	@$(PYTHON) -m scripts.document_parameters
+	@TF_USE_LEGACY_KERAS=1 $(PYTHON) -m scripts.document_contrib
 	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/component/__init__.pyi
 
 # Keeps the versions that are locked already; make lock ARGS=--upgrade takes the newest that the constraints allow.

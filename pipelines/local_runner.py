@@ -33,7 +33,8 @@ from pipelines.summary import print_summary, short_path
 
 POLL_SECONDS = 0.25
 PLAIN_WIDTH = 140
-STOP_SECONDS = 15
+# Some more than a training has for its checkpoint.
+STOP_SECONDS = 30
 
 
 @click.command()

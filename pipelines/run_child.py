@@ -78,7 +78,8 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
         plan = [component.id for component in pipeline.components]
         (run_folder / PLAN).write_text(json.dumps(plan), encoding="utf-8")
         tfx.orchestration.LocalDagRunner().run(pipeline)
-    except Exception as error:
+    # A module that calls sys.exit(0) has not run to its end, whatever its exit code says.
+    except (Exception, SystemExit) as error:
         _stop.ended()
         traceback.print_exc()
         message = _stop.reason or data_problem(config) or one_line(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from types import FrameType
 
 REMIND_SECONDS = 2.0
@@ -17,7 +18,7 @@ class Stop:
 
     The exception comes up wherever the run is just then. Code that catches all exceptions may swallow it, or make
     another one of it, as an import of a component does; so it is raised again until the run has ended, and the reason
-    is kept.
+    is kept. A training is let write its checkpoint first.
     """
 
     def __init__(self) -> None:
@@ -37,5 +38,9 @@ class Stop:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         del frame
         self.reason = self.reason or f"stopped by {signal.Signals(number).name}"
+        # Whoever trains has it imported.
+        training = sys.modules.get("tfx_tpu_trainer.engine.sessions.polite_stop")
+        if training is not None and training.ask_to_stop(number):
+            return
         signal.setitimer(signal.ITIMER_REAL, REMIND_SECONDS)
         raise RunStoppedError(self.reason)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from tests.kubeflow_folder.kubernetes_models import accepted
 from tests.kubeflow_folder.scripts import load
 from tfx_tpu_trainer.component.hosts import Role, read_host
+from tfx_tpu_trainer.engine.sessions.polite_stop import grace_seconds
 from tfx_tpu_trainer.estimator.task_environment import TaskEnvironment, read_task_environment
 
 manifests = load("manifests")
@@ -63,6 +64,11 @@ def test_kubernetes_accepts_each_document(cluster) -> None:
     assert [document["kind"] for document in cluster] == ["Service", *["Job"] * 5]
     for document in cluster:
         accepted(document)
+
+
+def test_a_task_that_is_evicted_has_time_for_its_checkpoint(cluster) -> None:
+    for pod in _pods(cluster).values():
+        assert pod["terminationGracePeriodSeconds"] > grace_seconds()
 
 
 def test_each_task_reads_its_place_from_tf_config(cluster, monkeypatch) -> None:

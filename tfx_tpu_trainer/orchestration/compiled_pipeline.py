@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pathlib
-import uuid
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import yaml
+
+from tfx_tpu_trainer.whole_files import write_whole
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,13 +67,7 @@ class CompiledPipeline:
         """
         path = pathlib.Path(path)
         text = self.to_text(form_of(path))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staging = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            staging.write_text(text, encoding="utf-8")
-            os.replace(staging, path)
-        finally:
-            staging.unlink(missing_ok=True)
+        write_whole(path, text)
 
 
 def form_of(path: str | pathlib.Path) -> Literal["yaml", "json"]:

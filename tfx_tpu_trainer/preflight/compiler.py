@@ -8,7 +8,6 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from tfx_tpu_trainer.preflight.results import (
     MemoryNeed,
     Problem,
 )
+from tfx_tpu_trainer.serving.fresh_process import command
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PROCESS = "tfx_tpu_trainer.pjrt.compile_process"
@@ -139,7 +139,7 @@ class _Compilation:
         request.write(folder, self._step.hlo)
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", _PROCESS, folder],
+                command(_PROCESS, folder),
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -15,10 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking.source_lines import source_line
-from tfx_tpu_trainer.engine.checking.train_op_check import (
-    check_gradients_are_combined,
-    check_train_op,
-)
+from tfx_tpu_trainer.engine.checking.train_op_check import check_training_on_cores
 from tfx_tpu_trainer.engine.feeding.input_values import named_leaves
 from tfx_tpu_trainer.engine.predicting.core_prediction import check_predictions
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
@@ -128,9 +125,7 @@ def _calls(
 def _check(template: ModelTemplate, num_replicas: int) -> None:
     """Checks what the placements check before they run a template on cores."""
     if template.mode == ModeKeys.TRAIN:
-        trains = check_train_op(template)
-        if num_replicas > 1 and trains:
-            check_gradients_are_combined(template.graph)
+        check_training_on_cores(template, cores=num_replicas)
     elif template.mode == ModeKeys.PREDICT:
         check_predictions(template.predictions)
 

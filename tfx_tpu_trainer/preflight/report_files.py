@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import uuid
 
 import jinja2
 import tensorflow as tf
@@ -20,6 +18,7 @@ from tfx_tpu_trainer.preflight.report import (
 )
 from tfx_tpu_trainer.preflight.sweep import Sweep
 from tfx_tpu_trainer.preflight.text import FINDING_TITLES, STAGE_TITLES
+from tfx_tpu_trainer.whole_files import write_whole
 
 
 def write_json(report: PreflightReport, path: str) -> None:
@@ -84,16 +83,12 @@ def read_json(path: str) -> PreflightReport:
 
 
 def _write(path: str, text: str) -> None:
-    staging = f"{path}.{uuid.uuid4().hex}"
     try:
-        tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-        with tf.io.gfile.GFile(staging, "w") as file:
-            file.write(text)
-        tf.io.gfile.rename(staging, path, overwrite=True)
+        write_whole(path, text)
     except tf.errors.OpError as error:
-        if tf.io.gfile.exists(staging):
-            tf.io.gfile.remove(staging)
         raise OSError(f"The report cannot be written to {path}: {error.message}") from None
+    except OSError as error:
+        raise OSError(f"The report cannot be written to {path}: {error.strerror}") from None
 
 
 _COLORS = ("#3b6fb6", "#d08c2e", "#5b9a68", "#8a63a8")
