@@ -75,10 +75,11 @@ format: setup ## Reformat the code and fix what ruff can fix
 	@$(PYTHON) -m ruff format .
 	@$(PYTHON) -m ruff check --fix .
 
-docs: setup ## Rewrite what is made of the parameters' declarations (tables, types for editors) and of the import contracts
+docs: setup ## Rewrite what is made of the parameters' declarations, of the import contracts and of the tests of bad input
 	@$(PYTHON) -m scripts.draw_layers
 	@$(PYTHON) -m scripts.document_parameters
-	@TF_USE_LEGACY_KERAS=1 $(PYTHON) -m scripts.document_contrib
+	@$(PYTHON) -m scripts.document_contrib
+	@$(PYTHON) -m scripts.document_bad_input
 	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/component/__init__.pyi
 
 # Keeps the versions that are locked already; make lock ARGS=--upgrade takes the newest that the constraints allow.

@@ -19,7 +19,8 @@ from pipelines import metadata
 from pipelines.metadata import NodeStatus
 from pipelines.report import RunReport
 from pipelines.run_child import REPORT
-from tests import excused
+from tests import bad_input, excused
+from tests.bad_input import refused as refused
 
 REPOSITORY = Path(__file__).parents[1]
 RUN_SECONDS = 600
@@ -28,11 +29,12 @@ RUN_SECONDS = 600
 # Session fixtures that take long: all tests that use one go to the same worker.
 SHARED = ("taxi_run", "digits_run", "transform_graph")
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+BAD_INPUT_ROWS = pytest.StashKey[dict[tuple[bad_input.Row, str], None]]()
 
 
 # Before pytest-xdist's own, which reads the groups.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Says which tests belong together and orders them.
 
     A worker of pytest-xdist has fixtures of its own. Tests of one file therefore stay in one worker, where they share
@@ -41,6 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Where there are workers, the long ones come first: what is left for the end is short, and no worker waits long for
     the other. In a single process the quick ones come first, so that a slip shows before the pipelines run.
     """
+    config.stash[BAD_INPUT_ROWS] = bad_input.rows_of(items)
     cannot_run = excused.rows_here()
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))

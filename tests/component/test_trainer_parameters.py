@@ -9,6 +9,7 @@ import json
 import pytest
 
 from scripts import document_parameters
+from tests import bad_input
 from tfx_tpu_trainer.component import TpuTrainer, VertexTpuTrainer
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 
@@ -67,78 +68,98 @@ def test_settings_do_not_change():
         TrainSettings.parse({}).train_batch_size = 3
 
 
+def refusal(values, *says):
+    """A row of docs/bad-input.md for settings that are refused."""
+    given = ", ".join(f"`{name}={value!r}`" for name, value in values.items())
+    return bad_input.case("component", given, *says, values=values)
+
+
 @pytest.mark.parametrize(
-    ("values", "message"),
+    "values",
     [
-        ({"train_batch_size": 0}, "train_batch_size=0 is not valid; give an integer above 0"),
-        ({"train_batch_size": "64"}, "train_batch_size='64' is not valid; give an integer"),
-        ({"train_batch_size": True}, "train_batch_size=True is not valid; give an integer"),
-        ({"use_tpu": 2}, "use_tpu=2 is not valid; give True or False"),
-        ({"keep_checkpoint_max": -1}, "keep_checkpoint_max=-1 is not valid; give 0 or a positive"),
-        ({"label_key": ""}, "label_key='' is not valid; give a name, or None"),
-        ({"export_saved_model_api_version": 3}, "export_saved_model_api_version=3 .* give 1 or 2"),
-        ({"serving_check": "no"}, "serving_check='no' .* give 'error', 'warn' or 'off'"),
-        (
+        refusal(
+            {"train_batch_size": 0}, "train_batch_size=0 is not valid; give an integer above 0"
+        ),
+        refusal({"train_batch_size": "64"}, "train_batch_size='64' is not valid; give an integer"),
+        refusal({"train_batch_size": True}, "train_batch_size=True is not valid; give an integer"),
+        refusal({"use_tpu": 2}, "use_tpu=2 is not valid; give True or False"),
+        refusal(
+            {"keep_checkpoint_max": -1}, "keep_checkpoint_max=-1 is not valid; give 0 or a positive"
+        ),
+        refusal({"label_key": ""}, "label_key='' is not valid; give a name, or None"),
+        refusal(
+            {"export_saved_model_api_version": 3}, "export_saved_model_api_version=3", "give 1 or 2"
+        ),
+        refusal({"serving_check": "no"}, "serving_check='no'", "give 'error', 'warn' or 'off'"),
+        refusal(
             {"serving_check_timeout": 0},
             "serving_check_timeout=0 is not valid; give an integer above",
         ),
-        (
-            {"warmup_batch_sizes": "1"},
-            r"warmup_batch_sizes='1' .* list of integers above 0, as \[1",
+        refusal(
+            {"warmup_batch_sizes": "1"}, "warmup_batch_sizes='1'", "list of integers above 0, as [1"
         ),
-        ({"warmup_batch_sizes": []}, r"warmup_batch_sizes=\[\] .* list of integers above 0"),
-        (
+        refusal({"warmup_batch_sizes": []}, "warmup_batch_sizes=[]", "list of integers above 0"),
+        refusal(
             {"warmup_batch_sizes": [8, 0]},
             "warmup_batch_sizes=0 is not valid; give an integer above",
         ),
-        ({"warmup_batch_sizes": [8, 5 * 10**9]}, "warmup_batch_sizes=5000000000 .* at most 65,536"),
-        ({"train_batch_size": 2**63}, f"train_batch_size={2**63} .* give at most 2,147,483,647"),
-        ({"warmup_batch_sizes": "[1"}, "give a JSON list of integers"),
-        ({"params": "{"}, "params='{' is not valid; give a JSON object; "),
-        ({"params": [1]}, r"params=\[1\] is not valid; give a dict"),
-        ({"params": {"batch_size": 3}}, r"params\['batch_size'\]=3: .* set train_batch_size"),
-        ({"params": {"x": float("nan")}}, r"params\['x'\]=nan is no JSON value"),
-        ({"params": {"x": object}}, r"params\['x'\]=<class 'object'> is no JSON value"),
-        (
+        refusal(
+            {"warmup_batch_sizes": [8, 5 * 10**9]},
+            "warmup_batch_sizes=5000000000",
+            "at most 65,536",
+        ),
+        refusal(
+            {"train_batch_size": 2**63}, f"train_batch_size={2**63}", "give at most 2,147,483,647"
+        ),
+        refusal({"warmup_batch_sizes": "[1"}, "give a JSON list of integers"),
+        refusal({"params": "{"}, "params='{' is not valid; give a JSON object; "),
+        refusal({"params": [1]}, "params=[1] is not valid; give a dict"),
+        refusal({"params": {"batch_size": 3}}, "params['batch_size']=3:", "set train_batch_size"),
+        refusal({"params": {"x": float("nan")}}, "params['x']=nan is no JSON value"),
+        refusal({"params": {"x": object}}, "params['x']=<class 'object'> is no JSON value"),
+        refusal(
             {"slicing_specs": "hour"},
             "slicing_specs='hour' is not valid; slicing_specs='hour' is no JSON",
         ),
-        ({"slicing_specs": [{"feature": "hour"}]}, "which is no SlicingSpec"),
-        ({"best_metric_mode": "up"}, "best_metric_mode='up' is not valid; give 'max' or 'min'"),
-        (
+        refusal({"slicing_specs": [{"feature": "hour"}]}, "which is no SlicingSpec"),
+        refusal(
+            {"best_metric_mode": "up"}, "best_metric_mode='up' is not valid; give 'max' or 'min'"
+        ),
+        refusal(
             {"eval_every_steps": 10, "eval_every_secs": 60},
             "eval_every_steps=10 and eval_every_secs=60 are both set; give one of them",
         ),
-        (
+        refusal(
             {"best_metric": "auc"},
             "best_metric='auc' needs evaluations during training; give eval_every_steps or",
         ),
-        (
+        refusal(
             {"early_stopping_patience": 3, "eval_every_steps": 10},
             "early_stopping_patience=3 needs a metric to watch; give best_metric",
         ),
-        (
+        refusal(
             {"train_batchsize": 3},
             "unknown setting 'train_batchsize'; did you mean 'train_batch_size'",
         ),
-        (
+        refusal(
             {"export_to_cpu": False, "export_to_tpu": False},
             "export_to_cpu=False and export_to_tpu=False leave nothing to export; set one of them",
         ),
-        (
+        refusal(
             {"use_tpu": True, "num_shards": 8, "train_batch_size": 100},
-            "train_batch_size=100 is not divisible by num_shards=8: .* use 96 or 104",
+            "train_batch_size=100 is not divisible by num_shards=8:",
+            "use 96 or 104",
         ),
-        (
+        refusal(
             {"use_tpu": True, "num_shards": 8, "eval_batch_size": 4},
-            "eval_batch_size=4 is not divisible by num_shards=8: .* use 8",
+            "eval_batch_size=4 is not divisible by num_shards=8:",
+            "use 8",
         ),
     ],
 )
-def test_a_value_that_does_not_fit_is_named_with_the_fix(values, message):
-    with pytest.raises(ValueError, match=message) as caught:
+def test_a_value_that_does_not_fit_is_named_with_the_fix(values, refused):
+    with refused(ValueError):
         TrainSettings.parse(values)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_source_is_named():

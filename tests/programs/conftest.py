@@ -138,6 +138,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     # With pytest-xdist the workers end too; the controller has heard of all cases.
-    if session.config.getoption("--write-table") and not hasattr(session.config, "workerinput"):
+    if session.config.getoption("--write-table", default=False) and not hasattr(
+        session.config, "workerinput"
+    ):
         config = session.config
         results.write(whole=config.args == ["tests/programs"] and not config.getoption("keyword"))
