@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests import bad_input
 from tfx_tpu_trainer.component.hosts import ALONE, Host, Role, read_host
 from tfx_tpu_trainer.estimator import RunConfig
 
@@ -53,9 +54,15 @@ def test_a_cluster_of_one_is_no_cluster(monkeypatch):
     assert read_host() == Host()
 
 
-def test_workers_without_common_variables_are_refused(monkeypatch):
+@bad_input.row(
+    "tf_config",
+    "`TpuTrainer` with a chief, a worker and no parameter server",
+    'TF_CONFIG has 2 workers, the chief included, and no "ps"',
+    'Add at least one "ps"',
+)
+def test_workers_without_common_variables_are_refused(monkeypatch, refused):
     _set(monkeypatch, "worker", cluster={"chief": ["localhost:1"], "worker": ["localhost:2"]})
-    with pytest.raises(ValueError, match=r'2 workers.*no "ps".*Add at least one "ps"'):
+    with refused(ValueError):
         read_host()
 
 
@@ -72,10 +79,22 @@ def test_a_slice_of_one_host_is_alone(monkeypatch):
     assert read_host() == Host()
 
 
-@pytest.mark.parametrize("number", ["", "3", "x", "-1"])
-def test_a_host_that_is_not_in_the_slice_is_refused(monkeypatch, number):
+@pytest.mark.parametrize(
+    "number",
+    [
+        bad_input.case(
+            "tf_config",
+            f"`TPU_WORKER_ID={number}` and 3 names in `TPU_WORKER_HOSTNAMES`",
+            f"TPU_WORKER_ID={number!r} is no number of one of the 3 hosts",
+            "set it to this host's number",
+            values=number,
+        )
+        for number in ["", "3", "x", "-1", "²"]
+    ],
+)
+def test_a_host_that_is_not_in_the_slice_is_refused(monkeypatch, number, refused):
     _slice(monkeypatch, number)
-    with pytest.raises(ValueError, match=f"TPU_WORKER_ID='{number}' is no number.*3 hosts"):
+    with refused(ValueError):
         read_host()
 
 

@@ -97,7 +97,7 @@ def _tpu_host() -> Host:
     if len(names) < 2:
         return ONLY_HOST
     text = os.environ.get(_TPU_HOST, "")
-    if not text.isdigit() or int(text) >= len(names):
+    if not text.isdecimal() or int(text) >= len(names):
         raise ValueError(
             f"{_TPU_HOST}={text!r} is no number of one of the {len(names)} hosts in {_TPU_HOSTS}; set "
             "it to this host's number, from 0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,10 @@ import tensorflow as tf
 _logger = tf.get_logger()
 
 _LOCAL_MASTER = ""
+_ADDRESS = re.compile(r"(?:\[[^\s\]]+\]|[^\s:]+):([0-9]{1,5})")
+_MAX_PORT = 65535
+# A TF_CONFIG of many hosts is long; what is wrong with it stands in the reason.
+_MAX_QUOTED = 200
 
 
 class TaskType:
@@ -76,15 +81,23 @@ def read_task_environment(
         TypeError: If its service is no dict.
     """
     if tf_config is None:
-        tf_config = _tf_config_of_environment()
+        tf_config = tf_config_of_environment()
+        if tf_config:
+            _logger.info("TF_CONFIG environment variable: %s", tf_config)
     service = tf_config.get("service")
     if service is not None and not isinstance(service, dict):
         raise TypeError(
-            f'If "service" is set in TF_CONFIG, it must be a dict. Given {type(service)}'
+            f'If "service" is set in TF_CONFIG, it must be a dict. Given {type(service)}: {service!r}. '
+            "Leave it out where there is none."
         )
     model_dir = tf_config.get("model_dir")
     if model_dir == "":
         raise ValueError("model_dir in TF_CONFIG should be non-empty; leave it out instead.")
+    for key in ("model_dir", "session_master", "eval_session_master"):
+        if not isinstance(tf_config.get(key, ""), str | None):
+            raise ValueError(
+                f"{key} in TF_CONFIG is {tf_config[key]!r}; give text, or leave it out."
+            )
     cluster = _cluster(tf_config)
     place = (
         _place_in_cluster(cluster, tf_config, needs_chief=needs_chief)
@@ -94,28 +107,65 @@ def read_task_environment(
     return TaskEnvironment(service=service, model_dir=model_dir, **place)
 
 
-def _tf_config_of_environment() -> Mapping[str, Any]:
+def tf_config_of_environment() -> Mapping[str, Any]:
+    """Reads the environment variable TF_CONFIG.
+
+    Returns:
+        Its JSON object; an empty one where it is not set.
+
+    Raises:
+        ValueError: If it is no JSON object.
+    """
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         tf_config = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"TF_CONFIG is not JSON ({error}): {text!r}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"TF_CONFIG is not JSON ({error}): {_cut(text)}; set it to what the cluster's manager "
+            "gives, or unset it for a run of this process alone."
+        ) from None
     if not isinstance(tf_config, dict):
-        raise ValueError(f"TF_CONFIG must be a JSON object; got {text!r}.")
-    if tf_config:
-        _logger.info("TF_CONFIG environment variable: %s", tf_config)
+        raise ValueError(
+            f'TF_CONFIG must be a JSON object such as {{"cluster": ..., "task": ...}}; got {_cut(text)}.'
+        )
     return tf_config
+
+
+def _cut(text: str) -> str:
+    return repr(text) if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]!r}..."
 
 
 def _cluster(tf_config: Mapping[str, Any]) -> tf.train.ClusterSpec:
     jobs = tf_config.get("cluster") or {}
     try:
-        return tf.train.ClusterSpec(jobs)
-    except TypeError as error:
+        cluster = tf.train.ClusterSpec(jobs)
+    except (TypeError, ValueError) as error:
         raise ValueError(
             'The "cluster" in TF_CONFIG must map each job to a list of "host:port"; got '
             f"{jobs!r}: {error}"
         ) from error
+    _check_addresses(cluster)
+    return cluster
+
+
+def _check_addresses(cluster: tf.train.ClusterSpec) -> None:
+    """Finds what would else be hosts that wait for one another."""
+    task_at: dict[str, str] = {}
+    for job in cluster.jobs:
+        for index in cluster.task_indices(job):
+            task, address = f"{job}:{index}", cluster.task_address(job, index)
+            port = _ADDRESS.fullmatch(address)
+            if port is None or not 0 < int(port[1]) <= _MAX_PORT:
+                raise ValueError(
+                    f'The address of {task} in TF_CONFIG is {address!r}; give "host:port", with a '
+                    f"port from 1 to {_MAX_PORT}."
+                )
+            if address in task_at:
+                raise ValueError(
+                    f"{task_at[address]} and {task} in TF_CONFIG have the same address, {address!r}; "
+                    "give each task its own."
+                )
+            task_at[address] = task
 
 
 def _task(tf_config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,9 +179,15 @@ def _task(tf_config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _task_id(index: Any) -> int:
     try:
-        return int(index)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Task index must be an integer; got {index!r} in TF_CONFIG.") from error
+        task_id = None if isinstance(index, bool) else int(index)
+    except (TypeError, ValueError, OverflowError):
+        task_id = None
+    if task_id is None or (isinstance(index, float) and index != task_id):
+        raise ValueError(
+            f"Task index must be an integer; got {index!r} in TF_CONFIG. Give the task's number "
+            "among those of its type, from 0."
+        )
+    return task_id
 
 
 def _local_place(tf_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,40 +261,47 @@ def _check_task(
     if chief_type not in cluster.jobs:
         raise ValueError(
             f'If "cluster" is set in TF_CONFIG, it must have one "{chief_type}" node; it has '
-            f"{cluster.as_dict()}."
+            f"{cluster.as_dict()}. Add its address."
         )
     if chief_type == TaskType.MASTER and TaskType.CHIEF in cluster.jobs:
         raise ValueError(
-            "If `master` node exists in `cluster`, job `chief` is not supported: use only one."
+            "If `master` node exists in `cluster`, job `chief` is not supported: use only one. "
+            f"TF_CONFIG has {cluster.as_dict()}."
         )
     if chief_type != TaskType.WORKER and cluster.num_tasks(chief_type) > 1:
         raise ValueError(
             f'The "cluster" in TF_CONFIG must have only one "{chief_type}" node; it has '
-            f"{cluster.job_tasks(chief_type)}."
+            f"{cluster.job_tasks(chief_type)}. Make the others workers."
         )
     task_type, index = task.get("type"), task.get("index")
     if not task_type:
         raise ValueError(
-            f'If "cluster" is set in TF_CONFIG, task type must be set; got {dict(task)}.'
+            f'If "cluster" is set in TF_CONFIG, task type must be set; got {dict(task)}. '
+            f"Add one of {sorted({*cluster.jobs, TaskType.EVALUATOR})}."
         )
     if index is None:
         raise ValueError(
-            f'If "cluster" is set in TF_CONFIG, task index must be set; got {dict(task)}.'
+            f'If "cluster" is set in TF_CONFIG, task index must be set; got {dict(task)}. '
+            "Add the task's number among those of its type, from 0."
         )
     task_id = _task_id(index)
     if task_id < 0:
-        raise ValueError(f"Task index must be non-negative number; got {task_id} in TF_CONFIG.")
+        raise ValueError(
+            f"Task index must be non-negative number; got {task_id} in TF_CONFIG. Count from 0."
+        )
     if task_type == TaskType.EVALUATOR:
         return task_type, task_id
     if task_type not in cluster.jobs:
         raise ValueError(
             f"{task_type} is not a valid task_type in the cluster_spec: {cluster.as_dict()}. "
-            "Both come from the TF_CONFIG environment variable."
+            "Both come from the TF_CONFIG environment variable. Add its addresses to the cluster, or "
+            "correct the type."
         )
     if task_id >= cluster.num_tasks(task_type):
         raise ValueError(
             f"{task_id} is not a valid task_id for task_type {task_type} in the cluster_spec: "
-            f"{cluster.as_dict()}. Both come from the TF_CONFIG environment variable."
+            f"{cluster.as_dict()}. Both come from the TF_CONFIG environment variable. Add its "
+            "address to the cluster, or correct the index: it counts from 0."
         )
     return task_type, task_id
 

@@ -77,7 +77,7 @@ def find_saved_model(path: str) -> str:
     candidates = [path, os.path.join(path, SERVING_FOLDER)]
     if tf.io.gfile.isdir(path):
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
-        versions = sorted((name for name in names if name.isdigit()), key=int, reverse=True)
+        versions = sorted((name for name in names if name.isdecimal()), key=int, reverse=True)
         candidates += [os.path.join(path, version) for version in versions]
     for candidate in candidates:
         if holds_saved_model(candidate):

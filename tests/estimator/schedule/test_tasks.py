@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import bad_input
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.schedule import plain
@@ -64,27 +64,57 @@ def test_workers_start_one_after_the_other(monkeypatch, kind, index, most, secon
 
 
 @pytest.mark.behaviour(411)
-def test_an_evaluator_beside_the_first_is_refused(monkeypatch, tmp_path):
+@bad_input.row(
+    "tf_config",
+    "a second evaluator",
+    "only be one `evaluator` task",
+    "Given task id 1 in TF_CONFIG; leave this task out",
+)
+def test_an_evaluator_beside_the_first_is_refused(monkeypatch, tmp_path, refused):
     _task(monkeypatch, "evaluator", 1)
-    with pytest.raises(ValueError, match=r"only be one `evaluator` task.*Given task id 1"):
+    with refused(ValueError):
         tfe.train_and_evaluate(plain.make(tmp_path), *_specs())
 
 
 @pytest.mark.parametrize(
-    ("task_type", "says"),
+    "task_type",
     [
-        ("local", "`task.type` in TF_CONFIG cannot be `local`"),
-        ("trainer", "Task type trainer is not supported"),
-        ("", "must have task_type set"),
+        bad_input.case(
+            "tf_config",
+            "a task of type `local`",
+            "`task.type` in TF_CONFIG cannot be `local`. Leaving `cluster` and `task` out",
+            values="local",
+        ),
+        bad_input.case(
+            "tf_config",
+            "a task of type `trainer`, which the cluster has",
+            "Task type trainer is not supported. Supported task types are [",
+            "give one of them in TF_CONFIG",
+            values="trainer",
+        ),
     ],
 )
 @pytest.mark.behaviour(411)
-def test_a_task_that_cannot_be_is_refused(monkeypatch, tmp_path, task_type, says):
-    cluster = {"chief": ["localhost:1"], "ps": ["localhost:2"]}
-    cluster |= {task_type: ["localhost:3"]} if task_type else {}
+def test_a_task_that_cannot_be_is_refused(monkeypatch, tmp_path, task_type, refused):
+    cluster = {"chief": ["localhost:1"], "ps": ["localhost:2"], task_type: ["localhost:3"]}
     _task(monkeypatch, task_type, cluster=cluster)
-    with pytest.raises(ValueError, match=f"{says}|{re.escape(repr(task_type))}|task type"):
+    with refused(ValueError):
         tfe.train_and_evaluate(plain.make(tmp_path), *_specs())
+
+
+@bad_input.row(
+    "tf_config",
+    "a port that another process has",
+    "The server of chief:0 can't listen at 'localhost:",
+    "TF_CONFIG",
+    "Where another process has the port, end it or give this task another one",
+)
+def test_a_port_in_use_is_named(monkeypatch, refused):
+    with socket.create_server(("localhost", 0)) as other:
+        cluster = {"chief": [f"localhost:{other.getsockname()[1]}"], "ps": ["localhost:2219"]}
+        _task(monkeypatch, "chief", cluster=cluster)
+        with refused(RuntimeError):
+            start_server(tfe.RunConfig())
 
 
 def test_a_cluster_of_one_needs_no_server(monkeypatch):

@@ -174,7 +174,7 @@ def versions_of(export_path: str) -> list[str]:
     if not tf.io.gfile.isdir(export_path):
         return []
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(export_path)]
-    return sorted((name for name in names if len(name) == 10 and name.isdigit()), key=int)
+    return sorted((name for name in names if len(name) == 10 and name.isdecimal()), key=int)
 
 
 def remove_old_exports(export_path: str, *, keep: int | None) -> None:

@@ -116,7 +116,8 @@ def start_server(config: RunConfig) -> tf.distribute.Server | None:
         The server; `None` where the cluster is this process alone, which needs none.
 
     Raises:
-        RuntimeError: If the configuration has no address of a master.
+        RuntimeError: If the configuration has no address of a master, or another process has
+            this one's port.
     """
     cluster = config.cluster_spec
     if not config.master:
@@ -134,14 +135,22 @@ def start_server(config: RunConfig) -> tf.distribute.Server | None:
     session_config = v1.ConfigProto()
     if config.session_config is not None:
         session_config.gpu_options.CopyFrom(config.session_config.gpu_options)
-    return tf.distribute.Server(
-        cluster,
-        job_name=config.task_type,
-        task_index=config.task_id,
-        config=session_config,
-        protocol=config.protocol,
-        start=True,
-    )
+    try:
+        return tf.distribute.Server(
+            cluster,
+            job_name=config.task_type,
+            task_index=config.task_id,
+            config=session_config,
+            protocol=config.protocol,
+            start=True,
+        )
+    except tf.errors.OpError as error:
+        address = cluster.task_address(config.task_type, config.task_id)
+        raise RuntimeError(
+            f"The server of {config.task_type}:{config.task_id} can't listen at {address!r}, its "
+            f"address in TF_CONFIG ({error.message}). Where another process has the port, end it or "
+            "give this task another one, in the TF_CONFIG of every task."
+        ) from None
 
 
 def _check_task(config: RunConfig) -> str:
@@ -158,12 +167,13 @@ def _check_task(config: RunConfig) -> str:
         )
     if config.task_type not in supported:
         raise ValueError(
-            f"Task type {config.task_type} is not supported. Supported task types are {supported}."
+            f"Task type {config.task_type} is not supported. Supported task types are {supported}: "
+            "give one of them in TF_CONFIG."
         )
     if config.task_type == TaskType.EVALUATOR and config.task_id > 0:
         raise ValueError(
             "For distributed training, there can only be one `evaluator` task (with task id 0). "
-            f"Given task id {config.task_id}"
+            f"Given task id {config.task_id} in TF_CONFIG; leave this task out."
         )
     return config.task_type
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import numbers
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.task_environment import tf_config_of_environment
 
 _logger = tf.get_logger()
 
@@ -212,8 +212,9 @@ def _check_input_partition_dims(
 
 
 def _tpu_job_name_of_tf_config() -> str | None:
-    tf_config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-    name = (tf_config.get("service") or {}).get("tpu_worker_job_name")
+    service = tf_config_of_environment().get("service")
+    # What else it may be is refused with the cluster, by RunConfig.
+    name = service.get("tpu_worker_job_name") if isinstance(service, dict) else None
     if name:
         _logger.info("Load TPU job name from TF_CONFIG: %s", name)
     return name
