@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
-import zipfile
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,7 +15,9 @@ from tfx_tpu_trainer.estimator.keras.graph_models import eager_copy, metric_name
 from tfx_tpu_trainer.estimator.keras.keras2 import Keras2Model
 from tfx_tpu_trainer.estimator.keras.keras3 import Keras3Model
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
+from tfx_tpu_trainer.estimator.keras.saved_files import checked_file
 from tfx_tpu_trainer.estimator.keras.tf_private import is_of_a_graph
+from tfx_tpu_trainer.file_systems import exists, is_local, local_path
 
 _logger = tf.get_logger()
 
@@ -106,7 +106,9 @@ def check_can_be_traced(wrapped: KerasModel) -> None:
         )
 
 
-def load_model(path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir: str) -> Any:
+def load_model(
+    path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir: str, safe_mode: bool
+) -> Any:
     """Loads a saved model with the Keras that saved it.
 
     Args:
@@ -114,35 +116,38 @@ def load_model(path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir
             not on this machine, such as `gs://...`, is copied into the model folder first.
         custom_objects: Name -> class or function, or `None`.
         model_dir: The model folder.
+        safe_mode: Whether a file with Python code in it is refused.
 
     Returns:
         The model.
 
     Raises:
         OSError: If there is no such file.
-        ValueError: If Keras can't load it; TypeError where Keras says so.
+        ValueError: If Keras can't load it, or it is not safe; TypeError where Keras says so.
     """
     path = os.fsdecode(path)
     if path.startswith(_WEB_ADDRESS):
-        path = f"gs://{path.removeprefix(_WEB_ADDRESS)}"
-    if not tf.io.gfile.exists(path):
+        address, path = path, f"gs://{path.removeprefix(_WEB_ADDRESS)}"
+        _logger.info("keras_model_path %r is read as %r", address, path)
+    if not exists("keras_model_path", path):
         raise FileNotFoundError(
             f"No file or directory found at {path}: keras_model_path is a saved Keras model."
         )
-    if "://" in path:
-        path = _copied(path, os.path.join(model_dir, "keras"))
-    keras = importlib.import_module(_library_of(path))
-    _logger.info("Loading models from %s", path)
-    try:
-        return eagerly(
-            lambda: keras.models.load_model(path, custom_objects=dict(custom_objects or {}))
-        )
-    except Exception as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(
-            f"{error}\nkeras_model_path {path!r}: {keras.__name__} {keras.__version__} can't load it. "
-            "Classes and functions of your own must be in custom_objects={'Name': Name}."
-        ) from error
+    here = local_path(path) if is_local(path) else _copied(path, os.path.join(model_dir, "keras"))
+    given = dict(custom_objects or {})
+    with checked_file(here, given, safe_mode=safe_mode) as (library, checked):
+        keras = importlib.import_module(library)
+        _logger.info("Loading models from %s", path)
+        try:
+            return eagerly(
+                lambda: keras.models.load_model(checked, custom_objects=given, safe_mode=safe_mode)
+            )
+        except Exception as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(
+                f"{error}\nkeras_model_path {path!r}: {keras.__name__} {keras.__version__} can't load it. "
+                "Classes and functions of your own must be in custom_objects={'Name': Name}."
+            ) from error
 
 
 def wrapped(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
@@ -172,30 +177,13 @@ def wrapped(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
     )
 
 
-def _library_of(path: str) -> str:
-    """Tells which Keras saved a model: the name of its package."""
-    version = ""
-    if os.path.isdir(path):
-        version = "2"
-    elif zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            version = json.loads(archive.read("metadata.json")).get("keras_version", "")
-    else:
-        import h5py
-
-        try:
-            with h5py.File(path, "r") as file:
-                version = str(file.attrs.get("keras_version", "2"))
-        except OSError as error:
-            raise ValueError(
-                f"keras_model_path {path!r} is no saved Keras model: an HDF5 file, a .keras file "
-                "or a SavedModel's folder."
-            ) from error
-    return "keras" if version.startswith("3") else "tf_keras"
-
-
 def _copied(path: str, folder: str) -> str:
+    if tf.io.gfile.isdir(path):
+        raise ValueError(
+            f"keras_model_path {path!r} is a folder: Keras loads a SavedModel from this machine only; copy it here."
+        )
     tf.io.gfile.makedirs(folder)
     here = os.path.join(folder, f"keras_model{os.path.splitext(path)[1] or '.h5'}")
+    _logger.info("keras_model_path %r is copied to %r", path, here)
     tf.io.gfile.copy(path, here, overwrite=True)
     return here

@@ -51,6 +51,8 @@ def model_to_estimator(
     checkpoint_format: str | None = "checkpoint",
     metric_names_map: Mapping[str, str] | None = None,
     export_outputs: Mapping[str, Any] | None = None,
+    *,
+    safe_mode: bool = True,
 ) -> Estimator:
     """Makes an Estimator of a compiled Keras model; mirrors `tf.keras.estimator`'s.
 
@@ -83,6 +85,9 @@ def model_to_estimator(
         export_outputs: Name of an output -> class of its export, such as
             `estimator.export.RegressionOutput`; each becomes a signature. Defaults to `None`: one
             signature with all outputs, which is there in any case.
+        safe_mode: Whether `keras_model_path` is refused where loading it would run Python code of
+            the file, as Lambda layers do, or import modules that it names. Defaults to `True`; give
+            `False` where you trust whoever made the file. The original has no such argument.
 
     Returns:
         The estimator.
@@ -100,6 +105,7 @@ def model_to_estimator(
         checkpoint_format=checkpoint_format,
         metric_names_map=metric_names_map,
         export_outputs=export_outputs,
+        safe_mode=safe_mode,
     )
     return Estimator(
         parts.model_fn.for_estimator(), config=parts.config, warm_start_from=parts.warm_start_from
@@ -115,6 +121,8 @@ def v1_model_to_estimator(
     checkpoint_format: str | None = "saver",
     metric_names_map: Mapping[str, str] | None = None,
     export_outputs: Mapping[str, Any] | None = None,
+    *,
+    safe_mode: bool = True,
 ) -> Estimator:
     """Makes an Estimator of a compiled Keras model; mirrors `tf.compat.v1.keras.estimator`'s.
 
@@ -129,6 +137,7 @@ def v1_model_to_estimator(
         checkpoint_format,
         metric_names_map,
         export_outputs,
+        safe_mode=safe_mode,
     )
 
 
@@ -142,6 +151,7 @@ def make_parts(
     checkpoint_format: str | None,
     metric_names_map: Mapping[str, str] | None,
     export_outputs: Mapping[str, Any] | None,
+    safe_mode: bool,
 ) -> EstimatorParts:
     """Checks the arguments of `model_to_estimator` and writes the first checkpoint.
 
@@ -161,7 +171,9 @@ def make_parts(
         _logger.info("Using the Keras model provided.")
     config, folder = complete_config(config, model_dir)
     if keras_model is None:
-        keras_model = loading.load_model(keras_model_path, custom_objects, model_dir=folder)
+        keras_model = loading.load_model(
+            keras_model_path, custom_objects, model_dir=folder, safe_mode=safe_mode
+        )
     model = loading.eager_model(keras_model, custom_objects, config.session_config)
     of_objects = checkpoint_format != "saver"
     with model.in_use():
@@ -206,6 +218,7 @@ def keras_to_estimator(
     metric_names_map: Mapping[str, str] | None = None,
     export_outputs: Mapping[str, Any] | None = None,
     *,
+    safe_mode: bool = True,
     use_tpu: bool = True,
     train_batch_size: int | None = None,
     eval_batch_size: int | None = None,
@@ -236,6 +249,7 @@ def keras_to_estimator(
         checkpoint_format: See there.
         metric_names_map: See there.
         export_outputs: See there.
+        safe_mode: See there.
         use_tpu: Whether the model runs on TPU cores. Defaults to `True`: emulated ones with
             `RunConfig(master="emulated")` or TFX_TPU_TRAINER_EMULATE=1 in the environment.
         train_batch_size: Global batch size of training.
@@ -265,6 +279,7 @@ def keras_to_estimator(
         checkpoint_format=checkpoint_format,
         metric_names_map=metric_names_map,
         export_outputs=export_outputs,
+        safe_mode=safe_mode,
     )
     given = {"warm_start_from": parts.warm_start_from, **options}
     return TPUEstimator(

@@ -1,0 +1,349 @@
+"""The file of a Keras model is read before Keras loads it: code in it, what it names, what it expands to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+import struct
+import zipfile
+import zlib
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.bad_input import case, row
+from tests.estimator.keras import models
+from tests.estimator.keras.models import keras_of
+from tfx_tpu_trainer import estimator as tfe
+
+_LIMIT = "tfx_tpu_trainer.estimator.keras.saved_files._EXPANDS_AT_LEAST"
+
+
+def _with_lambda(keras, layer_of=lambda keras, layer: layer):
+    """A model with a Lambda layer, itself or in another layer."""
+    layer = layer_of(keras, keras.layers.Lambda(lambda x: x * 2.0, name="doubled"))
+    model = keras.Sequential([keras.Input([4, 2]), layer, keras.layers.Dense(1)])
+    model.compile("sgd", keras.losses.MeanSquaredError())
+    return model
+
+
+def _saved(model, path):
+    if path.suffix:
+        model.save(path)
+    else:
+        model.save(path, save_format="tf")
+    return str(path)
+
+
+def _load(path, folder, **options):
+    return tfe.model_to_estimator(keras_model_path=path, model_dir=folder / "there", **options)
+
+
+def _inside_time_distributed(keras, layer):
+    return keras.layers.TimeDistributed(layer)
+
+
+def _inside_a_model(keras, layer):
+    return keras.Sequential([keras.Sequential([layer])])
+
+
+_LAMBDAS = ("the layer 'doubled' runs Python code of the file", "give safe_mode=False")
+
+
+@pytest.mark.parametrize(
+    ("library", "name", "layer_of"),
+    [
+        case(
+            "exports",
+            f"`keras_model_path` of {of} with {what}",
+            *_LAMBDAS,
+            values=(library, name, layer_of),
+        )
+        for of, library, name, what, layer_of in (
+            ("an HDF5 file of Keras 2", "tf_keras", "a.h5", "a Lambda layer", lambda _, each: each),
+            ("an HDF5 file of Keras 3", "keras", "a.h5", "a Lambda layer", lambda _, each: each),
+            ("a `.keras` file", "tf_keras", "a.keras", "a Lambda layer", lambda _, each: each),
+            (
+                "a `.keras` file of Keras 3",
+                "keras",
+                "a.keras",
+                "a Lambda layer in a TimeDistributed",
+                _inside_time_distributed,
+            ),
+            ("an HDF5 file", "tf_keras", "a.h5", "a Lambda layer in models", _inside_a_model),
+            ("a SavedModel", "tf_keras", "a", "a Lambda layer", lambda _, each: each),
+        )
+    ],
+)
+def test_code_of_the_file_is_refused_and_runs_where_the_caller_says_so(
+    library, name, layer_of, tmp_path, refused
+):
+    model = _with_lambda(keras_of(library), layer_of)
+    path = _saved(model, tmp_path / name)
+    with refused(ValueError):
+        _load(path, tmp_path)
+    assert not (tmp_path / "there" / "checkpoint").exists()
+    estimator = _load(path, tmp_path, safe_mode=False)
+    rows = np.random.RandomState(0).randn(3, 4, 2).astype("float32")
+    found = list(estimator.predict(lambda: tf.data.Dataset.from_tensors(rows)))
+    expected = model.predict(rows, verbose=0)
+    np.testing.assert_allclose([next(iter(each.values())) for each in found], expected, atol=1e-5)
+
+
+def _change_config(path, change):
+    """Rewrites the config in a `.keras` file."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(parts["config.json"])
+    change(config)
+    parts["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+
+
+def _named_by(module, name):
+    named = {"module": module, "class_name": "function", "config": name, "registered_name": name}
+
+    def change(config):
+        config["config"]["layers"][1]["config"]["activation"] = named
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        case(
+            "exports",
+            f"a `.keras` file whose activation is `{name}` of `{module}`",
+            f"Could not locate '{name}'",
+            f"can't load it from the module '{module}'",
+            "custom_objects={",
+            values=(module, name),
+        )
+        for module, name in (("os", "getpid"), ("builtins", "print"))
+    ],
+)
+@pytest.mark.parametrize("library", ["tf_keras", "keras"])
+def test_a_module_that_the_file_names_is_not_imported(library, module, name, tmp_path, refused):
+    path = _saved(models.small(keras_of(library)), tmp_path / "a.keras")
+    _change_config(path, _named_by(module, name))
+    with refused(TypeError):
+        _load(path, tmp_path)
+
+
+def test_a_function_that_the_caller_gives_is_the_callers_whatever_the_file_says(tmp_path):
+    path = _saved(models.small(keras_of("tf_keras")), tmp_path / "a.keras")
+    _change_config(path, _named_by("some.module", "twice"))
+    made = _load(path, tmp_path, custom_objects={"twice": lambda x: 2.0 * x})
+    assert np.isfinite(models.predicted(made)).all()
+
+
+def _bomb(path, megabytes):
+    """A small archive whose weights are all zeros."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+        archive.writestr("assets/zeros", bytes(megabytes * 2**20))
+
+
+@row(
+    "exports",
+    "a `.keras` file that expands to 100 times its size",
+    "a.keras' has",
+    "bytes and expands to",
+    "more than the",
+    "save the model again",
+)
+def test_an_archive_that_expands_to_too_much_is_refused_before_it_is_read(
+    tmp_path, monkeypatch, refused
+):
+    monkeypatch.setattr(_LIMIT, 2**20)
+    path = _saved(models.small(keras_of("keras")), tmp_path / "a.keras")
+    _bomb(path, 8)
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_, **__: pytest.fail("it was read"))
+    with refused(ValueError):
+        _load(path, tmp_path)
+
+
+def test_an_archive_that_is_compressed_and_expands_to_little_is_loaded(tmp_path):
+    model = models.small(keras_of("keras"))
+    path = _saved(model, tmp_path / "a.keras")
+    _bomb(path, 1)
+    expected = model.predict(models.rows()[0], verbose=0)
+    np.testing.assert_allclose(models.predicted(_load(path, tmp_path)), expected, atol=1e-6)
+
+
+def _lie_about_size(path, name, claimed):
+    """Makes an archive's directory say that a member is smaller than it is, with a checksum that fits."""
+    with zipfile.ZipFile(path) as archive:
+        checksum = zlib.crc32(archive.read(name)[:claimed])
+    content = bytearray(pathlib.Path(path).read_bytes())
+    at = content.rindex(name.encode()) - 46
+    assert content[at : at + 4] == b"PK\1\2"
+    struct.pack_into("<L", content, at + 16, checksum)
+    struct.pack_into("<L", content, at + 24, claimed)
+    pathlib.Path(path).write_bytes(content)
+
+
+def test_a_directory_that_says_less_than_there_is_gives_keras_no_more_than_it_says(
+    tmp_path, monkeypatch
+):
+    path = _saved(models.small(keras_of("keras")), tmp_path / "a.keras")
+    _bomb(path, 8)
+    _lie_about_size(path, "assets/zeros", 1000)
+    monkeypatch.setattr(_LIMIT, 2**20)
+    sizes = []
+
+    def load_model(path, **options):
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+        sizes.extend(each.file_size for each in members if each.filename == "assets/zeros")
+        assert {each.compress_type for each in members} == {zipfile.ZIP_STORED}
+        return models.small(keras_of("keras"))
+
+    monkeypatch.setattr(keras_of("keras").models, "load_model", load_model)
+    _load(path, tmp_path)
+    assert sizes == [1000]
+
+
+@row(
+    "exports",
+    "an HDF5 file whose arrays take more than 20 times its size",
+    "a.h5' has",
+    "bytes and expands to",
+    "save the model again",
+)
+def test_arrays_that_take_far_more_than_their_file_are_refused(tmp_path, refused):
+    path = _saved(models.small(keras_of("tf_keras")), tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        file.create_dataset("model_weights/zeros", [2**40], "f4", chunks=(1024,))
+    with refused(ValueError):
+        _load(path, tmp_path)
+
+
+@row(
+    "exports",
+    "a `.keras` file whose weights' arrays take more than 20 times its size",
+    "a.keras' has",
+    "bytes and expands to",
+)
+def test_so_are_those_of_an_archives_weights(tmp_path, refused):
+    path = _saved(models.small(keras_of("keras")), tmp_path / "a.keras")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "parts")
+    with h5py.File(tmp_path / "parts" / "model.weights.h5", "a") as file:
+        file.create_dataset("zeros", [2**40], "f4", chunks=(1024,))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in os.listdir(tmp_path / "parts"):
+            archive.write(tmp_path / "parts" / name, name)
+    with refused(ValueError):
+        _load(path, tmp_path)
+
+
+def _archive_of(parts):
+    def write(path):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in parts.items():
+                archive.writestr(name, content)
+
+    return write
+
+
+def _cut(path):
+    _archive_of({"metadata.json": "{}", "config.json": "{}"})(path)
+    content = bytearray(path.read_bytes())
+    content[0:4] = b"XXXX"
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        case("exports", f"a `.keras` file {given}", "is no saved Keras model", *says, values=write)
+        for given, says, write in (
+            (
+                "without metadata.json",
+                ["has no metadata.json", "give an HDF5 file"],
+                _archive_of({"config.json": "{}"}),
+            ),
+            (
+                "whose metadata.json is no JSON",
+                ["its metadata.json is no JSON"],
+                _archive_of({"metadata.json": "{", "config.json": "{}"}),
+            ),
+            (
+                "whose config.json is 100,000 brackets",
+                ["its config.json is no JSON"],
+                _archive_of({"metadata.json": "{}", "config.json": "[" * 100_000}),
+            ),
+            (
+                "whose metadata.json is a list",
+                ["its metadata.json is no object"],
+                _archive_of({"metadata.json": "[]", "config.json": "{}"}),
+            ),
+            ("that is damaged", ["the archive can't be read"], _cut),
+            (
+                "that is empty",
+                ["no HDF5 file and no archive"],
+                lambda path: path.write_bytes(b""),
+            ),
+        )
+    ],
+)
+def test_what_is_no_saved_model_is_named(write, tmp_path, refused):
+    write(tmp_path / "a.keras")
+    with refused(ValueError):
+        _load(str(tmp_path / "a.keras"), tmp_path)
+
+
+@row(
+    "exports",
+    "`keras_model_path` of a folder whose saved_model.pb is damaged",
+    "is no saved Keras model",
+    "its saved_model.pb is damaged",
+)
+def test_a_damaged_folder_is_named(tmp_path, refused):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(b"\xff" * 10)
+    with refused(ValueError):
+        _load(str(folder), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        case(
+            "exports",
+            f"`keras_model_path='{path}'`",
+            f"keras_model_path='{path}'",
+            f"opens no {path.partition(':')[0]}://",
+            "gs://",
+            "copy it",
+            values=path,
+        )
+        for path in ("https://example.com/a.keras", "foo://a/b.h5")
+    ],
+)
+def test_an_address_that_no_file_system_of_tensorflow_opens_is_named(path, tmp_path, refused):
+    with refused(ValueError):
+        _load(path, tmp_path)
+
+
+def test_where_a_file_that_is_elsewhere_is_read_and_copied_to_is_logged(tmp_path, caplog):
+    path = _saved(models.small(keras_of("tf_keras")), tmp_path / "a.h5")
+    tf.io.gfile.copy(path, "ram://kept/a.h5", overwrite=True)
+    with caplog.at_level(logging.INFO):
+        _load("ram://kept/a.h5", tmp_path)
+    copied = str(tmp_path / "there" / "keras" / "keras_model.h5")
+    assert f"'ram://kept/a.h5' is copied to {copied!r}" in caplog.text
+    _load(f"file://{path}", tmp_path / "local")
+    assert not (tmp_path / "local" / "there" / "keras" / "keras_model.h5").exists()

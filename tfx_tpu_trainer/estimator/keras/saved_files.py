@@ -1,0 +1,290 @@
+"""The file of a Keras model, read before Keras loads it: who saved it, what it would run, what it expands to.
+
+Keras makes a model's layers from a config in the file. A Lambda layer's is Python bytecode, and any config may name a
+function of any module, which Keras imports. Its `safe_mode` is not asked of HDF5 files and SavedModels, and lets named
+functions pass. So all configs are read here first, and nothing in them is run.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+_EXPANDS_AT_MOST: Final = 20
+_EXPANDS_AT_LEAST: Final = 64 * 2**20
+_BLOCK: Final = 2**20
+
+_CODE_LAYERS: Final = ("Lambda", "TorchModuleWrapper")
+# Whose classes and functions are those of Keras itself.
+_OWN_PACKAGES: Final = ("keras", "tf_keras")
+
+
+@contextlib.contextmanager
+def checked_file(
+    path: str, custom_objects: Mapping[str, Any], *, safe_mode: bool
+) -> Iterator[tuple[str, str]]:
+    """Checks a file before Keras loads it.
+
+    Args:
+        path: An HDF5 file, a `.keras` file or a SavedModel's folder, on this machine.
+        custom_objects: Name -> class or function of the caller's.
+        safe_mode: Whether code of the file's own is refused.
+
+    Yields:
+        The package that saved the model, `tf_keras` or `keras`, and the path to load.
+
+    Raises:
+        ValueError: It is no saved model, expands to too much, or has code of its own.
+        TypeError: Its config names what neither Keras nor `custom_objects` has.
+    """
+    given = path
+    with contextlib.ExitStack() as stack:
+        if os.path.isdir(path):
+            library, configs = "tf_keras", _configs_of_folder(path)
+        # As Keras tells the two, so that it can't read another half of the file than was checked.
+        elif path.endswith(".keras") and zipfile.is_zipfile(path):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="keras-"))
+            library, configs, path = _read_archive(path, folder)
+        else:
+            library, configs = _read_hdf5(path)
+        if safe_mode:
+            check = _Check(given, custom_objects, library, imports=not os.path.isdir(path))
+            for config in configs:
+                check.walk(config)
+        yield library, path
+
+
+class _Check:
+    """Refuses what a config would run or import."""
+
+    def __init__(
+        self, path: str, custom_objects: Mapping[str, Any], library: str, *, imports: bool
+    ) -> None:
+        self._path = path
+        self._given = custom_objects
+        self._saving = importlib.import_module(library).saving
+        self._imports = imports
+
+    def walk(self, config: Any) -> None:
+        """Looks at a config and all that it holds."""
+        waiting: list[tuple[Any, str]] = [(config, "")]
+        while waiting:
+            value, layer = waiting.pop()
+            if isinstance(value, dict):
+                inner = value.get("config")
+                if isinstance(inner, dict) and isinstance(inner.get("name"), str):
+                    layer = inner["name"]
+                self._check(value, layer)
+                waiting.extend((each, layer) for each in value.values())
+            elif isinstance(value, list):
+                waiting.extend((each, layer) for each in value)
+
+    def _check(self, config: Mapping[str, Any], layer: str) -> None:
+        # Layers of Keras 2 that hold a function say of what kind it is beside it.
+        if any(key.endswith("_type") and kind == "lambda" for key, kind in config.items()):
+            self._refuse_code(layer)
+        name = config.get("class_name")
+        if not isinstance(name, str):
+            return
+        if name == "__lambda__":
+            self._refuse_code(layer)
+        short = name.rpartition(">")[2].rpartition(".")[2]
+        inner = config.get("config")
+        function = inner.get("function") if isinstance(inner, dict) else None
+        function = function.get("config") if isinstance(function, dict) else function
+        if short in _CODE_LAYERS and not self._is_known(name) and not self._is_known(function):
+            self._refuse_code(layer)
+        if self._imports:
+            self._check_module(config, name)
+
+    def _is_known(self, name: Any) -> bool:
+        """Whether a class or function is the program's own, or one that it has registered."""
+        return (
+            isinstance(name, str)
+            and self._saving.get_registered_object(name, self._given) is not None
+        )
+
+    def _check_module(self, config: Mapping[str, Any], class_name: str) -> None:
+        module = config.get("module")
+        if not isinstance(module, str) or not module:
+            return
+        name = config.get("config") if class_name == "function" else class_name
+        if self._is_known(name) or self._is_known(config.get("registered_name")):
+            return
+        package = module.partition(".")[0]
+        if class_name == "__typespec__":
+            safe = package in (*_OWN_PACKAGES, "tensorflow")
+        elif package == "builtins":
+            # Keras writes this of its own functions, and finds Python's if it has none of that name.
+            safe = not (isinstance(name, str) and hasattr(builtins, name))
+        else:
+            safe = package in _OWN_PACKAGES
+        if not safe:
+            raise TypeError(
+                f"Could not locate {name!r}: keras_model_path {self._path!r} can't load it from the module {module!r}, "
+                f"which a file may not choose; give custom_objects={{{name!r}: ...}}, or safe_mode=False if you trust "
+                "whoever made it."
+            )
+
+    def _refuse_code(self, layer: str) -> None:
+        raise ValueError(
+            f"keras_model_path {self._path!r}: the layer {layer!r} runs Python code of the file, as Lambda layers do; "
+            "give safe_mode=False if you trust whoever made it."
+        )
+
+
+def _no_model(path: str, why: str) -> ValueError:
+    return ValueError(
+        f"keras_model_path {path!r} is no saved Keras model: {why}; give an HDF5 file, a .keras file or a "
+        "SavedModel's folder."
+    )
+
+
+def _parsed(path: str, part: str, text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise _no_model(path, f"its {part} is no JSON") from None
+
+
+def _library_of(version: Any) -> str:
+    return "keras" if str(version).startswith("3") else "tf_keras"
+
+
+def _read_archive(path: str, folder: str) -> tuple[str, list[Any], str]:
+    """Reads a `.keras` file: its package, its config, and where it can be loaded from."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            missing = {"metadata.json", "config.json"} - set(archive.namelist())
+            if missing:
+                raise _no_model(path, f"the archive has no {min(missing)}")
+            members = archive.infolist()
+            most = _most(path)
+            _check_expands(path, sum(member.file_size for member in members), most)
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                # Keras reads a member at once, and a directory may say less than there is.
+                unpacked = os.path.join(folder, "model.keras")
+                _unpack(path, archive, unpacked, most)
+            else:
+                unpacked = path
+        with zipfile.ZipFile(unpacked) as archive:
+            metadata = _parsed(path, "metadata.json", archive.read("metadata.json"))
+            config = _parsed(path, "config.json", archive.read("config.json"))
+            _check_weights(path, archive, most)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise _no_model(path, f"the archive can't be read ({error})") from None
+    if not isinstance(metadata, dict):
+        raise _no_model(path, "its metadata.json is no object")
+    return _library_of(metadata.get("keras_version", "")), [config], unpacked
+
+
+def _unpack(path: str, archive: zipfile.ZipFile, into: str, most: int) -> None:
+    written = 0
+    with zipfile.ZipFile(into, "w") as stored:
+        for member in archive.infolist():
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise _no_model(path, f"{member.filename!r} is neither stored nor deflated")
+            with (
+                archive.open(member) as source,
+                stored.open(member.filename, "w", force_zip64=True) as target,
+            ):
+                while block := source.read(_BLOCK):
+                    written += len(block)
+                    _check_expands(path, written, most)
+                    target.write(block)
+
+
+def _check_weights(path: str, archive: zipfile.ZipFile, most: int) -> None:
+    import h5py
+
+    name = "model.weights.h5"
+    if name in archive.namelist():
+        try:
+            with archive.open(name) as file, h5py.File(file, "r") as weights:
+                _check_expands(path, _bytes_of(weights), most)
+        except OSError as error:
+            raise _no_model(path, f"its {name} can't be read ({error})") from None
+
+
+def _read_hdf5(path: str) -> tuple[str, list[Any]]:
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            _check_expands(path, _bytes_of(file), _most(path))
+            version = file.attrs.get("keras_version", "2")
+            texts = {
+                name: file.attrs[name]
+                for name in ("model_config", "training_config")
+                if name in file.attrs
+            }
+    except OSError:
+        raise _no_model(path, "it is no HDF5 file and no archive") from None
+    return _library_of(version), [_parsed(path, name, text) for name, text in texts.items()]
+
+
+def _bytes_of(file: Any) -> int:
+    """What all arrays of an HDF5 file take when they are read."""
+    import h5py
+
+    found: list[int] = []
+
+    def add(_: str, each: Any) -> None:
+        if isinstance(each, h5py.Dataset):
+            found.append(each.size * each.dtype.itemsize)
+
+    file.visititems(add)
+    return sum(found)
+
+
+def _most(path: str) -> int:
+    return max(_EXPANDS_AT_LEAST, _EXPANDS_AT_MOST * os.path.getsize(path))
+
+
+def _check_expands(path: str, expanded: int, most: int) -> None:
+    if expanded > most:
+        raise ValueError(
+            f"keras_model_path {path!r} has {os.path.getsize(path):,} bytes and expands to {expanded:,}, more than the "
+            f"{most:,} that it may; save the model again with Keras, which does not compress."
+        )
+
+
+def _configs_of_folder(path: str) -> list[Any]:
+    """Reads the configs that Keras 2 puts beside a SavedModel, or into it."""
+    from tf_keras.protobuf import saved_metadata_pb2
+
+    texts: list[str] = []
+    metadata = saved_metadata_pb2.SavedMetadata()
+    if _parse_file(path, "keras_metadata.pb", metadata):
+        texts += [node.metadata for node in metadata.nodes]
+    model = saved_model_pb2.SavedModel()
+    if _parse_file(path, "saved_model.pb", model):
+        for graph in model.meta_graphs:
+            objects = (node.user_object for node in graph.object_graph_def.nodes)
+            texts += [each.metadata for each in objects if each.identifier.startswith("_tf_keras_")]
+    return [_parsed(path, "metadata", text) for text in texts if text]
+
+
+def _parse_file(folder: str, name: str, message: Any) -> bool:
+    from google.protobuf.message import DecodeError
+
+    file = os.path.join(folder, name)
+    if not os.path.isfile(file):
+        return False
+    try:
+        with tf.io.gfile.GFile(file, "rb") as opened:
+            message.ParseFromString(opened.read())
+    except DecodeError:
+        raise _no_model(folder, f"its {name} is damaged") from None
+    return True

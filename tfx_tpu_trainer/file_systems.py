@@ -1,0 +1,89 @@
+"""Which file systems a path may be on, and what they can do.
+
+TensorFlow opens a path by its scheme: local ones have none or `file://`, `gs://` is built in, and packages such as
+tensorflow-io add others.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+_LOCAL: Final = ("", "file")
+# All else is taken for an object store, where a folder is no more than the beginning of its files' names.
+_RENAMES_FOLDERS: Final = (*_LOCAL, "hdfs", "viewfs")
+
+
+def scheme_of(path: str | os.PathLike[str]) -> str:
+    """Returns the scheme of a path, such as `gs`; that of a path without one is empty."""
+    scheme, separator, _ = os.fsdecode(path).partition("://")
+    return scheme if separator else ""
+
+
+def is_local(path: str | os.PathLike[str]) -> bool:
+    """Tells whether a path is one of this machine's file system, shares that are mounted included."""
+    return scheme_of(path) in _LOCAL
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """Returns a local path as Python's functions take it: without `file://`."""
+    path = os.fsdecode(path)
+    return path.partition("://")[2] if scheme_of(path) == "file" else path
+
+
+def renames_folders(path: str | os.PathLike[str]) -> bool:
+    """Tells whether a folder there can be renamed, so that it appears whole."""
+    return scheme_of(path) in _RENAMES_FOLDERS
+
+
+def check_can_be_opened(name: str, path: str | os.PathLike[str]) -> None:
+    """Checks that TensorFlow has a file system for a path; asks no server.
+
+    Args:
+        name: What the path was given as, such as `model_dir`.
+        path: The path.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if is_local(path):
+        return
+    # The scheme of a local path needs no TensorFlow.
+    import tensorflow as tf
+
+    known = sorted(filter(None, tf.io.gfile.get_registered_schemes()))
+    if scheme_of(path) not in known:
+        raise ValueError(
+            f"{name}={os.fsdecode(path)!r}: TensorFlow opens no {scheme_of(path)}:// here, only local paths and "
+            f"{', '.join(f'{scheme}://' for scheme in known)}; copy it to one of them, or import the package "
+            "that opens it, such as tensorflow_io."
+        )
+
+
+def exists(name: str, path: str | os.PathLike[str]) -> bool:
+    """Tells whether there is a file or folder at a path.
+
+    Args:
+        name: What the path was given as, such as `keras_model_path`.
+        path: The path.
+
+    Returns:
+        Whether there is one.
+
+    Raises:
+        ValueError: TensorFlow has no file system for it.
+        OSError: It can't be asked: there is no such server, or no permission.
+    """
+    check_can_be_opened(name, path)
+    if is_local(path):
+        return os.path.exists(local_path(path))
+    import tensorflow as tf
+
+    try:
+        return bool(tf.io.gfile.exists(os.fsdecode(path)))
+    except tf.errors.OpError as error:
+        reason = " ".join(error.message.split())
+        raise OSError(
+            f"{name}={os.fsdecode(path)!r} can't be looked up: {reason}; check the path, the network and the "
+            "credentials of this process."
+        ) from None
