@@ -22,6 +22,7 @@ import click
 import jinja2
 
 from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.terminal import printable
 
 # The listing keeps its lines: that is what the character says to click.
 HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")
@@ -268,7 +269,7 @@ def _with_errors(function: Any) -> Any:
         try:
             function(*args, **keywords)
         except ValueError as error:
-            raise click.ClickException(str(error)) from None
+            raise click.ClickException(printable(str(error))) from None
 
     return wrapper
 

@@ -16,6 +16,7 @@ from pipelines.config import ConfigError
 from tfx_tpu_trainer.orchestration.image_check import check_image_holds
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
 from tfx_tpu_trainer.orchestration.task_options import TaskOptions
+from tfx_tpu_trainer.terminal import printable
 
 _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option("--pipeline", "name", required=True, help="Folder in pipelines/, or import path."),
@@ -77,7 +78,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
                 raise ConfigError("--submit and --dry-run exclude each other: leave one out")
             command(**values)
         except (ValueError, OSError) as error:
-            raise click.ClickException(str(error)) from None
+            raise click.ClickException(printable(str(error))) from None
 
     for option in reversed(_OPTIONS):
         guarded = option(guarded)
@@ -111,7 +112,7 @@ def check_pipeline_image(pipeline: ClusterPipeline, deadline: Deadline) -> None:
     for image in sorted(images):
         note = check_image_holds(image, pipeline.modules, seconds=deadline.seconds_left)
         if note:
-            click.echo(f"note: {note}", err=True)
+            click.echo(f"note: {printable(note)}", err=True)
 
 
 def _task_options(values: dict[str, Any]) -> TaskOptions:

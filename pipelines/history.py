@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pipelines import metadata
 from pipelines.progress import STYLES
+from tfx_tpu_trainer.terminal import PlainConsole
 
 
 @click.command()
@@ -24,7 +24,7 @@ from pipelines.progress import STYLES
 )
 def main(metadata_file: Path, last: int) -> None:
     """Shows the newest runs in METADATA_FILE."""
-    console = Console(soft_wrap=True)
+    console = PlainConsole(soft_wrap=True)
     store = metadata.open_store(metadata_file)
     for run in metadata.run_names(store)[-last:]:
         table = Table(title=f"run {run}", title_justify="left", show_edge=False, pad_edge=False)

@@ -30,6 +30,7 @@ from pipelines.progress import Display, RunMonitor, make_display
 from pipelines.registry import find_pipeline, pipeline_names
 from pipelines.report import Failure, RunReport
 from pipelines.summary import print_summary, short_path
+from tfx_tpu_trainer.terminal import printable, standard_output
 
 POLL_SECONDS = 0.25
 PLAIN_WIDTH = 140
@@ -63,25 +64,19 @@ def main(
     name: str, config_file: Path | None, root: str | None, overrides: tuple[str, ...], plain: bool
 ) -> None:
     """Runs a pipeline on this machine."""
-    console = make_console()
+    console = standard_output(width=PLAIN_WIDTH)
     try:
         config = resolve_config(name, config_file=config_file, root=root, overrides=overrides)
         with _locked_root(config) as lock:
             failed = run(name, config, console=console, plain=plain, lock=lock)
     except ConfigError as error:
         for line in str(error).splitlines():
-            click.echo(f"error: {line}", err=True)
+            click.echo(f"error: {printable(line)}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         click.echo("stopped; the pipeline's process has ended", err=True)
         sys.exit(130)
     sys.exit(1 if failed else 0)
-
-
-def make_console() -> Console:
-    """The console of this process; in a log or a pipe it is wide enough for paths."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 def resolve_config(
@@ -132,8 +127,8 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
     config_json = folder / "config.json"
     config_json.write_text(config.model_dump_json(indent=1), encoding="utf-8")
     log = folder / "log.txt"
-    console.print(f"Pipeline {config.name!r} in {short_path(config.root)}", highlight=False)
-    console.print(f"Log: {short_path(log)}", highlight=False, soft_wrap=True)
+    console.print(f"Pipeline {config.name!r} in {short_path(config.root)}")
+    console.print(f"Log: {short_path(log)}", soft_wrap=True)
 
     command = [sys.executable, "-m", "pipelines.run_child", "--pipeline", name]
     command += ["--config-json", str(config_json), "--run-folder", str(folder)]
@@ -307,7 +302,7 @@ def _record_kill(config: PipelineConfig, run: str | None) -> None:
             metadata.open_store(config.metadata_file, read_only=False), run, reason
         )
     except metadata.UnreadableError as error:
-        click.echo(f"ML Metadata still shows the run as running: {error}", err=True)
+        click.echo(f"ML Metadata still shows the run as running: {printable(str(error))}", err=True)
 
 
 if __name__ == "__main__":

@@ -146,9 +146,7 @@ class PlainDisplay:
             self._print(f"{status.node}: {status.state.value}{took}")
 
     def _print(self, text: str) -> None:
-        self._console.print(
-            f"[{time.monotonic() - self._start:6.1f} s] {text}", markup=False, highlight=False
-        )
+        self._console.print(f"[{time.monotonic() - self._start:6.1f} s] {text}", markup=False)
 
     def __enter__(self) -> PlainDisplay:
         return self

@@ -13,8 +13,8 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from tfx_tpu_trainer.doctor import Finding, Verdict
+from tfx_tpu_trainer.terminal import printable, standard_output, text
 
-_PLAIN_WIDTH: Final = 120
 _INDENT: Final = 10
 _STYLES: Final = {Verdict.WORKS: "green", Verdict.EDIT: "yellow", Verdict.NOTE: "cyan"}
 
@@ -48,8 +48,8 @@ def print_file(examined: ExaminedFile) -> None:
     """
     if not (examined.findings or examined.made or examined.diff):
         return
-    console = _console()
-    console.print(Text(str(examined.path), style="bold"))
+    console = standard_output()
+    console.print(text(str(examined.path), style="bold"))
     said: set[str] = set()
     for finding in examined.made:
         console.print(_heading(finding, "made", "green"))
@@ -66,8 +66,8 @@ def print_file(examined: ExaminedFile) -> None:
         if console.is_terminal:
             console.print(Syntax(examined.diff, "diff", background_color="default"))
         else:
-            # To be given to `patch`: no line is to be broken.
-            console.print(Text(examined.diff), soft_wrap=True)
+            # To be given to `patch`: no line is to be broken, no character escaped.
+            console.file.write(f"{examined.diff}\n")
     console.print()
 
 
@@ -90,25 +90,19 @@ def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
     parts.append(_counted(sum(each.verdict is Verdict.NOTE for each in findings), "note"))
     working = sum(each.verdict is Verdict.WORKS for each in findings)
     parts.append(f"{working} that work as they are")
-    _console().print(Text("; ".join(parts) + "."))
+    standard_output().print(text("; ".join(parts) + "."))
     if not fix and edits and fixable == len(edits):
         program = examined[0].path if len(examined) == 1 else "PROGRAM"
         line = f"Run it as it stands: python -m tfx_tpu_trainer.compat --repair {program}"
         # A command to be copied is not broken.
-        _console().print(Text(line), soft_wrap=True)
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    # In a file or a pipe a line is a line.
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+        standard_output().print(text(line), soft_wrap=True)
 
 
 def _heading(finding: Finding, label: str, style: str) -> Text:
     place = f"{finding.line}:{finding.column}"
     if finding.cell is not None:
         place = f"cell {finding.cell}, {place}"
-    heading = Text(place.rjust(_INDENT - 2) + "  ")
+    heading = text(place.rjust(_INDENT - 2) + "  ")
     heading.append(label, style=style)
     heading.append(f"  {finding.name}")
     if finding.also_lines:
@@ -116,9 +110,9 @@ def _heading(finding: Finding, label: str, style: str) -> Text:
     return heading
 
 
-def _print_indented(console: Console, text: str, *, style: str = "") -> None:
-    for line in textwrap.wrap(text, console.width - _INDENT, break_on_hyphens=False):
-        console.print(Text(" " * _INDENT + line, style=style))
+def _print_indented(console: Console, says: str, *, style: str = "") -> None:
+    for line in textwrap.wrap(printable(says), console.width - _INDENT, break_on_hyphens=False):
+        console.print(text(" " * _INDENT + line, style))
 
 
 def _counted(number: int, word: str) -> str:

@@ -36,6 +36,7 @@ from tfx_tpu_trainer.doctor import (
 )
 from tfx_tpu_trainer.doctor.notebooks import notebook_code
 from tfx_tpu_trainer.doctor.source_files import NOTEBOOK
+from tfx_tpu_trainer.terminal import printable
 
 NOTHING_TO_DO: Final = 0
 EDITS_NEEDED: Final = 1
@@ -60,7 +61,7 @@ def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:
     try:
         files = python_files(path)
     except UnreadableError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {printable(str(error))}", err=True)
         return UNREADABLE
     results = _results(
         files, functools.partial(_examine_or_say_why, fix=fix, diff=diff), quiet=as_json
@@ -74,7 +75,7 @@ def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:
     else:
         print_summary(examined, fix=fix)
     for text in errors:
-        click.echo(f"Error: {text}", err=True)
+        click.echo(f"Error: {printable(text)}", err=True)
     if errors:
         return UNREADABLE
     edits = sum(each.count(Verdict.EDIT) for each in examined)

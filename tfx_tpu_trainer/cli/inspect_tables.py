@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-_PLAIN_WIDTH = 120
+from tfx_tpu_trainer.terminal import standard_output, text
+
 _SHOWN_OPS = 6
 _UNITS = ("bytes", "KB", "MB", "GB")
 
@@ -20,32 +19,31 @@ def print_tables(found: Mapping[str, Any]) -> None:
     Args:
         found: Its result.
     """
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        # In a file or a pipe a line is a line.
-        console = Console(highlight=False, width=_PLAIN_WIDTH)
+    console = standard_output()
     console.print(
-        Text(f"{found['path']}  ({_size(found['bytes'])} in {len(found['files'])} files)")
+        text(f"{found['path']}  ({_size(found['bytes'])} in {len(found['files'])} files)")
     )
     for meta_graph in found["meta_graphs"]:
         console.print()
         console.print(_signatures(meta_graph))
         console.print(_ops(meta_graph))
     console.print()
-    console.print(Text(f"Warm-up: {_warmup(found['warmup'])}"))
+    console.print(text(f"Warm-up: {_warmup(found['warmup'])}"))
     if found["check"] is None:
-        console.print(Text("Check: none (no serving_check.json beside the model)"))
+        console.print(text("Check: none (no serving_check.json beside the model)"))
     else:
         console.print(_check(found["check"]))
 
 
 def _signatures(meta_graph: Mapping[str, Any]) -> Table:
-    table = Table(title=f"Tags: {', '.join(meta_graph['tags'])}", title_justify="left")
+    table = Table(
+        title=text(f"Tags: {', '.join(meta_graph['tags'])}", style="italic"), title_justify="left"
+    )
     for heading in ("signature", "inputs", "outputs"):
         table.add_column(heading, overflow="fold")
     for name, signature in meta_graph["signatures"].items():
         table.add_row(
-            *map(Text, (name, _tensors(signature["inputs"]), _tensors(signature["outputs"])))
+            *map(text, (name, _tensors(signature["inputs"]), _tensors(signature["outputs"])))
         )
     return table
 
@@ -71,17 +69,17 @@ def _ops(meta_graph: Mapping[str, Any]) -> Table:
         ("on the host, asked for by outside_compilation", ops["outside_compilation"]),
         ("on the host", ops["host"]),
     ):
-        table.add_row(label, str(sum(counts.values())), Text(_most(counts)))
+        table.add_row(label, str(sum(counts.values())), text(_most(counts)))
     for label, nodes in (
         ("on the host, after the TPU", ops["host_after_tpu"]),
         ("on the host, beside the TPU", ops["host_beside_tpu"]),
         ("on the TPU, and no TPU can run them", ops["refused_by_tpu"]),
     ):
         if nodes:
-            table.add_row(label, str(len(nodes)), Text(_first(nodes)))
+            table.add_row(label, str(len(nodes)), text(_first(nodes)))
     if meta_graph["batch_sizes"]:
         sizes = ", ".join(map(str, meta_graph["batch_sizes"]))
-        table.add_row("batches padded to", "", Text(f"{sizes} rows"))
+        table.add_row("batches padded to", "", text(f"{sizes} rows"))
     return table
 
 
@@ -111,7 +109,7 @@ def _check(report: Mapping[str, Any]) -> Table:
     for heading in ("check", "outcome", "detail"):
         table.add_column(heading, overflow="fold")
     for check in report["checks"]:
-        table.add_row(*map(Text, (check["name"], check["outcome"], check["detail"])))
+        table.add_row(*map(text, (check["name"], check["outcome"], check["detail"])))
     return table
 
 

@@ -8,9 +8,10 @@ import tfx_tpu_trainer
 from tfx_tpu_trainer.cli.doctor import doctor
 from tfx_tpu_trainer.cli.inspect import inspect
 from tfx_tpu_trainer.cli.preflight import preflight
+from tfx_tpu_trainer.terminal import PrintableGroup
 
 
-@click.group()
+@click.group(cls=PrintableGroup)
 @click.version_option(tfx_tpu_trainer.__version__, prog_name="tfx-tpu-trainer")
 def main() -> None:
     """Tools for models that tfx-tpu-trainer trains."""

@@ -23,8 +23,9 @@ from tfx_tpu_trainer.preflight.results import LoweredStep
 from tfx_tpu_trainer.preflight.run import PreflightModel, compile_and_report
 from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
 from tfx_tpu_trainer.preflight.sweep import Sweep, sweep
-from tfx_tpu_trainer.preflight.text import print_report, render_sweep, report_console
+from tfx_tpu_trainer.preflight.text import print_report, render_sweep
 from tfx_tpu_trainer.preflight.user_model import model_of_module
+from tfx_tpu_trainer.terminal import standard_output
 
 STEPS = ("train", "eval", "predict", "serve")
 
@@ -159,7 +160,7 @@ def _report(
 
 def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str]) -> bool:
     assert model is not None  # --sweep goes with steps of a model
-    console = report_console()
+    console = standard_output()
     entries = []
     for entry in sweep(
         model,
@@ -168,9 +169,7 @@ def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequ
         steps=steps,
         options=_compiler_options(options),
     ):
-        console.print(
-            f"{entry.tpu} {entry.batch_size:,}: {entry.outcome}", style="dim", markup=False
-        )
+        console.print(f"{entry.tpu} {entry.batch_size:,}: {entry.outcome}", style="dim")
         entries.append(entry)
     found = Sweep(model=model.name, steps=tuple(steps), entries=tuple(entries))
     console.print(render_sweep(found))

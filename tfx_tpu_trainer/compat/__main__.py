@@ -131,7 +131,10 @@ def _main() -> int:
     try:
         run = main.main(separate(sys.argv[1:]), prog_name=_NAME, standalone_mode=False)
     except click.ClickException as error:
-        print(f"{_NAME}: {error.format_message()}", file=sys.stderr)
+        # Late: a program that starts well does not wait for rich.
+        from tfx_tpu_trainer.terminal import printable
+
+        print(f"{_NAME}: {printable(error.format_message())}", file=sys.stderr)
         return error.exit_code
     # Outside of the command, so that a program that uses click finds no context of ours.
     return run() if callable(run) else 0

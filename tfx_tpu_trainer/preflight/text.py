@@ -19,11 +19,11 @@ from tfx_tpu_trainer.preflight.report import (
     seconds_text,
 )
 from tfx_tpu_trainer.preflight.sweep import Sweep
+from tfx_tpu_trainer.terminal import standard_output
 
 _SHOWN_ALLOCATIONS = 5
 _SHOWN_FINDINGS = 8
 _BAR = 40
-_PLAIN_WIDTH = 120
 
 FINDING_TITLES = {
     "padding": "padding to 8 x 128 tiles",
@@ -53,15 +53,8 @@ def print_report(report: PreflightReport, console: Console | None = None) -> Non
         console: Where to. Defaults to `None`: the standard output, 120 columns wide where that is
             no terminal.
     """
-    console = console or report_console()
+    console = console or standard_output()
     console.print(render_text(report))
-
-
-def report_console() -> Console:
-    """Returns the standard output as a console."""
-    console = Console(highlight=False)
-    # In a file or a pipe a line is a line.
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def render_text(report: PreflightReport) -> RenderableType:

@@ -1,0 +1,91 @@
+"""What is printed on a terminal: names and messages of others, without what a terminal would take for commands.
+
+A file's name, a feature's, or a message in a report may hold escape sequences, which recolour, overwrite or
+retitle, and marks that turn the reading direction. They are printed as Python would write them: in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+# Control characters, marks of direction and others without a shape, halves of a character, breaks of lines.
+_UNSEEN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_KEPT: Final = "\n\t"
+
+
+def printable(text: str) -> str:
+    """Returns a text with what can't be seen escaped, but for tabs and ends of lines.
+
+    Args:
+        text: Any text.
+    """
+    if text.isprintable():
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character in _KEPT or unicodedata.category(character) not in _UNSEEN:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def text(value: object, style: str = "") -> Text:
+    """Returns text for a console, escaped before a table makes room for it.
+
+    Args:
+        value: What to show.
+        style: Rich's name of a style. Defaults to none.
+    """
+    return Text(printable(str(value)), style=style)
+
+
+class PlainConsole(Console):
+    """A console on which text is text: no control characters, no markup, no smileys by name.
+
+    Args:
+        **options: As of `rich.console.Console`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Renders as rich does, and escapes."""
+        for segment in super().render(renderable, options):
+            # Rich's own commands to the terminal stand in segments of their own.
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def standard_output(*, width: int = 120) -> PlainConsole:
+    """Returns the standard output as a console.
+
+    Args:
+        width: Columns in a file or a pipe, where a line is a line. Defaults to 120.
+    """
+    console = PlainConsole()
+    return console if console.is_terminal else PlainConsole(width=width)
+
+
+class PrintableGroup(click.Group):
+    """A group of commands whose errors are printed without control characters."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError:
+            # Click quotes what it was given.
+            raise
+        except click.ClickException as error:
+            click.echo(f"Error: {printable(error.format_message())}", err=True)
+            raise click.exceptions.Exit(error.exit_code) from error
