@@ -8,28 +8,42 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pydantic
 import yaml
-from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt
+from pydantic import ConfigDict
 
 from pipelines.beam_options import check_beam_arguments
-from tfx_tpu_trainer.hardware import TpuSpec
+from pipelines.setting_types import (
+    Count,
+    Folder,
+    ImportPath,
+    PipelineName,
+    Seed,
+    Strings,
+    Text,
+    Tpu,
+)
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 
 ConfigT = TypeVar("ConfigT", bound="PipelineConfig")
 
-# What a YAML list becomes: strict models refuse a list where a tuple stands, and a frozen config
-# wants tuples.
-Strings = Annotated[tuple[str, ...], Field(strict=False)]
+# A message shows no more of a value: a file may hold anything.
+_MAX_SHOWN = 200
+_SHOWN = reprlib.Repr()
+_SHOWN.maxlevel = 4
+_SHOWN.maxdict = _SHOWN.maxlist = _SHOWN.maxtuple = 20
+_SHOWN.maxstring = _SHOWN.maxlong = _SHOWN.maxother = _MAX_SHOWN
 
-# A slice's name, or a mapping with all of a TpuSpec's attributes.
-Tpu = Annotated[TpuSpec, BeforeValidator(TpuSpec.read)]
+
+# A pipeline's own settings may have groups of groups.
+_MAX_DEPTH = 8
 
 
 class ConfigError(ValueError):
@@ -37,9 +51,9 @@ class ConfigError(ValueError):
 
 
 class Settings(pydantic.BaseModel):
-    """Base of every group of settings: frozen, no unknown keys, no silent conversion of types."""
+    """Base of every group of settings: frozen, no unknown keys, no silent conversion of types, no NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class TrainerSettings(Settings):
@@ -69,22 +83,22 @@ class TrainerSettings(Settings):
         tf_random_seed: Seed of the variables' initial values and of every unseeded op in the model.
     """
 
-    label_key: str
-    module: str | None = None
+    label_key: Text
+    module: ImportPath | None = None
     module_file: str | None = None
-    train_steps: PositiveInt
-    eval_steps: PositiveInt | None = None
-    train_batch_size: PositiveInt = 64
-    eval_batch_size: PositiveInt | None = None
+    train_steps: Count
+    eval_steps: Count | None = None
+    train_batch_size: Count = 64
+    eval_batch_size: Count | None = None
     tpu: Tpu | None = None
     use_tpu: bool | None = None
     master: str | None = None
-    num_shards: PositiveInt | None = None
-    iterations_per_loop: PositiveInt = 100
-    save_checkpoints_steps: PositiveInt | None = None
-    save_summary_steps: PositiveInt = 100
+    num_shards: Count | None = None
+    iterations_per_loop: Count = 100
+    save_checkpoints_steps: Count | None = None
+    save_summary_steps: Count = 100
     preflight: Literal["off", "warn", "error"] = "off"
-    tf_random_seed: int | None = None
+    tf_random_seed: Seed | None = None
 
     @pydantic.model_validator(mode="after")
     def _one_module(self) -> TrainerSettings:
@@ -128,6 +142,16 @@ class GateSettings(Settings):
                 )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _bounds_leave_room(self) -> GateSettings:
+        for name in self.at_least.keys() & self.at_most.keys():
+            if self.at_least[name] > self.at_most[name]:
+                raise ValueError(
+                    f"at_least of {name!r} is {self.at_least[name]} and at_most {self.at_most[name]}: no model "
+                    "can be both; correct one of them"
+                )
+        return self
+
 
 class PipelineConfig(Settings):
     """What every pipeline needs. A pipeline's own config adds its model's settings.
@@ -152,11 +176,11 @@ class PipelineConfig(Settings):
         gate: What a model must reach to be pushed.
     """
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
-    root: str
-    data: str | None = None
-    metadata_path: str | None = None
-    serving_dir: str | None = None
+    name: PipelineName
+    root: Folder
+    data: Folder | None = None
+    metadata_path: Folder | None = None
+    serving_dir: Folder | None = None
     user_code: Literal["file", "import"] = "file"
     enable_cache: bool = True
     beam_args: Strings = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
@@ -221,7 +245,7 @@ def load_config(
     origin: dict[tuple[str, ...], str] = {(key,): "the command line" for key in values or {}}
     for override in overrides:
         keys = _apply_override(tree, override)
-        origin[keys] = f"--set {override}"
+        origin[keys] = f"--set {_cut(override)}"
     try:
         return config_class.model_validate(tree)
     except pydantic.ValidationError as error:
@@ -236,6 +260,10 @@ class _Loader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {_shown(key)} is no name", key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is given twice", key_node.start_mark
@@ -256,38 +284,52 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"cannot read the config {str(path)!r}: {error.strerror or error}"
+            f"cannot read the config {str(path)!r}: {error.strerror or error}; give another with --config"
         ) from None
-    try:
-        tree = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} is not valid YAML: it is not UTF-8 ({error}); save it as UTF-8"
+        ) from None
+    tree = _parse(text, f"{path} is not valid YAML")
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path} must hold a mapping of settings, found {type(tree).__name__}")
+        raise ConfigError(
+            f"{path} must hold a mapping of settings such as 'name: taxi', found {type(tree).__name__}"
+        )
     return tree
+
+
+def _parse(text: str, what: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError) as error:
+        # ValueError: 2020-99-01, and numbers of thousands of digits, for which Python's hint is no help.
+        reason = " ".join(str(error).partition("; use sys.")[0].split())
+    except RecursionError:
+        reason = "it is nested too deeply"
+    raise ConfigError(f"{what}: {_cut(reason)}")
 
 
 def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
     """Sets one `a.b=value` in the tree and returns its path."""
     name, separator, text = override.partition("=")
     keys = tuple(part.strip() for part in name.split("."))
+    given = f"--set {_shown(override)}"
     if not separator or not all(keys):
+        raise ConfigError(f"{given} is not of the form key=value, such as trainer.train_steps=200")
+    if len(keys) > _MAX_DEPTH:
         raise ConfigError(
-            f"--set {override!r} is not of the form key=value, such as trainer.train_steps=200"
+            f"{given} reaches {len(keys)} groups deep; no setting is deeper than {_MAX_DEPTH}, as in "
+            "gate.at_least.auc=0.9"
         )
-    try:
-        value = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            f"--set {override!r}: the value is not valid YAML: {' '.join(str(error).split())}"
-        ) from None
+    value = _parse(text, f"{given}: the value is not valid YAML")
     group = tree
     for depth, key in enumerate(keys[:-1]):
         inner = group.setdefault(key, {})
         if not isinstance(inner, dict):
             where = ".".join(keys[: depth + 1])
             raise ConfigError(
-                f"--set {override!r}: {where!r} is a value ({inner!r}), not a group of settings"
+                f"{given}: {where!r} is a value ({_shown(inner)}), not a group of settings; set it by itself, "
+                "or name a setting of a group"
             )
         group = inner
     group[keys[-1]] = value
@@ -321,7 +363,15 @@ def _explain(
         return f"{where}: {key + ': ' if key else ''}{reason}"
     reason = str(item["msg"])
     reason = reason[:1].lower() + reason[1:]
-    return f"{where}: {key!r} is {item['input']!r} ({type(item['input']).__name__}): {reason}"
+    return f"{where}: {key!r} is {_shown(item['input'])} ({type(item['input']).__name__}): {reason}"
+
+
+def _shown(value: Any) -> str:
+    return _cut(_SHOWN.repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _group_at(config_class: type[Settings], location: Sequence[str]) -> type[Settings] | None:

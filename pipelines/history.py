@@ -10,7 +10,7 @@ from rich.text import Text
 
 from pipelines import metadata
 from pipelines.progress import STYLES
-from tfx_tpu_trainer.terminal import PlainConsole
+from tfx_tpu_trainer.terminal import PlainConsole, printable
 
 
 @click.command()
@@ -25,8 +25,14 @@ from tfx_tpu_trainer.terminal import PlainConsole
 def main(metadata_file: Path, last: int) -> None:
     """Shows the newest runs in METADATA_FILE."""
     console = PlainConsole(soft_wrap=True)
-    store = metadata.open_store(metadata_file)
-    for run in metadata.run_names(store)[-last:]:
+    try:
+        store = metadata.open_store(metadata_file)
+        runs = metadata.run_names(store)
+    except metadata.UnreadableError as error:
+        raise click.ClickException(
+            f"{printable(str(error))}; give the metadata.sqlite of a pipeline's root"
+        ) from None
+    for run in runs[-last:]:
         table = Table(title=f"run {run}", title_justify="left", show_edge=False, pad_edge=False)
         for heading in ("execution", "component", "state", "seconds", "outputs"):
             table.add_column(heading)

@@ -67,11 +67,20 @@ def main(
     console = standard_output(width=PLAIN_WIDTH)
     try:
         config = resolve_config(name, config_file=config_file, root=root, overrides=overrides)
+        _check_inputs(config)
         with _locked_root(config) as lock:
             failed = run(name, config, console=console, plain=plain, lock=lock)
     except ConfigError as error:
         for line in str(error).splitlines():
             click.echo(f"error: {printable(line)}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        message = (
+            f"root {config.root!r} cannot be written: {error.strerror}{where}; make room there, or choose another "
+            "with --root"
+        )
+        click.echo(f"error: {printable(message)}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         click.echo("stopped; the pipeline's process has ended", err=True)
@@ -102,7 +111,23 @@ def resolve_config(
     )
     paths = {key: getattr(config, key) for key in ("root", "data", "metadata_path", "serving_dir")}
     local = {key: path for key, path in paths.items() if path and "://" not in path}
-    return config.model_copy(update={key: os.path.abspath(path) for key, path in local.items()})
+    return config.model_copy(update={key: _absolute(path) for key, path in local.items()})
+
+
+def _absolute(path: str) -> str:
+    # No shell has seen the `~` of a config, or of --set root=~/runs.
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _check_inputs(config: PipelineConfig) -> None:
+    """Tells in a moment what the child would find after half a minute of imports."""
+    if problem := run_child.data_problem(config):
+        raise ConfigError(problem)
+    path = config.trainer.module_file
+    if path and "://" not in path and not Path(path).is_file():
+        raise ConfigError(
+            f"trainer.module_file {path!r} is not a file; give the path of a .py file with model_fn"
+        )
 
 
 def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, lock: IO[str]) -> bool:
@@ -242,6 +267,11 @@ def _new_run_folder(root: Path) -> Path:
 @contextlib.contextmanager
 def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
     """Holds the root for this run: two runs in one SQLite file would take each other's executions for their own."""
+    if "://" in config.root:
+        raise ConfigError(
+            f"root {config.root!r} is in a bucket, and a local run's lock, log and metadata are files; choose a "
+            "folder with --root"
+        )
     root = Path(config.root)
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -92,7 +92,8 @@ def open_store(path: str | Path, *, read_only: bool = True) -> ml_metadata.Metad
     try:
         return ml_metadata.MetadataStore(config)
     except RuntimeError as error:
-        raise UnreadableError(f"{str(path)!r} cannot be read as ML Metadata: {error}") from None
+        reason = " ".join(str(error).split())
+        raise UnreadableError(f"{str(path)!r} cannot be read as ML Metadata: {reason}") from None
 
 
 def run_names(store: ml_metadata.MetadataStore) -> list[str]:

@@ -31,7 +31,15 @@ class PipelineDefinition:
 
     def config_class(self) -> type[PipelineConfig]:
         """The class `Config` of its `config.py`."""
-        return importlib.import_module(f"{self.package}.config").Config
+        name = f"{self.package}.config"
+        try:
+            return importlib.import_module(name).Config
+        except (ImportError, SyntaxError, AttributeError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(
+                f"the pipeline {self.package!r} has no usable config ({reason}); give it a module {name} with a "
+                "class Config"
+            ) from None
 
     def prepare_data(self, config: PipelineConfig) -> str:
         """Calls `prepare_data` of its `data.py`: the folder of input data."""
@@ -63,7 +71,8 @@ def find_pipeline(name: str) -> PipelineDefinition:
     package = name if "." in name else f"pipelines.{name}"
     try:
         spec = importlib.util.find_spec(package)
-    except ModuleNotFoundError:
+    except ImportError:
+        # Also of a name such as '../../x', which would be relative.
         spec = None
     folders = list(spec.submodule_search_locations or []) if spec else []
     if not folders or not (Path(folders[0]) / "config.yaml").exists():

@@ -113,14 +113,13 @@ def data_problem(config: PipelineConfig) -> str | None:
     fix = "set data to a folder that holds the input files"
     if not folder.is_dir():
         return f"data {config.data!r} is not a folder; {fix}"
-    files = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith((".", "_"))
-    ]
-    if not any(map(_has_rows, files)):
-        return f"data {config.data!r} holds no rows (files: {len(files)}); {fix}"
-    return None
+    files = 0
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith((".", "_")):
+            files += 1
+            if _has_rows(path):
+                return None
+    return f"data {config.data!r} holds no rows (files: {files}); {fix}"
 
 
 def _has_rows(path: Path) -> bool:

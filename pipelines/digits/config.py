@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import PositiveFloat, PositiveInt
-
 from pipelines.config import PipelineConfig, Settings
+from pipelines.setting_types import Count, Rate
 
 
 class DigitsModelSettings(Settings):
@@ -16,9 +15,9 @@ class DigitsModelSettings(Settings):
         learning_rate: Adam's learning rate.
     """
 
-    filters: PositiveInt = 16
-    hidden_units: PositiveInt = 64
-    learning_rate: PositiveFloat = 1e-3
+    filters: Count = 16
+    hidden_units: Count = 64
+    learning_rate: Rate = 1e-3
 
 
 class Config(PipelineConfig):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field
 
-from pipelines.config import PipelineConfig, Settings, Strings
+from pipelines.config import PipelineConfig, Settings
+from pipelines.setting_types import Count, Rate, Strings
 
 
 class TaxiModelSettings(Settings):
@@ -20,10 +21,10 @@ class TaxiModelSettings(Settings):
             steps where null.
     """
 
-    embedding_size: PositiveInt = 8
-    hidden_units: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] = (64, 32)
-    learning_rate: PositiveFloat = 1e-3
-    decay_steps: PositiveInt | None = None
+    embedding_size: Count = 8
+    hidden_units: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)] = (64, 32)
+    learning_rate: Rate = 1e-3
+    decay_steps: Count | None = None
 
 
 class BulkInferenceSettings(Settings):

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from pipelines.beam_options import check_beam_arguments
 from pipelines.config import ConfigError, load_config
 from pipelines.registry import find_pipeline
+from tests import bad_input
 from tests.conftest import REPOSITORY
 
 DOCS = REPOSITORY / "docs" / "beam.md"
@@ -52,43 +53,74 @@ def test_the_listings_are_whole(runner: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("runner", "option", "message"),
+    ("runner", "option"),
     [
-        ("DataflowRunner", "--project", "needs --project"),
-        ("DataflowRunner", "--region", "needs --region"),
-        ("DataflowRunner", "--temp_location", "needs --temp_location"),
-        (
-            "DataflowRunner",
-            "--sdk_container_image",
-            "the workers would not have the pipeline's code",
-        ),
-        ("PortableRunner", "--job_endpoint", "needs --job_endpoint"),
-        ("SparkRunner", "--environment_type", "the workers would not have the pipeline's code"),
-        ("FlinkRunner", "--flink_master", "needs --flink_master"),
-        ("FlinkRunner", "--setup_file", "the workers would not have the pipeline's code"),
-        ("SparkRunner", "--spark_master_url", "needs --spark_master_url"),
+        bad_input.case(
+            "config",
+            f"`--runner={runner}` in `beam_args`, and no `{option}`",
+            f"--runner={runner}",
+            message,
+            values=(runner, option),
+        )
+        for runner, option, message in (
+            (
+                "DataflowRunner",
+                "--project",
+                " needs --project: add one such as --project=our-models",
+            ),
+            ("DataflowRunner", "--region", " needs --region: add one such as --region=us-central1"),
+            ("DataflowRunner", "--temp_location", " needs --temp_location: add one such as --temp"),
+            (
+                "DataflowRunner",
+                "--sdk_container_image",
+                "would not have the pipeline's code: add --sdk",
+            ),
+            (
+                "PortableRunner",
+                "--job_endpoint",
+                " needs --job_endpoint: add one such as --job_end",
+            ),
+            ("SparkRunner", "--environment_type", "would not have the pipeline's code: add --sdk"),
+            (
+                "FlinkRunner",
+                "--flink_master",
+                " needs --flink_master: add one such as --flink_mast",
+            ),
+            ("FlinkRunner", "--setup_file", "would not have the pipeline's code: add --sdk"),
+            (
+                "SparkRunner",
+                "--spark_master_url",
+                " needs --spark_master_url: add one such as --sp",
+            ),
+        )
     ],
 )
-def test_an_option_that_is_left_out_is_named(runner: str, option: str, message: str) -> None:
+def test_an_option_that_is_left_out_is_named(runner: str, option: str, refused) -> None:
     words = [word for word in LISTINGS[runner] if not word.startswith(option)]
     assert len(words) < len(LISTINGS[runner])
-    with pytest.raises(ConfigError, match=message):
+    with refused(ConfigError):
         _load(words, user_code="import")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        (["--runner=DataflwRunner"], "names none of the runners: DirectRunner, DataflowRunner"),
-        (["--runner", "DirectRunner"], "'DirectRunner' is not of the form --name=value"),
-        (
-            ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=/tmp/x"],
-            "out of the reach of Dataflow's workers",
-        ),
+        bad_input.case("config", f"`beam_args={arguments}`", *says, values=(arguments,))
+        for arguments, *says in (
+            (
+                ["--runner=DataflwRunner"],
+                "--runner=DataflwRunner names none of the runners: DirectRunner, DataflowRunner",
+            ),
+            (["--runner", "DirectRunner"], "'DirectRunner' is not of the form --name=value"),
+            (
+                ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=/tmp/x"],
+                "--temp_location=/tmp/x is out of the reach of Dataflow's workers: use gs://",
+            ),
+        )
     ],
 )
-def test_arguments_that_cannot_be_are_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_arguments_that_cannot_be_are_refused(arguments: list[str], refused) -> None:
+    with refused(ConfigError):
         _load(arguments)
 
 

@@ -63,7 +63,7 @@ def test_emulated_tpu_cores_reach_what_the_host_reaches(
 
 
 _LABEL = (["trainer.label_key=nope"], "TpuTrainer", "label_key='nope'")
-_DATA = (["data=/no/such/folder"], "ImportExampleGen", "data '/no/such/folder' is not a folder")
+_DATA = ([f"data={REPOSITORY / 'docs'}"], "ImportExampleGen", "Not a valid TFRecord")
 
 
 @mostly_swept(

@@ -4,51 +4,140 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from pipelines.local_runner import child_environment, main, resolve_config
 from pipelines.run_child import data_problem, one_line
+from tests.bad_input import case, row
 
 
-def refused(*arguments: str) -> str:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 2, result.output
-    return result.output
+def start(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
 
 
-def test_a_bad_config_ends_with_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    output = refused("--pipeline", "taxi", "--root", str(tmp_path), "--set", "trainer.steps=5")
-    assert output.startswith("error: --set trainer.steps=5: unknown key 'steps' in 'trainer'")
+@row(
+    "runners",
+    "local runner: `--set trainer.steps=5`",
+    "error: --set trainer.steps=5: unknown key 'steps' in 'trainer'",
+)
+def test_a_bad_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, refused) -> None:
+    result = start("--pipeline", "taxi", "--root", str(tmp_path), "--set", "trainer.steps=5")
+    refused.output(result)
+    assert result.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_pipeline_is_refused() -> None:
-    assert "did you mean 'digits'" in refused("--pipeline", "digit")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        case("runners", f"local runner: `{given}`", *says, values=(arguments,))
+        for given, arguments, *says in (
+            (
+                "--pipeline digit",
+                ("--pipeline", "digit"),
+                "error: there is no pipeline 'digit'; did you mean 'digits'",
+            ),
+            (
+                "--pipeline ../../x",
+                ("--pipeline", "../../x"),
+                "error: there is no pipeline '../../x'; Pipelines here: digits, taxi",
+            ),
+            (
+                "--root ''",
+                ("--pipeline", "taxi", "--root", ""),
+                "error: the command line: root: '' is no path; give a folder",
+            ),
+            (
+                "--root $(printf 'a\\0b')",
+                ("--pipeline", "taxi", "--root", "a\0b"),
+                r"error: the command line: root: 'a\x00b' is no path; give a folder",
+            ),
+            (
+                "--root gs://bucket/taxi",
+                ("--pipeline", "taxi", "--root", "gs://bucket/taxi"),
+                "error: root 'gs://bucket/taxi' is in a bucket",
+                "choose a folder with --root",
+            ),
+            (
+                "--config none.yaml",
+                ("--pipeline", "taxi", "--config", "none.yaml"),
+                "error: cannot read the config 'none.yaml': No such file or directory; give another",
+            ),
+            (
+                "--set data=none",
+                ("--pipeline", "taxi", "--set", "data=none"),
+                "error: data '",
+                "none' is not a folder; set data to a folder that holds the input files",
+            ),
+            (
+                "--set trainer.module_file=none.py",
+                (
+                    *("--pipeline", "taxi", "--set", "trainer.module=null"),
+                    *("--set", "trainer.module_file=none.py"),
+                ),
+                "error: trainer.module_file 'none.py' is not a file; give the path of a .py file",
+            ),
+        )
+    ],
+)
+def test_what_cannot_start_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], refused
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused.output(start(*arguments))
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_run_in_the_same_root_is_refused(tmp_path: Path) -> None:
+@row(
+    "runners",
+    "local runner: a root where another run is going on",
+    "error: another run is going on in '",
+    "'; wait for its end or choose another --root",
+)
+def test_a_second_run_in_the_same_root_is_refused(tmp_path: Path, refused) -> None:
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        output = refused("--pipeline", "taxi", "--root", str(tmp_path))
-    assert "another run is going on" in output
+        refused.output(start("--pipeline", "taxi", "--root", str(tmp_path)))
 
 
-def test_a_root_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+@row(
+    "disks",
+    "local runner: a root below a file",
+    "error: root '",
+    "' cannot be written (Not a directory); choose another with --root",
+)
+def test_a_root_that_cannot_be_made_is_refused(tmp_path: Path, refused) -> None:
     (tmp_path / "file").touch()
-    output = refused("--pipeline", "taxi", "--root", str(tmp_path / "file" / "root"))
-    assert "cannot be written" in output
-    assert "--root" in output
+    refused.output(start("--pipeline", "taxi", "--root", str(tmp_path / "file" / "root")))
 
 
-def test_a_metadata_file_that_is_none_is_refused(tmp_path: Path) -> None:
+@row(
+    "disks",
+    "local runner: a file in place of the folder `logs`",
+    "error: root '",
+    "' cannot be written: Not a directory (",
+    "choose another with --root",
+)
+def test_a_root_without_room_for_logs_is_refused(tmp_path: Path, refused) -> None:
+    (tmp_path / "logs").touch()
+    refused.output(start("--pipeline", "taxi", "--root", str(tmp_path)))
+
+
+@row(
+    "runners",
+    "local runner: a `metadata.sqlite` that is none",
+    "metadata.sqlite' cannot be read as ML Metadata: ",
+    "; remove the file or choose another --root",
+)
+def test_a_metadata_file_that_is_none_is_refused(tmp_path: Path, refused) -> None:
     (tmp_path / "metadata.sqlite").write_text(
         "no database at all, but long enough to look like a file"
     )
-    output = refused("--pipeline", "taxi", "--root", str(tmp_path))
-    assert "metadata.sqlite' cannot be read as ML Metadata" in output
+    refused.output(start("--pipeline", "taxi", "--root", str(tmp_path)))
 
 
 def test_local_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,16 +179,64 @@ def test_a_long_message_is_cut() -> None:
     assert one_line(ValueError("x" * 5000)).endswith("... (the log has all of it)")
 
 
-def test_missing_and_empty_data_are_named(tmp_path: Path) -> None:
-    def problem(folder: str) -> str | None:
-        config = resolve_config("taxi", config_file=None, root=None, overrides=[f"data={folder}"])
-        return data_problem(config)
+def make_no_file(folder: Path) -> None:
+    del folder
 
-    assert "is not a folder" in problem(str(tmp_path / "none"))
-    assert "holds no rows (files: 0)" in problem(str(tmp_path))
-    (tmp_path / "a.csv").touch()
-    assert "holds no rows (files: 1)" in problem(str(tmp_path))
-    (tmp_path / "b.csv").write_text("fare\n")
-    assert "holds no rows (files: 2)" in problem(str(tmp_path))
+
+def make_empty_file(folder: Path) -> None:
+    (folder / "a.csv").touch()
+
+
+def make_header(folder: Path) -> None:
+    make_empty_file(folder)
+    (folder / "b.csv").write_text("fare\n")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        case(
+            "runners",
+            "local runner: an empty data folder",
+            "holds no rows (files: 0); set data to",
+            values=make_no_file,
+        ),
+        case(
+            "runners",
+            "local runner: an empty file of data",
+            "holds no rows (files: 1); set data to",
+            values=make_empty_file,
+        ),
+        case(
+            "runners",
+            "local runner: a CSV file with a header alone",
+            "holds no rows (files: 2); set data to",
+            values=make_header,
+        ),
+    ],
+)
+def test_data_without_rows_are_named(tmp_path: Path, make: Callable[[Path], None], refused) -> None:
+    (tmp_path / "data").mkdir()
+    make(tmp_path / "data")
+    root = tmp_path / "root"
+    refused.output(
+        start("--pipeline", "taxi", "--root", str(root), "--set", f"data={tmp_path / 'data'}")
+    )
+    assert not root.exists()
+
+
+def test_one_row_is_data(tmp_path: Path) -> None:
+    make_header(tmp_path)
     (tmp_path / "b.csv").write_text("fare\n1\n")
-    assert problem(str(tmp_path)) is None
+    assert (
+        data_problem(
+            resolve_config("taxi", config_file=None, root=None, overrides=[f"data={tmp_path}"])
+        )
+        is None
+    )
+
+
+def test_a_home_that_no_shell_has_seen_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    config = resolve_config("taxi", config_file=None, root="~/runs", overrides=[])
+    assert config.root == "/home/ada/runs"

@@ -16,6 +16,7 @@ from pipelines.metadata import NodeStatus, State
 from pipelines.progress import LiveDisplay, PlainDisplay, RunMonitor, make_display
 from pipelines.report import Failure, Prediction, RunReport
 from pipelines.summary import print_summary
+from tests.bad_input import case
 
 NODES = ["CsvExampleGen", "Transform", "TpuTrainer", "Pusher"]
 
@@ -159,6 +160,30 @@ def test_a_live_display_draws_every_component() -> None:
     assert "Alpha" in shown
     assert "Beta" in shown
     assert "working" in shown
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        case(
+            "runners",
+            f"`pipelines.history` of {given}",
+            "Error: ",
+            "text.sqlite' cannot be read as ML Metadata: ",
+            "; give the metadata.sqlite of a pipeline's root",
+            values=content,
+        )
+        for given, content in (
+            ("a text", b"no database at all, but long enough to look like a file"),
+            ("an empty file", b""),
+        )
+    ],
+)
+def test_the_history_of_what_is_no_metadata_is_refused(
+    tmp_path: Path, content: bytes, refused
+) -> None:
+    (tmp_path / "text.sqlite").write_bytes(content)
+    refused.output(CliRunner().invoke(history.main, [str(tmp_path / "text.sqlite")]))
 
 
 def test_the_history_lists_runs_with_states_outputs_and_errors(path: Path) -> None:
