@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.component import small_model
 from tests.component.execution import Execution
-from tfx_tpu_trainer.component.estimators import strategies
+from tfx_tpu_trainer import estimator as estimators
+from tfx_tpu_trainer.component.estimators import run_config, strategies
+from tfx_tpu_trainer.component.legacy.training_spec import TrainingSpec
+from tfx_tpu_trainer.component.legacy.watched import WatchedSchedule
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 
 
@@ -32,3 +36,24 @@ def test_a_machine_without_the_slice_says_so_and_trains_nothing(tmp_path, monkey
     with pytest.raises(RuntimeError, match=r"tpu='v5e:2x4', but this machine has no TPU .*emulate"):
         execution.run()
     assert not execution.files()
+
+
+def test_a_training_that_makes_no_step_ends_after_half_an_hour(tmp_path):
+    folder = str(tmp_path)
+    default, off = (TrainSettings.parse(values) for values in ({}, {"stall_timeout_secs": 0}))
+    assert run_config(default, model_dir=folder).stall_timeout_secs == 1800
+    assert run_config(off, model_dir=folder).stall_timeout_secs is None
+
+
+@pytest.mark.parametrize(("own", "expected"), [(None, 1800), (60, 60)])
+def test_a_module_with_an_estimator_of_its_own_ends_then_too(tmp_path, own, expected):
+    config = estimators.RunConfig(model_dir=str(tmp_path), stall_timeout_secs=own)
+    spec = TrainingSpec(
+        estimator=estimators.Estimator(small_model.model_fn, config=config),
+        train_spec=estimators.TrainSpec(lambda: None, max_steps=1),
+        eval_spec=estimators.EvalSpec(lambda: None),
+        eval_input_receiver_fn=lambda: None,
+    )
+    schedule = WatchedSchedule(spec, folder=str(tmp_path), stall_timeout_secs=1800)
+    assert schedule.estimator.config.stall_timeout_secs == expected
+    assert spec.estimator.config.stall_timeout_secs == own

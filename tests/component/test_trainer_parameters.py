@@ -86,6 +86,9 @@ def refusal(values, *says):
         refusal(
             {"keep_checkpoint_max": -1}, "keep_checkpoint_max=-1 is not valid; give 0 or a positive"
         ),
+        refusal(
+            {"stall_timeout_secs": -1}, "stall_timeout_secs=-1 is not valid; give 0 or a positive"
+        ),
         refusal({"label_key": ""}, "label_key='' is not valid; give a name, or None"),
         refusal(
             {"export_saved_model_api_version": 3}, "export_saved_model_api_version=3", "give 1 or 2"

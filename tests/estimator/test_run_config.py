@@ -20,6 +20,7 @@ BAD_VALUES = [
     ("keep_checkpoint_every_n_hours", 0, "> 0; got 0"),
     ("log_step_count_steps", 0, "> 0; got 0"),
     ("session_creation_timeout_secs", 0, "> 0; got 0"),
+    ("stall_timeout_secs", 0, "> 0; got 0"),
     ("tf_random_seed", 1.0, "integer; got 1.0"),
     ("experimental_max_worker_delay_secs", "5", "integer if set; got '5'"),
     ("session_config", {"allow_soft_placement": True}, "instance of ConfigProto"),
@@ -48,6 +49,7 @@ def test_defaults():
     assert config.log_step_count_steps == 100
     assert config.session_creation_timeout_secs == 7200
     assert config.checkpoint_save_graph_def is True
+    assert config.stall_timeout_secs is None
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         warmup_batch_sizes: Sequence[int] | RuntimeParameter | None = None,
         resume: bool | RuntimeParameter = True,
         checkpoint_root: str | RuntimeParameter | None = None,
+        stall_timeout_secs: int | RuntimeParameter = 1800,
     ) -> None:
         """Declares a training.
 
@@ -183,6 +184,10 @@ class TpuTrainer(tfx.types.BaseComponent):
             checkpoint_root: Folder, the pipeline's own, where checkpoints are until the training
                 has ended. Under Kubeflow and Vertex AI it must be set, else a new attempt trains
                 from the start. Defaults to `checkpoints` beside the component's artifacts.
+            stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
+                attempt ends with the stacks of all Python threads in its log, so that another one
+                goes on; 0 lets it wait for ever. The first step counts too, and with it what
+                TensorFlow and XLA make of the model. Defaults to `1800`.
 
         Raises:
             TypeError: There is no such parameter, or an input is missing.
@@ -266,6 +271,7 @@ class VertexTpuTrainer(TpuTrainer):
         warmup_batch_sizes: Sequence[int] | RuntimeParameter | None = None,
         resume: bool | RuntimeParameter = True,
         checkpoint_root: str | RuntimeParameter | None = None,
+        stall_timeout_secs: int | RuntimeParameter = 1800,
     ) -> None:
         """Declares a training.
 
@@ -359,6 +365,10 @@ class VertexTpuTrainer(TpuTrainer):
             checkpoint_root: Folder, the pipeline's own, where checkpoints are until the training
                 has ended. Under Kubeflow and Vertex AI it must be set, else a new attempt trains
                 from the start. Defaults to `checkpoints` beside the component's artifacts.
+            stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
+                attempt ends with the stacks of all Python threads in its log, so that another one
+                goes on; 0 lets it wait for ever. The first step counts too, and with it what
+                TensorFlow and XLA make of the model. Defaults to `1800`.
 
         Raises:
             TypeError: There is no such parameter, or one that has no default is missing.

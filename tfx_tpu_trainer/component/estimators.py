@@ -114,6 +114,7 @@ def run_config(
         save_summary_steps=settings.save_summary_steps,
         log_step_count_steps=settings.log_step_count_steps,
         first_checkpoint_secs=_FIRST_CHECKPOINT_SECS,
+        stall_timeout_secs=settings.stall_timeout_secs or None,
         tpu_config=tpu.TPUConfig(
             # On the host a session call is one step, and a larger number would only make
             # TPUEstimator report its speed that much more often.

@@ -376,6 +376,17 @@ class TrainSettings(pydantic.BaseModel):
         ),
     ] = None
 
+    stall_timeout_secs: Annotated[
+        NotNegative,
+        About(
+            "Seconds without a step, in training or evaluation, after which the attempt ends with the stacks of all "
+            "Python threads in its log, so that another one goes on; 0 lets it wait for ever. The first step counts "
+            "too, and with it what TensorFlow and XLA make of the model.",
+            RESUME,
+            in_checkpoint=False,
+        ),
+    ] = 1800
+
     @classmethod
     def parse(
         cls, values: Mapping[str, Any], *, deferred: Collection[str] = (), source: str = ""

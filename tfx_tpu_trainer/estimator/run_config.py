@@ -64,6 +64,7 @@ class RunConfig:
         jit_compile: bool | Literal["auto"] = False,
         save_input_position: bool = False,
         first_checkpoint_secs: int | None = None,
+        stall_timeout_secs: float | None = None,
         tf_config: Mapping[str, Any] | None = None,
     ) -> None:
         """Checks and keeps the configuration.
@@ -106,6 +107,11 @@ class RunConfig:
                 after twice as long each, until that is `save_checkpoints_secs`, so that a training
                 that is killed early loses no more than half of itself. Defaults to `None`: all
                 intervals are equal.
+            stall_timeout_secs: Seconds after which a session that makes no step ends (ours): the
+                stacks of all Python threads are logged, and a StalledError is raised; a process
+                that can't raise it ends with exit code 75. The first step counts too, and with it
+                what TensorFlow and XLA make of the graph. Defaults to `None`: a session waits for
+                ever, and says so each minute.
             tf_config: Ours: the cluster, in the form of TF_CONFIG, in place of what the environment
                 says; `{}` runs in this process alone. Defaults to `None`: the environment's.
 
@@ -147,6 +153,7 @@ class RunConfig:
             "jit_compile": jit_compile,
             "save_input_position": save_input_position,
             "first_checkpoint_secs": first_checkpoint_secs,
+            "stall_timeout_secs": stall_timeout_secs,
         }
         _check_values(self._values)
         if not all(map(strategy_kinds.is_none, (strategy, eval_distribute))):
@@ -348,6 +355,11 @@ class RunConfig:
         return self._values["first_checkpoint_secs"]
 
     @property
+    def stall_timeout_secs(self) -> float | None:
+        """Seconds without a step after which a session ends; `None` never ends it."""
+        return self._values["stall_timeout_secs"]
+
+    @property
     def cluster_spec(self) -> tf.train.ClusterSpec:
         """The training cluster; empty for a local run."""
         return self._cluster_spec
@@ -439,6 +451,7 @@ def _check_values(values: Mapping[str, Any]) -> None:
         "log_step_count_steps",
         "session_creation_timeout_secs",
         "first_checkpoint_secs",
+        "stall_timeout_secs",
     ):
         check(name, lambda number: number > 0, "should be > 0")
     check(

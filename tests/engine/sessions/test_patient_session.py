@@ -5,8 +5,11 @@ import tensorflow as tf
 
 from tests.engine.log_lines import log_lines
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
+from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 
 v1 = tf.compat.v1
+
+UNWATCHED = StallWatch("Test", timeout_secs=None)
 
 
 class _Loses(v1.train.SessionRunHook):
@@ -34,7 +37,7 @@ def _count_to(number: int, hook: _Loses, *, retries: int) -> list[int]:
         more = count.assign_add(1)
         found = []
         with v1.train.MonitoredSession(hooks=[hook]) as session:
-            patient = PatientSession(session, retries=retries)
+            patient = PatientSession(session, UNWATCHED, retries=retries)
             for _ in range(number):
                 found.append(patient.run(more))
         return found
@@ -76,7 +79,7 @@ def test_a_step_function_is_watched_too_and_the_end_is_seen():
     with tf.Graph().as_default():
         tf.constant(1)
         with v1.train.MonitoredSession(hooks=[hook]) as session:
-            patient = PatientSession(session, retries=0)
+            patient = PatientSession(session, UNWATCHED, retries=0)
             assert not patient.should_stop()
 
             def fails(step_context):

@@ -130,6 +130,7 @@ class LegacyTraining(Training[LegacyModels]):
             folder=self.working_folder,
             goes_on=step > 0,
             before_writing=check_before_writing(folder),
+            stall_timeout_secs=self.job.settings.stall_timeout_secs or None,
         )
         schedule.run(*([StillOursListener(folder)] if folder else []))
         export = self._export_of(schedule)

@@ -69,6 +69,7 @@ class WatchedSchedule(EvaluationListener):
         folder: str,
         goes_on: bool = False,
         before_writing: Callable[[], None] = lambda: None,
+        stall_timeout_secs: float | None = None,
     ) -> None:
         """Prepares the schedule.
 
@@ -79,6 +80,7 @@ class WatchedSchedule(EvaluationListener):
                 `False`.
             before_writing: Called before something is written down; raises where the folder is
                 another attempt's by now. Defaults to nothing.
+            stall_timeout_secs: That of a RunConfig which sets none of its own. Defaults to `None`.
         """
         self._spec = spec
         self._before_writing = before_writing
@@ -88,7 +90,7 @@ class WatchedSchedule(EvaluationListener):
         self._last: EvaluatedCheckpoint | None = None
         self.curve = (take_up_learning_curve(folder) if goes_on else None) or LearningCurve()
         self.export = self._export_of_earlier_attempt() if goes_on else None
-        self.estimator = self._watched(spec.estimator)
+        self.estimator = self._watched(_with_stall_timeout(spec.estimator, stall_timeout_secs))
 
     def run(self, *listeners: v1.train.CheckpointSaverListener) -> None:
         """Trains, evaluates and exports.
@@ -184,3 +186,12 @@ class WatchedSchedule(EvaluationListener):
         exported = export(export_dir_base, receiver_fn, *args, **kwargs)
         self._receiver_fns[tf.compat.as_str_any(exported)] = receiver_fn
         return exported
+
+
+def _with_stall_timeout(estimator: Estimator, seconds: float | None) -> Estimator:
+    """Returns an estimator whose sessions end when they make no step, unless its own config says when."""
+    if seconds is None or estimator.config.stall_timeout_secs is not None:
+        return estimator
+    timed = copy.copy(estimator)
+    timed._config = estimator.config.replace(stall_timeout_secs=seconds)
+    return timed

@@ -25,6 +25,7 @@ from tfx_tpu_trainer.engine.sessions.opening import (
 )
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -79,6 +80,7 @@ def evaluate(
 
     Raises:
         ValueError: If the input has no batch.
+        StalledError: If no batch was evaluated for `stall_timeout_secs`.
     """
     # Its events are written at the end.
     check_writable(folder_of(settings))
@@ -94,18 +96,25 @@ def evaluate(
     scaffold = _with_default_local_init(plan.template.make_scaffold())
     _logger.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
     started = time.monotonic()
-    with open_restored_session(
+    session = open_restored_session(
         session_config=settings.session_config,
         master=master,
         scaffold=scaffold,
         checkpoint_path=checkpoint_path,
         hooks=all_hooks,
         session_creator=plan.session_creator,
-    ) as session:
-        calls = PatientSession(session)
-        with run_errors_explained(plan.template):
-            while not calls.should_stop():
-                calls.run(update_op, feed_dict=feed_dict)
+    )
+    asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
+    watch = StallWatch(
+        "Evaluation",
+        unit="batch",
+        timeout_secs=settings.stall_timeout_secs,
+        steps_done=plan.sums.values["batches"] if asks else None,
+    )
+    with watch, session, run_errors_explained(plan.template):
+        calls = PatientSession(session, watch)
+        while not calls.should_stop():
+            calls.run(update_op, feed_dict=feed_dict)
     seconds = time.monotonic() - started
     _logger.info("Inference Time : %0.5fs", seconds)
     _logger.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))

@@ -25,6 +25,7 @@ from tfx_tpu_trainer.engine.sessions.opening import (
 )
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -72,6 +73,9 @@ def predict_batches(
 
     Yields:
         NumPy arrays in the structure of the plan's fetches.
+
+    Raises:
+        StalledError: If no batch came for `stall_timeout_secs`.
     """
     all_hooks = [*hooks, *plan.template.hooks]
     with plan.template.graph.as_default():
@@ -87,14 +91,15 @@ def predict_batches(
             session_creator=plan.session_creator,
         )
     # In a session made anew the input begins again, and rows would be yielded twice.
-    calls = PatientSession(session, retries=0)
+    watch = StallWatch("Prediction", unit="batch", timeout_secs=settings.stall_timeout_secs)
+    calls = PatientSession(session, watch, retries=0)
     explained = run_errors_explained(plan.template)
     if loop is not None:
-        with session, explained:
+        with watch, session, explained:
             yield from run_prediction_loop(loop, calls)
         return
     fetches = [plan.fetches] if plan.rows is None else [plan.fetches, plan.rows]
-    with session, explained:
+    with watch, session, explained:
         while not calls.should_stop():
             predictions, *rows = calls.run(fetches)
             if rows and not rows[0]:

@@ -76,6 +76,10 @@ class SessionSettings(Protocol):
     def first_checkpoint_secs(self) -> int | None:
         """Seconds to the first checkpoint by time; `None` where all intervals are equal."""
 
+    @property
+    def stall_timeout_secs(self) -> float | None:
+        """Seconds without a step after which a session ends; `None` never ends it."""
+
 
 def folder_of(settings: SessionSettings) -> str:
     """Returns the folder of a run's checkpoints and events."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
+
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
@@ -23,15 +25,19 @@ class PatientSession:
     An input whose files are gone would hang the run.
     """
 
-    def __init__(self, session: v1.train.MonitoredSession, *, retries: int = RETRIES) -> None:
+    def __init__(
+        self, session: v1.train.MonitoredSession, watch: StallWatch, *, retries: int = RETRIES
+    ) -> None:
         """Takes the session.
 
         Args:
             session: The session.
+            watch: Watches its calls.
             retries: Calls that may be lost one after the other before the error is raised.
                 Defaults to 10; 0 suits what can't be begun anew, such as rows already yielded.
         """
         self._session = session
+        self._watch = watch
         self._retries = retries
         self._lost = 0
 
@@ -62,7 +68,8 @@ class PatientSession:
 
         def watched(step_context: Any) -> Any:
             try:
-                result = step_fn(step_context)
+                with self._watch.call(step_context.session):
+                    result = step_fn(step_context)
             except _LOST as error:
                 self._lost += 1
                 if self._lost > self._retries:

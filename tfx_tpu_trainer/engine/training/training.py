@@ -35,6 +35,7 @@ from tfx_tpu_trainer.engine.sessions.opening import (
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.polite_stop import PoliteStop, listening
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.fast_forward import FastForwardHook
 from tfx_tpu_trainer.engine.training.loop_choice import choose_loop, log_no_loops
@@ -131,6 +132,7 @@ def train(
     Raises:
         ValueError: If there are listeners and no checkpoint is ever written.
         NanLossError: If the loss became NaN.
+        StalledError: If no step was made for `stall_timeout_secs`.
         StoppedBySignal: SIGTERM asked the process to stop; its checkpoint is written.
         KeyboardInterrupt: The same for SIGINT.
         tf.errors.OpError: If the latest checkpoint can't be read or does not fit the graph, or a
@@ -216,14 +218,22 @@ def train(
             session_creator=plan.session_creator,
         )
     last_loss = None
+    # A loop on this host can be asked how far it is.
+    asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
+    watch = StallWatch(
+        "Training",
+        timeout_secs=settings.stall_timeout_secs,
+        steps_done=v1.train.get_global_step() if asks else None,
+    )
     with (
         listening() as stop,
         stop.postponed(),
         _stop_reported(stop, model_dir),
+        watch,
         session,
         run_errors_explained(template, at_nan=stop_at_nan.position),
     ):
-        calls = PatientSession(session)
+        calls = PatientSession(session, watch)
         while not calls.should_stop() and stop.number is None:
             # The loop that runs ahead is built after the first step, which need not wait for it.
             if fast_forward is not None and last_loss is not None:

@@ -34,6 +34,7 @@ _SHARED_SETTINGS: Final = (
     "log_step_count_steps",
     "save_input_position",
     "first_checkpoint_secs",
+    "stall_timeout_secs",
 )
 Combination = Literal["mean", "sum"]
 _COMBINATIONS: Final = ("mean", "sum")

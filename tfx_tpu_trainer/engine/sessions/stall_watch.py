@@ -1,0 +1,229 @@
+"""Session calls that do not come back: said in the log, and ended after `stall_timeout_secs`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.waiting import FIRST_NOTICE_SECONDS, NOTICE_SECONDS
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+# A call that lasts as long as those before it is worth no line.
+_UNUSUAL = 3
+
+_LONGEST_NAP_SECONDS = 5.0
+_CLOSE_SECONDS = 10.0
+# TensorFlow gives the threads of queues 120 s when it closes a session.
+_END_SECONDS = 150.0
+
+EXIT_CODE = os.EX_TEMPFAIL
+"""Exit code of a process whose stalled call nothing else can end."""
+
+_innermost = threading.local()
+
+
+class StalledError(RuntimeError):
+    """A session has made no step for `stall_timeout_secs`; start it again to go on."""
+
+
+@dataclasses.dataclass
+class _Call:
+    session: Any
+    started: float
+    next_notice: float
+    steps: Any = None
+
+
+class StallWatch:
+    """Watches the calls of one session from a thread of its own.
+
+    A call that takes unusually long is named in the log, after 30 seconds and then every minute. One that
+    makes no step within the timeout ends: the stacks of all Python threads are logged, the session is
+    closed, which cancels what TensorFlow can cancel, and the call raises StalledError. Where it
+    does not come back all the same, as from a generator in Python that waits, the process ends.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        timeout_secs: float | None,
+        steps_done: Any = None,
+        unit: str = "step",
+        first_notice_secs: float = FIRST_NOTICE_SECONDS,
+        notice_secs: float = NOTICE_SECONDS,
+        close_secs: float = _CLOSE_SECONDS,
+        end_process: Callable[[int], Any] = os._exit,
+    ) -> None:
+        """Prepares the watch, which begins when its block is entered.
+
+        Args:
+            what: What the session does, such as "Training".
+            timeout_secs: Seconds without a step after which it ends; `None` never ends it.
+            steps_done: Tensor that counts the steps, where the session can run it while a call is under
+                way: many steps may be one call. Defaults to `None`, a call is a step.
+            unit: What a step is called. Defaults to "step".
+            first_notice_secs: Seconds to the first line. Defaults to 30.
+            notice_secs: Seconds from one line to the next. Defaults to 60.
+            close_secs: Seconds that a session which is closed has to end its call. Defaults to 10.
+            end_process: Ends the process. Defaults to `os._exit`.
+        """
+        self._what = what
+        self._timeout = timeout_secs
+        self._steps_done = steps_done
+        self._unit = unit
+        self._first_notice = first_notice_secs
+        self._notice = notice_secs
+        self._close_secs = close_secs
+        self._end_process = end_process
+        self._call: _Call | None = None
+        self._longest = 0.0
+        self._looker: threading.Thread | None = None
+        self._stalled = ""
+        self._left = threading.Event()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> StallWatch:
+        naps = (_LONGEST_NAP_SECONDS, self._first_notice / 2, (self._timeout or self._notice) / 4)
+        threading.Thread(
+            target=self._watch, args=(min(naps),), daemon=True, name="stall-watch"
+        ).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+
+    @contextlib.contextmanager
+    def call(self, session: Any) -> Iterator[None]:
+        """Watches the block, a call of a session; the watch around it pauses for as long.
+
+        Args:
+            session: The raw session.
+
+        Raises:
+            StalledError: In place of what the closed session raises.
+        """
+        outer: StallWatch | None = getattr(_innermost, "watch", None)
+        outer_call = None if outer is None else outer._call
+        if outer is not None:
+            outer._call = None
+        _innermost.watch = self
+        call = self._begin(session)
+        try:
+            yield
+        except Exception as error:
+            if self._stalled:
+                raise StalledError(self._stalled) from error
+            raise
+        finally:
+            self._longest = max(self._longest, time.monotonic() - call.started)
+            self._call = None
+            self._left.set()
+            _innermost.watch = outer
+            if outer is not None and outer_call is not None:
+                outer._begin(outer_call.session)
+        if self._stalled:
+            raise StalledError(self._stalled)
+
+    def _begin(self, session: Any) -> _Call:
+        call = _Call(session, time.monotonic(), max(self._first_notice, _UNUSUAL * self._longest))
+        self._call = call
+        return call
+
+    def _watch(self, nap: float) -> None:
+        while not self._ended.wait(nap):
+            call = self._call
+            if call is None:
+                continue
+            waited = time.monotonic() - call.started
+            if self._timeout is not None and waited >= self._timeout:
+                self._end(call.session, waited)
+                return
+            if waited >= call.next_notice:
+                call.next_notice += self._notice
+                self._say(waited)
+            if waited >= nap:
+                self._look(call)
+
+    def _look(self, call: _Call) -> None:
+        """Looks how many steps a call has made; one that makes steps has its clock set anew."""
+        if self._steps_done is None or (self._looker is not None and self._looker.is_alive()):
+            return
+
+        def look() -> None:
+            # A session that is closed meanwhile has nothing to say.
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                steps = call.session.run(self._steps_done)
+                if call.steps is not None and steps != call.steps:
+                    call.started, call.next_notice = time.monotonic(), self._first_notice
+                call.steps = steps
+
+        self._looker = _start(look)
+
+    def _say(self, waited: float) -> None:
+        ends = (
+            f"stall_timeout_secs={self._timeout:g} ends it."
+            if self._timeout
+            else "Nothing ends it: stall_timeout_secs is not set."
+        )
+        _logger.warning(
+            "%s has made no %s for %.0f s: it waits for its input, or for what a %s takes. %s",
+            self._what,
+            self._unit,
+            waited,
+            self._unit,
+            ends,
+        )
+
+    def _end(self, session: Any, waited: float) -> None:
+        self._stalled = (
+            f"{self._what} has made no {self._unit} for {waited:.0f} s (stall_timeout_secs="
+            f"{self._timeout:g}): its input gives nothing, or a {self._unit} takes that long. Start it "
+            "again, and it goes on from its last checkpoint; where nothing is wrong, give a larger "
+            "stall_timeout_secs, or fewer iterations_per_loop"
+        )
+        _logger.error("%s. All Python threads:\n%s", self._stalled, _all_stacks())
+        self._left.clear()
+        if self._call is None:
+            self._left.set()
+        _start(session.close)
+        if not self._left.wait(self._close_secs) or not self._ended.wait(_END_SECONDS):
+            self._end_now()
+
+    def _end_now(self) -> None:
+        _logger.error(
+            "StalledError: %s. The call can't be cancelled: the process ends with exit code %d.",
+            self._stalled,
+            EXIT_CODE,
+        )
+        logging.shutdown()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        self._end_process(EXIT_CODE)
+
+
+def _start(function: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True, name="stall-watch-helper")
+    thread.start()
+    return thread
+
+
+def _all_stacks() -> str:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"Thread {names.get(number, 'of no name')!r} ({number}):\n"
+        + "".join(traceback.format_stack(frame)).rstrip()
+        for number, frame in sys._current_frames().items()
+    )

@@ -1,0 +1,149 @@
+"""No silent waiting: what a process waits for is in the log after 30 seconds, and then every minute.
+
+A wait that is shorter than that says nothing, and costs a thread that sleeps.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+FIRST_NOTICE_SECONDS = 30.0
+NOTICE_SECONDS = 60.0
+
+_CONNECT_SECONDS = 1.0
+_POLL_SECONDS = 1.0
+
+# TensorFlow's, which shows warnings wherever there are estimators; nothing here imports TensorFlow for it.
+_logger = logging.getLogger("tensorflow")
+
+
+class HostsMissingError(RuntimeError):
+    """Hosts of a cluster that have not answered in time."""
+
+
+@contextlib.contextmanager
+def said_while_waiting(
+    what: str | Callable[[], str | None],
+    *,
+    change: str,
+    first_secs: float = FIRST_NOTICE_SECONDS,
+    every_secs: float = NOTICE_SECONDS,
+) -> Iterator[None]:
+    """Logs what a block waits for, while it does.
+
+    Example:
+    ```python
+    with said_while_waiting("the TPU compiler", change="It is stopped after 300 s (--timeout)."):
+        subprocess.run(command, timeout=300)
+    ```
+
+    Args:
+        what: What for, in words that follow "Waiting for". A function is asked anew each time, in another
+            thread; where it returns `None` there is nothing to say.
+        change: What ends the wait, and how to change that: a sentence.
+        first_secs: Seconds to the first line. Defaults to 30.
+        every_secs: Seconds from one line to the next. Defaults to 60.
+    """
+    ended = threading.Event()
+    started = time.monotonic()
+
+    def say() -> None:
+        pause = first_secs
+        while not ended.wait(pause):
+            pause = every_secs
+            words = what if isinstance(what, str) else what()
+            if words is not None and not ended.is_set():
+                seconds = time.monotonic() - started
+                _logger.warning("Waiting for %s, for %.0f s so far. %s", words, seconds, change)
+
+    threading.Thread(target=say, daemon=True, name="notices").start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def without_answer(hosts: Mapping[str, str]) -> dict[str, str]:
+    """Returns the hosts that take no connection.
+
+    Args:
+        hosts: Name -> "host:port". What is no such address counts as answering: only who uses it
+            can tell.
+    """
+    if not hosts:
+        return {}
+    with concurrent.futures.ThreadPoolExecutor(min(16, len(hosts)), "connect") as threads:
+        answers = list(threads.map(_answers, hosts.values()))
+    return {name: hosts[name] for name, answer in zip(hosts, answers) if not answer}
+
+
+def wait_for_hosts(
+    hosts: Mapping[str, str],
+    *,
+    seconds: float | None,
+    setting: str,
+    poll_secs: float = _POLL_SECONDS,
+    first_secs: float = FIRST_NOTICE_SECONDS,
+    every_secs: float = NOTICE_SECONDS,
+) -> None:
+    """Waits until all hosts take connections, and says which do not.
+
+    What TensorFlow waits for nothing can end, and Ctrl-C does not get through: so who needs hosts
+    waits for them here before.
+
+    Args:
+        hosts: Name -> "host:port".
+        seconds: How long to wait; `None` is for ever.
+        setting: The name of the setting that says so.
+        poll_secs: Seconds between looks. Defaults to 1.
+        first_secs: See `said_while_waiting`.
+        every_secs: See there.
+
+    Raises:
+        HostsMissingError: Some have not answered in time.
+    """
+    missing = without_answer(hosts)
+    if not missing:
+        return
+    ends = None if seconds is None else time.monotonic() + seconds
+    bound = "Nothing ends it" if seconds is None else f"It ends after {seconds:g} s"
+    with said_while_waiting(
+        lambda: f"hosts of the cluster that do not answer: {named(missing)}",
+        change=f"{bound} ({setting}).",
+        first_secs=first_secs,
+        every_secs=every_secs,
+    ):
+        while missing:
+            if ends is not None and time.monotonic() >= ends:
+                raise HostsMissingError(
+                    f"{named(missing)} did not answer within {seconds:g} s: start what is missing, "
+                    f"correct its address in TF_CONFIG, or wait longer with {setting}"
+                )
+            time.sleep(poll_secs)
+            missing = without_answer(missing)
+
+
+def named(hosts: Mapping[str, str]) -> str:
+    """Returns hosts in words.
+
+    Args:
+        hosts: Name -> address.
+    """
+    return ", ".join(f"{name} ({address})" for name, address in hosts.items())
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return True
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS):
+            return True
+    except (OSError, OverflowError, UnicodeError):
+        return False
