@@ -47,6 +47,23 @@ def test_a_call_makes_as_many_steps_as_the_variable_says(steps):
             assert session.run(made) == 2 * steps
 
 
+def test_a_loop_that_is_running_ends_when_its_length_is_made_smaller():
+    with fresh_graph():
+        made = v1.get_variable("made", initializer=0)
+
+        def step(number):
+            (iterations,) = v1.local_variables()
+            shorter = iterations.assign(tf.where(number < 3, 10, 1), read_value=False)
+            with tf.control_dependencies([made.assign_add(1, read_value=False), shorter]):
+                return tf.cast(number, tf.float32)
+
+        loop = build_step_loop(step, loss_dtype=tf.float32)
+        with _session() as session:
+            session.run(loop.iterations.assign(10))
+            assert session.run(loop.loss) == 3
+            assert session.run(made) == 4
+
+
 def test_the_length_is_no_variable_of_the_model():
     with fresh_graph():
         loop, _ = _counting_loop([1])

@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from tests.engine.sessions import stopped_training
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.sessions import polite_stop
 from tfx_tpu_trainer.engine.sessions.polite_stop import StoppedBySignal, listening
@@ -86,6 +87,30 @@ def test_a_second_signal_or_the_end_of_the_grace_ends_it_at_once(tmp_path):
         errors = process.communicate(timeout=20)[1]
     assert process.returncode == 143
     assert "has not ended within the 0.5 s of TFX_TPU_TRAINER_GRACE_SECS" in errors
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("place", ["cores", pytest.param("strategy", marks=pytest.mark.sweep)])
+def test_a_loop_that_outlasts_the_grace_is_cut_and_the_model_is_the_same(tmp_path, place):
+    folder = tmp_path / "stopped"
+    with _training(folder, place, "long", **{polite_stop.GRACE_VARIABLE: "2"}) as process:
+        # Its 10,000 steps take 100 seconds.
+        while not os.path.exists(folder / "model.ckpt-0.index"):
+            time.sleep(0.05)
+        time.sleep(1)
+        asked = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate(timeout=60)[1]
+        assert time.monotonic() - asked < 4
+    assert process.returncode == 143, errors
+    step = checkpoints.global_step_of(str(folder))
+    assert 0 < step < stopped_training.LONG_LOOP
+    trained = []
+    for each in (folder, tmp_path / "expected"):
+        estimator = stopped_training.estimator(each, place, loop=7, save_input_position=True)
+        estimator.train(stopped_training.slow_rows(0), max_steps=step + 20)
+        trained.append(estimator.get_variable_value("weight"))
+    assert trained[0] == trained[1] != 0
 
 
 @pytest.mark.e2e

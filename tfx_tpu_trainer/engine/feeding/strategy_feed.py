@@ -22,13 +22,14 @@ def spans_processes(strategy: tf.distribute.Strategy) -> bool:
     return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
 
-def _is_elsewhere(strategy: tf.distribute.Strategy) -> bool:
+def is_elsewhere(strategy: tf.distribute.Strategy) -> bool:
+    """Tells whether a strategy has replicas in other processes, or on TPUs."""
     return spans_processes(strategy) or type(strategy).__name__.startswith("TPUStrategy")
 
 
 def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
     """Refuses a strategy whose devices elsewhere a program without eager execution can't reach."""
-    if _is_elsewhere(strategy):
+    if is_elsewhere(strategy):
         raise RuntimeError(
             f"{type(strategy).__name__} connects to its devices eagerly, and this program switched "
             "eager execution off with tf.compat.v1.disable_eager_execution() or disable_v2_behavior(). Leave that "
@@ -61,6 +62,10 @@ class EagerThread:
     def run(self, function: Callable[..., _T], *args: Any) -> _T:
         """Calls a function in the thread and waits for its result, or raises its error."""
         return self._executor.submit(self._eagerly, function, *args).result()
+
+    def run_beside(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Calls a function in the caller's thread, eagerly, while the other one may be busy."""
+        return self._eagerly(function, *args)
 
     def is_switched_on(self) -> bool:
         """Whether the program lets TensorFlow execute eagerly, where nothing else is said."""
@@ -117,7 +122,7 @@ class StrategyFeed:
         """
         self.eager = EagerThread()
         # TPUs draw in loops of their own, which no test without one could show to be the same.
-        elsewhere = _is_elsewhere(strategy)
+        elsewhere = is_elsewhere(strategy)
         self.is_saved = saved and repeated and not elsewhere
         if not self.eager.is_switched_on():
             _check_devices_are_here(strategy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections import deque
@@ -124,6 +125,7 @@ class LoopHook(v1.train.SessionRunHook):
         self._last_step = max_steps or 0
         self._periods = tuple(ends_at_multiples_of)
         self._clock = clock
+        self._session: v1.Session | None = None
 
     def begin(self) -> None:
         """Makes the op that sets the length, before the graph is finalized."""
@@ -134,6 +136,7 @@ class LoopHook(v1.train.SessionRunHook):
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Finds the last step and sets the first loop's length."""
         del coord
+        self._session = session
         step = int(session.run(self._global_step))
         if self._steps is not None:
             self._last_step = step + self._steps
@@ -168,6 +171,13 @@ class LoopHook(v1.train.SessionRunHook):
                 step,
                 self._last_step,
             )
+
+    def end_loop(self) -> None:
+        """Ends the loop that is running after its current step; for another thread to call."""
+        if self._session is not None:
+            # The loop may have ended by itself, and its session with it.
+            with contextlib.suppress(RuntimeError, tf.errors.CancelledError):
+                self._session.run(self._set_length, feed_dict={self._new_length: 1})
 
     def _set(self, session: v1.Session, step: int) -> None:
         self._step = step

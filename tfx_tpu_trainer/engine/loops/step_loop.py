@@ -19,8 +19,8 @@ class StepLoop:
     """A loop of training steps.
 
     Attributes:
-        iterations: Local variable: how many steps the next session call makes. Its value is
-            read when the loop starts, so a shorter last loop needs no second graph.
+        iterations: Local variable: how many steps the next session call makes, so a shorter last
+            loop needs no second graph. A smaller value ends a loop that is running.
         loss: The loss of the loop's last step; fetching it runs the loop.
     """
 
@@ -41,7 +41,8 @@ def build_step_loop(step: Callable[[tf.Tensor], tf.Tensor], *, loss_dtype: tf.DT
         The loop.
     """
     iterations = create_iterations()
-    loss = repeat_step(step, iterations.read_value(), loss_dtype=loss_dtype)
+    count = iterations.read_value()
+    loss = repeat_step(step, count, loss_dtype=loss_dtype, read_count=iterations.read_value)
     return StepLoop(iterations, loss)
 
 
@@ -51,6 +52,7 @@ def repeat_step(
     *,
     loss_dtype: tf.DType,
     stop_if_not_finite: bool = False,
+    read_count: Callable[[], tf.Tensor] | None = None,
 ) -> tf.Tensor:
     """Repeats a step in a loop of the default graph.
 
@@ -63,6 +65,8 @@ def repeat_step(
         loss_dtype: Dtype of the loss.
         stop_if_not_finite: Whether the loop ends after a step whose loss is NaN or infinite.
             Defaults to `False`.
+        read_count: Reads the number of steps again, during each step. Defaults to `None`: it stays
+            what it is.
 
     Returns:
         The loss of the last step; fetching it runs the loop.
@@ -81,7 +85,8 @@ def repeat_step(
         loss_of_step = step(number)
         # What comes out of a queue has lost its shapes in a copy of the graph; a loss is a scalar.
         loss_of_step.set_shape(())
-        return number + 1, loss_of_step, count
+        # Beside the step, which so waits for nothing.
+        return number + 1, loss_of_step, read_count() if read_count else count
 
     def all_steps(count: tf.Tensor) -> tf.Tensor:
         start = (tf.constant(0), tf.zeros((), loss_dtype), count)

@@ -14,7 +14,7 @@ steps and stacks them, and one program on the cores loops over the stack:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -74,7 +74,7 @@ def place_training_on_tpu(
     )
     iterations = create_iterations()
     # A function, so that the loops are those of control flow v2 whatever the program switched.
-    loss = tf.function(loop.run, autograph=False)(iterations.read_value())
+    loss = tf.function(loop.run, autograph=False)(iterations.read_value(), iterations.read_value)
     return StepLoop(iterations, loss)
 
 
@@ -145,8 +145,8 @@ class _TransferLoop:
         self._placeholders = feed.placeholders
         self._nodes = [template.loss, *self._host_tensors, template.train_op]
 
-    def run(self, count: tf.Tensor) -> tf.Tensor:
-        """Makes `count` steps and returns the loss of the last one."""
+    def run(self, count: tf.Tensor, read_count: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Makes `count` steps, or fewer if it is less later on; returns the loss of the last one."""
 
         def one_transfer(done: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             del loss
@@ -160,7 +160,7 @@ class _TransferLoop:
 
         start = (tf.constant(0), tf.zeros((), self._loss_dtype))
         return tf.while_loop(
-            lambda done, loss: done < count, one_transfer, start, parallel_iterations=1
+            lambda done, loss: done < read_count(), one_transfer, start, parallel_iterations=1
         )[1]
 
     def _draw(self, steps: tf.Tensor) -> list[list[tf.Tensor]]:

@@ -45,6 +45,7 @@ class StrategyPlacement:
             `tf.compat.v1.train.ChiefSessionCreator` is, with keyword arguments.
         batches: Number of batches in a step of evaluation; `None` in other modes.
         saved_input: The input of training, where its position can be saved.
+        end_loop: Ends a loop of training steps that is running; see `TrainingPlan`.
     """
 
     template: ModelTemplate
@@ -52,6 +53,7 @@ class StrategyPlacement:
     session_creator: Callable[..., v1.train.SessionCreator]
     batches: tf.Tensor | None = None
     saved_input: SavedInput | None = None
+    end_loop: Callable[[], None] | None = None
 
 
 class _StrategyInput:
@@ -163,7 +165,9 @@ def place_training_under_strategy(
     # The steps run the host call themselves, once for each; the hook sees to its writers.
     hooks = () if host_call is None else (HostCallHook([]),)
     saved_input = _StrategyInput(steps, feed) if feed.is_saved else None
-    return StrategyPlacement(placed, hooks, _session_creator(steps), saved_input=saved_input)
+    return StrategyPlacement(
+        placed, hooks, _session_creator(steps), saved_input=saved_input, end_loop=steps.end_loop
+    )
 
 
 def place_evaluation_under_strategy(

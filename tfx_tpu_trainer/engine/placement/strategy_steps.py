@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.replica_stages import ReplicaStages
 from tfx_tpu_trainer.engine.copying.traced_host_function import TracedHostFunction
-from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed
+from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, is_elsewhere
 from tfx_tpu_trainer.engine.placement.strategy_variables import StrategyVariables
 from tfx_tpu_trainer.engine.sessions.strategy_session import StrategySession
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
@@ -114,17 +114,18 @@ class TrainingSteps(_ReplicaSteps):
         self._iterations = None if iterations is None else iterations.read_value()
         self._host_call_every_n_steps = host_call_every_n_steps
         self._host_dtypes = [tensor.dtype for tensor in host_tensors]
+        self._is_cut: tf.Variable | None = None
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
         """Makes the steps of one session call and their host calls; returns the last loss."""
         count = 1 if self._iterations is None else int(session.run(self._iterations))
-        made, loss, host_tensors = self._feed.eager.run(self._make_steps, count)
+        made, loss, host_tensors, was_cut = self._feed.eager.run(self._make_steps, count)
         # The steps before an end of the input were made: they count, and so do their host calls.
         if self._host_call is not None:
             for number in range(0, made, self._host_call_every_n_steps):
                 values = [tensor[number] for tensor in host_tensors]
                 session.run_here(*self._host_call.fed(values))
-        if made < count:
+        if made < count and not was_cut:
             raise tf.errors.OutOfRangeError(None, None, "End of the input.")
         return {self.outputs[0]: loss}
 
@@ -136,12 +137,23 @@ class TrainingSteps(_ReplicaSteps):
         """Begins the input anew."""
         self._feed.eager.run(self._start_input)
 
+    def end_loop(self) -> None:
+        """Ends the loop that is running after its current step; for another thread to call.
+
+        Without effect where the steps are on TPUs, or are those of other processes too.
+        """
+        if (is_cut := self._is_cut) is not None:
+            self._feed.eager.run_beside(is_cut.assign, True)
+
     def any_process(self, flag: bool) -> bool:
         """Tells whether a flag is set in any process; to be asked by all of them at once."""
         return self._feed.eager.run(self._ask_all, flag)
 
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         super()._start(values)
+        if not is_elsewhere(self._strategy):
+            with tf.device("/device:CPU:0"):
+                self._is_cut = tf.Variable(False, trainable=False)
         self._start_input()
         self._loop = tf.function(self._steps_in_graph, autograph=False)
         self._sum_of_flags = tf.function(self._sum_in_graph, autograph=False)
@@ -156,6 +168,7 @@ class TrainingSteps(_ReplicaSteps):
 
     def _free(self) -> None:
         super()._free()
+        self._is_cut = None
         del self._iterator, self._loop, self._sum_of_flags
 
     def _ask_all(self, flag: bool) -> bool:
@@ -165,9 +178,10 @@ class TrainingSteps(_ReplicaSteps):
         flags = self._strategy.run(_one_replica(tf.identity), args=(flag,))
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
 
-    def _make_steps(self, count: int) -> tuple[int, np.ndarray, list[np.ndarray]]:
-        made, loss, host_tensors = self._loop(self._iterator, tf.constant(count))
-        return int(made.numpy()), loss.numpy(), [tensor.numpy() for tensor in host_tensors]
+    def _make_steps(self, count: int) -> tuple[int, np.ndarray, list[np.ndarray], bool]:
+        made, loss, tensors = self._loop(self._iterator, tf.constant(count))
+        was_cut = self._is_cut is not None and bool(self._is_cut.numpy())
+        return int(made.numpy()), loss.numpy(), [tensor.numpy() for tensor in tensors], was_cut
 
     def _steps_in_graph(
         self, iterator: Any, count: tf.Tensor
@@ -193,8 +207,12 @@ class TrainingSteps(_ReplicaSteps):
                 return make()
             return tf.cond(is_complete, make, lambda: (tf.constant(False), made, loss, arrays))
 
+        def goes_on(going: tf.Tensor, made: tf.Tensor, *_: Any) -> tf.Tensor:
+            going &= made < count
+            return going if self._is_cut is None else going & (~self._is_cut | tf.equal(made, 0))
+
         _, made, loss, arrays = tf.while_loop(
-            lambda going, made, loss, arrays: going & (made < count),
+            goes_on,
             one_step,
             (tf.constant(True), tf.constant(0), tf.zeros((), self.outputs[0].dtype), arrays),
             parallel_iterations=1,
@@ -203,7 +221,7 @@ class TrainingSteps(_ReplicaSteps):
 
     def _stacked(self, array: tf.TensorArray, made: tf.Tensor) -> tf.Tensor:
         if not self._feed.ends_unevenly:
-            return array.stack()
+            return array.gather(tf.range(made))
         # Of no steps there is no shape that they could have.
         return tf.cond(
             made > 0, lambda: array.gather(tf.range(made)), lambda: tf.zeros([0], array.dtype)

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -22,6 +22,8 @@ GRACE_VARIABLE = "TFX_TPU_TRAINER_GRACE_SECS"
 """Environment variable: the seconds from the signal to the end of the process, whatever is not yet done."""
 
 _GRACE_SECONDS = 25.0
+# The part of the grace in which a loop may come to its own end; the rest is for its last step and the checkpoint.
+_FOR_LOOPS = 0.25
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
@@ -50,21 +52,28 @@ class PoliteStop:
     def __init__(self) -> None:
         self.number: int | None = None
         self._postponed = 0
-        self._timer: threading.Timer | None = None
+        self._end_loop: Callable[[], None] | None = None
+        self._timers: list[threading.Timer] = []
 
     @contextlib.contextmanager
-    def postponed(self) -> Iterator[None]:
+    def postponed(self, end_loop: Callable[[], None] | None = None) -> Iterator[None]:
         """Lets the block end in its own way: it asks for `number` where it can stop.
+
+        Args:
+            end_loop: Ends a loop of the block that takes longer than a quarter of the grace, so that
+                it asks; called in a thread of its own. Defaults to `None`.
 
         Raises:
             StoppedBySignal: After the block, where SIGTERM asked for a stop.
             KeyboardInterrupt: The same, where SIGINT did.
         """
         self._postponed += 1
+        outer, self._end_loop = self._end_loop, end_loop
         try:
             yield
         finally:
             self._postponed -= 1
+            self._end_loop = outer
         if self.number is not None and not self._postponed:
             self._end(self.number)
 
@@ -93,16 +102,25 @@ class PoliteStop:
         Args:
             number: The signal.
         """
-        if self._timer is not None:
+        if self._timers:
             _end_now(number)
-        self._timer = threading.Timer(grace_seconds(), self._grace_is_over, [number])
-        self._timer.daemon = True
-        self._timer.start()
+        self._start_timer(grace_seconds(), self._grace_is_over, number)
+        self._start_timer(grace_seconds() * _FOR_LOOPS, self._cut_short)
 
     def close(self) -> None:
         """Takes the grace back: the process has done what it was asked for."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
+
+    def _start_timer(self, seconds: float, function: Callable[..., None], *args: int) -> None:
+        timer = threading.Timer(seconds, function, args)
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
+
+    def _cut_short(self) -> None:
+        if self._end_loop is not None:
+            self._end_loop()
 
     def _grace_is_over(self, number: int) -> None:
         _logger.error(

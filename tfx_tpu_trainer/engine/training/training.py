@@ -60,6 +60,8 @@ class TrainingPlan:
             end of the input ends it.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
         saved_input: The input, where it is none of the session's graph. Defaults to `None`.
+        end_loop: Ends a loop that is running after its current step; called in another thread.
+            Defaults to `None`: calls are short, or can't be ended.
     """
 
     template: ModelTemplate
@@ -71,6 +73,7 @@ class TrainingPlan:
     last_step_of: Callable[[int], int | None] = lambda start: None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
     saved_input: SavedInput | None = None
+    end_loop: Callable[[], None] | None = None
 
 
 def plan_training_on_host(
@@ -227,7 +230,7 @@ def train(
     )
     with (
         listening() as stop,
-        stop.postponed(),
+        stop.postponed(plan.end_loop),
         _stop_reported(stop, model_dir),
         watch,
         session,

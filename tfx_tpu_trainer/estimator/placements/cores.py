@@ -205,13 +205,15 @@ class OnCores(abc.ABC):
         """
         trace, loops = self.trace_to_run(), self.core_call.loops
         loop = self.place_training(trace)
+        loop_hook = loops.hook(loop.iterations, steps=steps, max_steps=max_steps)
         # Variables are checked after each loop, though not under BROADCAST, as in the original.
         plan = TrainingPlan(
             template=trace.template,
             train_op=loop.loss if trace.run.broadcast else nan_checks.fail_at_nan_after(loop.loss),
             loss=loop.loss,
-            stop_hook=loops.hook(loop.iterations, steps=steps, max_steps=max_steps),
+            stop_hook=loop_hook,
             steps_per_call=loops.longest,
+            end_loop=loop_hook.end_loop,
         )
         return plan, trace.hooks
 

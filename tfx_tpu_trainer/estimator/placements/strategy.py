@@ -155,6 +155,7 @@ class UnderStrategy:
             steps_per_call=longest,
             session_creator=placed.session_creator,
             saved_input=placed.saved_input,
+            end_loop=placed.end_loop,
         )
         return plan, list(placed.hooks)
 
