@@ -1,4 +1,4 @@
-"""A module that ends as its second argument says; see test_fresh_process.py."""
+"""A module that ends as its argument says; see test_fresh_process.py."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import signal
 import sys
 
-if __name__ == "__main__":
-    if sys.argv[2] == "killed":
+
+def main(way: str) -> None:
+    if way == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    if sys.argv[2] == "raises":
+    if way == "raises":
         raise ValueError("the reason\nand a second line\nand a third")
-    if sys.argv[2] == "silent":
+    if way == "silent":
         sys.exit(3)

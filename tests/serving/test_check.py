@@ -36,7 +36,7 @@ def _placement_of(path, *, whole_model=True):
     return check_placement(placement, whole_model=whole_model)
 
 
-# Each starts two processes that import TensorFlow.
+# Each starts processes that import TensorFlow.
 @pytest.mark.e2e
 class TestInFreshProcesses:
     def test_a_sound_model_passes(self, exported):

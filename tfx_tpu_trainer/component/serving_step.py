@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from tfx_tpu_trainer.component.serving_sample import (
     take_sample,
 )
 from tfx_tpu_trainer.component.train_job import TrainJob
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.export.tags import HOST_TAGS
 from tfx_tpu_trainer.preflight import serving_check
@@ -35,6 +37,8 @@ from tfx_tpu_trainer.serving import (
     write_serving_check,
     write_warmup,
 )
+from tfx_tpu_trainer.serving.answers import LOADING_PROCESS
+from tfx_tpu_trainer.serving.fresh_process import FreshProcess
 
 SAMPLE_ROWS = 32
 """Rows that the exported model is compared on."""
@@ -57,12 +61,15 @@ class ServingStep:
     receiver_fn: Callable[[], Any]
     host_estimator: Estimator | None
 
-    def run(self, path: str, checkpoint_path: str | None) -> None:
+    def run(
+        self, path: str, checkpoint_path: str | None, process: FreshProcess | None = None
+    ) -> None:
         """Writes warm-up requests into a version folder, checks it, and writes the reports.
 
         Args:
             path: The folder, not yet where a server or Pusher looks.
             checkpoint_path: The checkpoint that was exported.
+            process: What `checking_process` has started. Defaults to `None`.
 
         Raises:
             ServingCheckError: The model fails its check, and `serving_check` is "error".
@@ -82,7 +89,7 @@ class ServingStep:
         )
         if settings.serving_check != "off":
             sizes = settings.warmup_batch_sizes or batch_sizes
-            self._check(path, meta_graphs, rows, checkpoint_path, max(sizes, default=1))
+            self._check(path, meta_graphs, rows, checkpoint_path, max(sizes, default=1), process)
 
     def _rows(self, count: int) -> ServingRows:
         transformed = tft.TFTransformOutput(self.job.transform_graph_path)
@@ -124,6 +131,7 @@ class ServingStep:
         rows: ServingRows,
         checkpoint_path: str | None,
         batch_size: int,
+        process: FreshProcess | None,
     ) -> None:
         settings = self.job.settings
         sample, why_not = self._sample(meta_graphs, rows, checkpoint_path)
@@ -133,6 +141,7 @@ class ServingStep:
             no_sample_because=why_not,
             whole_model_on_tpu=settings.export_saved_model_api_version == 1,
             timeout_seconds=settings.serving_check_timeout,
+            process=process,
             further_checks={
                 serving_check.CHECK: lambda: serving_check.check_compiles(
                     path,
@@ -179,6 +188,20 @@ class ServingStep:
             advice = "" if rows.are_real else "; give the trainer raw_examples to have it checked"
             return None, f"{error}{advice}"
         return sample, ""
+
+
+def checking_process(settings: TrainSettings) -> contextlib.AbstractContextManager[Any]:
+    """Starts the process that will check the exported model: it imports while the model is evaluated.
+
+    Args:
+        settings: The settings.
+
+    Returns:
+        Its context manager; the process is `None` where no model is checked.
+    """
+    if settings.serving_check == "off":
+        return contextlib.nullcontext()
+    return FreshProcess(LOADING_PROCESS)
 
 
 def _batch_sizes(path: str) -> tuple[int, ...]:

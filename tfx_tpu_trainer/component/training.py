@@ -8,6 +8,7 @@ its own way are the steps of `run`.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
@@ -21,10 +22,11 @@ from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.diverged import check_finite
 from tfx_tpu_trainer.component.hosts import Host
 from tfx_tpu_trainer.component.resume import CheckpointFolder
-from tfx_tpu_trainer.component.serving_step import ServingStep
+from tfx_tpu_trainer.component.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import LearningCurve, write_learning_curve
+from tfx_tpu_trainer.serving.fresh_process import FreshProcess
 from tfx_tpu_trainer.serving.saved_model_file import BINARY_FILE
 from tfx_tpu_trainer.whole_files import commit_folder, temporary_beside
 
@@ -135,10 +137,11 @@ class Training(abc.ABC, Generic[Trained]):
         """
         job = self.job
         sweep_outputs(job)
-        with all_or_nothing(job):
+        with all_or_nothing(job), contextlib.ExitStack() as stack:
             with preconditions.missing_label_explained(job.settings.label_key):
                 trained = self.train()
                 training_ended()
+                process = stack.enter_context(checking_process(job.settings))
                 results = self.evaluate(trained)
             check_finite(results.metrics)
             folder = self.folder_to_resume
@@ -150,7 +153,7 @@ class Training(abc.ABC, Generic[Trained]):
             if results.curve is not None:
                 write_learning_curve(job.model_run.uri, results.curve)
                 write_learning_curve(job.model.uri, results.curve)
-            self._place(trained, results.metrics.checkpoint)
+            self._place(trained, results.metrics.checkpoint, process)
             write_metrics(job, results.metrics)
         if self.checkpoint_folder:
             self.checkpoint_folder.remove()
@@ -229,11 +232,14 @@ class Training(abc.ABC, Generic[Trained]):
             if tf.io.gfile.exists(path):
                 tf.io.gfile.remove(path)
 
-    def _place(self, trained: Trained, checkpoint_path: str | None) -> None:
+    def _place(
+        self, trained: Trained, checkpoint_path: str | None, process: FreshProcess | None
+    ) -> None:
         # Beside its final place, so that a server or Pusher never sees half of a model.
         staging = temporary_beside(os.path.join(self.job.model.uri, "export"))
         for exported in self.export(trained, checkpoint_path, staging):
             if exported.serving_step:
-                exported.serving_step.run(exported.path, checkpoint_path)
+                exported.serving_step.run(exported.path, checkpoint_path, process)
+                process = None
             commit_folder(exported.path, exported.final, last=[BINARY_FILE])
         tf.io.gfile.rmtree(staging)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,14 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 from tfx_tpu_trainer.serving.check_report import Finding
-from tfx_tpu_trainer.serving.fresh_process import run_fresh
+from tfx_tpu_trainer.serving.fresh_process import FreshProcess, FreshProcessError
 from tfx_tpu_trainer.serving.requests import predict_log, read_records, write_records
 
 Answers = Mapping[str, Mapping[str, np.ndarray]]
 """Signature name -> output name -> array."""
+
+LOADING_PROCESS = "tfx_tpu_trainer.serving.loading_process"
+"""The module of a `FreshProcess` that `load_fresh` can be given."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,35 +36,73 @@ class Sample:
     predictions: Mapping[str, np.ndarray]
 
 
-def ask(
-    path: str, inputs: Mapping[str, Mapping[str, np.ndarray]], *, timeout_seconds: float
-) -> Answers:
-    """Serves rows by the `serve` metagraph, in a fresh process.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """How far a fresh process got with a model.
+
+    Attributes:
+        answers: What the `serve` metagraph answered; `None` where it could not, or was not asked.
+        no_answers: Why it could not be loaded and asked; `None` where it could.
+        no_graph: Why the other metagraph's graph could not be loaded; `None` where it could.
+    """
+
+    answers: Answers | None = None
+    no_answers: str | None = None
+    no_graph: str | None = None
+
+
+def load_fresh(
+    path: str,
+    *,
+    inputs: Mapping[str, Mapping[str, np.ndarray]] | None,
+    tags: Sequence[str] = (),
+    timeout_seconds: float,
+    process: FreshProcess | None = None,
+) -> Loaded:
+    """Loads a model's metagraphs in a fresh process, and serves rows by the `serve` metagraph.
+
+    One process does both, as most of its time goes into importing TensorFlow. Where it ends before
+    it has come to the second metagraph, another one loads that.
 
     Args:
         path: The SavedModel.
-        inputs: Signature name -> input name -> array; where it is empty the model is only loaded.
-        timeout_seconds: Seconds after which the process is killed.
-
-    Raises:
-        FreshProcessError: The model can't be loaded, or can't answer.
+        inputs: Signature name -> input name -> array: the rows. Where it is empty the `serve`
+            metagraph is only loaded; where it is `None`, not even that.
+        tags: Tags of a metagraph of which only the graph is loaded. Defaults to none.
+        timeout_seconds: Seconds after which a process is killed.
+        process: A process of `LOADING_PROCESS` that has been started already. Defaults to `None`:
+            one is started here.
     """
     with tempfile.TemporaryDirectory(prefix="serving-check-") as folder:
         requests, answered = os.path.join(folder, "requests"), os.path.join(folder, "answers")
-        write_records(
-            requests,
-            [predict_log(of, signature_name=name, model_name="") for name, of in inputs.items()],
-        )
-        run_fresh(
-            "tfx_tpu_trainer.serving.answer_requests",
-            [path, requests, answered],
-            timeout_seconds=timeout_seconds,
-        )
-        responses = list(read_records(answered, predict_pb2.PredictResponse))
-    return {
+
+        def run(given: list[str], started: FreshProcess | None = None) -> str | None:
+            try:
+                with started or FreshProcess(LOADING_PROCESS) as running:
+                    running.run(given, timeout_seconds=timeout_seconds)
+            except FreshProcessError as error:
+                return str(error)
+            return None
+
+        if inputs is not None:
+            logs = [
+                predict_log(of, signature_name=key, model_name="") for key, of in inputs.items()
+            ]
+            write_records(requests, logs)
+        asked = inputs is not None
+        problem = run([path, requests if asked else "", answered, ",".join(tags)], process)
+        if not asked:
+            return Loaded(no_graph=problem)
+        if not os.path.exists(answered):
+            alone = run([path, "", "", ",".join(tags)]) if tags else None
+            return Loaded(no_answers=problem, no_graph=alone)
+        responses = read_records(answered, predict_pb2.PredictResponse)
+    assert inputs is not None
+    answers = {
         name: {key: tf.make_ndarray(tensor) for key, tensor in response.outputs.items()}
         for name, response in zip(inputs, responses, strict=True)
     }
+    return Loaded(answers=answers, no_graph=problem)
 
 
 def compare(answers: Answers, predictions: Mapping[str, np.ndarray], tolerance: float) -> Finding:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from tfx_tpu_trainer.estimator.export.tags import HOST_TAGS, TPU_TAGS
-from tfx_tpu_trainer.serving.answers import Sample, ask, compare
+from tfx_tpu_trainer.serving.answers import Loaded, Sample, compare, load_fresh
 from tfx_tpu_trainer.serving.check_report import Check, Finding, ServingCheck
-from tfx_tpu_trainer.serving.fresh_process import FreshProcessError, run_fresh
+from tfx_tpu_trainer.serving.fresh_process import FreshProcess
 from tfx_tpu_trainer.serving.op_placement import OpPlacement, place_ops
 from tfx_tpu_trainer.serving.saved_model_file import meta_graph_with, read_saved_model
 
@@ -26,13 +26,14 @@ def check_saved_model(
     whole_model_on_tpu: bool = True,
     relative_tolerance: float = RELATIVE_TOLERANCE,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    process: FreshProcess | None = None,
     further_checks: Mapping[str, Callable[[], Finding]] | None = None,
 ) -> ServingCheck:
     """Checks what can be checked of a SavedModel without a server and without a TPU.
 
     The `serve` metagraph is loaded in a fresh process, answers the sample and is compared with its
-    predictions. The `serve`, `tpu` metagraph is loaded in another one, up to running it, and then
-    looked through op by op.
+    predictions. The `serve`, `tpu` metagraph is loaded there too, up to running it, and then looked
+    through op by op.
 
     Args:
         path: The SavedModel.
@@ -43,7 +44,9 @@ def check_saved_model(
             model decides.
         relative_tolerance: How far an answer may be from the prediction, as a part of the largest
             absolute value of that output over all rows.
-        timeout_seconds: Seconds for each of the processes.
+        timeout_seconds: Seconds for a process.
+        process: A process of `LOADING_PROCESS` that has been started already, as its imports take
+            most of the time. Defaults to `None`: one is started here.
         further_checks: Name -> check of the `serve`, `tpu` metagraph that takes more than this
             package knows, such as a compiler. Not called where there is no such metagraph.
             Defaults to none.
@@ -56,44 +59,54 @@ def check_saved_model(
         ValueError: The file is not a SavedModel.
     """
     saved_model = read_saved_model(path)
-    planned: list[tuple[str, Callable[[], Finding]]] = []
-    if meta_graph_with(saved_model, HOST_TAGS) is not None:
-        check = functools.partial(
-            _check_answers, path, sample, no_sample_because, relative_tolerance, timeout_seconds
-        )
-        planned.append(("serve: answers as the estimator predicts", check))
+    on_host = meta_graph_with(saved_model, HOST_TAGS)
     on_tpu = meta_graph_with(saved_model, TPU_TAGS)
-    if on_tpu is not None:
-        planned += [
-            (
-                "serve, tpu: loads",
-                lambda: check_loads(path, timeout_seconds=timeout_seconds),
-            ),
-            (
-                "serve, tpu: all of the model on the TPU",
-                lambda: check_placement(place_ops(on_tpu), whole_model=whole_model_on_tpu),
-            ),
-            *(further_checks or {}).items(),
-        ]
-    # Most of the time goes into starting processes.
     with concurrent.futures.ThreadPoolExecutor() as pool:
+        loading = pool.submit(
+            load_fresh,
+            path,
+            inputs=None if on_host is None else sample.inputs if sample else {},
+            tags=() if on_tpu is None else TPU_TAGS,
+            timeout_seconds=timeout_seconds,
+            process=process,
+        )
+        planned: list[tuple[str, Callable[[], Finding]]] = []
+        if on_host is not None:
+            check = functools.partial(
+                _check_answers, loading, sample, no_sample_because, relative_tolerance
+            )
+            planned.append(("serve: answers as the estimator predicts", check))
+        if on_tpu is not None:
+            planned += [
+                ("serve, tpu: loads", functools.partial(_check_loads, loading)),
+                (
+                    "serve, tpu: all of the model on the TPU",
+                    lambda: check_placement(place_ops(on_tpu), whole_model=whole_model_on_tpu),
+                ),
+                *(further_checks or {}).items(),
+            ]
         return ServingCheck(tuple(pool.map(lambda each: _timed(*each), planned)))
 
 
 def _check_answers(
-    path: str,
+    loading: concurrent.futures.Future[Loaded],
     sample: Sample | None,
     no_sample_because: str,
     tolerance: float,
-    timeout_seconds: float,
 ) -> Finding:
-    try:
-        given = ask(path, sample.inputs if sample else {}, timeout_seconds=timeout_seconds)
-    except FreshProcessError as error:
-        return Finding("failed", f"the metagraph can't be loaded and run: {error}")
+    loaded = loading.result()
+    if loaded.answers is None:
+        return Finding("failed", f"the metagraph can't be loaded and run: {loaded.no_answers}")
     if sample is None:
         return Finding("not run", f"it can be loaded; {no_sample_because}")
-    return compare(given, sample.predictions, tolerance)
+    return compare(loaded.answers, sample.predictions, tolerance)
+
+
+def _check_loads(loading: concurrent.futures.Future[Loaded]) -> Finding:
+    loaded = loading.result()
+    if loaded.no_graph is not None:
+        return Finding("failed", f"the metagraph can't be loaded: {loaded.no_graph}")
+    return Finding("passed", "its graph and its signatures; running it takes a TPU")
 
 
 def _timed(name: str, check: Callable[[], Finding]) -> Check:
@@ -103,24 +116,6 @@ def _timed(name: str, check: Callable[[], Finding]) -> Check:
 
 
 _SHOWN = 5
-
-
-def check_loads(path: str, *, timeout_seconds: float) -> Finding:
-    """Loads the metagraph in a fresh process, up to running it.
-
-    Args:
-        path: The SavedModel.
-        timeout_seconds: Seconds after which the process is killed.
-    """
-    try:
-        run_fresh(
-            "tfx_tpu_trainer.serving.load_graph",
-            [path, ",".join(TPU_TAGS)],
-            timeout_seconds=timeout_seconds,
-        )
-    except FreshProcessError as error:
-        return Finding("failed", f"the metagraph can't be loaded: {error}")
-    return Finding("passed", "its graph and its signatures; running it takes a TPU")
 
 
 def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import signal
@@ -15,12 +16,22 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _OP_LIBRARIES = ("struct2tensor", "tensorflow_decision_forests", "tensorflow_text")
 
 
-# `python -m` looks for modules in the working directory first, where a file called csv.py would be run in place of
-# Python's own. Its option -P, which leaves that folder out, came with 3.11.
+# `python -m` and `python -c` look for modules in the working directory first, where a file called csv.py would be run
+# in place of Python's own. Python's option -P, which leaves that folder out, came with 3.11.
+_SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path); "
 _RUN_MODULE = (
-    "import sys; sys.path[:] = filter(None, sys.path); "
-    "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    f"{_SAFE_PATH}import runpy; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
+# The module is imported before the job is there. Without one the other process has ended, or needs nothing any more.
+_RUN_MAIN = f"""{_SAFE_PATH}import importlib, json
+module = importlib.import_module(sys.argv[1])
+job = json.loads(sys.stdin.read() or "null")
+if job:
+    for library in job["libraries"]:
+        importlib.import_module(library)
+    module.main(*job["arguments"])
+"""
 
 
 class FreshProcessError(RuntimeError):
@@ -37,34 +48,66 @@ def command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", _RUN_MODULE, module, *arguments]
 
 
-def run_fresh(module: str, arguments: Sequence[str], *, timeout_seconds: float) -> None:
-    """Runs `python -m module arguments...` and waits for its end.
+class FreshProcess:
+    """A process that runs a module of this package, and imports it while this one does something else.
 
-    Args:
-        module: Full name of a module with a main part. It imports the packages which are named
-            by commas in its first argument.
-        arguments: Its further arguments.
-        timeout_seconds: Seconds after which it is killed.
-
-    Raises:
-        FreshProcessError: It has failed, has been killed, or has taken too long.
+    It waits for its arguments, and ends by itself where this process ends first.
     """
-    libraries = ",".join(name for name in _OP_LIBRARIES if name in sys.modules)
-    try:
-        ended = subprocess.run(
-            command(module, libraries, *arguments),
+
+    def __init__(self, module: str) -> None:
+        """Starts the process.
+
+        Args:
+            module: Full name of a module with a function `main` of texts.
+        """
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _RUN_MAIN, module],
             env=_environment(),
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            timeout=timeout_seconds,
-            check=False,
         )
-    except subprocess.TimeoutExpired:
-        raise FreshProcessError(
-            f"it has not ended within {timeout_seconds:g} s and was stopped"
-        ) from None
-    if ended.returncode:
-        raise FreshProcessError(_reason(ended.returncode, ended.stderr.decode(errors="replace")))
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    def __enter__(self) -> FreshProcess:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def run(self, given: Sequence[str], *, timeout_seconds: float) -> None:
+        """Calls the module's `main` and waits for its end; once only.
+
+        Packages that register ops and are imported in this process are imported there first.
+
+        Args:
+            given: What `main` is called with.
+            timeout_seconds: Seconds after which it is killed.
+
+        Raises:
+            FreshProcessError: It has failed, has been killed, or has taken too long.
+        """
+        libraries = [name for name in _OP_LIBRARIES if name in sys.modules]
+        job = json.dumps({"libraries": libraries, "arguments": list(given)})
+        try:
+            _, errors = self._process.communicate(job.encode(), timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise FreshProcessError(
+                f"it has not ended within {timeout_seconds:g} s and was stopped"
+            ) from None
+        if self._process.returncode:
+            raise FreshProcessError(
+                _reason(self._process.returncode, errors.decode(errors="replace"))
+            )
 
 
 def _environment() -> dict[str, str]:

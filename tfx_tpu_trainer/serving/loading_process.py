@@ -1,0 +1,78 @@
+"""A process that loads the metagraphs of a model as a server would; started by `answers.py`.
+
+`main` takes MODEL REQUESTS ANSWERS TAGS. REQUESTS is a TFRecord file of PredictionLogs (a
+warm-up file is one), which the `serve` metagraph answers; ANSWERS becomes a file of
+PredictResponses in the same order. TAGS name another metagraph, whose graph is loaded without
+running it: TensorFlow then has checked every node, its op, attributes, types and shapes, and the
+functions that it calls, which is how far a machine without a TPU gets with a metagraph for one.
+REQUESTS or TAGS is empty where that part isn't wanted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+from tfx_tpu_trainer.serving.requests import read_records, write_records
+from tfx_tpu_trainer.serving.saved_model_file import meta_graph_with, read_saved_model
+
+v1 = tf.compat.v1
+
+
+def answers(path: str, logs: list[Any]) -> Iterator[predict_pb2.PredictResponse]:
+    """Answers requests by the `serve` metagraph, as TensorFlow Serving runs it: in a session.
+
+    Args:
+        path: The SavedModel.
+        logs: PredictionLogs of Predict requests.
+    """
+    with tf.Graph().as_default(), v1.Session() as session:
+        meta_graph = v1.saved_model.load(session, [tf.saved_model.SERVING], path)
+        for log in logs:
+            request = log.predict_log.request
+            signature = meta_graph.signature_def[request.model_spec.signature_name]
+            fetched = session.run(
+                {key: info.name for key, info in signature.outputs.items()},
+                {
+                    signature.inputs[key].name: tf.make_ndarray(tensor)
+                    for key, tensor in request.inputs.items()
+                },
+            )
+            response = predict_pb2.PredictResponse(model_spec=request.model_spec)
+            for key, value in fetched.items():
+                response.outputs[key].CopyFrom(tf.make_tensor_proto(value))
+            yield response
+
+
+def load_graph(path: str, tags: list[str]) -> None:
+    """Loads a metagraph's graph, and finds the tensors of its signatures.
+
+    Args:
+        path: The SavedModel.
+        tags: All tags of the metagraph.
+
+    Raises:
+        ValueError: There is none with these tags.
+    """
+    meta_graph = meta_graph_with(read_saved_model(path), tags)
+    if meta_graph is None:
+        raise ValueError(f"{path} has no metagraph with the tags {tags}")
+    with tf.Graph().as_default() as graph:
+        v1.train.import_meta_graph(meta_graph)
+        for signature in meta_graph.signature_def.values():
+            for info in (*signature.inputs.values(), *signature.outputs.values()):
+                v1.saved_model.utils.get_tensor_from_tensor_info(info, graph)
+
+
+def main(path: str, requests: str, answered: str, tags: str) -> None:
+    """Does what the module's docstring says."""
+    if requests:
+        logs = read_records(requests, prediction_log_pb2.PredictionLog)
+        write_records(f"{answered}.part", answers(path, logs))
+        os.replace(f"{answered}.part", answered)
+    if tags:
+        load_graph(path, tags.split(","))
