@@ -22,6 +22,7 @@ import click
 import jinja2
 
 from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_image
 from tfx_tpu_trainer.terminal import printable
 
 # The listing keeps its lines: that is what the character says to click.
@@ -31,6 +32,12 @@ PORT = 2222
 CPU_SERVER_IMAGE = "tensorflow/serving:2.16.1"
 # A Service's name is at most 63 characters, and a task's has up to 15 more.
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,46}[a-z0-9])?")
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+CPUS = re.compile(r"(?=.*[1-9])([0-9]{1,9}(\.[0-9]{1,3})?|[0-9]{1,9}m)")
+MEMORY = re.compile(r"(?=.*[1-9])[0-9]{1,15}(\.[0-9]{1,3})?([kMGTP]|[KMGTP]i)?")
+# More than any cluster has, and few enough to write down.
+MOST_TASKS = 10_000
+MOST_ROWS = 65_536
 
 
 class _Tpu:
@@ -100,7 +107,7 @@ class TrainingCluster(_Tpu):
     retries: int = 3
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        _check_container(self)
         if not self.command:
             raise ValueError(
                 "no command is given; end the line with one, such as python -m your.training"
@@ -188,7 +195,8 @@ class ModelServer(_Tpu):
     memory: str = "4Gi"
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        _check_container(self)
+        check_bucket_paths({"model": self.model_path})
         if self.tpu is not None and self.tpu.tpu_slice.hosts > 1:
             raise ValueError(
                 f"tpu={self.tpu.slice_name!r} has {self.tpu.tpu_slice.hosts} hosts; a server runs on one: "
@@ -253,11 +261,25 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def _check_name(name: str) -> None:
-    if not NAME.fullmatch(name):
+def _check_container(made: TrainingCluster | ModelServer) -> None:
+    """Finds what Kubernetes would say, or never say, once the manifest is applied."""
+    if not NAME.fullmatch(made.name):
         raise ValueError(
-            f"name={name!r} is no name in Kubernetes: use up to 48 small letters, digits and '-', "
+            f"name={made.name!r} is no name in Kubernetes: use up to 48 small letters, digits and '-', "
             "beginning with a letter"
+        )
+    if not NAMESPACE.fullmatch(made.namespace):
+        raise ValueError(
+            f"namespace={made.namespace!r} is no namespace in Kubernetes: use up to 63 small letters, digits "
+            "and '-'"
+        )
+    if made.image is not None:
+        check_image(made.image)
+    if not CPUS.fullmatch(made.cpu):
+        raise ValueError(f"cpu={made.cpu!r} is no number of CPUs; give one such as '4' or '500m'")
+    if not MEMORY.fullmatch(made.memory):
+        raise ValueError(
+            f"memory={made.memory!r} is no amount of memory; give bytes, or a number such as '16Gi'"
         )
 
 
@@ -283,8 +305,10 @@ def main() -> None:
 @click.option("--name", required=True, help="Name of the cluster.")
 @click.option("--namespace", default="default", show_default=True)
 @click.option("--image", help="Container image; the slice's runtime_image where it has one.")
-@click.option("--workers", type=click.IntRange(0), default=0, help="Workers beside the chief.")
-@click.option("--ps", type=click.IntRange(0), default=0, help="Parameter servers.")
+@click.option(
+    "--workers", type=click.IntRange(0, MOST_TASKS), default=0, help="Workers beside the chief."
+)
+@click.option("--ps", type=click.IntRange(0, MOST_TASKS), default=0, help="Parameter servers.")
 @click.option("--evaluator", is_flag=True, help="Adds a task that evaluates.")
 @click.option(
     "--tpu", help="A slice such as v5e:4x4, or a TpuSpec as JSON; its hosts are the tasks."
@@ -295,7 +319,7 @@ def main() -> None:
 @_with_errors
 def multi_worker(tpu: str | None, image: str | None, **options: Any) -> None:
     """A training on several hosts, under TF_CONFIG or on a TPU slice, that runs COMMAND in each."""
-    spec = TpuSpec.read(tpu) if tpu else None
+    spec = None if tpu is None else TpuSpec.read(tpu)
     image = (spec.runtime_image if spec else None) or image
     if not image:
         raise ValueError("no image is given; name one with --image")
@@ -319,16 +343,16 @@ def multi_worker(tpu: str | None, image: str | None, **options: Any) -> None:
     "--batch-size",
     "batch_sizes",
     multiple=True,
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST_ROWS),
     help="On a TPU host, a size to pad to; repeatable.",
 )
-@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, MOST_TASKS))
 @click.option("--cpu", default="2", show_default=True, help="CPUs of a server.")
 @click.option("--memory", default="4Gi", show_default=True, help="Memory of a server.")
 @_with_errors
 def serving(kserve: bool, tpu: str | None, image: str | None, **options: Any) -> None:
     """TensorFlow Serving for a pushed model."""
-    spec = TpuSpec.read(tpu) if tpu else None
+    spec = None if tpu is None else TpuSpec.read(tpu)
     image = image or (spec.runtime_image if spec else None)
     if not kserve and not image:
         if spec:

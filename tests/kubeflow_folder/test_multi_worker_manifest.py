@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+from tests.bad_input import case, row
 from tests.kubeflow_folder.kubernetes_models import accepted
 from tests.kubeflow_folder.scripts import load
 from tfx_tpu_trainer.component.hosts import Role, read_host
@@ -30,11 +32,8 @@ def _render(*words: str, command: tuple[str, ...] = COMMAND) -> list[dict[str, A
     return list(yaml.safe_load_all(result.output))
 
 
-def _error(*words: str, command: tuple[str, ...] = COMMAND) -> str:
-    result = CliRunner().invoke(manifests.main, ["multi-worker", *words, *command])
-    assert result.exit_code != 0
-    assert "Traceback" not in result.output
-    return result.output
+def _invoke(*words: str, command: tuple[str, ...] = COMMAND) -> Result:
+    return CliRunner().invoke(manifests.main, ["multi-worker", *words, *command])
 
 
 def _pods(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -170,25 +169,51 @@ def test_a_spec_as_json_brings_its_image_and_how_it_is_had() -> None:
     assert pod["containers"][0]["image"] == "images/tpu:3"
 
 
+def refusal(words, *says):
+    return case(
+        "runners", f"`manifests.py multi-worker {shlex.join(words)}`", *says, values=(words,)
+    )
+
+
 @pytest.mark.parametrize(
-    ("words", "message"),
+    "words",
     [
-        (("--tpu", "v5e:4x4", "--workers", "1"), "leave workers, ps and evaluator out"),
-        (("--workers", "2"), "set ps to 1 or more"),
-        (("--tpu", "v5e:3x3"), "nearest"),
-        (("--tpu", "v2:2x2"), "GKE has no nodes with v2:2x2"),
-        (("--image", ""), "name one with --image"),
-        (("--name", "Taxi_1"), "name='Taxi_1' is no name in Kubernetes"),
+        refusal(("--tpu", "v5e:4x4", "--workers", "1"), "leave workers, ps and evaluator out"),
+        refusal(("--workers", "2"), "workers=2 and no ps", "set ps to 1 or more"),
+        refusal(("--workers", "-1"), "'--workers': -1 is not in the range 0<=x<=10000"),
+        refusal(("--ps", "99999999"), "'--ps': 99999999 is not in the range 0<=x<=10000"),
+        refusal(("--tpu", "v5e:3x3"), "v5e has no slice '3x3'; nearest: v5e:2x4"),
+        refusal(("--tpu", "v2:2x2"), "GKE has no nodes with v2:2x2: use v3 or newer"),
+        refusal(("--tpu", ""), "TpuSpec slice_name='': give a name such as 'v5e:2x4'"),
+        refusal(("--image", ""), "no image is given; name one with --image"),
+        refusal(("--image", "images/train"), "image='images/train' has no tag"),
+        refusal(("--name", "Taxi_1"), "name='Taxi_1' is no name in Kubernetes: use up to 48 small"),
+        refusal(("--namespace", "a b"), "namespace='a b' is no namespace in Kubernetes: use up to"),
+        refusal(("--cpu", "abc"), "cpu='abc' is no number of CPUs; give one such as '4' or '500m'"),
+        refusal(("--cpu", "0"), "cpu='0' is no number of CPUs; give one such as '4' or '500m'"),
+        refusal(("--memory", "--"), "memory='--' is no amount of memory; give bytes, or a number"),
+        refusal(("--memory", "16GB"), "memory='16GB' is no amount of memory", "such as '16Gi'"),
+        refusal(("--memory", "0Gi"), "memory='0Gi' is no amount of memory", "such as '16Gi'"),
     ],
 )
-def test_what_does_not_fit_is_one_line(words, message) -> None:
-    output = _error("--name", "taxi", "--image", "images/train:1", *words)
-    assert message in output
-    assert len(output.strip().splitlines()) == 1
+def test_what_does_not_fit_is_one_line(words, refused) -> None:
+    refused.output(_invoke("--name", "taxi", "--image", "images/train:1", *words))
 
 
-def test_no_command_is_an_error() -> None:
-    assert "no command is given" in _error("--name", "taxi", "--image", "i:1", command=())
+@pytest.mark.parametrize("memory", ["16Gi", "1500000000", "1.5G", "512Mi"])
+@pytest.mark.parametrize("cpu", ["4", "0.5", "500m"])
+def test_kubernetes_quantities_are_taken(cpu, memory) -> None:
+    (pod,) = _pods(_render("--cpu", cpu, "--memory", memory)).values()
+    assert pod["containers"][0]["resources"]["requests"] == {"cpu": cpu, "memory": memory}
+
+
+@row(
+    "runners",
+    "`manifests.py multi-worker` without a command",
+    "no command is given; end the line with one, such as python -m your.training",
+)
+def test_no_command_is_an_error(refused) -> None:
+    refused.output(_invoke("--name", "taxi", "--image", "i:1", command=()))
 
 
 def test_names_leave_room_for_the_tasks() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bad_input import case
 from tfx_tpu_trainer.orchestration.checks import (
     JobError,
     check_bucket_paths,
@@ -27,37 +28,83 @@ def test_images_with_a_tag_or_a_digest_will_do(image):
 
 
 @pytest.mark.parametrize(
-    ("image", "says"),
+    "image",
     [
-        ("", "image is empty; name the container image"),
-        ("r/p", "image='r/p' has no tag.*'r/p:1'"),
-        ("localhost:5000/p", "has no tag"),
-        ("r/p@sha256:12", "has no tag"),
-        ("r/p:1 ", "has no tag"),
+        case("runners", f"`--image {image!r}`", *says, values=image)
+        for image, *says in (
+            ("", "image is empty; name the container image that holds tfx_tpu_trainer"),
+            ("r/p", "image='r/p' has no tag", "add one, as in 'r/p:1'"),
+            (
+                "localhost:5000/p",
+                "image='localhost:5000/p' has no tag",
+                "add one, as in 'localhost:50",
+            ),
+            ("r/p@sha256:12", "image='r/p@sha256:12' is no name of a container image; give one"),
+            ("a b:1", "image='a b:1' is no name of a container image; give one with a tag"),
+        )
     ],
 )
-def test_other_images_are_refused(image, says):
-    with pytest.raises(JobError, match=says):
+def test_other_images_are_refused(image, refused):
+    with refused(JobError):
         check_image(image)
 
 
 def test_paths_are_in_buckets():
     check_bucket_paths({"root": "gs://a/b", "data": "s3://c"})
-    for path in ("/tmp/a", "runs/a", "gs://", "gs:///a", "file:/a"):
-        with pytest.raises(JobError, match=r"root='.*' is no path in a bucket.*gs:// or s3://"):
-            check_bucket_paths({"root": path})
-    with pytest.raises(JobError, match=r"data='s3://c' is no path in a bucket.*starts with gs://"):
-        check_bucket_paths({"data": "s3://c"}, schemes=("gs",))
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "schemes"),
+    [
+        case(
+            "runners",
+            f"`--{setting} {path!r}`" + (" on Vertex AI" if schemes else ""),
+            f"{setting}={path!r} is no path in a bucket",
+            f"give one that starts with {'gs:// and' if schemes else 'gs:// or s3:// and'}",
+            values=(setting, path, schemes),
+        )
+        for setting, path, schemes in (
+            ("root", "/tmp/a", ()),
+            ("root", "runs/a", ()),
+            ("root", "gs://", ()),
+            ("root", "gs:///a", ()),
+            ("root", "file:/a", ()),
+            ("root", "gs://a\nb", ()),
+            ("data", "s3://c", ("gs",)),
+        )
+    ],
+)
+def test_other_paths_are_refused(setting, path, schemes, refused):
+    with refused(JobError):
+        check_bucket_paths({setting: path}, schemes=schemes)
 
 
 def test_projects_and_regions_have_a_form():
     for project in ("our-models", "1234", "example.com:our-models"):
         check_project(project, "europe-west4")
-    for project, region, says in (
-        ("", "us-central1", "project=''"),
-        ("Our", "us-central1", "project='Our'"),
-        ("our-models", "", "region=''"),
-        ("our-models", "us-central1-a", "a zone like"),
-    ):
-        with pytest.raises(JobError, match=says):
-            check_project(project, region)
+
+
+@pytest.mark.parametrize(
+    ("project", "region"),
+    [
+        case(
+            "runners",
+            f"`--project {project!r} --region {region!r}`",
+            *says,
+            values=(project, region),
+        )
+        for project, region, *says in (
+            ("", "us-central1", "project='' is no name of a Google Cloud project; give its id"),
+            (
+                "Our",
+                "us-central1",
+                "project='Our' is no name of a Google Cloud project; give its id",
+            ),
+            ("our-models", "", "region='' is no name of a region; give one such as 'us-central1'"),
+            ("our-models", "us-central1-a", "region='us-central1-a' is no name", "a zone like"),
+        )
+    ],
+)
+def test_other_projects_and_regions_are_refused(project, region, refused):
+    with refused(JobError):
+        check_project(project, region)

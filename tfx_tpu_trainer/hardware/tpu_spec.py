@@ -66,6 +66,12 @@ class TpuSpec(pydantic.BaseModel):
             if first["type"] == "value_error":
                 raise ValueError(message) from None
             where = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                message = f"there is no such attribute; use {', '.join(cls.model_fields)}"
+            if first["type"] == "string_too_short":
+                message = (
+                    "give a name such as 'v5e:2x4'" if where == "slice_name" else "leave it out"
+                )
             raise ValueError(f"TpuSpec {where}={first['input']!r}: {message}.") from None
 
     @classmethod
@@ -85,10 +91,14 @@ class TpuSpec(pydantic.BaseModel):
         if isinstance(value, TpuSpec):
             return value
         if isinstance(value, str) and value.lstrip().startswith("{"):
+            text = value
             try:
-                value = json.loads(value)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"TPU {value!r} is no valid JSON: {error}.") from None
+                value = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(
+                    f"TPU {text[:200]!r} is no valid JSON ({error}): give a slice such as v5e:2x4, or JSON such as "
+                    '{"slice_name": "v5e:2x4", "spot": true}.'
+                ) from None
         if isinstance(value, str):
             return cls.parse(value)
         if isinstance(value, Mapping) and "slice_name" in value:

@@ -30,11 +30,17 @@ def check_image(image: str, *, setting: str = "image") -> None:
             f"{setting} is empty; name the container image that holds tfx_tpu_trainer and your "
             "pipeline's code, such as 'europe-docker.pkg.dev/project/images/pipelines:1'"
         )
-    if not _DIGEST.fullmatch(image) and not _TAGGED.fullmatch(image):
+    if _DIGEST.fullmatch(image) or _TAGGED.fullmatch(image):
+        return
+    if not _TAGGED.fullmatch(image + ":1"):
         raise JobError(
-            f"{setting}={image!r} has no tag, so nobody can tell later which image ran; add one, as "
-            f"in {image + ':1'!r}, or a digest (@sha256:...)"
+            f"{setting}={image!r} is no name of a container image; give one with a tag or a digest, such as "
+            "'europe-docker.pkg.dev/project/images/pipelines:1'"
         )
+    raise JobError(
+        f"{setting}={image!r} has no tag, so nobody can tell later which image ran; add one, as "
+        f"in {image + ':1'!r}, or a digest (@sha256:...)"
+    )
 
 
 def check_bucket_paths(paths: Mapping[str, str], *, schemes: tuple[str, ...] = ()) -> None:
@@ -51,7 +57,8 @@ def check_bucket_paths(paths: Mapping[str, str], *, schemes: tuple[str, ...] = (
     for setting, path in paths.items():
         scheme, separator, rest = path.partition("://")
         bucket = rest.partition("/")[0]
-        if not separator or not bucket or (schemes and scheme not in schemes):
+        named = separator and bucket and path.isprintable()
+        if not named or (schemes and scheme not in schemes):
             raise JobError(
                 f"{setting}={path!r} is no path in a bucket: the pods of a job share no disk; give one "
                 f"that starts with {wanted} and a bucket's name"
