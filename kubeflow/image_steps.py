@@ -82,6 +82,8 @@ class FreshFolder:
         self._root = folder
         self._without = without
         self._variables: dict[str, str] = {}
+        self._global: dict[str, str] = {}
+        self._images: dict[str, str] = {}
         self._workdir = folder
         self._actions: Mapping[str, Callable[[str], None]] = {
             "FROM": self._begin_stage,
@@ -91,6 +93,7 @@ class FreshFolder:
             "COPY": self._copy,
             "RUN": self._run,
             "ENTRYPOINT": lambda text: None,
+            "USER": lambda text: None,
         }
         self.left_out: list[str] = []
         folder.mkdir(parents=True)
@@ -111,7 +114,12 @@ class FreshFolder:
                 raise StepError(f"{dockerfile}:{step.line}: {error}") from None
 
     def _begin_stage(self, text: str) -> None:
-        wanted = re.match(r"python:(\d+\.\d+)", text)
+        if not self._images:
+            self._global = self._variables
+        self._variables = self._global
+        image, _, stage = self._resolved(text).partition(" AS ")
+        self._images[stage] = image
+        wanted = re.match(r"python:(\d+\.\d+)", image)
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         if wanted and wanted[1] != here:
             line = LINES.get(wanted[1])
@@ -141,11 +149,12 @@ class FreshFolder:
         *options, destination = (self._resolved(word) for word in shlex.split(text))
         sources = [word for word in options if not word.startswith("--")]
         stage = next((word.removeprefix("--from=") for word in options if "--from=" in word), None)
+        image = self._images.get(stage or "", stage or "")
         if stage is None:
             for source in sources:
                 self._copy_in(source, destination, several=len(sources) > 1)
-        elif "/" in stage:
-            self._leave_out(f"COPY from the image {stage}")
+        elif "/" in image:
+            self._leave_out(f"COPY from the image {image}")
         elif sources != [destination] or not Path(destination).exists():
             raise StepError(
                 f"COPY --from={stage} {sources} {destination}: the paths must be equal and there"

@@ -29,6 +29,8 @@ from tfx_tpu_trainer.terminal import printable
 HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")
 FOLDER = Path(__file__).resolve().parent
 PORT = 2222
+# That of the images that are made here.
+USER = 10001
 CPU_SERVER_IMAGE = "tensorflow/serving:2.16.1"
 # A Service's name is at most 63 characters, and a task's has up to 15 more.
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,46}[a-z0-9])?")
@@ -40,10 +42,11 @@ MOST_TASKS = 10_000
 MOST_ROWS = 65_536
 
 
-class _Tpu:
-    """What a manifest says of the slice it wants; `tpu` is None on CPU hosts."""
+class _Pod:
+    """What a manifest says of a pod: the slice it wants, `tpu`, None on CPU hosts, and as whom it runs."""
 
     tpu: TpuSpec | None
+    tpu_as_root: bool
 
     def node_selector(self) -> dict[str, str]:
         return self.tpu.node_selector() if self.tpu else {}
@@ -52,6 +55,29 @@ class _Tpu:
         # As text, as the API gives them back: a tool that compares finds no difference.
         limits = self.tpu.resource_limits() if self.tpu else {}
         return {name: str(count) for name, count in limits.items()}
+
+    def pod_security(self) -> dict[str, Any]:
+        """Returns the pod's securityContext."""
+        user: dict[str, Any] = {"runAsUser": 0}
+        if not self.tpu_as_root:
+            user = {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                # Volumes that are mounted can be written.
+                "fsGroup": USER,
+            }
+        return {**user, "seccompProfile": {"type": "RuntimeDefault"}}
+
+    def container_security(self) -> dict[str, Any]:
+        """Returns the container's securityContext."""
+        # The one thing that root is needed for: to lock the memory that a TPU's driver reads.
+        added = {"add": ["SYS_RESOURCE"]} if self.tpu_as_root else {}
+        return {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"], **added},
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +101,7 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingCluster(_Tpu):
+class TrainingCluster(_Pod):
     """A training on several hosts, each a Job: a cluster under TF_CONFIG, or the hosts of a TPU slice.
 
     Attributes:
@@ -87,6 +113,7 @@ class TrainingCluster(_Tpu):
         ps: Parameter servers, which workers need to have variables in common.
         evaluator: Whether there is a task that evaluates checkpoints as they come.
         tpu: A slice; its hosts are the tasks, and the first of them is the chief.
+        tpu_as_root: Whether the containers run as root, with the right to lock more memory.
         cpu: CPUs of each task.
         memory: Memory of each task.
         port: Port of each task.
@@ -101,6 +128,7 @@ class TrainingCluster(_Tpu):
     ps: int = 0
     evaluator: bool = False
     tpu: TpuSpec | None = None
+    tpu_as_root: bool = False
     cpu: str = "4"
     memory: str = "16Gi"
     port: int = PORT
@@ -166,7 +194,7 @@ class TrainingCluster(_Tpu):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelServer(_Tpu):
+class ModelServer(_Pod):
     """TensorFlow Serving for one model, on its own or under KServe.
 
     Attributes:
@@ -175,6 +203,7 @@ class ModelServer(_Tpu):
         model_path: Folder of the model's versions: what Pusher pushes into.
         image: Container image of the server; `None` leaves it to KServe.
         tpu: The slice of a TPU host; `None` serves on CPUs.
+        tpu_as_root: Whether the container runs as root, with the right to lock more memory.
         batching: Whether the server puts requests together. Not for a model that does so itself.
         batch_sizes: Batch sizes on a TPU host, those that the model was warmed up with; empty for
             the defaults.
@@ -188,6 +217,7 @@ class ModelServer(_Tpu):
     namespace: str = "default"
     image: str | None = None
     tpu: TpuSpec | None = None
+    tpu_as_root: bool = False
     batching: bool = True
     batch_sizes: tuple[int, ...] = ()
     replicas: int = 1
@@ -273,6 +303,10 @@ def _check_container(made: TrainingCluster | ModelServer) -> None:
             f"namespace={made.namespace!r} is no namespace in Kubernetes: use up to 63 small letters, digits "
             "and '-'"
         )
+    if made.tpu_as_root and made.tpu is None:
+        raise ValueError(
+            "tpu_as_root is for containers on TPU hosts; leave it out, or give a slice as tpu"
+        )
     if made.image is not None:
         check_image(made.image)
     if not CPUS.fullmatch(made.cpu):
@@ -296,6 +330,13 @@ def _with_errors(function: Any) -> Any:
     return wrapper
 
 
+_tpu_as_root = click.option(
+    "--tpu-as-root",
+    is_flag=True,
+    help="On TPU hosts: runs as root, with the capability SYS_RESOURCE.",
+)
+
+
 @click.group(help=HELP)
 def main() -> None:
     pass
@@ -313,6 +354,7 @@ def main() -> None:
 @click.option(
     "--tpu", help="A slice such as v5e:4x4, or a TpuSpec as JSON; its hosts are the tasks."
 )
+@_tpu_as_root
 @click.option("--cpu", default="4", show_default=True, help="CPUs of a task.")
 @click.option("--memory", default="16Gi", show_default=True, help="Memory of a task.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -334,6 +376,7 @@ def multi_worker(tpu: str | None, image: str | None, **options: Any) -> None:
 @click.option("--kserve", is_flag=True, help="An InferenceService instead of a Deployment.")
 @click.option("--image", help=f"Container image; {CPU_SERVER_IMAGE} on CPUs.")
 @click.option("--tpu", help="A slice of one host such as v5e:2x2, or a TpuSpec as JSON.")
+@_tpu_as_root
 @click.option(
     "--batching/--no-batching",
     default=True,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.metadata
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import click
@@ -122,19 +124,25 @@ def test_what_is_copied_is_there_and_reaches_docker(image: Image) -> None:
 
 @every
 def test_everything_is_installed_with_hashes_for_the_locks_python(image: Image) -> None:
-    base = f"python:{image.python}-slim-{image.debian}"
-    assert _texts(image, "FROM") == [f"{base} AS build", base]
+    assert f"PYTHON_IMAGE=python:{image.python}-slim-{image.debian}" in _texts(image, "ARG")
+    stages = [text for text in _texts(image, "FROM") if "BEAM" not in text]
+    assert stages == ["${PYTHON_IMAGE} AS build", "${PYTHON_IMAGE}"]
     # The line's lock comes to lie where the step that installs it looks.
     assert f"requirements/bootstrap.lock requirements/{image.lock} requirements/" in _texts(
         image, "COPY"
     )
     installs = [text for text in _texts(image, "RUN") if "pip install" in text]
     locks = [word for text in installs for word in re.findall(r"-r (\S+)", text)]
-    assert locks == ["requirements/bootstrap.lock", f"requirements/{Path(image.lock).name}"]
+    of_driver = ["libtpu.lock"] if image is TPU else []
+    assert locks == [
+        "requirements/bootstrap.lock",
+        f"requirements/{Path(image.lock).name}",
+        *of_driver,
+    ]
+    # All but this package itself.
     without = [text for text in installs if "--require-hashes" not in text]
-    # This package itself, and in the TPU's image its driver.
-    assert [text for text in without if not text.endswith((" .", "libtpu==2.16.0rc0"))] == []
-    assert len(installs) - len(without) == 2
+    assert [text.split()[-1] for text in without] == ["."]
+    assert len(installs) - len(without) == len(locks)
 
 
 def test_the_newest_lines_image_has_the_debian_whose_libraries_its_tests_run_on() -> None:
@@ -157,13 +165,82 @@ def test_a_locks_pin_keeps_its_marker() -> None:
 
 @of_components
 def test_beams_workers_have_the_beam_of_the_lock(image: Image) -> None:
-    (worker,) = [text for text in _texts(image, "COPY") if text.startswith("--from=apache/")]
-    assert worker.startswith(f"--from={image.beam_worker} ")
+    assert f"BEAM_IMAGE={image.beam_worker}" in _texts(image, "ARG")
+    assert "${BEAM_IMAGE} AS beam" in _texts(image, "FROM")
+    (boot,) = [text for text in _texts(image, "COPY") if text.startswith("--from=beam ")]
+    assert set(_texts(image, "ENTRYPOINT")) == {f'["{boot.split()[-1]}/boot"]'}
+
+
+@every
+def test_containers_run_as_a_user_that_is_not_root_and_that_kubernetes_can_tell(
+    image: Image,
+) -> None:
+    steps = image_steps.read_instructions(image.dockerfile)
+    last_stage = max(number for number, step in enumerate(steps) if step.name == "FROM")
+    of_container = [(step.name, step.text) for step in steps[last_stage:]]
+    assert ("ARG", "RUN_AS=10001:10001") in of_container
+    # After everything that writes into the image; what Python and its packages cache goes to /tmp.
+    assert [name for name, _ in of_container[of_container.index(("USER", "${RUN_AS}")) :]] in (
+        ["USER"],
+        ["USER", "ENTRYPOINT"],
+    )
+    assert ("ENV", "HOME=/tmp USER=trainer") in of_container
+
+
+def _driver_step(tmp_path: Path, checksum: str | None) -> subprocess.CompletedProcess[str]:
+    """Runs the step that installs the TPU's driver, with a page of its own and a small wheel there."""
+    (step,) = [text for text in _texts(TPU, "RUN") if "libtpu" in text]
+    app = tmp_path / "app"
+    (app / "venv" / "bin").mkdir(parents=True)
+    program = app / "venv" / "bin" / "python"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} "$@" --target {tmp_path}/installed\n')
+    program.chmod(0o755)
+    given = {} if checksum is None else {"LIBTPU_SHA256": checksum}
+    return subprocess.run(
+        ["/bin/sh", "-c", step],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "APP": str(app), "LIBTPU_PAGE": str(tmp_path), **given},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Path:
+    wheel = tmp_path / "libtpu-2.16.0rc0-py3-none-any.whl"
+    info = "libtpu-2.16.0rc0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("libtpu/__init__.py", "")
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: libtpu\nVersion: 2.16.0rc0\n"
+        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+def test_the_tpus_driver_is_installed_with_the_hash_that_is_given(tmp_path: Path, driver) -> None:
+    ended = _driver_step(tmp_path, hashlib.sha256(driver.read_bytes()).hexdigest())
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "installed" / "libtpu").exists()
+
+
+@pytest.mark.parametrize(
+    ("checksum", "says"),
+    [(None, "give it with --build-arg"), ("0" * 64, "DO NOT MATCH THE HASHES")],
+)
+def test_it_is_not_installed_without_its_hash_or_with_another(
+    tmp_path: Path, driver, checksum, says
+) -> None:
+    ended = _driver_step(tmp_path, checksum)
+    assert ended.returncode != 0
+    assert says in ended.stderr
+    assert not (tmp_path / "installed").exists()
 
 
 def _without_versions(image: Image) -> str:
-    """The text of its file from the first FROM on."""
-    text = image.dockerfile.read_text(encoding="utf-8").partition("\nFROM ")[2]
+    """The text of its file from the first instruction on."""
+    text = image.dockerfile.read_text(encoding="utf-8").partition("\nARG ")[2]
     base = f"python:{image.python}-slim-{image.debian}"
     for own in (base, image.beam_worker, f"requirements/{image.lock} requirements/"):
         assert own in text
@@ -194,7 +271,8 @@ def test_steps_run_as_docker_would_run_them(tmp_path: Path) -> None:
         tmp_path,
         f"""
 # A comment
-FROM {HERE} AS build
+ARG PYTHON_IMAGE={HERE}
+FROM ${{PYTHON_IMAGE}} AS build
 ARG APP=/app
 RUN apt-get update && false
 WORKDIR ${{APP}}
@@ -206,12 +284,15 @@ ENV WORD=first \\
 RUN --mount=type=cache,target=/root/.cache \\
     python -c "import os, sys; print(sys.prefix == sys.base_prefix, file=open('out', 'w'))" \\
     && echo "$WORD $OTHER" >> out
-FROM {HERE}
+FROM images/third:1 AS third
+FROM ${{PYTHON_IMAGE}}
 ARG APP=/app
+COPY --from=third /y /y
 COPY --from=build ${{APP}}/taxi ${{APP}}/taxi
 COPY --from=images/other:1 /x /x
 WORKDIR ${{APP}}
-RUN echo "[$WORD]" >> out
+RUN echo "[$WORD$PYTHON_IMAGE]" >> out
+USER 1:1
 """,
     )
     assert code == 0, output
@@ -226,6 +307,7 @@ RUN echo "[$WORD]" >> out
     assert not list(app.rglob("__pycache__"))
     assert "left out: RUN with apt-get" in output
     assert "left out: COPY from the image images/other:1" in output
+    assert "left out: COPY from the image images/third:1" in output
 
 
 @pytest.mark.parametrize(

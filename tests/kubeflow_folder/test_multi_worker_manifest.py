@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests.bad_input import case, row
 from tests.kubeflow_folder.kubernetes_models import accepted
+from tests.kubeflow_folder.pod_security import check_restricted, check_root_with_locked_memory
 from tests.kubeflow_folder.scripts import load
 from tfx_tpu_trainer.component.hosts import Role, read_host
 from tfx_tpu_trainer.engine.sessions.polite_stop import grace_seconds
@@ -62,6 +63,21 @@ def cluster() -> list[dict[str, Any]]:
 def test_kubernetes_accepts_each_document(cluster) -> None:
     assert [document["kind"] for document in cluster] == ["Service", *["Job"] * 5]
     for document in cluster:
+        accepted(document)
+
+
+def test_tasks_run_as_a_user_without_rights_and_can_write_to_tmp_alone(cluster) -> None:
+    for pod in [*_pods(cluster).values(), *_pods(_render("--tpu", "v5e:4x4")).values()]:
+        (container,) = pod["containers"]
+        check_restricted(pod, container)
+        assert _environment(pod)["HOME"] == "/tmp"
+
+
+def test_on_a_tpu_root_and_one_capability_can_be_had() -> None:
+    documents = _render("--tpu", "v5e:4x4", "--tpu-as-root")
+    for pod in _pods(documents).values():
+        check_root_with_locked_memory(pod, pod["containers"][0])
+    for document in documents:
         accepted(document)
 
 
@@ -117,7 +133,7 @@ def test_each_task_runs_the_command_as_it_was_given(cluster) -> None:
         assert container["command"] == list(COMMAND)
         assert container["resources"]["limits"] == {"memory": "8Gi"}
         assert "nodeSelector" not in pod
-        assert list(_environment(pod)) == ["TF_CONFIG"]
+        assert list(_environment(pod)) == ["TF_CONFIG", "HOME"]
 
 
 def test_a_chief_alone_runs_locally(monkeypatch) -> None:
@@ -179,6 +195,7 @@ def refusal(words, *says):
     "words",
     [
         refusal(("--tpu", "v5e:4x4", "--workers", "1"), "leave workers, ps and evaluator out"),
+        refusal(("--tpu-as-root",), "tpu_as_root is for containers on TPU hosts", "leave it out"),
         refusal(("--workers", "2"), "workers=2 and no ps", "set ps to 1 or more"),
         refusal(("--workers", "-1"), "'--workers': -1 is not in the range 0<=x<=10000"),
         refusal(("--ps", "99999999"), "'--ps': 99999999 is not in the range 0<=x<=10000"),

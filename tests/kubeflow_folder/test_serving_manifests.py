@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tests.bad_input import case
 from tests.kubeflow_folder.kubernetes_models import accepted
+from tests.kubeflow_folder.pod_security import check_restricted, check_root_with_locked_memory
 from tests.kubeflow_folder.scripts import load
 from tfx_tpu_trainer.serving.server_config import CPU_BATCHING, TPU_BATCHING
 
@@ -41,6 +42,19 @@ def test_kubernetes_accepts_each_document(words) -> None:
     assert list(documents) == ["ConfigMap", "Deployment", "Service"]
     for document in documents.values():
         accepted(document)
+
+
+@pytest.mark.parametrize("words", [(), ON_TPU])
+def test_a_server_runs_as_a_user_without_rights_and_can_write_to_tmp_alone(words) -> None:
+    pod = _pod(_render(*words))
+    check_restricted(pod, *pod["containers"])
+    predictor = _render(*words, "--kserve")["InferenceService"]["spec"]["predictor"]
+    check_restricted(predictor, predictor["model"])
+
+
+def test_on_a_tpu_root_and_one_capability_can_be_had() -> None:
+    pod = _pod(_render(*ON_TPU, "--tpu-as-root"))
+    check_root_with_locked_memory(pod, *pod["containers"])
 
 
 def test_a_cpu_server_takes_the_cpus_metagraph() -> None:
@@ -79,8 +93,8 @@ def test_a_tpu_server_takes_the_tpus_metagraph_on_a_tpus_node() -> None:
 def test_the_batching_file_is_where_the_server_looks() -> None:
     documents = _render()
     pod = _pod(documents)
-    (container,), (volume,) = pod["containers"], pod["volumes"]
-    (mount,) = container["volumeMounts"]
+    (container,), (volume, _) = pod["containers"], pod["volumes"]
+    (mount, _) = container["volumeMounts"]
     assert volume["name"] == mount["name"]
     assert volume["configMap"]["name"] == documents["ConfigMap"]["metadata"]["name"]
     (name,) = documents["ConfigMap"]["data"]
@@ -136,8 +150,10 @@ def test_kserve_on_a_tpu() -> None:
     # What KServe's own runtime says already.
     assert not [word for word in model["args"] if word.startswith(("--model_", "--port"))]
     # The rest of a predictor is a pod and a container, which the client knows.
-    container = {key: model[key] for key in ("args", "resources", "volumeMounts")}
-    pod = {key: predictor[key] for key in ("nodeSelector", "volumes")}
+    container = {
+        key: model[key] for key in ("args", "resources", "volumeMounts", "securityContext")
+    }
+    pod = {key: predictor[key] for key in ("nodeSelector", "volumes", "securityContext")}
     accepted(
         {
             "apiVersion": "batch/v1",
@@ -168,6 +184,7 @@ def refusal(words, *says):
         refusal(
             ("--tpu", "v5e:2x2"), "needs an image with TensorFlow Serving for TPUs", "with --image"
         ),
+        refusal(("--tpu-as-root",), "tpu_as_root is for containers on TPU hosts", "leave it out"),
         refusal(("--batch-size", "8"), "batch_sizes=[8] are those to which", "leave them out"),
         refusal(
             ("--batch-size", "99999999"), "'--batch-size': 99999999 is not in the range 1<=x<="
