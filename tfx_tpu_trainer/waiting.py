@@ -45,7 +45,7 @@ def said_while_waiting(
 
     Args:
         what: What for, in words that follow "Waiting for". A function is asked anew each time, in another
-            thread; where it returns `None` there is nothing to say.
+            thread; where it returns `None` nothing is waited for just now.
         change: What ends the wait, and how to change that: a sentence.
         first_secs: Seconds to the first line. Defaults to 30.
         every_secs: Seconds from one line to the next. Defaults to 60.
@@ -54,12 +54,13 @@ def said_while_waiting(
     started = time.monotonic()
 
     def say() -> None:
-        pause = first_secs
+        since, pause = started, first_secs
         while not ended.wait(pause):
-            pause = every_secs
             words = what if isinstance(what, str) else what()
-            if words is not None and not ended.is_set():
-                seconds = time.monotonic() - started
+            if words is None:
+                since, pause = time.monotonic(), first_secs
+            elif not ended.is_set():
+                seconds, pause = time.monotonic() - since, every_secs
                 _logger.warning("Waiting for %s, for %.0f s so far. %s", words, seconds, change)
 
     threading.Thread(target=say, daemon=True, name="notices").start()

@@ -41,6 +41,27 @@ def test_from_the_start_to_the_end(tmp_path):
     _watch(tmp_path).wait_for_end()
 
 
+def test_what_a_host_waits_for_is_in_words(tmp_path):
+    watch = _watch(tmp_path, quiet_secs=0.3, start_secs=7, silent_secs=5)
+    path = tmp_path / STATUS_FILE
+    assert watch.awaited() == f"the chief of this training to start, which writes {path}"
+    with _status(tmp_path).reported() as status:
+        watch.state()
+        assert watch.awaited() is None
+        status.finishing()
+        watch.state()
+        assert watch.awaited().endswith("to evaluate, export and write the artifacts")
+        time.sleep(0.4)
+        assert (
+            watch.awaited()
+            == f"a sign of life of the chief in {path}, where the last one is 0 s old"
+        )
+    assert watch.bounds == (
+        "This host ends 7 s after its start where there is no chief (start_timeout_secs), and 5 s after "
+        "the chief's last sign of life."
+    )
+
+
 def test_a_failure_reaches_the_others_with_its_reason(tmp_path):
     watch = _watch(tmp_path)
     with pytest.raises(ArithmeticError), _status(tmp_path).reported():

@@ -45,6 +45,12 @@ def test_a_training_that_makes_no_step_ends_after_half_an_hour(tmp_path):
     assert run_config(off, model_dir=folder).stall_timeout_secs is None
 
 
+def test_hosts_wait_for_each_other_as_long_as_the_settings_say(tmp_path):
+    settings = TrainSettings.parse({"start_timeout_secs": 60})
+    config = run_config(settings, model_dir=str(tmp_path))
+    assert config.session_creation_timeout_secs == 60
+
+
 @pytest.mark.parametrize(("own", "expected"), [(None, 1800), (60, 60)])
 def test_a_module_with_an_estimator_of_its_own_ends_then_too(tmp_path, own, expected):
     config = estimators.RunConfig(model_dir=str(tmp_path), stall_timeout_secs=own)

@@ -70,6 +70,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         master: str | RuntimeParameter | None = None,
         num_shards: int | RuntimeParameter | None = None,
         num_cores_per_replica: int | RuntimeParameter | None = None,
+        start_timeout_secs: int | RuntimeParameter = 7200,
         save_checkpoints_steps: int | RuntimeParameter | None = None,
         keep_checkpoint_max: int | RuntimeParameter = 5,
         save_summary_steps: int | RuntimeParameter = 100,
@@ -141,6 +142,8 @@ class TpuTrainer(tfx.types.BaseComponent):
                 Defaults to `None`.
             num_shards: Number of model replicas. Defaults to those of `tpu`, or the engine decides.
             num_cores_per_replica: Cores that one replica is spread over. Defaults to one.
+            start_timeout_secs: Seconds that a host of several waits for the others to start.
+                Defaults to `7200`.
             save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
                 Defaults to after 60 seconds, then after twice as long each time, up to every 600
                 seconds.
@@ -250,6 +253,7 @@ class VertexTpuTrainer(TpuTrainer):
         master: str | RuntimeParameter | None = None,
         num_shards: int | RuntimeParameter | None = None,
         num_cores_per_replica: int | RuntimeParameter | None = None,
+        start_timeout_secs: int | RuntimeParameter = 7200,
         save_checkpoints_steps: int | RuntimeParameter | None = None,
         keep_checkpoint_max: int | RuntimeParameter = 5,
         save_summary_steps: int | RuntimeParameter = 100,
@@ -322,6 +326,8 @@ class VertexTpuTrainer(TpuTrainer):
                 Defaults to `None`.
             num_shards: Number of model replicas. Defaults to those of `tpu`, or the engine decides.
             num_cores_per_replica: Cores that one replica is spread over. Defaults to one.
+            start_timeout_secs: Seconds that a host of several waits for the others to start.
+                Defaults to `7200`.
             save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
                 Defaults to after 60 seconds, then after twice as long each time, up to every 600
                 seconds.

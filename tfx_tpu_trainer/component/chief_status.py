@@ -29,6 +29,8 @@ FAILED = "failed"
 _BEAT_SECONDS = 10.0
 _SILENT_SECONDS = 300.0
 _START_SECONDS = 7200.0
+# Three beats: a helper says that it hears nothing.
+_QUIET_SECONDS = 30.0
 _POLL_SECONDS = 1.0
 
 
@@ -143,6 +145,7 @@ class ChiefWatch:
         *,
         silent_secs: float = _SILENT_SECONDS,
         start_secs: float = _START_SECONDS,
+        quiet_secs: float = _QUIET_SECONDS,
         poll_secs: float = _POLL_SECONDS,
     ) -> None:
         """Begins to watch.
@@ -152,11 +155,13 @@ class ChiefWatch:
             silent_secs: Seconds without a sign of life after which the chief counts as dead. By
                 this host's clock: that of the chief may be another.
             start_secs: Seconds to wait for the first sign.
+            quiet_secs: Seconds without a sign of life after which `awaited` says so.
             poll_secs: Seconds between looks.
         """
         self._path = os.path.join(model_run, STATUS_FILE)
         self._silent_secs = silent_secs
         self._start_secs = start_secs
+        self._quiet_secs = quiet_secs
         self._poll_secs = poll_secs
         # A failure reported before this host has started was that of an earlier attempt.
         self._old = _read(self._path)
@@ -185,7 +190,7 @@ class ChiefWatch:
         if status != self._seen and status is not None:
             self._seen, self._changed = status, time.monotonic()
         if self._seen is None:
-            self._check_patience(self._start_secs, "was not seen to start")
+            self._check_patience(self._start_secs, "was not seen to start (start_timeout_secs)")
             return None
         state = self._seen["state"]
         if state == FAILED:
@@ -196,6 +201,25 @@ class ChiefWatch:
         if state != SUCCEEDED:
             self._check_patience(self._silent_secs, "gives no sign of life")
         return state
+
+    @property
+    def bounds(self) -> str:
+        """What ends the waiting, as a sentence."""
+        return (
+            f"This host ends {self._start_secs:g} s after its start where there is no chief "
+            f"(start_timeout_secs), and {self._silent_secs:g} s after the chief's last sign of life."
+        )
+
+    def awaited(self) -> str | None:
+        """Returns in words what this host waits for, as it last saw; `None` while the chief trains."""
+        if self._seen is None:
+            return f"the chief of this training to start, which writes {self._path}"
+        quiet = time.monotonic() - self._changed
+        if quiet > self._quiet_secs:
+            return f"a sign of life of the chief in {self._path}, where the last one is {quiet:.0f} s old"
+        if self._seen["state"] == FINISHING:
+            return "the chief, which has trained, to evaluate, export and write the artifacts"
+        return None
 
     def is_training(self) -> bool:
         """Tells whether the chief has not yet ended training."""

@@ -115,6 +115,7 @@ def run_config(
         log_step_count_steps=settings.log_step_count_steps,
         first_checkpoint_secs=_FIRST_CHECKPOINT_SECS,
         stall_timeout_secs=settings.stall_timeout_secs or None,
+        session_creation_timeout_secs=settings.start_timeout_secs,
         tpu_config=tpu.TPUConfig(
             # On the host a session call is one step, and a larger number would only make
             # TPUEstimator report its speed that much more often.

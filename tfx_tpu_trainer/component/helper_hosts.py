@@ -19,6 +19,7 @@ from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
     EvaluationListener,
 )
 from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule, start_server
+from tfx_tpu_trainer.waiting import said_while_waiting
 
 _logger = logging.getLogger(__name__)
 
@@ -58,9 +59,10 @@ def help_chief(part: HelperPart, watch: ChiefWatch) -> None:
         ChiefFailedError: The chief has failed or is gone.
     """
     _logger.info("This host helps as %s; the chief alone writes artifacts.", part.role.value)
-    if watch.is_training():
-        _PARTS[part.role](part, watch)
-    watch.wait_for_end()
+    with said_while_waiting(watch.awaited, change=watch.bounds):
+        if watch.is_training():
+            _PARTS[part.role](part, watch)
+        watch.wait_for_end()
 
 
 def _serve_variables(part: HelperPart, watch: ChiefWatch) -> None:

@@ -73,7 +73,7 @@ class TpuTrainerExecutor(GenericExecutor):
         )
         host, model_run = read_host(), job.model_run.uri
         if not host.is_chief:
-            watch = ChiefWatch(model_run)
+            watch = ChiefWatch(model_run, start_secs=job.settings.start_timeout_secs)
             with _prepared(job, host) as training:
                 training.help_chief(watch)
             # TFX's entry points write down what an execution has made when Do returns, and what it

@@ -188,6 +188,15 @@ class TrainSettings(pydantic.BaseModel):
             not_legacy=_ESTIMATOR_SAYS,
         ),
     ] = None
+    start_timeout_secs: Annotated[
+        Positive,
+        About(
+            "Seconds that a host of several waits for the others to start.",
+            HARDWARE,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = 7200
     save_checkpoints_steps: Annotated[
         Positive | None,
         About(

@@ -89,8 +89,8 @@ class RunConfig:
             experimental_distribute: Strategies of both. Defaults to `None`.
             experimental_max_worker_delay_secs: Seconds a worker waits at most before it
                 starts. Defaults to `None`.
-            session_creation_timeout_secs: Seconds a worker waits for the chief. Defaults to
-                7200.
+            session_creation_timeout_secs: Seconds a worker waits for the chief, and each of them
+                for the hosts that it needs to answer. Defaults to 7200.
             checkpoint_save_graph_def: Whether graph.pbtxt and .meta files are written.
                 Defaults to `True`.
             jit_compile: Whether XLA compiles training steps on the host (ours; the original has
@@ -331,7 +331,7 @@ class RunConfig:
 
     @property
     def session_creation_timeout_secs(self) -> int | None:
-        """Seconds a worker waits for the chief."""
+        """Seconds a worker waits for the chief, and each of them for the hosts it needs."""
         return self._values["session_creation_timeout_secs"]
 
     @property

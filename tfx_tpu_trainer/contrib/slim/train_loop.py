@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.waiting import said_while_waiting
+
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 # The argument's value that stands for what the Supervisor would take itself.
@@ -246,5 +248,9 @@ def _start_services(
 
 
 def _wait_for_step(session: Any, step: Any, wanted: int) -> None:
-    while session.run(step) < wanted:
-        time.sleep(1)
+    with said_while_waiting(
+        f"the global step {wanted}, to which other processes train",
+        change="startup_delay_steps says how many steps this one starts after them.",
+    ):
+        while session.run(step) < wanted:
+            time.sleep(1)

@@ -12,6 +12,7 @@ from tfx_tpu_trainer.contrib.tf_private import (
     evaluate_once,
     get_or_create_eval_step,
 )
+from tfx_tpu_trainer.waiting import said_while_waiting
 
 v1 = tf.compat.v1
 
@@ -129,7 +130,15 @@ def evaluate_repeatedly(
     checkpoints = tf.train.checkpoints_iterator(
         checkpoint_dir, eval_interval_secs, timeout, timeout_fn
     )
-    for count, path in enumerate(checkpoints, 1):
+    count = 0
+    while True:
+        with said_while_waiting(
+            f"a new checkpoint in {checkpoint_dir}", change=f"timeout={timeout} says for how long."
+        ):
+            path = next(checkpoints, None)
+        if path is None:
+            break
+        count += 1
         # The evaluations' own hooks: those that are given see every one of them.
         evaluate_once(
             path,

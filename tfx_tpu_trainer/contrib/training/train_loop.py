@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.waiting import said_while_waiting
+
 v1 = tf.compat.v1
 
 
@@ -55,18 +57,23 @@ def train(
             if value is not None:
                 raise ValueError(f"{name} is {value!r}, and logdir None: set one of them.")
     loss = None
-    with v1.train.MonitoredTrainingSession(
-        master=master,
-        is_chief=is_chief,
-        checkpoint_dir=logdir,
-        scaffold=scaffold,
-        hooks=hooks,
-        chief_only_hooks=chief_only_hooks,
-        save_checkpoint_secs=save_checkpoint_secs,
-        save_summaries_steps=save_summaries_steps,
-        config=config,
-        max_wait_secs=max_wait_secs,
-    ) as session:
+    with said_while_waiting(
+        f"a session of {master or 'this process'} to open",
+        change=f"A worker waits for the chief for {max_wait_secs} s (max_wait_secs).",
+    ):
+        opened = v1.train.MonitoredTrainingSession(
+            master=master,
+            is_chief=is_chief,
+            checkpoint_dir=logdir,
+            scaffold=scaffold,
+            hooks=hooks,
+            chief_only_hooks=chief_only_hooks,
+            save_checkpoint_secs=save_checkpoint_secs,
+            save_summaries_steps=save_summaries_steps,
+            config=config,
+            max_wait_secs=max_wait_secs,
+        )
+    with opened as session:
         while not session.should_stop():
             loss = session.run(train_op, run_metadata=run_metadata)
     return loss

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.waiting import said_while_waiting
+
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 _Gradients = list[tuple[Any, tf.Variable]]
@@ -192,10 +194,13 @@ def wait_for_new_checkpoint(
         The checkpoint; `None` where none came in time.
     """
     end = None if timeout is None else time.monotonic() + timeout
-    while True:
-        found = tf.train.latest_checkpoint(checkpoint_dir)
-        if found is not None and found != last_checkpoint:
-            return found
-        if end is not None and time.monotonic() + seconds_to_sleep > end:
-            return None
-        time.sleep(seconds_to_sleep)
+    with said_while_waiting(
+        f"a new checkpoint in {checkpoint_dir}", change=f"timeout={timeout} says for how long."
+    ):
+        while True:
+            found = tf.train.latest_checkpoint(checkpoint_dir)
+            if found is not None and found != last_checkpoint:
+                return found
+            if end is not None and time.monotonic() + seconds_to_sleep > end:
+                return None
+            time.sleep(seconds_to_sleep)

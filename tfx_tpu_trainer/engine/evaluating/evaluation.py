@@ -97,7 +97,7 @@ def evaluate(
     _logger.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
     started = time.monotonic()
     session = open_restored_session(
-        session_config=settings.session_config,
+        settings=settings,
         master=master,
         scaffold=scaffold,
         checkpoint_path=checkpoint_path,

@@ -83,7 +83,7 @@ def predict_batches(
         if not master and allows_loops(all_hooks):
             loop = _make_loop(plan)
         session = open_restored_session(
-            session_config=settings.session_config,
+            settings=settings,
             master=master,
             scaffold=plan.template.make_scaffold(),
             checkpoint_path=checkpoint_path,

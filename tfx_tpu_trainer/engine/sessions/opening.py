@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.engine.checkpointing.savers import fitted_scaffold
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import guarded
+from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
 
 v1 = tf.compat.v1
 
@@ -58,7 +59,11 @@ class SessionSettings(Protocol):
 
     @property
     def session_creation_timeout_secs(self) -> int | None:
-        """Seconds a worker waits for the chief."""
+        """Seconds a worker waits for the chief, and each of them for the hosts it needs."""
+
+    @property
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        """The cluster; empty for a local run."""
 
     @property
     def checkpoint_save_graph_def(self) -> bool:
@@ -144,18 +149,27 @@ def open_training_session(
     config = placed_by_need(settings.session_config)
     hooks, chief_hooks = guarded(hooks), guarded(chief_hooks)
     if not settings.is_chief and session_creator is v1.train.ChiefSessionCreator:
-        waiting = v1.train.WorkerSessionCreator(
-            scaffold=scaffold,
+        waiting = PatientCreator(
+            v1.train.WorkerSessionCreator(
+                scaffold=scaffold,
+                master=master,
+                config=config,
+                max_wait_secs=settings.session_creation_timeout_secs,
+            ),
+            settings=settings,
             master=master,
-            config=config,
-            max_wait_secs=settings.session_creation_timeout_secs,
+            for_chief=True,
         )
         return v1.train.MonitoredSession(session_creator=waiting, hooks=list(hooks))
-    creator = session_creator(
-        scaffold=scaffold,
-        checkpoint_dir=folder_of(settings),
+    creator = PatientCreator(
+        session_creator(
+            scaffold=scaffold,
+            checkpoint_dir=folder_of(settings),
+            master=master,
+            config=config,
+        ),
+        settings=settings,
         master=master,
-        config=config,
     )
     if not settings.is_chief:
         return v1.train.MonitoredSession(session_creator=creator, hooks=list(hooks))
@@ -177,7 +191,7 @@ def open_training_session(
 
 def open_restored_session(
     *,
-    session_config: v1.ConfigProto | None,
+    settings: SessionSettings,
     master: str,
     scaffold: v1.train.Scaffold,
     checkpoint_path: str | None,
@@ -187,7 +201,7 @@ def open_restored_session(
     """Opens a session for evaluation or prediction.
 
     Args:
-        session_config: Configuration of the session.
+        settings: Settings of the run.
         master: Address of the session's master.
         scaffold: The model's scaffold.
         checkpoint_path: Checkpoint to restore; `None` initializes the variables.
@@ -202,12 +216,13 @@ def open_restored_session(
     """
     scaffold = fitted_scaffold(scaffold, checkpoint_path)
     with damage_explained(checkpoint_path):
+        creator = session_creator(
+            scaffold=scaffold,
+            checkpoint_filename_with_path=checkpoint_path,
+            master=master,
+            config=placed_by_need(settings.session_config),
+        )
         return v1.train.MonitoredSession(
-            session_creator=session_creator(
-                scaffold=scaffold,
-                checkpoint_filename_with_path=checkpoint_path,
-                master=master,
-                config=placed_by_need(session_config),
-            ),
+            session_creator=PatientCreator(creator, settings=settings, master=master),
             hooks=guarded(hooks),
         )

@@ -10,8 +10,10 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator.estimator import Estimator
+from tfx_tpu_trainer.waiting import NOTICE_SECONDS
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 
 def make_stop_at_checkpoint_step_hook(
@@ -56,6 +58,7 @@ class StopAtCheckpointStepHook(v1.train.SessionRunHook):
         self._last_step = last_step
         self._wait_secs = wait_after_file_check_secs
         self._sleep = sleep
+        self._said: float | None = None
 
     def begin(self) -> None:
         """Finds the global step.
@@ -85,4 +88,17 @@ class StopAtCheckpointStepHook(v1.train.SessionRunHook):
         if checkpoints.global_step_of(self._model_dir) >= self._last_step:
             run_context.request_stop()
         else:
+            self._say()
             self._sleep(self._wait_secs)
+
+    def _say(self) -> None:
+        now = time.monotonic()
+        if self._said is None or now - self._said >= NOTICE_SECONDS:
+            self._said = now
+            _logger.warning(
+                "Waiting for a checkpoint of step %d in %s, which the chief writes. This worker makes a step "
+                "each %g s until it is there (wait_after_file_check_secs).",
+                self._last_step,
+                self._model_dir,
+                self._wait_secs,
+            )

@@ -81,6 +81,14 @@ class CheckpointEvaluator:
         self._seen: str | None = None
         self._warned_at: float | None = None
 
+    def awaited(self) -> str | None:
+        """Returns in words the checkpoint that is waited for; `None` where there is one to evaluate."""
+        path = self._estimator.latest_checkpoint()
+        if path and path != self._seen:
+            return None
+        after = f"after {os.path.basename(path)}" if path else "the first one"
+        return f"a new checkpoint in {self._estimator.model_dir}, {after}"
+
     def evaluate_newest(self) -> EvaluatedCheckpoint | None:
         """Evaluates the newest checkpoint and calls the exporters.
 

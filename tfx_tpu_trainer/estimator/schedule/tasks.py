@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
 from tfx_tpu_trainer.estimator.schedule.local import EvaluateAfterSaving, run_local
 from tfx_tpu_trainer.estimator.schedule.specs import EvalSpec, TrainSpec
 from tfx_tpu_trainer.estimator.task_environment import TaskType
+from tfx_tpu_trainer.waiting import named, said_while_waiting, without_answer
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -100,7 +102,11 @@ def run_schedule(
     elif task == TaskType.PS:
         server = start_server(config)
         assert server is not None
-        server.join()
+        with said_while_waiting(
+            lambda: _absent_trainers(config),
+            change="This parameter server serves until it is ended from outside.",
+        ):
+            server.join()
     else:
         _train(estimator, train_spec, eval_spec, sleep)
     return None
@@ -153,6 +159,20 @@ def start_server(config: RunConfig) -> tf.distribute.Server | None:
         ) from None
 
 
+def _absent_trainers(config: RunConfig) -> str | None:
+    """Returns in words who should use a parameter server and does not answer; `None` where all do."""
+    cluster = config.cluster_spec
+    absent = without_answer(
+        {
+            f"{job} {task}": cluster.task_address(job, task)
+            for job in cluster.jobs
+            if job in _TRAINERS
+            for task in cluster.task_indices(job)
+        }
+    )
+    return f"hosts of the cluster that do not answer: {named(absent)}" if absent else None
+
+
 def _check_task(config: RunConfig) -> str:
     supported = [*_TRAINERS, TaskType.PS, TaskType.EVALUATOR]
     if not config.task_type:
@@ -198,7 +218,11 @@ def _train(
     delay = worker_delay(config)
     if delay > 0:
         _logger.info("Waiting %d secs before starting training.", delay)
-        sleep(delay)
+        with said_while_waiting(
+            "the workers before this one to start",
+            change=f"It starts after {delay} s (RunConfig(experimental_max_worker_delay_secs=...)).",
+        ):
+            sleep(delay)
     estimator.train(
         input_fn=train_spec.input_fn,
         max_steps=train_spec.max_steps,
@@ -234,28 +258,50 @@ def _evaluate_until_the_end(
     evaluator = CheckpointEvaluator(estimator, eval_spec, max_steps=train_spec.max_steps)
     if eval_spec.start_delay_secs:
         _logger.info("Waiting %f secs before starting eval.", eval_spec.start_delay_secs)
-        sleep(eval_spec.start_delay_secs)
-    while listener.before_eval():
-        started = time.monotonic()
-        evaluated = evaluator.evaluate_newest()
-        if not listener.after_eval(evaluated):
-            _logger.info("Exiting evaluation, as requested by _ContinuousEvalListener.after_eval.")
-            return
-        last_step = train_spec.max_steps
-        if evaluated is not None and last_step and evaluated.global_step >= last_step:
-            _logger.info(
-                "Exiting evaluation, global_step=%s >= train max_steps=%s",
-                evaluated.global_step,
-                last_step,
-            )
-            return
-        left = eval_spec.throttle_secs - (time.monotonic() - started)
-        if left > 0:
-            _logger.info("Waiting %f secs before starting next eval run.", left)
-            sleep(left)
-        elif not eval_spec.throttle_secs and evaluated is None:
-            _logger.warning(
-                "EvalSpec.throttle_secs is set as 0. This might overload the job before finding "
-                "(next) new checkpoint. Please consider to increase it."
-            )
+        with said_while_waiting(
+            "the training to get ahead",
+            change=f"Evaluations start after {eval_spec.start_delay_secs} s (EvalSpec(start_delay_secs=...)).",
+        ):
+            sleep(eval_spec.start_delay_secs)
+    waits = False
+    with contextlib.ExitStack() as idle:
+        while listener.before_eval():
+            started = time.monotonic()
+            evaluated = evaluator.evaluate_newest()
+            if evaluated is not None and waits:
+                idle.close()
+                waits = False
+            if not listener.after_eval(evaluated):
+                _logger.info(
+                    "Exiting evaluation, as requested by _ContinuousEvalListener.after_eval."
+                )
+                return
+            last_step = train_spec.max_steps
+            if evaluated is not None and last_step and evaluated.global_step >= last_step:
+                _logger.info(
+                    "Exiting evaluation, global_step=%s >= train max_steps=%s",
+                    evaluated.global_step,
+                    last_step,
+                )
+                return
+            if not waits:
+                waits = True
+                idle.enter_context(
+                    said_while_waiting(
+                        evaluator.awaited,
+                        change=(
+                            "It ends with a checkpoint of TrainSpec(max_steps=...); EvalSpec(throttle_secs="
+                            f"{eval_spec.throttle_secs}) says how often it looks."
+                        ),
+                    )
+                )
+            left = eval_spec.throttle_secs - (time.monotonic() - started)
+            if left > 0:
+                _logger.info("Waiting %f secs before starting next eval run.", left)
+                sleep(left)
+            elif not eval_spec.throttle_secs and evaluated is None:
+                _logger.warning(
+                    "EvalSpec.throttle_secs is set as 0. This might overload the job before finding "
+                    "(next) new checkpoint. Please consider to increase it."
+                )
     _logger.info("Exiting evaluation, as requested by _ContinuousEvalListener.before_eval.")

@@ -1,0 +1,157 @@
+"""A chief without its parameter servers, a worker without its chief: servers on loopback, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests.bad_input import row
+from tests.engine.log_lines import log_lines
+from tfx_tpu_trainer import estimator as estimators
+from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
+from tfx_tpu_trainer.estimator.schedule.tasks import start_server
+from tfx_tpu_trainer.waiting import HostsMissingError
+
+v1 = tf.compat.v1
+
+
+def _free_ports(count):
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _configs(folder, **options):
+    """A cluster of a chief, a parameter server and a worker: each task's configuration."""
+    tasks = ("chief", "ps", "worker")
+    cluster = {
+        task: [f"127.0.0.1:{port}"] for task, port in zip(tasks, _free_ports(3), strict=True)
+    }
+    return {
+        task: estimators.RunConfig(
+            model_dir=str(folder),
+            tf_config={"cluster": cluster, "task": {"type": task, "index": 0}},
+            **options,
+        )
+        for task in tasks
+    }
+
+
+def _model_fn(features, labels, mode):
+    weight = v1.get_variable("weight", [], initializer=v1.zeros_initializer())
+    loss = tf.reduce_mean(tf.square(features * weight - labels))
+    optimizer = v1.train.GradientDescentOptimizer(0.1)
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return estimators.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def _input_fn():
+    return tf.data.Dataset.from_tensors((tf.ones([4, 1]), tf.ones([4, 1]))).repeat()
+
+
+def _train(config):
+    server = start_server(config)
+    estimators.Estimator(_model_fn, config=config).train(_input_fn, max_steps=3)
+    del server
+
+
+@row(
+    "tf_config",
+    "a chief, or a worker, whose parameter server never starts",
+    "ps 0 (127.0.0.1:",
+    "did not answer within 1 s: start what is missing, correct its address in TF_CONFIG, or wait longer "
+    "with session_creation_timeout_secs",
+)
+@pytest.mark.parametrize("task", ["chief", "worker"])
+def test_who_needs_a_parameter_server_that_is_not_there_names_it(tmp_path, refused, task):
+    configs = _configs(tmp_path, session_creation_timeout_secs=1)
+    with refused(HostsMissingError):
+        _train(configs[task])
+
+
+def test_a_chief_goes_on_when_its_parameter_server_has_come(tmp_path):
+    configs = _configs(tmp_path, session_creation_timeout_secs=60)
+    servers = []
+    late = threading.Timer(1.5, lambda: servers.append(start_server(configs["ps"])))
+    late.start()
+    _train(configs["chief"])
+    late.join()
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-3")
+
+
+@row(
+    "tf_config",
+    "a worker whose chief never starts",
+    "Session was not ready after waiting 1 secs. The chief (127.0.0.1:",
+    "which does not answer, has not made the variables ready: its log says why. Start it, or wait longer "
+    "with session_creation_timeout_secs.",
+)
+def test_a_worker_without_a_chief_names_it(tmp_path, refused):
+    configs = _configs(tmp_path, session_creation_timeout_secs=1)
+    server = start_server(configs["ps"])
+    with refused(tf.errors.DeadlineExceededError):
+        _train(configs["worker"])
+    del server
+
+
+@row(
+    "tf_config",
+    "a `master` where nothing answers",
+    "the master (127.0.0.1:1) did not answer within 1 s",
+)
+def test_a_master_that_is_not_there_is_named(tmp_path, refused):
+    config = estimators.RunConfig(
+        model_dir=str(tmp_path),
+        session_creation_timeout_secs=1,
+        tf_config={"session_master": "grpc://127.0.0.1:1"},
+    )
+    with refused(HostsMissingError):
+        estimators.Estimator(_model_fn, config=config).train(_input_fn, max_steps=3)
+
+
+class _Lost(v1.train.SessionCreator):
+    """Loses its first sessions."""
+
+    def __init__(self, times):
+        self.left = times
+
+    def create_session(self):
+        if self.left:
+            self.left -= 1
+            raise tf.errors.UnavailableError(None, None, "the store is away")
+        return v1.Session()
+
+
+def _open(creator, tmp_path, seconds):
+    config = estimators.RunConfig(model_dir=str(tmp_path), session_creation_timeout_secs=seconds)
+    with tf.Graph().as_default():
+        zero = tf.constant(0)
+        patient = PatientCreator(creator, settings=config, master="")
+        with v1.train.MonitoredSession(session_creator=patient) as session:
+            return session.run(zero)
+
+
+def test_a_session_that_is_lost_while_it_opens_is_tried_again_and_the_loss_is_told(
+    tmp_path, caplog
+):
+    with log_lines(caplog) as logged:
+        assert _open(_Lost(2), tmp_path, 60) == 0
+    said = [line for line in logged if line.startswith("A session was lost while it opened")]
+    assert len(said) == 1
+    assert "UnavailableError: the store is away" in said[0]
+
+
+def test_a_session_that_never_opens_is_given_up(tmp_path):
+    started = time.monotonic()
+    with pytest.raises(
+        RuntimeError, match=r"no session could be opened for 1 s .*the store is away"
+    ):
+        _open(_Lost(10**9), tmp_path, 1)
+    assert time.monotonic() - started < 30

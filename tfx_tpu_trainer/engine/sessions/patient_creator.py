@@ -1,0 +1,167 @@
+"""Sessions that wait for hosts and for the chief until they open, neither silently nor for ever."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.waiting import named, said_while_waiting, wait_for_hosts, without_answer
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_SETTING = "session_creation_timeout_secs"
+_LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
+_PAUSE_SECONDS = 1.0
+_REPEAT_SECONDS = 60.0
+_CHIEFS = ("chief", "master", "worker")
+
+
+class ClusterSettings(Protocol):
+    """What must be known of a run to open a session of its cluster: the part of a `RunConfig`."""
+
+    @property
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        """The cluster; empty for a local run."""
+
+    @property
+    def session_config(self) -> v1.ConfigProto | None:
+        """Configuration of every session."""
+
+    @property
+    def session_creation_timeout_secs(self) -> int | None:
+        """Seconds a worker waits for the chief, and each of them for the hosts it needs."""
+
+
+class PatientCreator(v1.train.SessionCreator):
+    """Opens sessions as another creator does, once the hosts that they need are there."""
+
+    def __init__(
+        self,
+        creator: v1.train.SessionCreator,
+        *,
+        settings: ClusterSettings,
+        master: str,
+        for_chief: bool = False,
+    ) -> None:
+        """Takes the creator.
+
+        Args:
+            creator: Makes the sessions.
+            settings: Settings of the run.
+            master: Address of the sessions' master; `""` is this process.
+            for_chief: Whether the creator waits until the chief has made the variables ready.
+                Defaults to `False`.
+        """
+        self._creator = creator
+        self._settings = settings
+        self._master = master
+        self._for_chief = for_chief
+        self._failed: float | None = None
+        self._said = 0.0
+
+    def create_session(self) -> v1.Session:
+        """Opens a session.
+
+        Raises:
+            HostsMissingError: If hosts that it needs have not answered in time.
+            tf.errors.DeadlineExceededError: If the chief has not made the variables ready in time.
+            RuntimeError: If the session was lost while it opened, again and again, until the time was over.
+        """
+        seconds = self._settings.session_creation_timeout_secs
+        bound = "Nothing ends it" if seconds is None else f"It ends after {seconds} s"
+        wait_for_hosts(_hosts(self._settings, self._master), seconds=seconds, setting=_SETTING)
+        try:
+            with said_while_waiting(self._what, change=f"{bound} ({_SETTING})."):
+                session = self._creator.create_session()
+        except _LOST as error:
+            self._note(error)
+            raise
+        except tf.errors.DeadlineExceededError as error:
+            if not self._for_chief:
+                raise
+            raise tf.errors.DeadlineExceededError(
+                error.node_def,
+                error.op,
+                f"{error.message} {_capitalized(_chief(self._settings))} has not made the variables ready: its log "
+                f"says why. Start it, or wait longer with {_SETTING}.",
+            ) from error
+        self._failed = None
+        return session
+
+    def _what(self) -> str:
+        if self._for_chief:
+            return f"{_chief(self._settings)} to make the variables ready"
+        where = f"through {self._master}" if self._master else "on this host"
+        return (
+            f"a session {where} to open: variables are initialized, or restored from a checkpoint"
+        )
+
+    def _note(self, error: tf.errors.OpError) -> None:
+        """Says that a session was lost while it opened: a MonitoredSession tries again at once, for ever."""
+        seconds, now = self._settings.session_creation_timeout_secs, time.monotonic()
+        if self._failed is None:
+            self._failed = now
+        if seconds is not None and now - self._failed > seconds:
+            raise RuntimeError(
+                f"no session could be opened for {seconds} s ({_SETTING}): {type(error).__name__}: "
+                f"{error.message}"
+            ) from error
+        if not self._said or now - self._said > _REPEAT_SECONDS:
+            self._said = now
+            _logger.warning(
+                "A session was lost while it opened (%s: %s). It is tried again until %s s are over (%s).",
+                type(error).__name__,
+                error.message,
+                seconds,
+                _SETTING,
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _hosts(settings: ClusterSettings, master: str) -> dict[str, str]:
+    """Returns the hosts that a session needs: those its device filters let it see."""
+    scheme, _, own = master.rpartition("://")
+    if scheme != "grpc":
+        return {}
+    config = settings.session_config
+    filters = [
+        tf.DeviceSpec.from_string(each) for each in (config.device_filters if config else ())
+    ]
+
+    def is_seen(job: str, task: int) -> bool:
+        return not filters or any(
+            each.job in (None, job) and each.task in (None, task) for each in filters
+        )
+
+    tasks = _tasks(settings.cluster_spec)
+    if own not in tasks.values():
+        return {"the master": own}
+    return {
+        f"{job} {task}": address
+        for (job, task), address in tasks.items()
+        if address != own and is_seen(job, task)
+    }
+
+
+def _tasks(cluster: Any) -> dict[tuple[str, int], str]:
+    return {
+        (job, task): cluster.task_address(job, task)
+        for job in (cluster.jobs if cluster else ())
+        for task in cluster.task_indices(job)
+    }
+
+
+def _chief(settings: ClusterSettings) -> str:
+    tasks = _tasks(settings.cluster_spec)
+    address = next((tasks[job, 0] for job in _CHIEFS if (job, 0) in tasks), None)
+    if address is None:
+        return "the chief"
+    chief = {"the chief": address}
+    return named(chief) + (", which does not answer," if without_answer(chief) else "")
+
+
+def _capitalized(words: str) -> str:
+    return words[0].upper() + words[1:]
