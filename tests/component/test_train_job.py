@@ -9,6 +9,7 @@ import pytest
 from tfx.v1.components import FnArgs
 
 from tests import tfx_testdata
+from tests.bad_input import case, row
 from tests.component.execution import Execution
 from tfx_tpu_trainer.component import TpuTrainerExecutor
 from tfx_tpu_trainer.component.module_source import ModuleSource
@@ -69,17 +70,6 @@ def test_a_stock_trainers_execution(tmp_path):
     assert job.evaluation is None
 
 
-def test_a_stock_trainers_unknown_setting(tmp_path):
-    execution = Execution.of_stock_trainer(
-        tmp_path, settings={"labelkey": "tips_xf"}, run_fn="tests.component.small_model.run_fn"
-    )
-    message = (
-        r"custom_config\['tpu_trainer'\]: unknown setting 'labelkey'; did you mean 'label_key'"
-    )
-    with pytest.raises(ValueError, match=message):
-        _job(execution)
-
-
 def test_splits_are_those_of_the_args(tmp_path):
     execution = Execution.of_trainer(
         tmp_path, train_args=json.dumps({"num_steps": 1, "splits": ["train", "eval"]})
@@ -100,22 +90,62 @@ def test_plain_hyperparameters(tmp_path):
     assert _job(execution).hyperparameters == {"width": 9}
 
 
-def test_no_steps(tmp_path):
-    with pytest.raises(ValueError, match=r"train_args\.num_steps=0: .*TrainArgs\(num_steps="):
-        _job(Execution.of_trainer(tmp_path, steps=0))
+def refusal(properties, *says):
+    """A row of docs/bad-input.md for what a runtime parameter may bring."""
+    given = ", ".join(f"`{name}={value!r}`" for name, value in properties.items())
+    return case("component", f"{given} of an execution", *says, values=properties)
 
 
-@pytest.mark.parametrize("steps", [-3, -(2**31)])
-def test_steps_below_0(tmp_path, steps):
-    with pytest.raises(ValueError, match=rf"train_args\.num_steps={steps}: "):
-        _job(Execution.of_trainer(tmp_path, steps=steps))
-    execution = Execution.of_trainer(tmp_path / "eval", eval_args=json.dumps({"num_steps": steps}))
-    with pytest.raises(ValueError, match=rf"eval_args\.num_steps={steps}: give the number of bat"):
-        _job(execution)
-
-
-def test_no_transform_graph(tmp_path):
+@pytest.mark.parametrize(
+    "properties",
+    [
+        refusal(
+            {"train_args": '{"num_steps": 0}'}, "train_args.num_steps=0: ", "TrainArgs(num_steps="
+        ),
+        refusal(
+            {"train_args": '{"num_steps": -3}'}, "train_args.num_steps=-3: ", "must be set; give"
+        ),
+        refusal(
+            {"eval_args": '{"num_steps": -3}'}, "eval_args.num_steps=-3: give the number of batch"
+        ),
+        refusal(
+            {"train_args": "{"}, "train_args='{' is not valid (", 'JSON such as {"num_steps": 1000}'
+        ),
+        refusal(
+            {"train_args": '{"steps": 3}'}, "unknown 'steps'; did you mean 'num_steps'", "give JSON"
+        ),
+        refusal({"train_args": '{"num_steps": "x"}'}, "train_args=", "'x'", "give JSON such as"),
+        refusal(
+            {"train_args": '{"num_steps": 99999999999}'},
+            "Value out of range: 99999999999",
+            "give JSON",
+        ),
+        refusal(
+            {"eval_args": "[]"}, "eval_args='[]' is not valid (it is no object); give JSON such as"
+        ),
+        refusal({"custom_config": "{"}, "custom_config='{' is not valid (", "give a JSON object"),
+        refusal({"custom_config": "[1]"}, "custom_config='[1]' is not valid; give a JSON object"),
+        refusal(
+            {"train_batch_size": 0}, "train_batch_size=0 is not valid; give an integer above 0"
+        ),
+    ],
+)
+def test_properties_that_do_not_fit(tmp_path, properties, refused):
     execution = Execution.of_trainer(tmp_path)
-    del execution.inputs["transform_graph"]
-    with pytest.raises(ValueError, match="transform_graph is missing; give transform_graph="):
+    execution.properties |= properties
+    with refused(ValueError):
         _job(execution)
+
+
+@row(
+    "component",
+    "an execution property of a newer tfx_tpu_trainer",
+    "The execution properties a_new_one are unknown here, and change nothing: let the image have",
+)
+def test_properties_that_nobody_knows_are_named(tmp_path, caplog, refused):
+    execution = Execution.of_trainer(tmp_path)
+    _job(execution)
+    assert "unknown here" not in caplog.text
+    execution.properties["a_new_one"] = 1
+    _job(execution)
+    refused.log(caplog.text)

@@ -11,6 +11,7 @@ import pytest
 from scripts import document_parameters
 from tests import bad_input
 from tfx_tpu_trainer.component import TpuTrainer, VertexTpuTrainer
+from tfx_tpu_trainer.component.train_job import settings_from
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 
 
@@ -68,10 +69,23 @@ def test_settings_do_not_change():
         TrainSettings.parse({}).train_batch_size = 3
 
 
-def refusal(values, *says):
+def refusal(values, *says, given=None):
     """A row of docs/bad-input.md for settings that are refused."""
-    given = ", ".join(f"`{name}={value!r}`" for name, value in values.items())
+    given = given or ", ".join(f"`{name}={value!r}`" for name, value in values.items())
     return bad_input.case("component", given, *says, values=values)
+
+
+def _nested(depth, inner=0):
+    value = inner
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def _in_itself():
+    value = {}
+    value["a"] = value
+    return value
 
 
 @pytest.mark.parametrize(
@@ -120,9 +134,101 @@ def refusal(values, *says):
         refusal({"params": {"batch_size": 3}}, "params['batch_size']=3:", "set train_batch_size"),
         refusal({"params": {"x": float("nan")}}, "params['x']=nan is no JSON value"),
         refusal({"params": {"x": object}}, "params['x']=<class 'object'> is no JSON value"),
+        refusal({"params": {"x": [1, float("nan")]}}, "params['x']=[1, nan] is no JSON value"),
+        refusal({"params": {"x": {1}}}, "params['x']={1} is no JSON value; give finite numbers"),
+        refusal({"params": {"x": b"y"}}, "params['x']=b'y' is no JSON value"),
+        refusal({"params": '{"x": NaN}'}, "params['x']=nan is no JSON value"),
+        refusal({"params": {1: 2}}, "params has the key 1; give texts as keys"),
+        refusal(
+            {"params": {"x": {1: 2}}}, "params['x']={1: 2} has the key 1, where JSON has texts"
+        ),
+        refusal(
+            {"params": _nested(100_000)},
+            "params['a']=a dict too large to be shown is nested more than 100 deep; give",
+            given="`params` nested 100,000 deep",
+        ),
+        refusal(
+            {"params": '{"a":' * 100_000},
+            "params='{",
+            "give a JSON object; it is nested too deeply",
+            given="`params` as JSON nested 100,000 deep",
+        ),
+        refusal(
+            {"params": _in_itself()},
+            "params['a']={'a': {...}} is nested more than 100 deep",
+            given="`params` that stand in themselves",
+        ),
+        refusal(
+            {"params": {"x": 10**5000}},
+            "params['x']=a int too large to be shown is no JSON value",
+            given="`params={'x': 10**5000}`",
+        ),
+        refusal({"params": "[1]"}, "params=[1] is not valid; give a dict with texts as keys"),
+        refusal({"params": {"use_tpu": True}}, "params['use_tpu']=True: the engine sets this key"),
+        refusal({"tf_random_seed": 1.5}, "tf_random_seed=1.5 is not valid; give an integer"),
+        refusal({"tf_random_seed": 2**63}, f"tf_random_seed={2**63} is not valid; give 64 bits"),
+        refusal({"tf_random_seed": "a"}, "tf_random_seed='a' is not valid; give an integer"),
+        refusal({"train_batch_size": 64.0}, "train_batch_size=64.0 is not valid; give an integer"),
+        refusal({"num_shards": 0}, "num_shards=0 is not valid; give an integer above 0"),
+        refusal({"max_slices": 0}, "max_slices=0 is not valid; give an integer above 0"),
+        refusal({"eval_every_secs": -1}, "eval_every_secs=-1 is not valid; give an integer above"),
+        refusal(
+            {"iterations_per_loop": 2**31}, f"iterations_per_loop={2**31}", "at most 2,147,483,647"
+        ),
+        refusal(
+            {"use_tpu": True, "master": "not an address"},
+            "master='not an address' is not valid; give the address of a master as 'grpc://10.0.0.1",
+            "'local' or 'emulated'",
+        ),
+        refusal(
+            {"use_tpu": True, "master": "10.0.0.2:8470"},
+            "master='10.0.0.2:8470' is not valid; give the address of a master as 'grpc://",
+        ),
+        refusal({"master": ""}, "master='' is not valid; give a name, or None"),
+        refusal({"master": 3}, "master=3 is not valid; give a text"),
+        refusal(
+            {"checkpoint_root": "a\0b"},
+            r"checkpoint_root='a\x00b' is not valid; give a folder whose name has no control",
+        ),
+        refusal({"checkpoint_root": ""}, "checkpoint_root='' is not valid; give a name, or None"),
+        refusal(
+            {"serving_model_name": "a/b"},
+            "serving_model_name='a/b' is not valid; give a name of letters, digits,",
+        ),
+        refusal(
+            {"preflight": "maybe"}, "preflight='maybe' is not valid; give 'off', 'warn' or 'er"
+        ),
+        refusal(
+            {"preflight": "error"},
+            "preflight='error' compiles for a TPU slice, and none is given; give tpu=",
+        ),
+        refusal({"resume": "maybe"}, "resume='maybe' is not valid; give True or False"),
+        refusal(
+            {"tpu": "v99:2x2"}, "tpu='v99:2x2' is not valid;", "no generation 'v99'; use one of"
+        ),
+        refusal({"tpu": "v5e:0x4"}, "tpu='v5e:0x4' is not valid;", "no slice '0x4'; nearest: v5e:"),
+        refusal({"tpu": 3}, "tpu=3 is not valid;", "give one as 'v5e:2x4'"),
+        refusal(
+            {"tpu": "v5e:2x4", "use_tpu": False},
+            "use_tpu=False contradicts tpu='v5e:2x4'; leave one of them out",
+        ),
+        refusal({"warmup_batch_sizes": [1.5]}, "warmup_batch_sizes=1.5", "give an integer"),
+        refusal(
+            {"warmup_batch_sizes": "[" * 100_000},
+            "give a JSON list of integers; it is nested too deeply",
+            given="`warmup_batch_sizes` as JSON nested 100,000 deep",
+        ),
+        refusal({"slicing_specs": 3}, "slicing_specs=3 is no list: give [tfma.SlicingSpec("),
+        refusal({"slicing_specs": [None]}, "slicing_specs has None: give a tfma.SlicingSpec, or a"),
+        refusal(
+            {"slicing_specs": "[" * 100_000},
+            "slicing_specs is JSON nested too deeply: give a list of dicts",
+            given="`slicing_specs` as JSON nested 100,000 deep",
+        ),
         refusal(
             {"slicing_specs": "hour"},
-            "slicing_specs='hour' is not valid; slicing_specs='hour' is no JSON",
+            "slicing_specs='hour' is no JSON",
+            'Give a list of dicts, as [{"feature_keys": ["hour"]}]',
         ),
         refusal({"slicing_specs": [{"feature": "hour"}]}, "which is no SlicingSpec"),
         refusal(
@@ -165,9 +271,39 @@ def test_a_value_that_does_not_fit_is_named_with_the_fix(values, refused):
         TrainSettings.parse(values)
 
 
-def test_the_source_is_named():
-    with pytest.raises(ValueError, match=r"^config\.yaml: train_batch_size=0"):
-        TrainSettings.parse({"train_batch_size": 0}, source="config.yaml")
+@pytest.mark.parametrize(
+    "values",
+    [
+        bad_input.case(
+            "component",
+            "`custom_config={'tpu_trainer': {'train_batch_size': 0}}` of a stock Trainer",
+            "custom_config['tpu_trainer']: train_batch_size=0 is not valid; give an integer",
+            values={"train_batch_size": 0},
+        ),
+        bad_input.case(
+            "component",
+            "`custom_config={'tpu_trainer': {'labelkey': 'y'}}` of a stock Trainer",
+            "custom_config['tpu_trainer']: unknown setting 'labelkey'; did you mean 'label_key'",
+            values={"labelkey": "y"},
+        ),
+        bad_input.case(
+            "component",
+            "`custom_config={'tpu_trainer': [1]}` of a stock Trainer",
+            "custom_config['tpu_trainer']: [1] is not valid; give a dict of settings by name",
+            values=[1],
+        ),
+        bad_input.case(
+            "component",
+            "`custom_config={'tpu_trainer': None}` of a stock Trainer",
+            "custom_config['tpu_trainer']: None is not valid; give a dict of settings by name",
+            values=None,
+        ),
+    ],
+)
+def test_the_source_is_named(values, refused):
+    stored = {"custom_config": json.dumps({"tpu_trainer": values})}
+    with refused(ValueError):
+        settings_from(stored)
 
 
 def test_batches_need_not_divide_on_the_host():

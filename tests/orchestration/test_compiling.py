@@ -23,7 +23,11 @@ def _pipeline(root: str, **arguments) -> tfx.dsl.Pipeline:
 @pytest.mark.parametrize(
     ("root", "module_file", "says"),
     [
-        ("gs://bucket/p", "model.py", r"and TFX writes its wheel to 'gs://bucket/p'"),
+        (
+            "gs://bucket/p",
+            "tests/component/small_model.py",
+            r"and TFX writes its wheel to 'gs://bucket/p'",
+        ),
         ("/tmp/p", "gs://bucket/model.py", "and it is on a bucket"),
     ],
 )

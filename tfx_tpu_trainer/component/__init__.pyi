@@ -193,7 +193,7 @@ class TpuTrainer(tfx.types.BaseComponent):
                 TensorFlow and XLA make of the model. Defaults to `1800`.
 
         Raises:
-            TypeError: There is no such parameter, or an input is missing.
+            TypeError: There is no such parameter, or an input is missing or of another type.
             ValueError: A parameter doesn't fit; names the value and the fix.
         """
 

@@ -26,6 +26,7 @@ from tfx_tpu_trainer.component.resume import (
     StillOursListener,
     check_before_writing,
 )
+from tfx_tpu_trainer.component.rows import Rows, check_rows, failures_explained, rows_of
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.slicing import SlicedInput
 from tfx_tpu_trainer.component.train_job import TrainJob
@@ -111,27 +112,30 @@ class ModelTraining(Training[TrainedModel]):
         settings, fn_args = job.settings, job.fn_args
         preconditions.check_in_cluster(settings, in_cluster=host.in_cluster)
         default_input = module.input_fn is None
+        preconditions.check_transform_graph(job.transform_graph_path)
         preconditions.check_label(
             job.transform_graph_path,
             settings.label_key,
             wanted=default_input and module.takes_labels,
         )
         preconditions.check_base_model(job.base_model)
-        if host.is_chief and default_input:
-            _check_rows(job)
+        rows = rows_of(job) if default_input else ()
+        if host.is_chief and rows:
+            _check_rows(job, rows)
         model_dir = writable_working_folder(job, host, checkpoint_folder)
         receiver_fn = module.serving_receiver_for(fn_args) or TransformServing(
             transform_graph_path=job.transform_graph_path, label_key=settings.label_key
         )
-        preconditions.check_receiver(receiver_fn)
+        preconditions.check_receiver(receiver_fn, transform_graph_path=job.transform_graph_path)
         eval_input_fn = module.input_fn_for("eval", fn_args) or _eval_input(job).eval_fn()
-        sliced = SlicedInput.find(
-            job,
-            module,
-            eval_input_fn,
-            params=model_params(job, module),
-            config=run_config(settings, model_dir=model_dir, tf_config=ALONE),
-        )
+        with failures_explained(rows):
+            sliced = SlicedInput.find(
+                job,
+                module,
+                eval_input_fn,
+                params=model_params(job, module),
+                config=run_config(settings, model_dir=model_dir, tf_config=ALONE),
+            )
         if sliced is not None:
             model_fn = sliced.slicing.model_fn(module.model_fn)
             module = dataclasses.replace(module, model_fn=model_fn)
@@ -163,6 +167,7 @@ class ModelTraining(Training[TrainedModel]):
             estimator_at=estimator_at,
             sliced=sliced,
             checkpoint_folder=checkpoint_folder,
+            rows=rows,
         )
 
     def check_before_training(self) -> None:
@@ -299,17 +304,18 @@ def _input(job: TrainJob, files: tuple[str, ...]) -> TransformedInput:
     )
 
 
-def _check_rows(job: TrainJob) -> None:
+def _check_rows(job: TrainJob, rows: tuple[Rows, ...]) -> None:
     # eval_fn goes through a split once with a short last batch: that is what is to be counted.
-    preconditions.check_rows(
+    trained_on, evaluated, *_ = rows
+    check_rows(
+        trained_on,
         _train_input(job).eval_fn(),
         batch_size=job.settings.train_batch_size,
-        split=job.train_splits,
         training=True,
     )
-    preconditions.check_rows(
+    check_rows(
+        evaluated,
         _eval_input(job).eval_fn(),
         batch_size=job.settings.rows_per_eval_batch,
-        split=job.eval_splits,
         training=False,
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
+from tfx_tpu_trainer.component.json_values import json_problem, shown
 from tfx_tpu_trainer.hardware import TpuSpec
 
 RESERVED_PARAMS = ("batch_size", "context", "use_tpu")
@@ -123,12 +123,10 @@ def _params_problem(params: Mapping[str, Any]) -> str | None:
         if name in RESERVED_PARAMS:
             setting = {"batch_size": "train_batch_size"}.get(name)
             fix = f"set {setting} instead" if setting else "rename it"
-            return f"params[{name!r}]={value!r}: the engine sets this key itself; {fix}"
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError):
+            return f"params[{name!r}]={shown(value)}: the engine sets this key itself; {fix}"
+        if problem := json_problem(value):
             return (
-                f"params[{name!r}]={value!r} is no JSON value; give finite numbers, texts, "
+                f"params[{name!r}]={shown(value)} {problem}; give finite numbers, texts, "
                 f"booleans, None, lists or dicts of them, or set it in the module's `params`"
             )
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 
 import pydantic
 
+from tfx_tpu_trainer.component.json_values import read_json, shown
 from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs, slicing_specs_to_json
 from tfx_tpu_trainer.hardware import TpuSpec
 
@@ -22,19 +24,11 @@ def _from_flag(value: Any) -> Any:
 def _from_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"give a JSON object; {error}") from None
+    return read_json(value, "object") if isinstance(value, str) else value
 
 
 def _sizes_from_json(value: Any) -> Any:
-    try:
-        value = json.loads(value) if isinstance(value, str) else value
-    except json.JSONDecodeError as error:
-        raise ValueError(f"give a JSON list of integers; {error}") from None
+    value = read_json(value, "list of integers") if isinstance(value, str) else value
     if not isinstance(value, (list, tuple)) or not value:
         raise ValueError("give a list of integers above 0, as [1, 8]")
     return tuple(value)
@@ -51,8 +45,35 @@ _LARGEST = 2**31 - 1
 # The largest batches that servers are warmed up with; a request of many more rows is larger than gRPC takes.
 _LARGEST_REQUEST = 65_536
 
+_MASTERS = ("local", "emulated")
+
+
+def _is_master(value: str) -> str:
+    if value not in _MASTERS and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/]+/?", value):
+        raise ValueError(
+            "give the address of a master as 'grpc://10.0.0.1:8470', 'local' or 'emulated'"
+        )
+    return value
+
+
+def _is_path(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("give a folder whose name has no control characters")
+    return value
+
+
+def _is_served_name(value: str) -> str:
+    if not re.fullmatch(r"[\w.-]+", value):
+        raise ValueError("give a name of letters, digits, '_', '-' and '.': it stands in a URL")
+    return value
+
+
 Positive = Annotated[int, pydantic.Field(gt=0, le=_LARGEST)]
 NotNegative = Annotated[int, pydantic.Field(ge=0, le=_LARGEST)]
+Seed = Annotated[int, pydantic.Field(ge=-(2**63), lt=2**63)]
+Master = Annotated[Name, pydantic.AfterValidator(_is_master)]
+Folder = Annotated[Name, pydantic.AfterValidator(_is_path)]
+ServedName = Annotated[Name, pydantic.AfterValidator(_is_served_name)]
 Rows = Annotated[int, pydantic.Field(gt=0, le=_LARGEST_REQUEST)]
 Params = Annotated[dict[str, Any], pydantic.BeforeValidator(_from_json)]
 Specs = Annotated[tuple[dict[str, Any], ...], pydantic.BeforeValidator(_specs_from_json)]
@@ -83,7 +104,6 @@ def execution_value(value: Any) -> int | str | None:
 _FIXES: Mapping[str, str] = types.MappingProxyType(
     {
         "greater_than": "give an integer above 0",
-        "greater_than_equal": "give 0 or a positive integer",
         "int_type": "give an integer",
         "bool_type": "give True or False",
         "string_type": "give a text",
@@ -106,7 +126,15 @@ def first_problem(error: pydantic.ValidationError) -> str:
         fix = f"give {first['ctx']['expected']}"
     if first["type"] == "less_than_equal":
         fix = f"give at most {first['ctx']['le']:,}"
-    return f"{name}={value!r} is not valid; {fix}"
+    if first["type"] in ("greater_than_equal", "less_than"):
+        fix = (
+            "give 0 or a positive integer"
+            if first["ctx"].get("ge") == 0
+            else "give 64 bits at most"
+        )
+    if first["loc"][-1] == "[key]":
+        return f"{name} has the key {shown(value)}; give texts as keys"
+    return f"{name}={shown(value)} is not valid; {fix}"
 
 
 def plain_type(annotation: Any) -> type:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
+import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
 from tfx import v1 as tfx
 
+from tfx_tpu_trainer.component.json_values import json_problem, shown
 from tfx_tpu_trainer.component.names import suggest
+from tfx_tpu_trainer.component.parameter_rules import RESERVED_PARAMS
 from tfx_tpu_trainer.component.tfx_private import artifact_utils
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
-from tfx_tpu_trainer.inputs.transformed import InputFn
+from tfx_tpu_trainer.inputs import TransformServing, vocabulary_sizes
+from tfx_tpu_trainer.inputs.faulty_rows import first_reason
 
 
 def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mode: str) -> None:
@@ -29,7 +33,13 @@ def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mo
         ValueError: A split is not there or has no files.
     """
     for artifact in examples:
-        available = artifact_utils.decode_split_names(artifact.split_names)
+        try:
+            available = artifact_utils.decode_split_names(artifact.split_names)
+        except ValueError as error:
+            raise ValueError(
+                f"the examples at {artifact.uri} have split_names={artifact.split_names!r}, which is no "
+                "JSON list of names; run the component that writes them again"
+            ) from error
         for split in splits:
             if split not in available:
                 raise ValueError(
@@ -43,6 +53,120 @@ def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mo
                     f"{mode} split {split!r} has no files in {folder}; run the component that "
                     "writes the examples again, or name another split"
                 )
+
+
+def check_examples(examples: Sequence[tfx.dsl.Artifact]) -> None:
+    """Checks that there are Examples artifacts, of a format that can be read.
+
+    Args:
+        examples: The Examples artifacts.
+
+    Raises:
+        ValueError: There are none, or their payload is of another format.
+    """
+    if not examples:
+        raise ValueError(
+            "examples is missing; give examples=transform.outputs['transformed_examples'] of a Transform "
+            "component"
+        )
+    for artifact in examples:
+        payload = artifact.get_string_custom_property("payload_format")
+        if payload and payload not in _PAYLOADS:
+            raise ValueError(
+                f"the examples at {artifact.uri} have payload_format={payload!r}, which TFX does not know; "
+                f"let their component write {_PAYLOADS[0]}"
+            )
+
+
+_PAYLOADS = (
+    "FORMAT_TF_EXAMPLE",
+    "FORMAT_TF_SEQUENCE_EXAMPLE",
+    "FORMAT_PROTO",
+    "FORMAT_PARQUET",
+)
+
+
+def check_transform_graph(path: str) -> None:
+    """Checks that what Transform tells of its output can be read.
+
+    Args:
+        path: Folder of a TransformGraph artifact.
+
+    Raises:
+        ValueError: Something is missing or broken.
+    """
+    again = "run Transform again, or give transform_graph=transform.outputs['transform_graph']"
+    if not tf.io.gfile.isdir(path):
+        raise ValueError(f"transform_graph {path} is no folder; {again}")
+    output = tft.TFTransformOutput(path)
+    for what, read in (
+        ("the schema transformed_metadata/schema.pbtxt", output.transformed_feature_spec),
+        ("the sizes of its vocabularies", lambda: vocabulary_sizes(path)),
+    ):
+        try:
+            read()
+        except Exception as error:
+            raise ValueError(
+                f"transform_graph {path}: {what} can't be read ({_in_words(error)}); {again}"
+            ) from error
+
+
+def check_only_file(artifacts: Sequence[tfx.dsl.Artifact], name: str) -> None:
+    """Checks that an artifact is a folder with one file, as TFX expects it of some.
+
+    Args:
+        artifacts: The artifact, or none.
+        name: The argument that has named it.
+
+    Raises:
+        ValueError: There are several files, or none.
+    """
+    for artifact in artifacts:
+        folder = artifact.uri
+        files = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        if len(files) != 1:
+            raise ValueError(
+                f"{name}: there must be one file in {folder}, but it has {', '.join(sorted(files)) or 'none'}; "
+                "run the component that writes it again"
+            )
+
+
+def check_hyperparameters(artifacts: Sequence[tfx.dsl.Artifact]) -> None:
+    """Checks that a Tuner's best hyperparameters can be read, and are values by name.
+
+    Args:
+        artifacts: The HyperParameters artifact, or none.
+
+    Raises:
+        ValueError: They can't be read, or are something else.
+    """
+    check_only_file(artifacts, "hyperparameters")
+    for artifact in artifacts:
+        (name,) = tf.io.gfile.listdir(artifact.uri)
+        path = os.path.join(artifact.uri, name)
+        try:
+            with tf.io.gfile.GFile(path, "rb") as file:
+                config = json.loads(file.read())
+        except (ValueError, RecursionError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"hyperparameters: {path} is no JSON ({_in_words(error)}); run the Tuner again"
+            ) from error
+        values = config.get("values", config) if isinstance(config, dict) else config
+        if not isinstance(values, dict):
+            raise ValueError(
+                f"hyperparameters: {path} holds {shown(values)} in place of values by name; write an "
+                'object such as {"values": {"learning_rate": 0.1}}'
+            )
+        for key, value in values.items():
+            if problem := json_problem(value):
+                raise ValueError(
+                    f"hyperparameters: {path}: {key!r}={shown(value)} {problem}; run the Tuner again"
+                )
+        if reserved := sorted(set(values) & set(RESERVED_PARAMS)):
+            raise ValueError(
+                f"hyperparameters: {path} has a value for {reserved[0]!r}, which the engine sets itself; "
+                "rename it in the Tuner"
+            )
 
 
 def check_label(transform_graph_path: str, label_key: str | None, *, wanted: bool) -> None:
@@ -70,36 +194,13 @@ def check_label(transform_graph_path: str, label_key: str | None, *, wanted: boo
         )
 
 
-def check_rows(input_fn: InputFn, *, batch_size: int, split: Sequence[str], training: bool) -> None:
-    """Checks that a split has rows that can be read, and enough for a batch in training.
-
-    Args:
-        input_fn: An input function that reads the split once, short last batch included.
-        batch_size: Rows of a batch.
-        split: Names of the splits read, for messages.
-        training: Whether only full batches are used.
-
-    Raises:
-        ValueError: There are no rows, too few, or their features aren't Transform's.
-    """
-    name = "+".join(split)
-    rows = _rows_of_first_batch(input_fn, batch_size, name)
-    if not rows:
-        raise ValueError(
-            f"split {name!r} has no rows; check the data that the pipeline started with"
-        )
-    if training and rows < batch_size:
-        raise ValueError(
-            f"train_batch_size={batch_size} is larger than the split {name!r}, which has {rows} "
-            f"rows, and training uses full batches only; use at most {rows}"
-        )
-
-
-def check_receiver(receiver_fn: Callable[[], Any]) -> None:
+def check_receiver(receiver_fn: Callable[[], Any], *, transform_graph_path: str) -> None:
     """Builds a serving receiver on trial: a mistake in it would else show after the training.
 
     Args:
         receiver_fn: A serving_input_receiver_fn.
+        transform_graph_path: Folder of the TransformGraph artifact, of which one that the module does
+            not give is made.
 
     Raises:
         ValueError: It fails, or gives something else than a receiver.
@@ -108,9 +209,15 @@ def check_receiver(receiver_fn: Callable[[], Any]) -> None:
         with tf.Graph().as_default():
             receiver = receiver_fn()
     except Exception as error:
+        if isinstance(receiver_fn, TransformServing):
+            raise ValueError(
+                f"transform_graph {transform_graph_path}: Transform's graph can't be used, so the model "
+                f"couldn't be exported after training ({_in_words(error)}); run Transform again, or give a "
+                "serving_input_receiver_fn in the module"
+            ) from error
         raise ValueError(
             f"serving_input_receiver_fn fails, so the model couldn't be exported after training: "
-            f"{type(error).__name__}: {_reason(str(error))}"
+            f"{_in_words(error)}"
         ) from error
     if not (hasattr(receiver, "features") and hasattr(receiver, "receiver_tensors")):
         raise ValueError(
@@ -128,11 +235,20 @@ def check_base_model(path: str | None) -> None:
     Raises:
         ValueError: There is no SavedModel.
     """
-    if path is not None and not tf.saved_model.contains_saved_model(path):
+    if path is None:
+        return
+    fix = "give the output of a trainer that exported one, or leave base_model out"
+    if not tf.saved_model.contains_saved_model(path):
+        raise ValueError(f"base_model has no SavedModel in {path}; {fix}")
+    variables = os.path.join(path, "variables", "variables")
+    if not tf.io.gfile.exists(f"{variables}.index"):
+        raise ValueError(f"base_model has no variables: there is no {variables}.index; {fix}")
+    try:
+        tf.compat.v1.train.NewCheckpointReader(variables)
+    except tf.errors.OpError as error:
         raise ValueError(
-            f"base_model has no SavedModel in {path}; give the output of a trainer that exported "
-            "one, or leave base_model out"
-        )
+            f"base_model: the variables {variables} can't be read ({_in_words(error)}); {fix}"
+        ) from error
 
 
 def check_writable(*folders: str, called: str = "output folder") -> None:
@@ -157,6 +273,10 @@ def check_writable(*folders: str, called: str = "output folder") -> None:
                 f"the {called} {folder} can't be written to: {error.message}; check its "
                 "permissions and the free space"
             ) from None
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {first_reason(str(error))}"
 
 
 def check_in_cluster(settings: TrainSettings, *, in_cluster: bool) -> None:
@@ -184,54 +304,3 @@ def check_in_cluster(settings: TrainSettings, *, in_cluster: bool) -> None:
             "use_tpu=True: the parameter servers of a cluster (TF_CONFIG) serve workers that train "
             "on their hosts; unset TF_CONFIG and name the TPU with master=..., or set use_tpu=False"
         )
-
-
-@contextlib.contextmanager
-def missing_label_explained(label_key: str | None) -> Iterator[None]:
-    """Says what to do about a row without a label: it is found only when it is read.
-
-    Args:
-        label_key: Name of the label.
-
-    Raises:
-        ValueError: In place of TensorFlow's error for such a row.
-    """
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        if label_key is None or f"Feature: {label_key} " not in error.message:
-            raise
-        raise ValueError(
-            f"A row has no label {label_key!r}, which Transform's schema requires of all: fill it in or "
-            "drop such rows in the preprocessing_fn or before it."
-        ) from error
-
-
-def _rows_of_first_batch(input_fn: InputFn, batch_size: int, split: str) -> int:
-    # In a graph of its own: programs in TF1 behaviour have no eager iteration.
-    with tf.Graph().as_default(), tf.device("/cpu:0"):
-        batch = tf.compat.v1.data.make_initializable_iterator(input_fn({"batch_size": batch_size}))
-        first = tf.nest.flatten(batch.get_next())[0]
-        shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
-        with tf.compat.v1.Session() as session:
-            try:
-                session.run(batch.initializer)
-                return int(session.run(shape)[0])
-            except tf.errors.OutOfRangeError:
-                return 0
-            except tf.errors.OpError as error:
-                raise ValueError(
-                    f"split {split!r} can't be read with Transform's schema: "
-                    f"{_reason(error.message)}; give examples="
-                    "transform.outputs['transformed_examples'] of the same Transform"
-                ) from None
-
-
-def _reason(message: str) -> str:
-    """Takes the reason out of TensorFlow's report of a node and of where it was defined."""
-    lines = [line for line in message.splitlines() if line.strip()]
-    reasons = [line for line in lines if not line.startswith(_REPORT)]
-    return (reasons or lines or ["no reason given"])[0].strip()
-
-
-_REPORT = ("Graph execution error", "Detected at", "Node:", " ", "\t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,17 +11,28 @@ import tensorflow as tf
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.component import preconditions
+from tfx_tpu_trainer.component.declared_arguments import (
+    check_num_steps,
+    custom_config_from_json,
+    steps_from_json,
+)
 from tfx_tpu_trainer.component.module_source import ModuleSource
 from tfx_tpu_trainer.component.tfx_private import (
     artifact_utils,
-    json_utils,
-    proto_utils,
     standard_component_specs,
 )
+from tfx_tpu_trainer.component.trainer_constructor import PARAMETERS
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
+
+_logger = logging.getLogger(__name__)
 
 CUSTOM_CONFIG_SETTINGS = "tpu_trainer"
 """Key of the stock Trainer's custom_config that holds our settings."""
+
+# What TFX and a TpuTrainer add to the parameters.
+_OTHER_PROPERTIES = frozenset(
+    {"current_component_id", "module_hash", "module_path", "node", "run_fn", "vertex_job"}
+)
 
 # A stock Trainer under an entry point that tells no name.
 _UNKNOWN_NODE = "Trainer"
@@ -118,12 +130,16 @@ class TrainJob:
         Raises:
             ValueError: A property is missing or doesn't fit, or a split isn't there.
         """
+        examples, raw_examples = inputs.get("examples") or [], inputs.get("raw_examples") or []
         train_splits = _splits(exec_properties, "train")
         eval_splits = _splits(exec_properties, "eval")
-        raw_examples = inputs.get("raw_examples") or []
-        preconditions.check_splits(inputs["examples"], train_splits, "train")
-        preconditions.check_splits(inputs["examples"], eval_splits, "eval")
+        custom_config_from_json(exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY))
+        preconditions.check_examples(examples)
+        preconditions.check_splits(examples, train_splits, "train")
+        preconditions.check_splits(examples, eval_splits, "eval")
         preconditions.check_splits(raw_examples, eval_splits, "eval")
+        preconditions.check_only_file(inputs.get("schema") or [], "schema")
+        preconditions.check_hyperparameters(inputs.get("hyperparameters") or [])
         fn_args = read_fn_args(inputs, outputs, exec_properties)
         if not fn_args.train_steps or fn_args.train_steps < 0:
             raise ValueError(
@@ -140,6 +156,7 @@ class TrainJob:
                 "transform_graph is missing; give transform_graph="
                 "transform.outputs['transform_graph'] of a Transform component"
             )
+        _tell_unknown(exec_properties)
         restore = exec_properties.get("restore_tf_estimator")
         node = exec_properties.get("node") or (pipeline_node and pipeline_node.node_info.id)
         return cls(
@@ -188,8 +205,8 @@ def settings_from(exec_properties: Mapping[str, Any]) -> TrainSettings:
     Raises:
         ValueError: A setting is unknown or its value doesn't fit.
     """
-    custom = json_utils.loads(
-        exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY) or "null"
+    custom = custom_config_from_json(
+        exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
     )
     if custom is not None and CUSTOM_CONFIG_SETTINGS in custom:
         return TrainSettings.parse(
@@ -200,12 +217,22 @@ def settings_from(exec_properties: Mapping[str, Any]) -> TrainSettings:
     return TrainSettings.parse({k: v for k, v in exec_properties.items() if k in names})
 
 
+def _tell_unknown(exec_properties: Mapping[str, Any]) -> None:
+    """Warns of properties that nothing here reads: those of a newer version change nothing."""
+    unknown = sorted(set(exec_properties) - set(PARAMETERS) - _OTHER_PROPERTIES)
+    if unknown:
+        _logger.warning(
+            "The execution properties %s are unknown here, and change nothing: let the image have the "
+            "tfx_tpu_trainer that the pipeline was compiled with.",
+            ", ".join(unknown),
+        )
+
+
 def _splits(exec_properties: Mapping[str, Any], mode: str) -> tuple[str, ...]:
     """Reads which splits to train on or to evaluate; where none is named, that of the mode's name."""
-    message = {"train": tfx.proto.TrainArgs, "eval": tfx.proto.EvalArgs}[mode]()
-    text = exec_properties.get(f"{mode}_args")
-    if text:
-        proto_utils.json_to_proto(text, message)
+    name = f"{mode}_args"
+    message = steps_from_json(name, exec_properties.get(name))
+    check_num_steps(name, message.num_steps)
     return tuple(message.splits) or (mode,)
 
 

@@ -9,6 +9,13 @@ from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 from tfx.v1.dsl.experimental import RuntimeParameter
 
+from tfx_tpu_trainer.component.declared_arguments import (
+    check_flag,
+    check_inputs,
+    check_module_file,
+    check_steps,
+    custom_config_as_json,
+)
 from tfx_tpu_trainer.component.legacy.declared import declared_source
 from tfx_tpu_trainer.component.module_source import source_hash
 from tfx_tpu_trainer.component.parameter_values import execution_value
@@ -18,7 +25,6 @@ from tfx_tpu_trainer.component.tfx_private import (
     ExecutionParameter,
     ExecutorClassSpec,
     Placeholder,
-    json_utils,
     standard_component_specs,
     udf_utils,
 )
@@ -100,7 +106,7 @@ class TpuTrainer(tfx.types.BaseComponent):
             **parameters: {parameters}
 
         Raises:
-            TypeError: There is no such parameter, or an input is missing.
+            TypeError: There is no such parameter, or an input is missing or of another type.
             ValueError: A parameter doesn't fit; names the value and the fix.
         """
         given = bind(TpuTrainer.__init__, parameters)
@@ -124,10 +130,13 @@ class TpuTrainer(tfx.types.BaseComponent):
             settings["use_tpu"] = checked.use_tpu
         if settings["num_shards"] is None:
             settings["num_shards"] = checked.num_shards
-        _check_steps(given["train_args"])
-        _check_eval_steps(given["eval_args"])
+        for name in ("train_args", "eval_args"):
+            check_steps(name, given[name])
+        check_inputs(given)
+        check_module_file(given["module_file"])
+        check_flag("restore_tf_estimator", given["restore_tf_estimator"])
         given["restore_tf_estimator"] = execution_value(given["restore_tf_estimator"])
-        given["custom_config"] = _as_custom_config(given["custom_config"])
+        given["custom_config"] = custom_config_as_json(given["custom_config"])
         if given["eval_args"] is None:
             given["eval_args"] = tfx.proto.EvalArgs()
         spec = self.SPEC_CLASS(
@@ -165,15 +174,6 @@ class TpuTrainer(tfx.types.BaseComponent):
 declare(TpuTrainer.__init__, PARAMETERS.values())
 
 
-def _as_custom_config(config: Any) -> Any:
-    """Returns a custom_config as the stock Trainer stores it."""
-    if isinstance(config, (RuntimeParameter, Placeholder)):
-        return config
-    if config is not None and not isinstance(config, Mapping):
-        raise ValueError(f"custom_config={config!r} is not valid; give a dict of JSON values")
-    return json_utils.dumps(None if config is None else dict(config))
-
-
 def _as_json_values(specs: Any) -> Any:
     """Returns slicing specs in the form that execution properties store."""
     if isinstance(specs, (RuntimeParameter, Placeholder)):
@@ -198,22 +198,3 @@ def _check(settings: Mapping[str, Any]) -> TrainSettings:
             deferred.add(name)
         known[name] = value
     return TrainSettings.parse(known, deferred=deferred, source="TpuTrainer")
-
-
-def _check_steps(train_args: Any) -> None:
-    # A runtime parameter is checked when the trainer runs.
-    if train_args is None or isinstance(train_args, tfx.proto.TrainArgs):
-        steps = 0 if train_args is None else train_args.num_steps
-        if steps <= 0:
-            raise ValueError(
-                f"TpuTrainer: train_args.num_steps={steps}: the number of training steps must be "
-                "set; give train_args=tfx.proto.TrainArgs(num_steps=...)"
-            )
-
-
-def _check_eval_steps(eval_args: Any) -> None:
-    if isinstance(eval_args, tfx.proto.EvalArgs) and eval_args.num_steps < 0:
-        raise ValueError(
-            f"TpuTrainer: eval_args.num_steps={eval_args.num_steps}: give the number of batches to "
-            "evaluate, or leave it out for the whole split"
-        )

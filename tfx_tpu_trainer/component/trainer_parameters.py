@@ -13,14 +13,19 @@ from typing import Annotated, Any
 
 import pydantic
 
+from tfx_tpu_trainer.component.json_values import shown
 from tfx_tpu_trainer.component.names import suggest
 from tfx_tpu_trainer.component.parameter_rules import broken_rule
 from tfx_tpu_trainer.component.parameter_values import (
     Flag,
+    Folder,
+    Master,
     Name,
     NotNegative,
     Params,
     Positive,
+    Seed,
+    ServedName,
     Sizes,
     Specs,
     Tpu,
@@ -131,7 +136,7 @@ class TrainSettings(pydantic.BaseModel):
         ),
     ] = 100
     tf_random_seed: Annotated[
-        int | None,
+        Seed | None,
         About(
             "Seed of the graph and of the shuffling.",
             STEPS,
@@ -162,7 +167,7 @@ class TrainSettings(pydantic.BaseModel):
         ),
     ] = False
     master: Annotated[
-        Name | None,
+        Master | None,
         About(
             'Address of the TPU\'s master, or "emulated" for emulated cores on this host.',
             HARDWARE,
@@ -353,7 +358,7 @@ class TrainSettings(pydantic.BaseModel):
         ),
     ] = 300
     serving_model_name: Annotated[
-        Name,
+        ServedName,
         About("Name under which the model will be served.", EXPORT, in_checkpoint=False),
     ] = "model"
     warmup_batch_sizes: Annotated[
@@ -375,7 +380,7 @@ class TrainSettings(pydantic.BaseModel):
         ),
     ] = True
     checkpoint_root: Annotated[
-        Name | None,
+        Folder | None,
         About(
             "Folder, the pipeline's own, where checkpoints are until the training has ended. Under Kubeflow and "
             "Vertex AI it must be set, else a new attempt trains from the start.",
@@ -416,6 +421,10 @@ class TrainSettings(pydantic.BaseModel):
             ValueError: A name is unknown or a value doesn't fit; names the value and the fix.
         """
         where = f"{source}: " if source else ""
+        if not isinstance(values, Mapping):
+            raise ValueError(
+                f"{where}{shown(values)} is not valid; give a dict of settings by name"
+            )
         for name in values:
             if name not in cls.model_fields:
                 raise ValueError(

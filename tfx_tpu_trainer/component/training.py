@@ -22,6 +22,7 @@ from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.diverged import check_finite
 from tfx_tpu_trainer.component.hosts import Host
 from tfx_tpu_trainer.component.resume import CheckpointFolder
+from tfx_tpu_trainer.component.rows import Rows, failures_explained
 from tfx_tpu_trainer.component.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.evaluation import EvalMetrics
@@ -113,11 +114,13 @@ class Training(abc.ABC, Generic[Trained]):
         host: This process's part in it.
         checkpoint_folder: Takes the place of the ModelRun artifact until the training has ended, so
             that another attempt finds its checkpoints; `None` trains in the ModelRun artifact.
+        rows: What is read without the module's help; empty where the module reads its rows itself.
     """
 
     job: TrainJob
     host: Host
     checkpoint_folder: CheckpointFolder | None = None
+    rows: tuple[Rows, ...] = ()
 
     def run(self, *, training_ended: Callable[[], None] = lambda: None) -> EvalMetrics:
         """Does the part of the only host, or of the chief of several.
@@ -134,11 +137,12 @@ class Training(abc.ABC, Generic[Trained]):
 
         Raises:
             ModelDivergedError: The model's metrics or variables are not finite.
+            ValueError: A row can't be read, or has a value that the model does not take.
         """
         job = self.job
         sweep_outputs(job)
         with all_or_nothing(job), contextlib.ExitStack() as stack:
-            with preconditions.missing_label_explained(job.settings.label_key):
+            with failures_explained(self.rows):
                 trained = self.train()
                 training_ended()
                 process = stack.enter_context(checking_process(job.settings))

@@ -93,5 +93,19 @@ def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Takes the first values of the default graph's variables from a checkpoint."""
-    v1.train.warm_start(*settings)
+    """Takes the first values of the default graph's variables from a checkpoint.
+
+    Args:
+        settings: The settings.
+
+    Raises:
+        ValueError: If the checkpoint lacks a variable, or has it in another shape; names the checkpoint.
+        tf.errors.OpError: If it can't be read.
+    """
+    try:
+        v1.train.warm_start(*settings)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} The checkpoint to warm-start from is {settings.ckpt_to_initialize_from}: give one of "
+            "the same model, or name the variables to take, WarmStartSettings(vars_to_warm_start=...)."
+        ) from error

@@ -53,8 +53,15 @@ def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
     if isinstance(specs, str):
         try:
             specs = json.loads(specs)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"slicing_specs={specs!r} is no JSON: {error}.") from None
+        except RecursionError:
+            raise ValueError(
+                "slicing_specs is JSON nested too deeply: give a list of dicts."
+            ) from None
+        except ValueError as error:
+            raise ValueError(
+                f"slicing_specs={specs!r} is no JSON: {error}. Give a list of dicts, as "
+                '[{"feature_keys": ["hour"]}].'
+            ) from None
     if isinstance(specs, (Mapping, config_pb2.SlicingSpec)) or not isinstance(specs, Iterable):
         raise ValueError(
             f"slicing_specs={specs!r} is no list: give [tfma.SlicingSpec(feature_keys=['...']), ...]."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -43,6 +44,7 @@ _NAN = re.compile(r"Gradient for (\S+) is NaN")
 _OF_DATASET = re.compile(
     r"\AError in user-defined function passed to \S+ transformation with iterator: \S+: "
 )
+_FUNCTIONS = re.compile(r"\A(?:\{\{function_node \S+\}\} )+")
 _NODE = re.compile(r"\{\{node (\S+)\}\}")
 
 
@@ -67,6 +69,12 @@ def run_errors_explained(
         if explained is None or type(error) is tf.errors.OpError:
             raise
         raise type(error)(error.node_def, error.op, explained) from error
+    except UnicodeDecodeError as error:
+        # TensorFlow quotes a record that it can't parse, and Python can't make a text of the message.
+        if not _is_of_session_call(error):
+            raise
+        said = _FUNCTIONS.sub("", error.object.decode(errors="backslashreplace"))
+        raise tf.errors.InvalidArgumentError(None, None, _first_line(said)) from error
 
 
 def explain(
@@ -189,6 +197,11 @@ def _without_preamble(message: str) -> str:
 
 def _first_line(said: str) -> str:
     return said.split("\n", 1)[0].rstrip(".")
+
+
+def _is_of_session_call(error: BaseException) -> bool:
+    *_, last = traceback.walk_tb(error.__traceback__)
+    return last[0].f_code.co_filename.endswith("/tensorflow/python/client/session.py")
 
 
 def _is_tensorflow(file: str) -> bool:
