@@ -24,8 +24,7 @@ from pipelines.cluster_options import (
 )
 from pipelines.config import ConfigError
 from tfx_tpu_trainer.orchestration import online_checks
-from tfx_tpu_trainer.orchestration.checks import check_bucket_paths
-from tfx_tpu_trainer.orchestration.compiled_pipeline import form_of
+from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_host
 from tfx_tpu_trainer.orchestration.kubeflow_run import KubeflowRun
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
 
@@ -41,13 +40,12 @@ from tfx_tpu_trainer.orchestration.online_checks import Deadline
 def main(**values: Any) -> None:
     pipeline = load_pipeline(**values)
     output, submit, dry_run = values["output"], values["submit"], values["dry_run"]
-    if output:
-        form_of(output)
     if submit or dry_run:
         if not values["host"]:
             raise ConfigError(
                 "host is not set: give --host or the environment variable KF_PIPELINES_ENDPOINT"
             )
+        check_host(values["host"], values["token"])
         check_bucket_paths(pipeline.bucket_paths)
         deadline = Deadline()
         if submit:

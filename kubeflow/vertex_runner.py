@@ -25,7 +25,6 @@ from pipelines.cluster_options import (
 )
 from tfx_tpu_trainer.orchestration import online_checks
 from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_project
-from tfx_tpu_trainer.orchestration.compiled_pipeline import form_of
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
 from tfx_tpu_trainer.orchestration.vertex_run import VertexRun
@@ -42,8 +41,6 @@ def main(**values: Any) -> None:
     check_project(values["project"], values["region"])
     pipeline = _with_custom_job(load_pipeline(**values), values)
     output, submit, dry_run = values["output"], values["submit"], values["dry_run"]
-    if output:
-        form_of(output)
     check_bucket_paths(pipeline.bucket_paths, schemes=("gs",))
     run = VertexRun(
         project=values["project"],

@@ -71,6 +71,11 @@ class ClusterPipeline:
             values={"root": root, "data": data, "user_code": "import"},
             overrides=overrides,
         )
+        if "_" in config.name:
+            raise ConfigError(
+                f"name={config.name!r}: a pipeline on a cluster has no '_' in its name; give another with --set "
+                f"name={config.name.replace('_', '-')}"
+            )
         module_file = config.trainer.module_file
         if module_file and "://" in module_file + config.root:
             raise ConfigError(

@@ -13,9 +13,10 @@ import click
 
 from pipelines.cluster import ClusterPipeline
 from pipelines.config import ConfigError
+from tfx_tpu_trainer.orchestration.compiled_pipeline import check_output
 from tfx_tpu_trainer.orchestration.image_check import check_image_holds
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
-from tfx_tpu_trainer.orchestration.task_options import TaskOptions
+from tfx_tpu_trainer.orchestration.task_options import LONGEST_BACKOFF, TaskOptions
 from tfx_tpu_trainer.terminal import printable
 
 _OPTIONS: Sequence[Callable[[Any], Any]] = (
@@ -46,7 +47,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
     ),
     click.option(
         "--backoff",
-        type=click.IntRange(min=0),
+        type=click.IntRange(0, LONGEST_BACKOFF),
         default=60,
         show_default=True,
         help="Seconds before the first retry; each further one waits twice as long.",
@@ -76,6 +77,8 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
                 raise ConfigError("nothing to do: give --output, --dry-run or --submit")
             if values["submit"] and values["dry_run"]:
                 raise ConfigError("--submit and --dry-run exclude each other: leave one out")
+            if values["output"]:
+                check_output(values["output"])
             command(**values)
         except (ValueError, OSError) as error:
             raise click.ClickException(printable(str(error))) from None
@@ -119,7 +122,7 @@ def _task_options(values: dict[str, Any]) -> TaskOptions:
     everywhere, by_node = 0, {}
     for text in values["retries"]:
         node, separator, number = text.rpartition("=")
-        if not number.isdigit() or (separator and not node):
+        if not number.isdecimal() or (separator and not node):
             raise ConfigError(
                 f"--retries {text!r} is neither a number nor NODE=number, such as TpuTrainer=3"
             )

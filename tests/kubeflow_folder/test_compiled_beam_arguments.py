@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from apache_beam.options import pipeline_options
 
+from tests.bad_input import row
 from tests.pipelines.test_beam_options import beam_listings
 
 LISTINGS = beam_listings()
@@ -65,10 +66,17 @@ def test_on_spark_with_worker_pools(kubeflow_runner, tmp_path) -> None:
         assert portable.environment_config == "localhost:50000"
 
 
-def test_arguments_that_would_fail_in_the_pods_are_refused_here(kubeflow_runner, tmp_path) -> None:
+@row(
+    "runners",
+    "`kubeflow_runner.py` with `--runner=DataflowRunner` in `beam_args`, and no `--region`",
+    "--runner=DataflowRunner needs --region: add one such as --region=us-central1",
+)
+def test_arguments_that_would_fail_in_the_pods_are_refused_here(
+    kubeflow_runner, tmp_path, refused
+) -> None:
     output = tmp_path / "taxi.json"
     words = [word for word in LISTINGS["DataflowRunner"] if "region" not in word]
-    result = kubeflow_runner("--set", f"beam_args={json.dumps(words)}", "--output", str(output))
-    assert result.exit_code == 1
-    assert "--runner=DataflowRunner needs --region" in result.output
+    refused.output(
+        kubeflow_runner("--set", f"beam_args={json.dumps(words)}", "--output", str(output))
+    )
     assert not output.exists()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
-import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -25,6 +25,7 @@ from kfp import components
 from kfp.kubernetes import kubernetes_executor_config_pb2
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from tests.bad_input import case, row
 from tests.kubeflow_folder.conftest import IMAGE, PLACES, Run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -243,79 +244,143 @@ def test_a_submission_reaches_the_api(kubeflow_runner, kubeflow_api, monkeypatch
     assert "TpuTrainer_executor" in executors
 
 
+HOST = ("--host", "http://127.0.0.1:9")
+
+
+def refusal(arguments, *says):
+    given = f"`kubeflow_runner.py {shlex.join(arguments)}`"
+    return case("runners", given, "Error: ", *says, values=(arguments,))
+
+
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "arguments",
     [
-        ((), "nothing to do: give --output, --dry-run or --submit"),
-        (("--submit", "--dry-run"), "--submit and --dry-run exclude each other"),
-        (("--output", "taxi.txt"), "output 'taxi.txt' ends with neither .yaml nor .json"),
-        (("--dry-run",), "host is not set: give --host or the environment variable"),
-        (("--dry-run", "--host", "h", "--root", "runs/x"), "root='runs/x' is no path in a bucket"),
-        (("--dry-run", "--host", "h", "--image", "p"), "image='p' has no tag"),
-        (("--dry-run", "--host", "h", "--image", ""), "image is empty"),
-        (
-            ("--output", "t.json", "--retries", "x=y"),
-            "--retries 'x=y' is neither a number nor NODE",
+        refusal((), "nothing to do: give --output, --dry-run or --submit"),
+        refusal(
+            ("--submit", "--dry-run"), "--submit and --dry-run exclude each other: leave one out"
         ),
-        (
+        refusal(
+            ("--output", "t.txt"), "output 't.txt' ends with neither .yaml nor .json: rename it"
+        ),
+        refusal(("--output", "/dev/null/t.json"), "'/dev/null' is no folder that you may write to"),
+        refusal(
+            ("--output", "t.json", "--set", "name=a_b"), "name='a_b': ", "give another with --set"
+        ),
+        refusal(
+            ("--output", "t.json", "--data", ""), "data: '' is no path; give a folder, or a bucket"
+        ),
+        refusal(("--dry-run",), "host is not set: give --host or the environment variable"),
+        refusal(("--dry-run", "--host", "h"), "host='h' is no address of an API; give one such as"),
+        refusal(("--dry-run", *HOST, "--root", "runs/x"), "root='runs/x' is no path in a bucket"),
+        refusal(
+            ("--dry-run", *HOST, "--image", "p"), "image='p' has no tag", "add one, as in 'p:1'"
+        ),
+        refusal(("--dry-run", *HOST, "--image", ""), "image is empty; name the container image"),
+        refusal(("--dry-run", *HOST, "--token", "a b"), "token has spaces", "copy it again"),
+        refusal(
+            ("--output", "t.json", "--retries", "x=y"), "--retries 'x=y' is neither a number nor"
+        ),
+        refusal(
+            ("--output", "t.json", "--retries", "²"), "--retries '²' is neither a number nor NODE"
+        ),
+        refusal(
+            ("--output", "t.json", "--retries", "9999999999"),
+            "TaskOptions retries=9999999999: Input should be less than or equal to 1000",
+        ),
+        refusal(
             ("--output", "t.json", "--set", "trainer.tpu=v5e:3x3"),
-            "v5e has no slice '3x3'; nearest:",
+            "v5e has no slice '3x3'; nearest: v5e:2x4",
         ),
-        (
+        refusal(
             ("--output", "t.json", "--set", "trainer.tpu=v5e:8", "--set", "trainer.num_shards=4"),
-            "num_shards=4 contradicts tpu='v5e:8', which has 8 replicas",
+            "num_shards=4 contradicts tpu='v5e:8', which has 8 replicas: leave num_shards out",
         ),
-        (
+        refusal(
             (
                 *("--output", "t.json", "--set", "trainer.tpu=v5e:8"),
                 *("--set", "trainer.train_batch_size=60"),
             ),
             "train_batch_size 60 must be divisible by the 8 replicas of v5e:2x4: 56 or 64 would be",
         ),
-        (
+        refusal(
             (
                 *("--output", "t.json", "--set", "trainer.module=null"),
                 *("--set", "trainer.module_file=gs://bucket/model.py"),
             ),
-            "trainer.module_file is 'gs://bucket/model.py': .* would need the network",
+            "trainer.module_file is 'gs://bucket/model.py': ",
+            "would need the network",
+            "give its import path as trainer.module",
         ),
-        (("--submit", "--host", "http://127.0.0.1:9"), "host='http://127.0.0.1:9': .*refused"),
+        refusal(
+            ("--submit", *HOST), "host='http://127.0.0.1:9': ", "refused); name the address of"
+        ),
     ],
 )
 def test_what_cannot_run_is_one_line_and_writes_nothing(
-    kubeflow_runner: Run, monkeypatch, tmp_path, arguments, says
+    kubeflow_runner: Run, monkeypatch, tmp_path, arguments, refused
 ):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
     monkeypatch.chdir(tmp_path)
     result = kubeflow_runner(*arguments)
-    assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("Error: ")
-    assert re.search(says, line)
+    refused.output(result)
+    assert len(result.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        case(
+            "runners",
+            f"`kubeflow_runner.py {shlex.join(arguments)}`",
+            "Error: Invalid value for '",
+            *says,
+            values=(arguments,),
+        )
+        for arguments, *says in (
+            (("--output", "."), "--output': File '.' is a directory"),
+            (("--backoff", "99999999"), "--backoff': 99999999 is not in the range 0<=x<=86400"),
+            (("--spec-version", "9"), "--spec-version': '9' is not one of '2.0', '2.1'"),
+        )
+    ],
+)
+def test_what_no_option_takes(kubeflow_runner: Run, tmp_path, monkeypatch, arguments, refused):
+    monkeypatch.chdir(tmp_path)
+    refused.output(kubeflow_runner(*arguments))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "arguments",
     [
-        (("--retries", "Trainer=2"), "node 'Trainer' is not in the pipeline or runs no container"),
-        (
+        refusal(
+            ("--retries", "Trainer=2"),
+            "node 'Trainer' is not in the pipeline or runs no container: use one of ",
+        ),
+        refusal(
             ("--set", "trainer.tpu=v5e:4x4"),
             "TpuTrainer: v5e:4x4 has 4 hosts, but a task of Kubeflow Pipelines is one pod",
         ),
-        (("--set", "trainer.tpu=v2:2x2"), "GKE has no nodes with v2:2x2"),
+        refusal(("--set", "trainer.tpu=v2:2x2"), "GKE has no nodes with v2:2x2: use v3 or newer"),
     ],
 )
-def test_what_the_compiled_pipeline_shows_to_be_wrong(kubeflow_runner, tmp_path, arguments, says):
-    result = kubeflow_runner("--output", str(tmp_path / "taxi.yaml"), *arguments)
-    assert result.exit_code == 1
-    assert says in result.stderr
+def test_what_the_compiled_pipeline_shows_to_be_wrong(
+    kubeflow_runner, tmp_path, arguments, refused
+):
+    refused.output(kubeflow_runner("--output", str(tmp_path / "taxi.yaml"), *arguments))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_host_that_never_answers_is_given_up(tmp_path):
+@row(
+    "runners",
+    "a host that takes connections and never answers",
+    "Error: host='http://127.0.0.1:",
+    "Kubeflow Pipelines cannot be reached",
+    "name the address of its API",
+)
+def test_a_host_that_never_answers_is_given_up(tmp_path, refused):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"http://127.0.0.1:{silent.getsockname()[1]}"
         command = [sys.executable, "kubeflow/kubeflow_runner.py", *PLACES, "--pipeline", "taxi"]
@@ -330,14 +395,19 @@ def test_a_host_that_never_answers_is_given_up(tmp_path):
             check=False,
         )
         seconds = time.monotonic() - started
-    assert result.returncode == 1
-    assert f"host={host!r}: Kubeflow Pipelines cannot be reached" in result.stderr
+    refused.output(result)
+    assert host in result.stderr
     assert not list(tmp_path.iterdir())
     # Ten, and what a busy machine takes to start Python.
     assert seconds < 20
 
 
-def test_a_mistake_is_told_before_tensorflow_is_imported():
+@row(
+    "runners",
+    "`kubeflow_runner.py --pipeline taxy`",
+    "Error: there is no pipeline 'taxy'; did you mean 'taxi'? Pipelines here: digits, taxi",
+)
+def test_a_mistake_is_told_before_tensorflow_is_imported(refused):
     command = [sys.executable, "-X", "importtime", "kubeflow/kubeflow_runner.py", *PLACES]
     result = subprocess.run(
         [*command, "--pipeline", "taxy", "--output", "t.json"],
@@ -348,7 +418,6 @@ def test_a_mistake_is_told_before_tensorflow_is_imported():
         timeout=60,
         check=False,
     )
-    assert result.returncode == 1
-    assert "there is no pipeline 'taxy'; did you mean 'taxi'?" in result.stderr
+    refused.output(result)
     imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
     assert not imported & {"tensorflow", "tfx"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from google.cloud.aiplatform_v1.types import CustomJob
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from tests.bad_input import case
 from tests.kubeflow_folder.conftest import IMAGE, Run
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
@@ -120,32 +121,57 @@ def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    "arguments",
     [
-        (("--project", "X"), "project='X' is no name of a Google Cloud project"),
-        (("--region", "us-central1-a"), "region='us-central1-a' is no name of a region"),
-        (("--root", "s3://a/b"), "root='s3://a/b' is no path in a bucket.*starts with gs://"),
-        (("--data", "data"), "data='data' is no path in a bucket"),
-        (("--image", "p"), "image='p' has no tag"),
-        (("--set", "trainer.tpu=v4:2x2x1"), "Vertex AI has no machines with v4:2x2x1"),
-        (
-            ("--set", "trainer.tpu={slice_name: v5e:2x4, zone: europe-west4-a}"),
-            "tpu.zone='europe-west4-a' is not in region='us-central1'",
-        ),
-        (
-            ("--set", "trainer.module=null", "--set", "trainer.module_file=model.py"),
-            "trainer.module_file is 'model.py'.*would need the network.*'gs://bucket/taxi'",
-        ),
-        (("--submit",), "no usable Google Cloud credentials: File .*none.json was not found"),
+        case(
+            "runners",
+            f"`vertex_runner.py {shlex.join(arguments)}`",
+            "Error: ",
+            *says,
+            values=(arguments,),
+        )
+        for arguments, *says in (
+            (("--project", "X"), "project='X' is no name of a Google Cloud project; give its id"),
+            (
+                ("--region", "us-central1-a"),
+                "region='us-central1-a' is no name of a region; give one",
+            ),
+            (("--root", "s3://a/b"), "root='s3://a/b' is no path in a bucket", "starts with gs://"),
+            (("--data", "data"), "data='data' is no path in a bucket", "starts with gs://"),
+            (("--image", "p"), "image='p' has no tag", "add one, as in 'p:1'"),
+            (("--job-id", "Taxi 1"), "job_id='Taxi 1' is no id of a job; give up to 128 small"),
+            (
+                ("--service-account", "a"),
+                "service_account='a' is no account of Google Cloud; give its",
+            ),
+            (
+                ("--set", "trainer.tpu=v4:2x2x1"),
+                "Vertex AI has no machines with v4:2x2x1: use v2, v3",
+            ),
+            (
+                ("--set", "trainer.tpu={slice_name: v5e:2x4, zone: europe-west4-a}"),
+                "tpu.zone='europe-west4-a' is not in region='us-central1': name a zone of that region",
+            ),
+            (
+                ("--set", "trainer.module=null", "--set", "trainer.module_file=model.py"),
+                "trainer.module_file is 'model.py'",
+                "would need the network",
+                "'gs://bucket/taxi'",
+            ),
+            (
+                ("--submit",),
+                "no usable Google Cloud credentials in '",
+                "none.json': File ",
+                "; log in",
+            ),
+        )
     ],
 )
 def test_what_cannot_run_is_one_line_and_writes_nothing(
-    vertex_runner: Run, monkeypatch, tmp_path, arguments, says
+    vertex_runner: Run, monkeypatch, tmp_path, arguments, refused
 ):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     result = vertex_runner("--output", str(tmp_path / "taxi.json"), *arguments)
-    assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("Error: ")
-    assert re.search(says, line)
+    refused.output(result)
+    assert len(result.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())

@@ -8,6 +8,7 @@ from tests.bad_input import case
 from tfx_tpu_trainer.orchestration.checks import (
     JobError,
     check_bucket_paths,
+    check_host,
     check_image,
     check_project,
 )
@@ -108,3 +109,53 @@ def test_projects_and_regions_have_a_form():
 def test_other_projects_and_regions_are_refused(project, region, refused):
     with refused(JobError):
         check_project(project, region)
+
+
+@pytest.mark.parametrize(
+    "host", ["http://localhost:8080/", "https://[::1]:443", "https://a.example/kfp"]
+)
+def test_addresses_of_apis_will_do(host):
+    check_host(host, token="eyJhbGciOi.eyJ-_=+/")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        case(
+            "runners",
+            f"`--host {host!r}`",
+            f"host={host!r} is no address of an API; give one",
+            values=host,
+        )
+        for host in (
+            "localhost:8080",
+            "h",
+            "ftp://h",
+            "http://",
+            "http://h:99999",
+            "http://[h",
+            "http://a b",
+        )
+    ],
+)
+def test_other_addresses_are_refused(host, refused):
+    with refused(JobError):
+        check_host(host)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        case(
+            "runners",
+            f"`--token` with {given}",
+            "token has spaces, line ends or letters that no bearer token has (it is not shown here); copy it",
+            values=token,
+        )
+        for given, token in (("a line end", "eyJhbG\n"), ("a letter beyond ASCII", "eyJhbGé"))
+    ],
+)
+def test_a_token_that_cannot_be_is_refused_and_not_shown(token, refused):
+    with refused(JobError) as raised:
+        check_host("http://localhost:8080", token)
+    assert "eyJ" not in str(raised.value)

@@ -10,6 +10,7 @@ from google.protobuf import json_format
 from kfp.kubernetes import kubernetes_executor_config_pb2
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from tests.bad_input import case, row
 from tests.orchestration.compiled import tiny, tiny_spec
 from tfx_tpu_trainer.hardware import TpuSpec, known_slices
 from tfx_tpu_trainer.orchestration.platform_document import place_on_tpus
@@ -50,16 +51,28 @@ def test_nothing_is_placed_without_a_slice():
 
 
 @pytest.mark.parametrize(
-    ("node", "tpu", "says"),
+    ("node", "tpu"),
     [
-        ("trainer", "v5e:4x4", r"v5e:4x4 has 4 hosts.*Use v5e:1x1 or v5e:2x2 or v5e:2x4 there"),
-        ("trainer", "v2:2x2", "GKE has no nodes with v2:2x2"),
-        ("latest", "v5e:2x4", "node 'latest' is not in the pipeline or runs no container: use one"),
-        ("Trainer", "v5e:2x4", "node 'Trainer' is not in the pipeline .* trainer"),
+        case("runners", f"`{tpu}` for the node `{node}`, compiled", *says, values=(node, tpu))
+        for node, tpu, *says in (
+            (
+                "trainer",
+                "v5e:4x4",
+                "v5e:4x4 has 4 hosts",
+                "Use v5e:1x1 or v5e:2x2 or v5e:2x4 there",
+            ),
+            ("trainer", "v2:2x2", "GKE has no nodes with v2:2x2: use v3 or newer"),
+            (
+                "latest",
+                "v5e:2x4",
+                "node 'latest' is not in the pipeline or runs no container: use one",
+            ),
+            ("Trainer", "v5e:2x4", "node 'Trainer' is not in the pipeline", "use one of trainer"),
+        )
     ],
 )
-def test_what_cannot_be_placed_is_refused(node, tpu, says):
-    with pytest.raises(ValueError, match=says):
+def test_what_cannot_be_placed_is_refused(node, tpu, refused):
+    with refused(ValueError):
         place_on_tpus(tiny_spec(), {node: TpuSpec.parse(tpu)})
 
 
@@ -76,12 +89,36 @@ def test_options_of_tasks():
     spec = tiny_spec()
     TaskOptions().apply(spec)
     assert spec == tiny_spec()
-    with pytest.raises(
-        ValueError, match="node 'latest' is not in the pipeline or runs no container"
-    ):
-        TaskOptions(node_retries={"latest": 1}).apply(spec)
-    with pytest.raises(ValueError, match="greater than or equal to 0"):
-        TaskOptions(retries=-1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        case("runners", f"`TaskOptions({name}={value!r})`", *says, values={name: value})
+        for name, value, *says in (
+            (
+                "node_retries",
+                {"latest": 1},
+                "node 'latest' is not in the pipeline or runs no container",
+            ),
+            ("retries", -1, "TaskOptions retries=-1: Input should be greater than or equal to 0"),
+            (
+                "retries",
+                10**9,
+                "TaskOptions retries=1000000000: Input should be less than or equal to",
+            ),
+            (
+                "backoff_seconds",
+                0.5,
+                "TaskOptions backoff_seconds=0.5: Input should be a valid integer",
+            ),
+            ("retry", 1, "TaskOptions retry=1: there is no such attribute; leave it out"),
+        )
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, refused):
+    with refused(ValueError):
+        TaskOptions(**options).apply(tiny_spec())
 
 
 def test_a_yaml_file_has_a_document_for_each_spec(tmp_path):
@@ -102,10 +139,21 @@ def test_a_json_file_is_a_job(tmp_path):
     assert message.runtime_config.gcs_output_directory == "gs://bucket/tiny"
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+@row(
+    "disks",
+    "a folder in the place of the compiled pipeline's file",
+    "output '",
+    "tiny.json' cannot be written (Is a directory); make room there, or name another file",
+)
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, refused):
     (tmp_path / "tiny.json").mkdir()
-    with pytest.raises(OSError, match="directory"):
+    with refused(OSError):
         tiny().write(tmp_path / "tiny.json")
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.json"]
-    with pytest.raises(ValueError, match=r"tiny.txt' ends with neither .yaml nor .json: rename it"):
+
+
+@row("runners", "an output `tiny.txt`", "tiny.txt' ends with neither .yaml nor .json: rename it")
+def test_the_ending_says_the_form(tmp_path, refused):
+    with refused(ValueError):
         tiny().write(tmp_path / "tiny.txt")
+    assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tfx import v1 as tfx
 
+from tests.bad_input import case, row
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.component import TpuTrainer
 from tfx_tpu_trainer.orchestration.compiling import compile_pipeline
@@ -21,27 +22,41 @@ def _pipeline(root: str, **arguments) -> tfx.dsl.Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("root", "module_file", "says"),
+    ("root", "module_file"),
     [
-        (
-            "gs://bucket/p",
-            "tests/component/small_model.py",
-            r"and TFX writes its wheel to 'gs://bucket/p'",
-        ),
-        ("/tmp/p", "gs://bucket/model.py", "and it is on a bucket"),
+        case(
+            "runners",
+            f"`module_file={module_file!r}` and the root `{root}`, compiled",
+            f"TpuTrainer: module_file={module_file!r} ",
+            says,
+            "module=",
+            values=(root, module_file),
+        )
+        for root, module_file, says in (
+            (
+                "gs://bucket/p",
+                "tests/component/small_model.py",
+                "and TFX writes its wheel to 'gs://bucket/p'",
+            ),
+            ("/tmp/p", "gs://bucket/model.py", "and it is on a bucket"),
+        )
     ],
 )
-def test_a_module_file_that_needs_the_network(root, module_file, says):
+def test_a_module_file_that_needs_the_network(root, module_file, refused):
     pipeline = _pipeline(root, module_file=module_file)
-    with pytest.raises(
-        ValueError, match=rf"TpuTrainer: module_file='{module_file}' .*{says}.*module="
-    ):
+    with refused(ValueError):
         compile_pipeline(pipeline, image="r/p:1", backend="kubeflow")
 
 
-def test_a_task_of_vertex_ai_gets_no_slice():
+@row("runners", "a TpuTrainer with a slice, for Vertex AI", "cannot run on v5e:2x4; use VertexTpu")
+def test_a_task_of_vertex_ai_gets_no_slice(refused):
     pipeline = _pipeline("gs://bucket/p", module="tests.component.small_model", tpu="v5e:2x4")
-    with pytest.raises(ValueError, match=r"cannot run on v5e:2x4; use VertexTpuTrainer"):
+    with refused(ValueError):
         compile_pipeline(pipeline, image="r/p:1", backend="vertex")
-    with pytest.raises(ValueError, match="image='r/p' has no tag"):
+
+
+@row("runners", "`compile_pipeline(image='r/p')`", "image='r/p' has no tag", "as in 'r/p:1'")
+def test_an_image_has_a_tag(refused):
+    pipeline = _pipeline("gs://bucket/p", module="tests.component.small_model")
+    with refused(ValueError):
         compile_pipeline(pipeline, image="r/p", backend="kubeflow")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bad_input import row
 from tfx_tpu_trainer.orchestration import find_modules, image_check
 from tfx_tpu_trainer.orchestration.checks import JobError
 
@@ -47,16 +48,27 @@ def test_an_image_that_holds_everything(docker):
     assert image_check.check_image_holds("r/p:1", WANTED) is None
 
 
-def test_an_image_without_the_plugin_is_refused(docker, tmp_path):
+@row(
+    "runners",
+    "an image without the plugin",
+    f"image='r/p:1' cannot run this pipeline: it lacks {', '.join(WANTED)}; build it with",
+)
+def test_an_image_without_the_plugin_is_refused(docker, tmp_path, refused):
     docker(f'cd "{tmp_path}"; {_PYTHON}')
-    says = rf"image='r/p:1' cannot run this pipeline: it lacks {', '.join(WANTED)}; build it with"
-    with pytest.raises(JobError, match=says):
+    with refused(JobError):
         image_check.check_image_holds("r/p:1", WANTED)
 
 
-def test_an_image_without_python_is_refused(docker):
+@row(
+    "runners",
+    "an image without Python",
+    "image='r/p:1' cannot run this pipeline: ",
+    "executable file not found",
+    "build it with",
+)
+def test_an_image_without_python_is_refused(docker, refused):
     docker("echo 'exec: \"python\": executable file not found in $PATH' >&2; exit 127")
-    with pytest.raises(JobError, match="executable file not found"):
+    with refused(JobError):
         image_check.check_image_holds("r/p:1", WANTED)
 
 

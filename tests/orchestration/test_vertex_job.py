@@ -10,6 +10,7 @@ from google.cloud.aiplatform_v1.types import (
     custom_job,
 )
 
+from tests.bad_input import case
 from tfx_tpu_trainer.hardware import TpuSpec, known_slices
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 from tfx_tpu_trainer.orchestration.vertex_job import custom_job as describe
@@ -76,33 +77,58 @@ def test_a_reservation_is_named_in_full():
     full = TpuSpec.parse("v5e:2x2", reservation=name)
     affinity = _message(full).job_spec.worker_pool_specs[0].machine_spec.reservation_affinity
     assert list(affinity.values) == [name]
-    with pytest.raises(ValueError, match=r"tpu.reservation='ours': .* give tpu.zone too"):
-        _message(TpuSpec.parse("v5e:2x2", reservation="ours"))
-
-
-def test_the_image_of_a_slice_has_a_tag_too():
-    with pytest.raises(ValueError, match=r"tpu.runtime_image='r.example/tpu' has no tag"):
-        _message(TpuSpec.parse("v5e:2x2", runtime_image="r.example/tpu"))
-
-
-def test_a_zone_is_in_the_region():
-    with pytest.raises(ValueError, match=r"tpu.zone='us-east1-b' is not in region='us-central1'"):
-        _message(TpuSpec.parse("v5e:2x2", zone="us-east1-b"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    "options",
     [
-        ({"project": "X"}, "project='X' is no name of a Google Cloud project"),
-        ({"region": "us-central1-a"}, "region='us-central1-a' is no name of a region"),
-        ({"image": "r.example/p"}, "image='r.example/p' has no tag"),
-        ({"timeout_seconds": 0}, "VertexJob timeout_seconds=0: Input should be greater than 0"),
-        ({"zone": "a"}, "VertexJob zone='a': Extra inputs are not permitted"),
+        case(
+            "runners",
+            f"a CustomJob on `v5e:2x2` with `{name}={value!r}`",
+            *says,
+            values={name: value},
+        )
+        for name, value, *says in (
+            (
+                "reservation",
+                "ours",
+                "tpu.reservation='ours': Vertex AI wants its full name; give tpu.z",
+            ),
+            ("runtime_image", "r.example/tpu", "tpu.runtime_image='r.example/tpu' has no tag"),
+            (
+                "zone",
+                "us-east1-b",
+                "tpu.zone='us-east1-b' is not in region='us-central1': name a zone",
+            ),
+        )
     ],
 )
-def test_a_job_that_cannot_be_is_refused(changes, says):
+def test_a_slice_that_the_job_cannot_have_is_refused(options, refused):
+    with refused(ValueError):
+        _message(TpuSpec.parse("v5e:2x2", **options))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        case("runners", f"`VertexJob.parse({name}={value!r})`", *says, values={name: value})
+        for name, value, *says in (
+            ("project", "X", "project='X' is no name of a Google Cloud project; give its id"),
+            ("region", "us-central1-a", "region='us-central1-a' is no name of a region; give one"),
+            ("image", "r.example/p", "image='r.example/p' has no tag"),
+            (
+                "service_account",
+                "runs",
+                "service_account='runs' is no account of Google Cloud; give",
+            ),
+            ("timeout_seconds", 0, "VertexJob timeout_seconds=0: Input should be greater than 0"),
+            ("zone", "a", "VertexJob zone='a': there is no such attribute; leave it out"),
+        )
+    ],
+)
+def test_a_job_that_cannot_be_is_refused(changes, refused):
     values = {"project": "our-models", "region": "us-central1", "image": "r.example/p:1"}
-    with pytest.raises(ValueError, match=says):
+    with refused(ValueError):
         VertexJob.parse(**{**values, **changes})
 
 

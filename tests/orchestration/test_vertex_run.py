@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from google.api_core.exceptions import PermissionDenied
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1.services.pipeline_service import PipelineServiceClient
 
+from tests.bad_input import case, row
 from tests.orchestration.compiled import tiny
 from tfx_tpu_trainer.orchestration.checks import JobError
 from tfx_tpu_trainer.orchestration.vertex_run import VertexRun
@@ -39,11 +42,35 @@ def test_a_submission_is_one_request(monkeypatch):
     assert timeout == 60
 
 
-def test_a_refusal_names_project_and_region(monkeypatch):
+@row(
+    "runners",
+    "a job that Vertex AI refuses",
+    "project='our-models', region='us-central1': Vertex AI did not take the job: 403",
+)
+def test_a_refusal_names_project_and_region(monkeypatch, refused):
     def create(self, **request):
         raise PermissionDenied("aiplatform.pipelineJobs.create")
 
     monkeypatch.setattr(PipelineServiceClient, "create_pipeline_job", create)
-    says = "project='our-models', region='us-central1': Vertex AI did not take the job: 403"
-    with pytest.raises(JobError, match=says):
+    with refused(JobError):
         RUN.submit(tiny(), AnonymousCredentials())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        case("runners", f"`VertexRun({name}={value!r})`", *says, values={name: value})
+        for name, value, *says in (
+            ("job_id", "Taxi 1", "job_id='Taxi 1' is no id of a job; give up to 128 small letters"),
+            ("job_id", "", "job_id='' is no id of a job; give up to 128 small letters"),
+            (
+                "service_account",
+                "runs",
+                "service_account='runs' is no account of Google Cloud; give",
+            ),
+        )
+    ],
+)
+def test_names_have_a_form(changes, refused):
+    with refused(JobError):
+        dataclasses.replace(RUN, **changes)

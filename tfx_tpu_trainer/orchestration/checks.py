@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import urllib.parse
 from collections.abc import Mapping
+
+import pydantic
 
 _DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 _TAGGED = re.compile(r"(?:[^\s/@]+/)*[^\s/:@]+:[\w][\w.-]{0,127}")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+\d+")
+_JOB_ID = re.compile(r"[a-z][-a-z0-9]{0,127}")
+_ACCOUNT = re.compile(r"[^\s@]+@[^\s@]+")
 _PROJECT = re.compile(r"([a-z][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|\d+")
 
 
@@ -80,3 +85,65 @@ def check_project(project: str, region: str) -> None:
             f"region={region!r} is no name of a region; give one such as 'us-central1' (a zone like "
             "'us-central1-a' is none)"
         )
+
+
+def check_vertex_names(job_id: str | None, service_account: str | None) -> None:
+    """Checks the forms of a job's id and of the account that it runs as, where they are given.
+
+    Raises:
+        JobError: If one has another form.
+    """
+    if job_id is not None and not _JOB_ID.fullmatch(job_id):
+        raise JobError(
+            f"job_id={job_id!r} is no id of a job; give up to 128 small letters, digits and '-', beginning "
+            "with a letter"
+        )
+    if service_account is not None and not _ACCOUNT.fullmatch(service_account):
+        raise JobError(
+            f"service_account={service_account!r} is no account of Google Cloud; give its address, such as "
+            "'runs@our-models-17.iam.gserviceaccount.com'"
+        )
+
+
+def check_host(host: str, token: str | None = None) -> None:
+    """Checks the forms of an API's address and of its bearer token.
+
+    Args:
+        host: The address.
+        token: The token, which no message shows. Defaults to `None`.
+
+    Raises:
+        JobError: If one has another form.
+    """
+    try:
+        parts = urllib.parse.urlsplit(host)
+        named = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
+    except ValueError:
+        named = None
+    if not named or not host.isprintable() or " " in host:
+        raise JobError(
+            f"host={host!r} is no address of an API; give one such as 'http://localhost:8080' or "
+            "'https://kubeflow.our-models.example'"
+        )
+    if token and not (token.isascii() and token.isprintable() and " " not in token):
+        raise JobError(
+            "token has spaces, line ends or letters that no bearer token has (it is not shown here); copy "
+            "it again"
+        )
+
+
+def first_problem(error: pydantic.ValidationError, name: str) -> str:
+    """Returns the first of pydantic's findings as one line that names the value and the fix.
+
+    Args:
+        error: What pydantic raised.
+        name: What was to be made.
+    """
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        message = "there is no such attribute; leave it out"
+    return f"{name} {where}={first['input']!r}: {message}"

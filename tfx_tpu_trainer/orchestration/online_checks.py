@@ -18,6 +18,7 @@ SECONDS = 6.0
 """Time for all questions of one submission; with the start of the program it stays under 10."""
 
 STORAGE = "https://storage.googleapis.com"
+_KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 Answer = TypeVar("Answer")
@@ -78,12 +79,11 @@ def find_credentials(deadline: Deadline) -> Any:
     """
     fix = (
         "log in with 'gcloud auth application-default login', or name a key file in the environment "
-        "variable GOOGLE_APPLICATION_CREDENTIALS"
+        f"variable {_KEY_FILE}"
     )
 
     def find() -> Any:
         import google.auth
-        import google.auth.exceptions
         import google.auth.transport.requests
 
         # Outside of Google Cloud its metadata server is asked, three times, before there are none.
@@ -91,8 +91,13 @@ def find_credentials(deadline: Deadline) -> Any:
         try:
             credentials, _ = google.auth.default(scopes=[_SCOPE])
             credentials.refresh(google.auth.transport.requests.Request())
-        except (google.auth.exceptions.GoogleAuthError, OSError) as error:
-            raise JobError(f"no usable Google Cloud credentials: {_first(error)}; {fix}") from None
+        # Beside its own errors the library raises whatever a key file makes it stumble over.
+        except Exception as error:
+            path = os.environ.get(_KEY_FILE)
+            where = f" in {path!r}" if path else ""
+            raise JobError(
+                f"no usable Google Cloud credentials{where}: {_first(error)}; {fix}"
+            ) from None
         return credentials
 
     return deadline.ask(find, late=f"no Google Cloud credentials were found; {fix}")
@@ -202,5 +207,7 @@ def _first(error: BaseException) -> str:
     """Returns the first line of an error, without the nesting of urllib3's."""
     reasons: Iterable[Any] = [error, *error.args]
     found = next((part.reason for part in reasons if getattr(part, "reason", None)), error)
+    if len(error.args) > 1 and isinstance(error.args[0], str) and found is error:
+        found = error.args[0]
     text = str(found).strip() or type(error).__name__
     return text.splitlines()[0].rpartition(">: ")[2].rstrip(".")

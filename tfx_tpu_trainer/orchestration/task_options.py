@@ -8,9 +8,13 @@ from typing import Any
 
 import pydantic
 
+from tfx_tpu_trainer.orchestration.checks import JobError, first_problem
 from tfx_tpu_trainer.orchestration.platform_document import container_nodes, executor_label
 
-NotNegative = typing.Annotated[int, pydantic.Field(ge=0)]
+MOST_RETRIES = 1_000
+LONGEST_BACKOFF = 86_400
+
+Retries = typing.Annotated[int, pydantic.Field(ge=0, le=MOST_RETRIES)]
 
 
 class TaskOptions(pydantic.BaseModel):
@@ -33,11 +37,25 @@ class TaskOptions(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    retries: NotNegative = 0
-    node_retries: Mapping[str, NotNegative] = {}
-    backoff_seconds: NotNegative = 60
+    retries: Retries = 0
+    node_retries: Mapping[str, Retries] = {}
+    backoff_seconds: typing.Annotated[int, pydantic.Field(ge=0, le=LONGEST_BACKOFF)] = 60
     caching: bool | None = None
     node_caching: Mapping[str, bool] = {}
+
+    def __init__(self, **values: Any) -> None:
+        """Makes the options.
+
+        Args:
+            **values: The attributes.
+
+        Raises:
+            JobError: If something does not fit.
+        """
+        try:
+            super().__init__(**values)
+        except pydantic.ValidationError as error:
+            raise JobError(first_problem(error, "TaskOptions")) from None
 
     def apply(self, pipeline_spec: dict[str, Any]) -> None:
         """Puts the options into a compiled pipeline.

@@ -9,7 +9,13 @@ from typing import Any
 import pydantic
 
 from tfx_tpu_trainer.hardware import TpuSpec
-from tfx_tpu_trainer.orchestration.checks import JobError, check_image, check_project
+from tfx_tpu_trainer.orchestration.checks import (
+    JobError,
+    check_image,
+    check_project,
+    check_vertex_names,
+    first_problem,
+)
 
 Name = typing.Annotated[str, pydantic.Field(min_length=1)]
 
@@ -55,17 +61,13 @@ class VertexJob(pydantic.BaseModel):
         try:
             return cls(**values)
         except pydantic.ValidationError as error:
-            first = error.errors()[0]
-            message = first["msg"].removeprefix("Value error, ")
-            if first["type"] == "value_error":
-                raise JobError(message) from None
-            where = ".".join(map(str, first["loc"]))
-            raise JobError(f"VertexJob {where}={first['input']!r}: {message}") from None
+            raise JobError(first_problem(error, "VertexJob")) from None
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> VertexJob:
         check_project(self.project, self.region)
         check_image(self.image)
+        check_vertex_names(None, self.service_account)
         return self
 
 

@@ -8,7 +8,7 @@ import pathlib
 import tempfile
 from typing import Any
 
-from tfx_tpu_trainer.orchestration.checks import JobError
+from tfx_tpu_trainer.orchestration.checks import JobError, check_vertex_names
 from tfx_tpu_trainer.orchestration.compiled_pipeline import CompiledPipeline
 
 _SEND_SECONDS = 60.0
@@ -31,6 +31,9 @@ class VertexRun:
     job_id: str | None = None
     service_account: str | None = None
     network: str | None = None
+
+    def __post_init__(self) -> None:
+        check_vertex_names(self.job_id, self.service_account)
 
     def pipeline_job(self, compiled: CompiledPipeline) -> Any:
         """Lets Vertex AI's SDK read the pipeline and check it.
