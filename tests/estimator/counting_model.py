@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
 
 v1 = tf.compat.v1
 
@@ -51,6 +51,16 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
             following.minimize(order, step, var_list=[mean]),
         )
     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def noisy_model_fn(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
+    """The same for an Estimator, with a variable that remembers the random numbers drawn."""
+    spec = model_fn(features, labels, mode, params)
+    noise = tf.reduce_sum(tf.nn.dropout(tf.ones([40]), rate=0.4, seed=3))
+    drawn = v1.get_variable("drawn", [], initializer=v1.zeros_initializer())
+    optimizer = v1.train.GradientDescentOptimizer(0.1)
+    train_op = tf.group(spec.train_op, optimizer.minimize(drawn * noise, var_list=[drawn]))
+    return EstimatorSpec(mode, loss=spec.loss, train_op=train_op)
 
 
 def shuffled(params: dict[str, Any]) -> tf.data.Dataset:

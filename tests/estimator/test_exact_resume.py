@@ -17,7 +17,7 @@ import tensorflow as tf
 from tests.estimator import counting_model
 from tests.estimator.counting_model import BATCH, ROWS, KillAt, Killed, shuffled
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
-from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
+from tfx_tpu_trainer.estimator import Estimator, RunConfig, tpu
 from tfx_tpu_trainer.estimator.inputs import numpy_input_fn
 
 v1 = tf.compat.v1
@@ -421,16 +421,9 @@ def test_random_ops_without_a_stateless_twin_are_named(tmp_path, caplog):
 def _under_strategy(folder, strategy, **config):
     config = {"save_input_position": True, "save_checkpoints_steps": 10, **config}
     config = RunConfig(model_dir=str(folder), train_distribute=strategy, **config)
-    return Estimator(_spec_of_estimator, config=config, params={"batch_size": BATCH // 2})
-
-
-def _spec_of_estimator(features, labels, mode, params):
-    spec = counting_model.model_fn(features, labels, mode, params)
-    noise = tf.reduce_sum(tf.nn.dropout(tf.ones([40]), rate=0.4, seed=3))
-    drawn = v1.get_variable("drawn", [], initializer=v1.zeros_initializer())
-    optimizer = v1.train.GradientDescentOptimizer(0.1)
-    train_op = tf.group(spec.train_op, optimizer.minimize(drawn * noise, var_list=[drawn]))
-    return EstimatorSpec(mode, loss=spec.loss, train_op=train_op)
+    return Estimator(
+        counting_model.noisy_model_fn, config=config, params={"batch_size": BATCH // 2}
+    )
 
 
 @pytest.mark.parametrize(

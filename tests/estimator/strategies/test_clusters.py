@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import tensorflow as tf
 
 from tests.estimator.strategies import strategy_runs as runs
 from tests.estimator.tpu import cores
+from tests.free_ports import free_ports
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
 from tfx_tpu_trainer.estimator.schedule.tasks import worker_delay
@@ -26,14 +26,6 @@ v1 = tf.compat.v1
 
 REPOSITORY = Path(__file__).parents[3]
 SECONDS = 180
-
-
-def _free_ports(count: int) -> list[str]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [f"localhost:{each.getsockname()[1]}" for each in sockets]
 
 
 def _run(
@@ -47,7 +39,7 @@ def _run(
         waits_for: Types of tasks whose end counts; the others are ended then. Defaults to all.
         **arguments: The program's.
     """
-    ports = iter(_free_ports(sum(jobs.values())))
+    ports = iter(free_ports(sum(jobs.values())))
     addresses = {kind: [next(ports) for _ in range(count)] for kind, count in jobs.items()}
     # MultiWorkerMirroredStrategy wants the evaluator's address there; others don't have it.
     outside = () if arguments["strategy"] == "multi_worker_mirrored" else ("evaluator",)

@@ -1,7 +1,8 @@
 """Where the input stands, saved with each checkpoint, so that a later session goes on from there.
 
-The position lies in files of its own: `<model_dir>/input_position/<host>-<step>`, in the format of a
-checkpoint. So checkpoints stay what every other program reads, and their size is what it was.
+The position lies in files of its own: `<model_dir>/input_position/host<number>-<step>`, in the format of
+a checkpoint. So checkpoints stay what every other program reads, and their size is what it was. Where
+several processes draw the input of the same steps, each saves its own part's.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class InputPosition(v1.train.SessionRunHook):
     What tf.data can't save (a Python generator, a queue) is told once, and the input then starts from
     its beginning, as it does without positions. So it does where a checkpoint has no position, or one
     that is damaged (which is set aside) or of another input.
+
+    Several processes save together: the chief's checkpoint waits for the positions of all of them.
+
+    Must come after the hooks that save and before one that lets processes stop together.
     """
 
     def __init__(self, model_dir: str, saved_input: SavedInput | None = None) -> None:
@@ -51,6 +56,7 @@ class InputPosition(v1.train.SessionRunHook):
         self._policy = REFUSED
         self._can_save = False
         self._stands = False
+        self._others_told = False
         self.listener: v1.train.CheckpointSaverListener = _AtCheckpoints(self)
 
     def begin(self) -> None:
@@ -73,14 +79,41 @@ class InputPosition(v1.train.SessionRunHook):
             self._take_up(session, int(session.run(self._global_step)))
         self._stands = True
 
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Saves with the chief, where that is another process."""
+        del run_values
+        self._save_with_chief(run_context.session)
+
+    def end(self, session: v1.Session) -> None:
+        """Saves with the chief, where that is another process."""
+        self._save_with_chief(session)
+
     def save(self, session: v1.Session, step: int) -> None:
-        """Saves the position of a checkpoint that is about to be written.
+        """Saves the position of a checkpoint that is about to be written, in all processes.
 
         Before its first step a session saves what it has restored: its position is there.
         """
-        if self._can_save and self._stands:
+        if self._input is not None and self._stands:
+            self._others_told = True
+            self._save_if_any(session, step, asked=True)
+
+    def _save_with_chief(self, session: v1.Session) -> None:
+        """Asks once for each session call and once at the end, as the chief does when it saves."""
+        if self._input is not None and self._input.hosts > 1 and not self._others_told:
+            self._save_if_any(session, int(session.run(self._global_step)), asked=False)
+        self._others_told = False
+
+    def _save_if_any(self, session: v1.Session, step: int, *, asked: bool) -> None:
+        assert self._input is not None
+        if not self._input.any_host(asked):
+            return
+        if self._can_save:
             tf.io.gfile.makedirs(os.path.join(self._model_dir, FOLDER))
             self._write(session, self._path(step))
+        # All positions are there before the checkpoint is.
+        self._input.any_host(False)
 
     def remove_without_checkpoint(self, *, kept: int) -> None:
         """Removes the positions whose checkpoints are gone.
@@ -88,17 +121,18 @@ class InputPosition(v1.train.SessionRunHook):
         Args:
             kept: The step whose position is kept in any case.
         """
-        if not self._can_save:
+        if self._input is None:
             return
         found = checkpoint_damage.checkpoint_paths(self._model_dir)
         steps = {kept, *(int(path.rpartition("-")[2]) for path in found)}
-        for file in tf.io.gfile.glob(f"{self._path(0).removesuffix('0')}*"):
-            step = re.search(r"host0-(\d+)\.", os.path.basename(file))
+        for file in tf.io.gfile.glob(os.path.join(self._model_dir, FOLDER, "host*")):
+            step = re.match(r"host\d+-(\d+)\.", os.path.basename(file))
             if step and int(step[1]) not in steps:
                 tf.io.gfile.remove(file)
 
     def _path(self, step: int) -> str:
-        return os.path.join(self._model_dir, FOLDER, f"host0-{step}")
+        host = 0 if self._input is None else self._input.host
+        return os.path.join(self._model_dir, FOLDER, f"host{host}-{step}")
 
     def _write(self, session: v1.Session, path: str) -> None:
         assert self._input is not None
@@ -140,8 +174,8 @@ class InputPosition(v1.train.SessionRunHook):
             return
         if description != self._input.description:
             _logger.warning(
-                "The input position %s is that of another input: its datasets, batch sizes or "
-                "shapes differ from this one's. The input starts from its beginning.",
+                "The input position %s is that of another input: its datasets, batch sizes, shapes "
+                "or number of hosts differ from this one's. The input starts from its beginning.",
                 path,
             )
             return

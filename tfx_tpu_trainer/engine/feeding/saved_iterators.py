@@ -25,9 +25,16 @@ class SavedInput(Protocol):
 
     Attributes:
         description: What the input is, as far as it is the same in every process.
+        host: Number of this process among those that draw a part of the input each.
+        hosts: How many there are.
     """
 
     description: str
+    host: int
+    hosts: int
+
+    def any_host(self, flag: bool) -> bool:
+        """Tells whether a flag is set in any of the processes; to be asked by all of them at once."""
 
     def save(self, session: v1.Session, path: str, *, policy: int) -> None:
         """Writes the position.
@@ -54,6 +61,8 @@ class SavedInput(Protocol):
 class SessionIterators:
     """The iterators of a graph, for a session; a `SavedInput`."""
 
+    host, hosts = 0, 1
+
     def __init__(self, iterators: Sequence[tf.Tensor]) -> None:
         """Adds the ops to the default graph.
 
@@ -75,6 +84,10 @@ class SessionIterators:
             for op in v1.get_default_graph().get_operations()
             if op.type == "MakeIterator" and any(op.inputs[1] is each for each in iterators)
         ]
+
+    def any_host(self, flag: bool) -> bool:
+        """Returns the flag: there is no other process."""
+        return flag
 
     def save(self, session: v1.Session, path: str, *, policy: int) -> None:
         """Writes the position; see `SavedInput`."""

@@ -24,7 +24,11 @@ def spans_processes(strategy: tf.distribute.Strategy) -> bool:
 
 def is_elsewhere(strategy: tf.distribute.Strategy) -> bool:
     """Tells whether a strategy has replicas in other processes, or on TPUs."""
-    return spans_processes(strategy) or type(strategy).__name__.startswith("TPUStrategy")
+    return spans_processes(strategy) or _is_of_tpus(strategy)
+
+
+def _is_of_tpus(strategy: tf.distribute.Strategy) -> bool:
+    return type(strategy).__name__.startswith("TPUStrategy")
 
 
 def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
@@ -88,6 +92,7 @@ class StrategyFeed:
         placeholders: What stands for one replica's batch in the traced graph, and, last of all,
             `replica_id`.
         replica_id: What stands for the number of the replica.
+        pipeline: Which part of the input this process draws, as dataset_fn was told.
         is_saved: Whether the iterator is one that can be saved.
         ends_unevenly: Whether some replicas may have a batch of training when others have none.
             TensorFlow gives those one of zeros.
@@ -111,9 +116,7 @@ class StrategyFeed:
                 input ends.
             saved: Whether the position of a training input must be one that can be saved, which
                 the strategy's own iterators have not. Nothing is brought to the replicas' devices
-                ahead then. Without effect on TPUs and where replicas are in other processes.
-                Defaults to
-                `False`.
+                ahead then. Without effect on TPUs. Defaults to `False`.
 
         Raises:
             TypeError: If dataset_fn gives no dataset.
@@ -122,8 +125,7 @@ class StrategyFeed:
         """
         self.eager = EagerThread()
         # TPUs draw in loops of their own, which no test without one could show to be the same.
-        elsewhere = is_elsewhere(strategy)
-        self.is_saved = saved and repeated and not elsewhere
+        self.is_saved = saved and repeated and not _is_of_tpus(strategy)
         if not self.eager.is_switched_on():
             _check_devices_are_here(strategy)
             # As an estimator's sessions place by default, and TensorFlow 2's eager execution does:
@@ -132,6 +134,10 @@ class StrategyFeed:
             strategy = self.eager.run(_made_eagerly, strategy)
         self.strategy = strategy
         self._element_spec: Any = None
+        self._last_dataset: Any = None
+        self.pipeline = tf.distribute.InputContext(
+            num_replicas_in_sync=strategy.num_replicas_in_sync
+        )
         self.ends_unevenly = spans_processes(strategy)
 
         def noted(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -141,7 +147,8 @@ class StrategyFeed:
                     "Under a tf.distribute strategy input_fn must return a tf.data.Dataset; got "
                     f"{dataset!r}."
                 )
-            self._element_spec = dataset.element_spec
+            self._element_spec, self._last_dataset = dataset.element_spec, dataset
+            self.pipeline = context
             return dataset
 
         def marked(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -156,20 +163,25 @@ class StrategyFeed:
         def make() -> Any:
             if repeated and not self.is_saved:
                 return strategy.distribute_datasets_from_function(marked)
-            return noted(
-                tf.distribute.InputContext(num_replicas_in_sync=strategy.num_replicas_in_sync)
-            )
+            if repeated and spans_processes(strategy):
+                # It alone knows which of the processes this one is.
+                strategy.distribute_datasets_from_function(noted)
+                return self._last_dataset
+            return noted(self.pipeline)
 
         self._dataset = self.eager.run(make)
-        if self.is_saved:
+        if self.is_saved and not spans_processes(strategy):
             self.ends_unevenly = False
         self.placeholders: tuple[tf.Tensor, ...] = ()
         self.replica_id: tf.Tensor
 
     @property
     def description(self) -> str:
-        """What the input is: its structure, and the batches' shapes."""
-        return str(self._element_spec)
+        """What the input is: its structure, the batches' shapes, and which process's part."""
+        context, structure = self.pipeline, str(self._element_spec)
+        if context.num_input_pipelines == 1:
+            return structure
+        return f"{structure}, {context.input_pipeline_id} of {context.num_input_pipelines}"
 
     def make_placeholders(self) -> tuple[Any, Any]:
         """Makes one replica's features and labels, placeholders of the default graph.
@@ -198,27 +210,37 @@ class StrategyFeed:
         with tf.device("/device:CPU:0" if self.is_saved else None):
             return iter(self._dataset)
 
-    def next_step(self, iterator: Any) -> tuple[Any, tf.Tensor | None]:
+    def next_step(self, iterator: Any) -> tuple[Callable[[], Any], tf.Tensor | None]:
         """Draws the batches of a step of training; to be called in a function of the strategy.
 
         Args:
             iterator: What `iterator` gave.
 
         Returns:
-            The replicas' batches, and whether every replica has one; `None` where an error tells.
+            What gives the replicas' batches, and whether every replica has one; `None` where an
+            error tells.
         """
-        if self.is_saved:
-            # The end of the input is an error of whichever replica finds it.
-            batches = [
-                tf.nest.flatten(next(iterator), expand_composites=True)
-                for _ in range(self.strategy.num_replicas_in_sync)
-            ]
-            return self.distribute(batches), None
-        element, here = next(iterator)
+        if not self.is_saved:
+            element, here = next(iterator)
+            return lambda: element, self._have_all(here) if self.ends_unevenly else None
+        draws = range(len(self.strategy.extended.worker_devices))
         if not self.ends_unevenly:
-            return element, None
+            # The end of the input is an error of whichever replica finds it.
+            batches = [tf.nest.flatten(next(iterator), expand_composites=True) for _ in draws]
+            return lambda: self.distribute(batches), None
+        drawn = [iterator.get_next_as_optional() for _ in draws]
+        here = self.distribute([[tf.cast(one.has_value(), tf.int32)] for one in drawn])[0]
+
+        def element_of_all() -> Any:
+            values = (one.get_value() for one in drawn)
+            return self.distribute([tf.nest.flatten(v, expand_composites=True) for v in values])
+
+        return element_of_all, self._have_all(here)
+
+    def _have_all(self, here: Any) -> tf.Tensor:
+        """Tells whether every replica, those of other processes too, brings a 1 along."""
         having = self.strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)
-        return element, tf.equal(having, self.strategy.num_replicas_in_sync)
+        return tf.equal(having, self.strategy.num_replicas_in_sync)
 
     def groups(self) -> Generator[list[list[tf.Tensor]], None, None]:
         """Draws the dataset to its end, in the eager thread.
@@ -245,11 +267,12 @@ class StrategyFeed:
         yield from ([one] for one in waiting)
 
     def distribute(self, group: list[list[tf.Tensor]]) -> list[Any]:
-        """Hands each replica one batch of a group; to be called in the eager thread, or a function."""
+        """Hands each replica here one batch of a group; to be called in the eager thread, or a function."""
 
         def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
             return tf_private_strategy.distribute_values(
-                self.strategy, lambda context: parts[context.replica_id_in_sync_group]
+                self.strategy,
+                lambda context: parts[context.replica_id_in_sync_group % len(parts)],
             )
 
         return [distributed(parts) for parts in zip(*group)]

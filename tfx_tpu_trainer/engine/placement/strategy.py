@@ -23,6 +23,7 @@ from tfx_tpu_trainer.engine.placement.strategy_steps import (
     with_tensors,
 )
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
+from tfx_tpu_trainer.engine.sessions import polite_stop
 from tfx_tpu_trainer.engine.sessions.strategy_session import (
     StrategySessionCreator,
     VariableAccess,
@@ -46,6 +47,7 @@ class StrategyPlacement:
         batches: Number of batches in a step of evaluation; `None` in other modes.
         saved_input: The input of training, where its position can be saved.
         end_loop: Ends a loop of training steps that is running; see `TrainingPlan`.
+        agreed_stop: Stops training in several processes together; see `TrainingPlan`.
     """
 
     template: ModelTemplate
@@ -54,6 +56,7 @@ class StrategyPlacement:
     batches: tf.Tensor | None = None
     saved_input: SavedInput | None = None
     end_loop: Callable[[], None] | None = None
+    agreed_stop: v1.train.SessionRunHook | None = None
 
 
 class _StrategyInput:
@@ -62,6 +65,11 @@ class _StrategyInput:
     def __init__(self, steps: TrainingSteps, feed: StrategyFeed) -> None:
         self._steps = steps
         self.description = feed.description
+        self.host = feed.pipeline.input_pipeline_id
+        self.hosts = feed.pipeline.num_input_pipelines
+
+    def any_host(self, flag: bool) -> bool:
+        return self._steps.any_process(flag)[0] if self.hosts > 1 else flag
 
     def save(self, session: v1.Session, path: str, *, policy: int) -> None:
         del session
@@ -87,7 +95,7 @@ class _StrategyInput:
 
 
 class AgreedStopHook(v1.train.SessionRunHook):
-    """Stops the processes of a strategy together, when a hook of one of them asks to stop.
+    """Stops the processes of a strategy together, when a hook or a signal of one of them asks for it.
 
     Must be the last of the hooks. A process that stopped alone would leave the others waiting for
     its part of a sum.
@@ -106,7 +114,14 @@ class AgreedStopHook(v1.train.SessionRunHook):
     ) -> None:
         """Asks the others."""
         del run_values
-        if self._steps.any_process(run_context.stop_requested):
+        asked = polite_stop.signal_received()
+        stops, *signals = self._steps.any_process(
+            run_context.stop_requested, *(number == asked for number in polite_stop.SIGNALS)
+        )
+        for number, received in zip(polite_stop.SIGNALS, signals):
+            if received:
+                polite_stop.ask_to_stop(number)
+        if stops or any(signals):
             run_context.request_stop()
 
 
@@ -156,17 +171,19 @@ def place_training_under_strategy(
         host_call_every_n_steps=host_call_every_n_steps,
     )
     (loss,) = steps.outputs
-    hooks_of_model = (*template.hooks, AgreedStopHook(steps)) if in_several else template.hooks
     # A placeholder stands for loss and train_op alike: a session that needs its value has the
     # strategy make the steps.
-    placed = dataclasses.replace(
-        template, loss=loss, train_op=loss, host_call=None, hooks=hooks_of_model
-    )
+    placed = dataclasses.replace(template, loss=loss, train_op=loss, host_call=None)
     # The steps run the host call themselves, once for each; the hook sees to its writers.
     hooks = () if host_call is None else (HostCallHook([]),)
     saved_input = _StrategyInput(steps, feed) if feed.is_saved else None
     return StrategyPlacement(
-        placed, hooks, _session_creator(steps), saved_input=saved_input, end_loop=steps.end_loop
+        placed,
+        hooks,
+        _session_creator(steps),
+        saved_input=saved_input,
+        end_loop=steps.end_loop,
+        agreed_stop=AgreedStopHook(steps) if in_several else None,
     )
 
 

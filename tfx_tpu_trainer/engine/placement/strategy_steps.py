@@ -145,9 +145,9 @@ class TrainingSteps(_ReplicaSteps):
         if (is_cut := self._is_cut) is not None:
             self._feed.eager.run_beside(is_cut.assign, True)
 
-    def any_process(self, flag: bool) -> bool:
-        """Tells whether a flag is set in any process; to be asked by all of them at once."""
-        return self._feed.eager.run(self._ask_all, flag)
+    def any_process(self, *flags: bool) -> list[bool]:
+        """Tells of each flag whether it is set in any process; to be asked by all of them at once."""
+        return self._feed.eager.run(self._ask_all, flags)
 
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         super()._start(values)
@@ -171,12 +171,12 @@ class TrainingSteps(_ReplicaSteps):
         self._is_cut = None
         del self._iterator, self._loop, self._sum_of_flags
 
-    def _ask_all(self, flag: bool) -> bool:
-        return bool(self._sum_of_flags(tf.constant(int(flag))).numpy())
+    def _ask_all(self, flags: Sequence[bool]) -> list[bool]:
+        return self._sum_of_flags(tf.cast(flags, tf.int32)).numpy().astype(bool).tolist()
 
-    def _sum_in_graph(self, flag: tf.Tensor) -> tf.Tensor:
-        flags = self._strategy.run(_one_replica(tf.identity), args=(flag,))
-        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
+    def _sum_in_graph(self, flags: tf.Tensor) -> tf.Tensor:
+        of_replicas = self._strategy.run(_one_replica(tf.identity), args=(flags,))
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
 
     def _make_steps(self, count: int) -> tuple[int, np.ndarray, list[np.ndarray], bool]:
         made, loss, tensors = self._loop(self._iterator, tf.constant(count))
@@ -192,10 +192,10 @@ class TrainingSteps(_ReplicaSteps):
         def one_step(
             going: tf.Tensor, made: tf.Tensor, loss: tf.Tensor, arrays: list[Any]
         ) -> tuple[Any, ...]:
-            element, is_complete = self._feed.next_step(iterator)
+            draw, is_complete = self._feed.next_step(iterator)
 
             def make() -> tuple[Any, ...]:
-                losses, *host_tensors = self._run_replicas(element)
+                losses, *host_tensors = self._run_replicas(draw())
                 written = [
                     array.write(made, tf.concat(self._local(parts), axis=0))
                     for array, parts in zip(arrays, host_tensors)

@@ -24,7 +24,9 @@ GRACE_VARIABLE = "TFX_TPU_TRAINER_GRACE_SECS"
 _GRACE_SECONDS = 25.0
 # The part of the grace in which a loop may come to its own end; the rest is for its last step and the checkpoint.
 _FOR_LOOPS = 0.25
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""What asks a process to stop."""
+
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 _logger = tf.get_logger()
@@ -157,7 +159,7 @@ def listening() -> Iterator[PoliteStop]:
         return
     stop = _listening = PoliteStop()
     in_main = threading.current_thread() is threading.main_thread()
-    before = {n: signal.getsignal(n) for n in _SIGNALS if in_main}
+    before = {n: signal.getsignal(n) for n in SIGNALS if in_main}
     taken = {n: handler for n, handler in before.items() if handler in _DEFAULTS}
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -174,6 +176,11 @@ def listening() -> Iterator[PoliteStop]:
         stop.close()
         for number, handler in taken.items():
             signal.signal(number, handler)
+
+
+def signal_received() -> int | None:
+    """Returns the signal that has asked the training in this process to stop, or `None`."""
+    return None if _listening is None else _listening.number
 
 
 def ask_to_stop(number: int) -> bool:

@@ -62,6 +62,8 @@ class TrainingPlan:
         saved_input: The input, where it is none of the session's graph. Defaults to `None`.
         end_loop: Ends a loop that is running after its current step; called in another thread.
             Defaults to `None`: calls are short, or can't be ended.
+        agreed_stop: Hook by which several processes that make the same steps stop together: none
+            of them may leave the others by itself. Defaults to `None`: there are no others.
     """
 
     template: ModelTemplate
@@ -74,6 +76,7 @@ class TrainingPlan:
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
     saved_input: SavedInput | None = None
     end_loop: Callable[[], None] | None = None
+    agreed_stop: v1.train.SessionRunHook | None = None
 
 
 def plan_training_on_host(
@@ -186,10 +189,13 @@ def train(
     if settings.save_input_position and master:
         # A position is saved by the process whose iterators it is of, which no test could show yet.
         log_not_saved("steps are made in sessions of other processes")
-    elif settings.save_input_position and saver_hooks and settings.is_chief:
+    elif settings.save_input_position and (plan.agreed_stop or (saver_hooks and settings.is_chief)):
         position = InputPosition(model_dir, plan.saved_input)
         worker_hooks.append(position)
-        tf_private.add_checkpoint_listeners(saver_hooks[0], [position.listener])
+        if saver_hooks and settings.is_chief:
+            tf_private.add_checkpoint_listeners(saver_hooks[0], [position.listener])
+    if plan.agreed_stop is not None:
+        worker_hooks.append(plan.agreed_stop)
     fast_forward = _fast_forward(plan, own_hooks, settings, master)
     summary_steps, summary_hooks = settings.save_summary_steps, []
     if fast_forward is not None:
@@ -237,7 +243,7 @@ def train(
         run_errors_explained(template, at_nan=stop_at_nan.position),
     ):
         calls = PatientSession(session, watch)
-        while not calls.should_stop() and stop.number is None:
+        while not calls.should_stop() and (plan.agreed_stop or stop.number is None):
             # The loop that runs ahead is built after the first step, which need not wait for it.
             if fast_forward is not None and last_loss is not None:
                 calls.run_step_fn(fast_forward.run_ahead)

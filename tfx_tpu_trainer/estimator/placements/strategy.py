@@ -156,6 +156,7 @@ class UnderStrategy:
             session_creator=placed.session_creator,
             saved_input=placed.saved_input,
             end_loop=placed.end_loop,
+            agreed_stop=placed.agreed_stop,
         )
         return plan, list(placed.hooks)
 
