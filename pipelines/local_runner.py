@@ -31,6 +31,7 @@ from pipelines.registry import find_pipeline, pipeline_names
 from pipelines.report import Failure, RunReport
 from pipelines.summary import print_summary, short_path
 from tfx_tpu_trainer.terminal import printable, standard_output
+from tfx_tpu_trainer.whole_files import write_whole
 
 POLL_SECONDS = 0.25
 PLAIN_WIDTH = 140
@@ -150,7 +151,7 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
         raise ConfigError(f"{message[:200]}; remove the file or choose another --root") from None
     folder = _new_run_folder(Path(config.root))
     config_json = folder / "config.json"
-    config_json.write_text(config.model_dump_json(indent=1), encoding="utf-8")
+    write_whole(config_json, config.model_dump_json(indent=1))
     log = folder / "log.txt"
     console.print(f"Pipeline {config.name!r} in {short_path(config.root)}")
     console.print(f"Log: {short_path(log)}", soft_wrap=True)

@@ -13,6 +13,7 @@ import ml_metadata
 
 from pipelines import metadata
 from pipelines.metadata import NodeStatus, State
+from tfx_tpu_trainer.whole_files import write_whole
 
 # The row that is shown is the most complete of the first so many: a row of missing values says little.
 ROWS_TO_CHOOSE_FROM = 50
@@ -81,9 +82,7 @@ class RunReport:
 
     def write(self, path: Path) -> None:
         """Writes the report as JSON, whole or not at all."""
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        fresh.write_text(json.dumps(dataclasses.asdict(self), indent=1), encoding="utf-8")
-        fresh.replace(path)
+        write_whole(path, json.dumps(dataclasses.asdict(self), indent=1))
 
     @classmethod
     def read(cls, path: Path) -> RunReport | None:

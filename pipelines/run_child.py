@@ -21,6 +21,7 @@ from pipelines.config import PipelineConfig
 from pipelines.registry import find_pipeline
 from pipelines.report import Failure, RunReport, collect, failed_nodes
 from pipelines.stop import Stop
+from tfx_tpu_trainer.whole_files import write_whole
 
 PLAN = "plan.json"
 REPORT = "report.json"
@@ -76,7 +77,7 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
             tfx.orchestration.metadata.sqlite_metadata_connection_config(config.metadata_file)
         )
         plan = [component.id for component in pipeline.components]
-        (run_folder / PLAN).write_text(json.dumps(plan), encoding="utf-8")
+        write_whole(run_folder / PLAN, json.dumps(plan))
         tfx.orchestration.LocalDagRunner().run(pipeline)
     # A module that calls sys.exit(0) has not run to its end, whatever its exit code says.
     except (Exception, SystemExit) as error:

@@ -25,6 +25,74 @@ PATH_OF_A_MACHINE = re.compile(r"(?<![\w.>}\])/])/(root|home|Users|work|opt(?!/a
 REGISTRY_HOST = re.compile(r"(pypi|pythonhosted|npmjs|debian)\.(org|com|net)\b")
 
 
+# Who writes a file without tfx_tpu_trainer/whole_files.py, by what, and why nobody sees half of it.
+_IN_A_TEMPORARY_PLACE = "below a temporary name of whole_files.py"
+_SETS_ASIDE = "gives another name to what is damaged"
+_ASKS_THE_DISK = "an empty file that asks whether the folder can be written to, and goes"
+OTHER_WRITERS = {
+    "kubeflow/image_steps.py": {
+        "copy": "fills a new folder",
+        "copytree": "fills a new folder",
+        "write_text": "fills a new folder",
+    },
+    "pipelines/digits/data.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
+    "pipelines/local_runner.py": {"open": "a log that grows, and the file of a lock"},
+    "tfx_tpu_trainer/component/artifacts.py": {"copy": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/component/early_stopping.py": {
+        "copy": "into a new folder, which the learning curve names afterwards"
+    },
+    "tfx_tpu_trainer/component/preconditions.py": {"GFile": _ASKS_THE_DISK},
+    "tfx_tpu_trainer/component/resume.py": {"copy": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/engine/checkpointing/checkpoints.py": {"GFile": _ASKS_THE_DISK},
+    "tfx_tpu_trainer/engine/checkpointing/input_position.py": {"rename": _SETS_ASIDE},
+    "tfx_tpu_trainer/estimator/export/saved_model.py": {
+        "copy": "into a version's temporary folder"
+    },
+    "tfx_tpu_trainer/estimator/keras/loading.py": {"copy": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/estimator/keras/saved_files.py": {"open": "unpacks into a temporary folder"},
+    "tfx_tpu_trainer/evaluation/learning_curve.py": {"rename": _SETS_ASIDE},
+    "tfx_tpu_trainer/evaluation/model_evaluation.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/pjrt/compile_request.py": {
+        "open": "in a temporary folder of two processes, before the file that the other looks for"
+    },
+    "tfx_tpu_trainer/serving/requests.py": {"TFRecordWriter": "where its callers say"},
+    "tfx_tpu_trainer/serving/single_tag.py": {"copy": _IN_A_TEMPORARY_PLACE},
+}
+
+_WRITING_CALLS = {
+    *("write_text", "write_bytes", "TFRecordWriter", "NamedTemporaryFile", "mkstemp"),
+    *("copyfile", "copytree", "copyfileobj", "move", "symlink", "link"),
+}
+# Strings and dicts have some of these methods too.
+_WRITING_CALLS_OF = {
+    *(("os", name) for name in ("rename", "replace", "open")),
+    *(("gfile", name) for name in ("rename", "copy")),
+    *(("shutil", name) for name in ("copy", "copy2")),
+    *((module, "dump") for module in ("json", "pickle", "yaml")),
+    *(("np", name) for name in ("save", "savez", "savetxt")),
+}
+
+
+def _writing_calls(source: str) -> set[str]:
+    """The names of the calls of a source that write files."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        of, name = "", getattr(node.func, "id", "")
+        if isinstance(node.func, ast.Attribute):
+            value, name = node.func.value, node.func.attr
+            of = value.attr if isinstance(value, ast.Attribute) else getattr(value, "id", "")
+        if name in ("open", "GFile", "FastGFile", "fdopen"):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            modes = [each.value for each in given if isinstance(each, ast.Constant)]
+            if any(re.fullmatch("[rwaxbt]*[wax+][rwaxbt+]*", str(mode)) for mode in modes):
+                found.add(name)
+        elif name in _WRITING_CALLS or (of, name) in _WRITING_CALLS_OF:
+            found.add(name)
+    return found
+
+
 def _python_files() -> list[pathlib.Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
@@ -74,6 +142,9 @@ def test_a_broken_import_contract_is_noticed(tmp_path):
             empty = tmp_path / path.relative_to(ROOT)
             empty.parent.mkdir(parents=True, exist_ok=True)
             empty.touch()
+    # What the contracts let pass must be there.
+    for name in ("file_systems.py", "whole_files.py"):
+        (tmp_path / "tfx_tpu_trainer" / name).write_text("import tensorflow\n", encoding="utf-8")
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     command = [str(pathlib.Path(sys.executable).with_name("lint-imports")), "--no-cache"]
 
@@ -186,6 +257,42 @@ def test_private_names_are_imported_in_their_own_modules_only():
         and (names := _private_names(path.read_text(encoding="utf-8")))
     }
     assert not found, f"move these to tf_private.py, tfx_private.py or tfma_private.py: {found}"
+
+
+@pytest.mark.parametrize(
+    ("line", "writes"),
+    [
+        ('open(path, "w")', True),
+        ('path.open(mode="ab")', True),
+        ('tf.io.gfile.GFile(path, "wb")', True),
+        ("tf.io.gfile.rename(a, b)", True),
+        ("os.replace(a, b)", True),
+        ("shutil.copytree(a, b)", True),
+        ("path.write_text(text)", True),
+        ("tf.io.TFRecordWriter(path)", True),
+        ("json.dump(values, file)", True),
+        ("open(path)", False),
+        ('tf.io.gfile.GFile(path, "r")', False),
+        ('zipfile.ZipFile(path).open("a.txt")', False),
+        ('text.replace("a", "b")', False),
+        ("graph.copy()", False),
+        ("json.dumps(values)", False),
+    ],
+)
+def test_writers_are_recognised(line, writes):
+    assert bool(_writing_calls(line)) is writes
+
+
+def test_files_are_written_whole():
+    files = [*_python_files(), *sorted((ROOT / "kubeflow").rglob("*.py"))]
+    found = {
+        str(path.relative_to(ROOT)): calls
+        for path in files
+        if path.name != "whole_files.py"
+        and (calls := _writing_calls(path.read_text(encoding="utf-8")))
+    }
+    known = {path: set(calls) for path, calls in OTHER_WRITERS.items()}
+    assert found == known, "write by tfx_tpu_trainer/whole_files.py, or say why nobody sees half"
 
 
 def test_no_file_names_a_machine_or_a_package_registry():

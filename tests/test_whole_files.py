@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
+import threading
 import uuid
 
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer import whole_files
+from tests.bad_input import row
+from tfx_tpu_trainer import file_systems, whole_files
 from tfx_tpu_trainer.whole_files import (
     commit_folder,
     folder_written_whole,
@@ -160,3 +163,138 @@ def test_killed_at_any_moment_all_that_is_seen_is_whole(tmp_path):
         sweep(str(tmp_path / "of"))
         assert {path.name for path in tmp_path.iterdir()} <= {"file", "of"}
     assert seen
+
+
+def _versions_seen(uri):
+    """What a reader that goes by the marker sees: the version of each file, or nothing."""
+    if not tf.io.gfile.exists(os.path.join(uri, "saved_model.pb")):
+        return None
+    names = whole_files.files_below(uri)
+    return {
+        name: tf.io.gfile.GFile(os.path.join(uri, name)).read()
+        for name in (*names, "variables/values", "assets/words")
+    }
+
+
+def _make_model(uri, text):
+    for name in ("saved_model.pb", "variables/values", "assets/words"):
+        write_whole(os.path.join(uri, name), text)
+
+
+def test_where_folders_can_not_be_renamed_the_marker_comes_last_and_goes_first(monkeypatch):
+    uri, written = (f"ram://{uuid.uuid4().hex}/{name}" for name in ("model", "written"))
+    _make_model(uri, "old")
+    _make_model(written, "new")
+    seen = []
+    for name in ("rename", "remove", "rmtree"):
+        original = getattr(tf.io.gfile, name)
+
+        def watched(*arguments, original=original, **options):
+            result = original(*arguments, **options)
+            seen.append(_versions_seen(uri))
+            return result
+
+        monkeypatch.setattr(tf.io.gfile, name, watched)
+    rmtree = tf.io.gfile.rmtree
+
+    def one_by_one(folder):
+        # In an order that is not ours; here the worst one.
+        for name in sorted(whole_files.files_below(folder), reverse=True):
+            tf.io.gfile.remove(os.path.join(folder, name))
+        rmtree(folder)
+
+    monkeypatch.setattr(tf.io.gfile, "rmtree", one_by_one)
+    commit_folder(written, uri, last=["saved_model.pb"])
+    assert len(seen) >= 5
+    assert seen[0] is None
+    assert [each for each in seen if each is not None] == [
+        {"saved_model.pb": "new", "variables/values": "new", "assets/words": "new"}
+    ] * 2
+    assert _versions_seen(uri)["assets/words"] == "new"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(whole_files, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(whole_files, "_MARKER_SECONDS", 0.1)
+
+
+def test_a_reader_waits_for_the_marker_of_a_folder_that_is_being_written(
+    quick, monkeypatch, caplog
+):
+    monkeypatch.setattr(whole_files, "_MARKER_SECONDS", 30.0)
+    uri = f"ram://{uuid.uuid4().hex}/evaluation"
+    write_whole(os.path.join(uri, "metrics"), "")
+    marker = os.path.join(uri, "eval_config.json")
+    writer = threading.Timer(0.1, write_whole, [marker, "{}"])
+    writer.start()
+    with caplog.at_level("INFO"):
+        assert whole_files.is_whole(uri, ["eval_config.json"])
+    assert tf.io.gfile.exists(marker)
+    assert caplog.text.count("for eval_config.json in ram://") == 1
+    writer.join()
+
+
+@row(
+    "disks",
+    "a folder in a bucket whose writer was killed before its last file",
+    "is not whole",
+    "no eval_config.json, which is written last",
+    "write it anew",
+)
+def test_a_marker_that_does_not_come_is_named(quick, refused):
+    uri = f"ram://{uuid.uuid4().hex}/evaluation"
+    write_whole(os.path.join(uri, "metrics"), "")
+    with refused(FileNotFoundError):
+        whole_files.is_whole(uri, ["eval_config.json"])
+
+
+def test_nobody_waits_where_nothing_is_written_or_folders_are_renamed(tmp_path, quick, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it waits"))
+    (tmp_path / "file").write_text("")
+    for folder in (str(tmp_path), f"file://{tmp_path}", f"ram://{uuid.uuid4().hex}"):
+        assert not whole_files.is_whole(folder, ["marker"])
+
+
+def test_a_folder_of_a_file_system_that_renames_them_is_renamed_at_once(tmp_path, monkeypatch):
+    # As hdfs:// does; the local one stands for it, asked by its scheme and through TensorFlow.
+    monkeypatch.setattr(file_systems, "_LOCAL", ("",))
+    written, uri = (f"file://{tmp_path / name}" for name in ("written", "model"))
+    _make_model(uri, "old")
+    _make_model(written, "new")
+    renamed = []
+    original = tf.io.gfile.rename
+    monkeypatch.setattr(
+        tf.io.gfile, "rename", lambda *names: (renamed.append(names), original(*names))
+    )
+    commit_folder(written, uri)
+    assert [target == uri for _, target in renamed] == [False, True]
+    assert _versions_seen(uri)["variables/values"] == "new"
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_local_path_with_its_scheme_is_a_local_path(tmp_path):
+    write_whole(f"file://{tmp_path}/a/file", "x")
+    commit_folder(f"file://{tmp_path}/a", f"file://{tmp_path}/b")
+    assert (tmp_path / "b" / "file").read_text() == "x"
+    assert os.listdir(tmp_path) == ["b"]
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path):
+    (tmp_path / "program").write_text("before")
+    (tmp_path / "program").chmod(0o750)
+    write_whole(tmp_path / "program", "after")
+    assert (tmp_path / "program").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_disk_that_is_full_when_the_file_is_synced_leaves_what_was_there(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("before")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "file", "after")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "before"

@@ -5,27 +5,39 @@ that is killed leaves the temporary name behind; `sweep` removes it when the nex
 
 | where | a file | a folder |
 |---|---|---|
-| a local disk, a file share | appears whole, by one rename | appears whole, by one rename |
+| a local disk, a file share, HDFS | appears whole, by one rename | appears whole, by one rename |
 | an object store (gs://, s3://) | appears whole: objects do | its files appear one by one, those named `last` last |
+
+So where a folder can't be renamed its `last` files are its marker: who reads it waits for them, by `is_whole`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import pathlib
 import shutil
+import stat
+import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from tfx_tpu_trainer.file_systems import is_local, local_path, renames_folders
+
 _TEMPORARY = ".tmp-"
+# How long a reader waits for a marker, and how often it looks: files of gigabytes take their time.
+_MARKER_SECONDS = 60.0
+_POLL_SECONDS = 1.0
+
+_logger = logging.getLogger(__name__)
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Writes a file, its folder too where it is missing; one that is there is replaced.
+    """Writes a file, its folder too where it is missing; one that is there is replaced, not its permissions.
 
     Args:
         path: Where it goes; any path that `tf.io.gfile` knows.
@@ -35,26 +47,50 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
         OSError: It can't be written to a local disk; no temporary file is left.
         tf.errors.OpError: The same, elsewhere.
     """
-    path = os.fspath(path)
     data = content.encode() if isinstance(content, str) else content
+    with file_written_whole(path) as temporary:
+        if is_local(temporary):
+            with open(temporary, "wb") as local:
+                local.write(data)
+        else:
+            with _gfile().GFile(temporary, "wb") as remote:
+                remote.write(data)
+
+
+@contextlib.contextmanager
+def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Yields a temporary name beside `path` to write to, and puts it in `path`'s place at the end.
+
+    If the block raises, what it has written is removed and `path` stays as it was.
+
+    Args:
+        path: Where it goes; any path that `tf.io.gfile` knows. Its folder is made where it is missing.
+
+    Yields:
+        The temporary path.
+
+    Raises:
+        OSError: It can't be written to a local disk; no temporary file is left.
+        tf.errors.OpError: The same, elsewhere.
+    """
+    path = local_path(path) if is_local(path) else os.fspath(path)
     temporary = temporary_beside(path)
-    if _is_remote(path):
+    if not is_local(path):
         gfile = _gfile()
         gfile.makedirs(os.path.dirname(path))
         with _removed_on_failure(temporary):
-            with gfile.GFile(temporary, "wb") as file:
-                file.write(data)
+            yield temporary
             gfile.rename(temporary, path, overwrite=True)
         return
     folder = os.path.dirname(path) or "."
     os.makedirs(folder, exist_ok=True)
     with _removed_on_failure(temporary):
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
+        _sync_file(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(os.stat(path).st_mode))
         os.replace(temporary, path)
-    _sync(folder)
+    _sync_folder(folder)
 
 
 def write_document(path: str, document: Mapping[str, Any]) -> None:
@@ -133,30 +169,95 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
     """
     written, uri = written.rstrip("/"), uri.rstrip("/")
     gfile = _gfile()
-    if _is_remote(uri):
-        # Object stores have no folder to rename, and TensorFlow's ram:// drops the files when asked to
-        # (seen with TF 2.16.2), so the files move one by one.
-        if gfile.exists(uri):
-            gfile.rmtree(uri)
-        names = sorted(files_below(written), key=lambda name: os.path.basename(name) in last)
-        for name in names:
-            target = os.path.join(uri, name)
-            gfile.makedirs(os.path.dirname(target))
-            gfile.rename(os.path.join(written, name), target)
-        if gfile.exists(written):
-            gfile.rmtree(written)
-        return
-    for name in files_below(written):
-        _sync(os.path.join(written, name))
-    if os.path.isdir(uri):
+    if is_local(uri):
+        written, uri = local_path(written), local_path(uri)
+        for name in files_below(written):
+            _sync_file(os.path.join(written, name))
+    if renames_folders(uri):
         # Not removed first: between a removal and the rename nothing would be there, for as long as removing takes.
-        replaced = temporary_beside(uri)
-        os.rename(uri, replaced)
-        os.rename(written, uri)
-        shutil.rmtree(replaced)
-    else:
-        os.rename(written, uri)
-    _sync(os.path.dirname(uri) or ".")
+        replaced = temporary_beside(uri) if gfile.isdir(uri) else None
+        if replaced:
+            move_folder(uri, replaced)
+        move_folder(written, uri)
+        if replaced:
+            _remove(replaced)
+        if is_local(uri):
+            _sync_folder(os.path.dirname(uri) or ".")
+        return
+    if gfile.exists(uri):
+        # Without its marker it is nobody's folder any more.
+        for name in files_below(uri):
+            if os.path.basename(name) in last:
+                gfile.remove(os.path.join(uri, name))
+        gfile.rmtree(uri)
+    move_folder(written, uri, last=last)
+    if gfile.exists(written):
+        gfile.rmtree(written)
+
+
+def move_folder(folder: str, target: str, *, last: Collection[str] = ()) -> None:
+    """Gives a folder another name; where it can't be renamed its files move one by one.
+
+    An empty folder may stay behind there.
+
+    Args:
+        folder: The folder.
+        target: Its new path, on the same file system, at which there is nothing.
+        last: Names of files that move after all others where a folder can't be renamed. Defaults to
+            none.
+    """
+    if is_local(folder):
+        os.rename(local_path(folder), local_path(target))
+        return
+    gfile = _gfile()
+    if renames_folders(folder):
+        gfile.rename(folder, target)
+        return
+    # TensorFlow's ram:// drops the files when asked to rename a folder (seen with TF 2.16.2).
+    names = sorted(files_below(folder), key=lambda name: os.path.basename(name) in last)
+    for name in names:
+        path = os.path.join(target, name)
+        gfile.makedirs(os.path.dirname(path))
+        gfile.rename(os.path.join(folder, name), path)
+
+
+def is_whole(folder: str, markers: Collection[str]) -> bool:
+    """Tells whether a folder is whole, and waits for one that is being written file by file.
+
+    Where folders are renamed there is nothing to wait for, nor where a folder has no files yet.
+
+    Args:
+        folder: The folder.
+        markers: Names of files of which one is written last.
+
+    Returns:
+        Whether one of them is there.
+
+    Raises:
+        FileNotFoundError: It has other files, and none of these came in a minute.
+    """
+    gfile = _gfile()
+    ends = time.monotonic() + _MARKER_SECONDS
+    waits = False
+    while not any(gfile.exists(os.path.join(folder, name)) for name in markers):
+        if renames_folders(folder) or not gfile.isdir(folder) or not files_below(folder):
+            return False
+        named = " or ".join(markers)
+        if time.monotonic() >= ends:
+            raise FileNotFoundError(
+                f"{folder} is not whole: it has files, but no {named}, which is written last, and none came in "
+                f"{_MARKER_SECONDS:g} s; whoever writes it is slow or was stopped: try again, or write it anew."
+            )
+        if not waits:
+            _logger.info(
+                "Waiting up to %g s for %s in %s, which is written last",
+                _MARKER_SECONDS,
+                named,
+                folder,
+            )
+            waits = True
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def sweep(folder: str) -> list[str]:
@@ -232,32 +333,35 @@ def _removed_on_failure(path: str) -> Iterator[None]:
 
 
 def _remove(path: str) -> None:
-    if _is_remote(path):
+    if not is_local(path):
         gfile = _gfile()
         # Where folders are only prefixes of names, one is gone with its last file.
         if gfile.isdir(path):
             gfile.rmtree(path)
         elif gfile.exists(path):
             gfile.remove(path)
-    elif os.path.isdir(path) and not os.path.islink(path):
+        return
+    path = local_path(path)
+    if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:
         pathlib.Path(path).unlink(missing_ok=True)
 
 
-def _sync(path: str) -> None:
-    # A rename may reach the disk before what the file holds; a machine that loses its power then has the name alone.
+def _sync_folder(path: str) -> None:
     # File shares that can't sync a folder say so by an error.
     with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_file(path)
 
 
-def _is_remote(path: str) -> bool:
-    return "://" in path
+def _sync_file(path: str) -> None:
+    # A rename may reach the disk before what the file holds; a machine that loses its power then has the name alone.
+    # And a full disk may say so no earlier than here.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _gfile() -> ModuleType:

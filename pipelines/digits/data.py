@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 
 from pipelines.digits.config import Config
+from tfx_tpu_trainer.whole_files import file_written_whole
 
 
 def prepare_data(config: Config) -> str:
@@ -28,8 +29,7 @@ def write_digits(path: Path) -> None:
     """Writes all 1,797 digits, in scikit-learn's order.
 
     ImportExampleGen's fingerprint of its input holds the file's time, so a file that already has
-    these bytes is left
-    alone: that is what lets TFX's cache answer a second run.
+    these bytes keeps its own: that is what lets TFX's cache answer a second run.
 
     Args:
         path: The file to write; its folder is made where it is missing.
@@ -41,14 +41,11 @@ def write_digits(path: Path) -> None:
         return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
     images, digits = load_digits(return_X_y=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with tf.io.TFRecordWriter(str(fresh)) as writer:
-        for image, digit in zip(images.astype(int).tolist(), digits.tolist()):
-            feature = {"pixels": int64s(image), "digit": int64s([digit])}
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString(deterministic=True))
-    if path.exists() and path.read_bytes() == fresh.read_bytes():
-        fresh.unlink()
-    else:
-        fresh.replace(path)
+    with file_written_whole(path) as fresh:
+        with tf.io.TFRecordWriter(fresh) as writer:
+            for image, digit in zip(images.astype(int).tolist(), digits.tolist()):
+                feature = {"pixels": int64s(image), "digit": int64s([digit])}
+                example = tf.train.Example(features=tf.train.Features(feature=feature))
+                writer.write(example.SerializeToString(deterministic=True))
+        if path.exists() and path.read_bytes() == Path(fresh).read_bytes():
+            shutil.copystat(path, fresh)

@@ -8,11 +8,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import uuid
 
 import pytest
 from click.testing import CliRunner
 
+from tests.bad_input import row
 from tests.serving.exports import ROWS, examples, train_and_export
+from tfx_tpu_trainer import whole_files
 from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.serving import (
     Check,
@@ -111,6 +114,24 @@ def test_a_path_without_a_model_is_one_line_and_exit_code_1(tmp_path, make, mess
     assert ended.stdout == ""
     assert ended.stderr.startswith("Error: ") and ended.stderr.count("\n") == 1
     assert message in ended.stderr
+
+
+@row("inspect", "`inspect foo://a/b`", "path='foo://a/b'", "opens no foo://", "gs://", "copy it")
+def test_an_address_that_tensorflow_does_not_open_is_named(refused):
+    refused.output(_inspect("foo://a/b"))
+
+
+@row(
+    "inspect",
+    "`inspect` of a model in a bucket whose writer was killed before saved_model.pb",
+    "/model is not whole",
+    "no saved_model.pb or saved_model.pbtxt, which is written last",
+)
+def test_half_a_model_in_a_bucket_is_named(refused, monkeypatch):
+    monkeypatch.setattr(whole_files, "_MARKER_SECONDS", 0.0)
+    uri = f"ram://{uuid.uuid4().hex}/model"
+    whole_files.write_whole(f"{uri}/variables/variables.index", "")
+    refused.output(_inspect(uri))
 
 
 def test_help_needs_no_tensorflow():

@@ -8,6 +8,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.estimator.places import estimator, in_every_mode, on_cores_mostly, on_host_and_cores
 from tests.estimator.tpu import cores
@@ -27,6 +28,19 @@ def test_a_model_dir_that_cannot_be_written(tmp_path, place, mode):
     says = f"^model_dir '{folder}' can't be written: .*Give another model_dir"
     with pytest.raises(tf.errors.FailedPreconditionError, match=says):
         cores.run(estimator(folder, place), mode)
+
+
+@row(
+    "checkpoints",
+    "`model_dir='foo://runs/model'`",
+    "model_dir='foo://runs/model'",
+    "TensorFlow opens no foo:// here",
+    "gs://",
+)
+@on_host_and_cores
+def test_a_model_dir_on_a_file_system_that_there_is_not(place, refused):
+    with refused(ValueError):
+        estimator("foo://runs/model", place)
 
 
 def _trained(folder: pathlib.Path, place: str) -> tpu.TPUEstimator:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+import uuid
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.experimental import dataframe
 
+from tests.bad_input import row
 from tests.evaluation import thresholds as t
+from tfx_tpu_trainer import whole_files
 from tfx_tpu_trainer.evaluation import EvalMetrics, read_model_evaluation, write_model_evaluation
 
 _CANDIDATE = {"accuracy": np.float32(0.8), "loss": 1 / 3, "auc": math.nextafter(0.9, 1)}
@@ -121,6 +124,21 @@ def test_read_gives_the_candidate(uri):
     read = read_model_evaluation(uri)
     assert dict(read.overall) == {name: float(value) for name, value in _CANDIDATE.items()}
     assert read.global_step is None
+
+
+@row(
+    "eval_metrics",
+    "a ModelEvaluation in a bucket whose writer was killed before eval_config.json",
+    "is not whole",
+    "no eval_config.json, which is written last",
+)
+def test_half_an_evaluation_in_a_bucket_is_not_read(refused, monkeypatch):
+    uri = f"ram://{uuid.uuid4().hex}/7"
+    write_model_evaluation(uri, _metrics(_CANDIDATE))
+    tf.io.gfile.remove(os.path.join(uri, "eval_config.json"))
+    monkeypatch.setattr(whole_files, "_MARKER_SECONDS", 0.0)
+    with refused(FileNotFoundError):
+        read_model_evaluation(uri)
 
 
 def test_read_of_an_empty_folder_gives_none(tmp_path):

@@ -236,7 +236,9 @@ def test_one_row_is_data(tmp_path: Path) -> None:
     )
 
 
-def test_a_home_that_no_shell_has_seen_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ada")
+def test_a_home_that_no_shell_has_seen_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     config = resolve_config("taxi", config_file=None, root="~/runs", overrides=[])
-    assert config.root == "/home/ada/runs"
+    assert config.root == str(tmp_path / "runs")

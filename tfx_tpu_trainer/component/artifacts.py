@@ -17,7 +17,7 @@ from tfx_tpu_trainer.evaluation import (
     write_eval_metrics,
     write_model_evaluation,
 )
-from tfx_tpu_trainer.whole_files import sweep
+from tfx_tpu_trainer.whole_files import file_written_whole, sweep
 
 
 @contextlib.contextmanager
@@ -53,7 +53,8 @@ def copy_folder(source: str, target: str) -> None:
         into = os.path.join(target, folder[len(source) :].strip("/"))
         tf.io.gfile.makedirs(into)
         for name in names:
-            tf.io.gfile.copy(os.path.join(folder, name), os.path.join(into, name), overwrite=True)
+            with file_written_whole(os.path.join(into, name)) as written:
+                tf.io.gfile.copy(os.path.join(folder, name), written)
 
 
 _logger = logging.getLogger(__name__)

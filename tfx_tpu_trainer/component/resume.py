@@ -19,7 +19,13 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
     checkpoint_paths,
     newest_sound_checkpoint,
 )
-from tfx_tpu_trainer.whole_files import files_below, sweep, write_whole
+from tfx_tpu_trainer.whole_files import (
+    file_written_whole,
+    files_below,
+    move_folder,
+    sweep,
+    write_whole,
+)
 
 v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
@@ -135,9 +141,8 @@ class CheckpointFolder:
         names = [name for name in files_below(self.path) if os.path.basename(name) not in left_out]
         # It names files that must be there when somebody reads it.
         for name in sorted(names, key=lambda name: os.path.basename(name) == "checkpoint"):
-            target = os.path.join(model_run, name)
-            tf.io.gfile.makedirs(os.path.dirname(target))
-            tf.io.gfile.copy(os.path.join(self.path, name), target, overwrite=True)
+            with file_written_whole(os.path.join(model_run, name)) as target:
+                tf.io.gfile.copy(os.path.join(self.path, name), target)
 
     def remove(self) -> None:
         """Removes the folder: its training has ended well.
@@ -198,7 +203,7 @@ class CheckpointFolder:
             reason,
             aside,
         )
-        _move(self.path, aside)
+        move_folder(self.path, aside)
 
     def _read_record(self) -> Mapping[str, Any] | None:
         try:
@@ -275,16 +280,6 @@ def _sweep_half_checkpoints(folder: str) -> list[str]:
             continue
         left.append(path)
     return left
-
-
-def _move(folder: str, target: str) -> None:
-    if "://" not in folder:
-        tf.io.gfile.rename(folder, target)
-        return
-    # Object stores have no folder to rename: one is there as long as it has files.
-    for name in files_below(folder):
-        tf.io.gfile.makedirs(os.path.dirname(os.path.join(target, name)))
-        tf.io.gfile.rename(os.path.join(folder, name), os.path.join(target, name))
 
 
 def _as_json(value: Any) -> Any:

@@ -6,10 +6,11 @@ import dataclasses
 import io
 import os
 import stat
-import tempfile
 import tokenize
 from pathlib import Path
 from typing import Final
+
+from tfx_tpu_trainer.whole_files import write_whole
 
 NOTEBOOK: Final = ".ipynb"
 # Ten seconds of reading.
@@ -114,18 +115,9 @@ def write_source(source: Source) -> None:
         UnreadableError: If it can't be written.
     """
     target = Path(os.path.realpath(source.path))
-    written = None
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as file:
-            written = file.name
-            file.write(source.text.encode(source.encoding))
-        os.chmod(written, target.stat().st_mode & 0o7777)
-        os.replace(written, target)
+        write_whole(target, source.text.encode(source.encoding))
     except OSError as error:
-        if written is not None and os.path.exists(written):
-            os.unlink(written)
         raise UnreadableError(
             f"{source.path}: {error.strerror}; nothing was changed in it."
         ) from None

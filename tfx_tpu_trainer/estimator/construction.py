@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.sessions import opening
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.run_config import RunConfig
+from tfx_tpu_trainer.file_systems import check_can_be_opened
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -58,7 +59,7 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
         named.
 
     Raises:
-        ValueError: If it is no RunConfig, or names another folder.
+        ValueError: If it is no RunConfig, or names another folder or one that TensorFlow can't open.
     """
     if config is None:
         config = RunConfig()
@@ -73,7 +74,9 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
             "place."
         )
     model_dir = model_dir or config.model_dir
-    if not model_dir:
+    if model_dir:
+        check_can_be_opened("model_dir", model_dir)
+    else:
         model_dir = tempfile.mkdtemp()
         _logger.warning("Using temporary folder as model directory: %s", model_dir)
     session_config = config.session_config or opening.default_session_config()

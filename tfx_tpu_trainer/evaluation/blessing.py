@@ -16,6 +16,7 @@ from tfx_tpu_trainer.evaluation.comparison import Comparison, bound_in_words, fa
 from tfx_tpu_trainer.evaluation.eval_config import Thresholds, applies, for_slice, thresholds_of
 from tfx_tpu_trainer.evaluation.eval_metrics import diverged_names
 from tfx_tpu_trainer.evaluation.slices import OVERALL, SliceKey, spec_in_words
+from tfx_tpu_trainer.whole_files import write_whole
 
 # A verdict is read in a table or a log line, where hundreds of slices would hide the first.
 _MOST_REASONS = 10
@@ -282,7 +283,6 @@ def write_blessing(
         blessing.set_int_custom_property(BASELINE_MODEL_ID_PROPERTY, baseline_model.id)
     if component_id:
         blessing.set_string_custom_property(COMPONENT_ID_PROPERTY, component_id)
-    tf.io.gfile.makedirs(blessing.uri)
     file_name, other = BLESSED_FILE, NOT_BLESSED_FILE
     if not verdict.blessed:
         file_name, other = other, file_name
@@ -290,6 +290,5 @@ def write_blessing(
     stale = os.path.join(blessing.uri, other)
     if tf.io.gfile.exists(stale):
         tf.io.gfile.remove(stale)
-    with tf.io.gfile.GFile(os.path.join(blessing.uri, file_name), "w") as file:
-        file.write("")
+    write_whole(os.path.join(blessing.uri, file_name), "")
     blessing.set_int_custom_property(BLESSED_PROPERTY, int(verdict.blessed))

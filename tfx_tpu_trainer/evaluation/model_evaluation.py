@@ -15,7 +15,7 @@ from tfx_tpu_trainer.evaluation import tfma_private
 from tfx_tpu_trainer.evaluation.blessing import Comparison, Verdict, judge
 from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, SliceMetrics
 from tfx_tpu_trainer.evaluation.slices import OVERALL, SliceKey
-from tfx_tpu_trainer.whole_files import folder_written_whole
+from tfx_tpu_trainer.whole_files import folder_written_whole, is_whole, write_whole
 
 _METRICS_FILE = "metrics-00000-of-00001.tfrecord"
 _PLOTS_FILE = "plots-00000-of-00001.tfrecord"
@@ -96,8 +96,7 @@ def write_model_evaluation(
         _write_records(os.path.join(folder, _PLOTS_FILE), [])
         _write_records(os.path.join(folder, _ATTRIBUTIONS_FILE), [])
         _write_records(os.path.join(folder, _VALIDATIONS_FILE), [validation])
-        with tf.io.gfile.GFile(os.path.join(folder, _EVAL_CONFIG_FILE), "w") as file:
-            file.write(eval_run)
+        write_whole(os.path.join(folder, _EVAL_CONFIG_FILE), eval_run)
     return verdict
 
 
@@ -110,7 +109,11 @@ def read_model_evaluation(uri: str) -> EvalMetrics | None:
     Returns:
         The scalar metrics, without a global step or checkpoint, which a ModelEvaluation doesn't hold;
         None if there is no scalar metric over the whole data in it.
+
+    Raises:
+        FileNotFoundError: It was not written to its end.
     """
+    is_whole(uri, [_EVAL_CONFIG_FILE])
     by_slice: dict[SliceKey, dict[str, float]] = {}
     for record in tfma.load_metrics(uri):
         if record.HasField("cross_slice_key"):

@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tfx_tpu_trainer.whole_files import write_whole
+
 _REQUEST = "request.json"
 _PROGRAM = "program.hlo"
 _RESPONSE = "response.json"
@@ -92,9 +94,7 @@ class CompileResponse:
 
 
 def _write_json(path: str, values: Mapping[str, Any]) -> None:
-    with open(path + ".tmp", "w", encoding="utf-8") as file:
-        json.dump(values, file)
-    os.replace(path + ".tmp", path)
+    write_whole(path, json.dumps(values))
 
 
 def _read_json(path: str) -> dict[str, Any]:

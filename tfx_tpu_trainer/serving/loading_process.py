@@ -10,7 +10,6 @@ REQUESTS or TAGS is empty where that part isn't wanted.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from tfx_tpu_trainer.serving.requests import read_records, write_records
 from tfx_tpu_trainer.serving.saved_model_file import meta_graph_with, read_saved_model
+from tfx_tpu_trainer.whole_files import file_written_whole
 
 v1 = tf.compat.v1
 
@@ -72,7 +72,7 @@ def main(path: str, requests: str, answered: str, tags: str) -> None:
     """Does what the module's docstring says."""
     if requests:
         logs = read_records(requests, prediction_log_pb2.PredictionLog)
-        write_records(f"{answered}.part", answers(path, logs))
-        os.replace(f"{answered}.part", answered)
+        with file_written_whole(answered) as written:
+            write_records(written, answers(path, logs))
     if tags:
         load_graph(path, tags.split(","))

@@ -11,12 +11,18 @@ from google.protobuf import message, text_format
 # TensorFlow's protos are stable files of theirs; SavedModel's has no alias under `tf`.
 from tensorflow.core.protobuf import saved_model_pb2
 
+from tfx_tpu_trainer.file_systems import check_can_be_opened
+from tfx_tpu_trainer.whole_files import is_whole
+
 BINARY_FILE = "saved_model.pb"
 TEXT_FILE = "saved_model.pbtxt"
 
 SERVING_FOLDER = "Format-Serving"
 """Where TFX keeps the SavedModel of a Model artifact."""
 
+_FILES = (BINARY_FILE, TEXT_FILE)
+# What a SavedModel's folder has before it has one of its files, where it is written file by file.
+_PARTS = ("variables", "assets", "assets.extra")
 _SHOWN = 5
 
 
@@ -33,6 +39,7 @@ def read_saved_model(path: str) -> saved_model_pb2.SavedModel:
         FileNotFoundError: No such folder, or no SavedModel in it.
         ValueError: The file is not a SavedModel.
     """
+    is_whole(path, _FILES)
     binary, text = os.path.join(path, BINARY_FILE), os.path.join(path, TEXT_FILE)
     saved_model = saved_model_pb2.SavedModel()
     try:
@@ -66,14 +73,17 @@ def find_saved_model(path: str) -> str:
 
     Args:
         path: A version folder; the folder of the versions, as a server watches it: then the
-            newest; or the uri of a Model artifact.
+            newest that is whole; or the uri of a Model artifact. One that is being written file by
+            file, where there is no other, is waited for.
 
     Returns:
         The folder with `saved_model.pb` or `saved_model.pbtxt`.
 
     Raises:
         FileNotFoundError: No such folder, or no SavedModel there.
+        ValueError: TensorFlow opens no such path.
     """
+    check_can_be_opened("path", path)
     candidates = [path, os.path.join(path, SERVING_FOLDER)]
     if tf.io.gfile.isdir(path):
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
@@ -82,12 +92,16 @@ def find_saved_model(path: str) -> str:
     for candidate in candidates:
         if holds_saved_model(candidate):
             return candidate
+    for candidate in candidates:
+        is_begun = any(tf.io.gfile.isdir(os.path.join(candidate, part)) for part in _PARTS)
+        if is_begun and is_whole(candidate, _FILES):
+            return candidate
     raise FileNotFoundError(_not_found(path))
 
 
 def holds_saved_model(path: str) -> bool:
     """Whether a folder holds the file of a SavedModel."""
-    return any(tf.io.gfile.exists(os.path.join(path, name)) for name in (BINARY_FILE, TEXT_FILE))
+    return any(tf.io.gfile.exists(os.path.join(path, name)) for name in _FILES)
 
 
 def _not_found(path: str) -> str:

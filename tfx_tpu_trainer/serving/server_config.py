@@ -141,7 +141,7 @@ def write_server_config(
         **({TPU_BATCHING_FILE: tpu.to_text()} if tpu else {}),
     }
     folder = os.path.join(model_uri, CONFIG_FOLDER)
-    with folder_written_whole(folder, replaceable=_FILES) as staging:
+    with folder_written_whole(folder, replaceable=_FILES, last=[MODEL_CONFIG_FILE]) as staging:
         for name, text in files.items():
             write_whole(os.path.join(staging, name), text)
     return folder

@@ -7,7 +7,6 @@ seconds to minutes. Warm-up requests move that wait in front of the first user.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from tfx_tpu_trainer.serving.requests import (
     request_inputs,
     write_records,
 )
+from tfx_tpu_trainer.whole_files import file_written_whole
 
 WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 """Where TensorFlow Serving looks, below the version folder."""
@@ -102,10 +102,8 @@ def write_warmup(path: str, requests: Sequence[prediction_log_pb2.PredictionLog]
         The file's path.
     """
     target = os.path.join(path, WARMUP_FILE)
-    tf.io.gfile.makedirs(os.path.dirname(target))
-    staging = f"{target}.{uuid.uuid4().hex}"
-    write_records(staging, requests)
-    tf.io.gfile.rename(staging, target, overwrite=True)
+    with file_written_whole(target) as written:
+        write_records(written, requests)
     return target
 
 

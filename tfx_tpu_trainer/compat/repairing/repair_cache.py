@@ -8,9 +8,10 @@ import functools
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
+
+from tfx_tpu_trainer.whole_files import write_whole
 
 _MAKERS: Final = (Path(__file__).resolve().parent, Path(__file__).resolve().parents[2] / "doctor")
 
@@ -56,18 +57,9 @@ def keep(original: str, repair: Repair) -> None:
         repair: Its repair.
     """
     with contextlib.suppress(OSError, ValueError):
-        file = _file(original)
-        file.parent.mkdir(parents=True, exist_ok=True)
         values = {**dataclasses.asdict(repair), "digest": _digest_of(repair)}
         # Programs that start at the same time see the whole file, or none.
-        descriptor, written = tempfile.mkstemp(dir=file.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(values, stream)
-            os.replace(written, file)
-        except BaseException:
-            os.unlink(written)
-            raise
+        write_whole(_file(original), json.dumps(values))
 
 
 def cache_folder() -> Path:

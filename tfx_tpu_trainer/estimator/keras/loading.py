@@ -18,6 +18,7 @@ from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel
 from tfx_tpu_trainer.estimator.keras.saved_files import checked_file
 from tfx_tpu_trainer.estimator.keras.tf_private import is_of_a_graph
 from tfx_tpu_trainer.file_systems import exists, is_local, local_path
+from tfx_tpu_trainer.whole_files import file_written_whole
 
 _logger = tf.get_logger()
 
@@ -182,8 +183,8 @@ def _copied(path: str, folder: str) -> str:
         raise ValueError(
             f"keras_model_path {path!r} is a folder: Keras loads a SavedModel from this machine only; copy it here."
         )
-    tf.io.gfile.makedirs(folder)
     here = os.path.join(folder, f"keras_model{os.path.splitext(path)[1] or '.h5'}")
     _logger.info("keras_model_path %r is copied to %r", path, here)
-    tf.io.gfile.copy(path, here, overwrite=True)
+    with file_written_whole(here) as written:
+        tf.io.gfile.copy(path, written)
     return here
