@@ -69,6 +69,7 @@ class EvaluatedTraining:
         every_secs: Evaluate after so many seconds of training.
         goal: What makes a checkpoint the best; `None` keeps none.
         saving_listeners: Listeners told of every checkpoint.
+        eval_hooks: Hooks of the evaluations. Defaults to none.
         before_writing: Called before the curve and the best checkpoint are written; raises where they
             are another attempt's by now. Defaults to nothing.
     """
@@ -82,6 +83,7 @@ class EvaluatedTraining:
     every_secs: int | None
     goal: Goal | None
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
+    eval_hooks: Sequence[v1.train.SessionRunHook] = ()
     before_writing: Callable[[], None] = lambda: None
 
     def run(self) -> LearningCurve:
@@ -155,7 +157,9 @@ class EvaluatedTraining:
 
     def _evaluate(self, curve: LearningCurve, folder: str) -> LearningCurve:
         estimator = self.estimator_at(0)
-        result = estimator.evaluate_result(self.eval_input_fn, steps=self.eval_steps)
+        result = estimator.evaluate_result(
+            self.eval_input_fn, steps=self.eval_steps, hooks=self.eval_hooks
+        )
         metrics = EvalMetrics.from_result(result)
         point = Point(metrics=metrics, time=time.time())
         self.before_writing()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -38,6 +38,7 @@ class HelperPart:
         eval_input_fn: Input function for evaluation.
         train_steps: Global step at which training ends.
         eval_steps: Batches to evaluate; `None` is the whole split.
+        eval_hooks: Hooks of the evaluations.
     """
 
     role: Role
@@ -46,6 +47,7 @@ class HelperPart:
     eval_input_fn: Callable[..., Any]
     train_steps: int
     eval_steps: int | None
+    eval_hooks: Sequence[tf.compat.v1.train.SessionRunHook]
 
 
 def help_chief(part: HelperPart, watch: ChiefWatch) -> None:
@@ -88,6 +90,7 @@ def _evaluate(part: HelperPart, watch: ChiefWatch) -> None:
             EvalSpec(
                 part.eval_input_fn,
                 steps=part.eval_steps,
+                hooks=part.eval_hooks,
                 start_delay_secs=0,
                 throttle_secs=_EVALUATE_EVERY_SECONDS,
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +19,7 @@ from tfx_tpu_trainer.component.estimators import (
     seeded,
     strategies,
 )
+from tfx_tpu_trainer.component.evaluation_end import RowLimit, check_input_ends
 from tfx_tpu_trainer.component.helper_hosts import HelperPart, help_chief
 from tfx_tpu_trainer.component.hosts import ALONE, ONLY_HOST, Host
 from tfx_tpu_trainer.component.resume import (
@@ -38,8 +39,9 @@ from tfx_tpu_trainer.component.training import (
     writable_working_folder,
 )
 from tfx_tpu_trainer.engine.checkpointing.input_position import remove_positions
-from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
+from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve
 from tfx_tpu_trainer.inputs import TransformedInput, TransformServing
@@ -75,6 +77,7 @@ class ModelTraining(Training[TrainedModel]):
         estimator_at: Returns the estimator that trains on from a step, in the same folder, with the
             other hosts where there are some.
         sliced: The slices to measure and the input that they are found in, or `None`.
+        row_limit: The most rows of an evaluation whose input is the module's own; `None` is no limit.
     """
 
     estimator: tpu.TPUEstimator
@@ -84,6 +87,7 @@ class ModelTraining(Training[TrainedModel]):
     host_estimator: tpu.TPUEstimator
     estimator_at: Callable[[int], tpu.TPUEstimator]
     sliced: SlicedInput | None = None
+    row_limit: RowLimit | None = None
 
     @classmethod
     def prepare(
@@ -128,13 +132,21 @@ class ModelTraining(Training[TrainedModel]):
         )
         preconditions.check_receiver(receiver_fn, transform_graph_path=job.transform_graph_path)
         eval_input_fn = module.input_fn_for("eval", fn_args) or _eval_input(job).eval_fn()
+        config = run_config(settings, model_dir=model_dir, tf_config=ALONE)
+        row_limit = None if default_input else RowLimit.of(job)
+        if row_limit is not None and host.is_chief:
+            params = {**model_params(job, module), "batch_size": settings.rows_per_eval_batch}
+            check_input_ends(
+                lambda: _call_early(eval_input_fn, params, config), called="eval_args.num_steps"
+            )
         with failures_explained(rows):
             sliced = SlicedInput.find(
                 job,
                 module,
                 eval_input_fn,
                 params=model_params(job, module),
-                config=run_config(settings, model_dir=model_dir, tf_config=ALONE),
+                config=config,
+                row_limit=row_limit,
             )
         if sliced is not None:
             model_fn = sliced.slicing.model_fn(module.model_fn)
@@ -168,6 +180,7 @@ class ModelTraining(Training[TrainedModel]):
             sliced=sliced,
             checkpoint_folder=checkpoint_folder,
             rows=rows,
+            row_limit=row_limit,
         )
 
     def check_before_training(self) -> None:
@@ -188,6 +201,7 @@ class ModelTraining(Training[TrainedModel]):
             eval_input_fn=self.eval_input_fn,
             train_steps=self.job.train_steps,
             eval_steps=self.job.eval_steps,
+            eval_hooks=self._eval_hooks,
         )
         help_chief(part, watch)
 
@@ -214,6 +228,7 @@ class ModelTraining(Training[TrainedModel]):
             eval_input_fn=self.eval_input_fn,
             max_steps=job.train_steps,
             eval_steps=job.eval_steps,
+            eval_hooks=self._eval_hooks,
             every_steps=settings.eval_every_steps,
             every_secs=settings.eval_every_secs,
             goal=_goal(settings),
@@ -259,6 +274,10 @@ class ModelTraining(Training[TrainedModel]):
         remove_positions(self.estimator.model_dir)
 
     @property
+    def _eval_hooks(self) -> list[tf.compat.v1.train.SessionRunHook]:
+        return [] if self.row_limit is None else [self.row_limit.hook()]
+
+    @property
     def _measured_input_fn(self) -> Callable[..., tf.data.Dataset]:
         return self.sliced.input_fn() if self.sliced else self.eval_input_fn
 
@@ -266,12 +285,22 @@ class ModelTraining(Training[TrainedModel]):
         result = self.estimator.evaluate_result(
             self._measured_input_fn,
             steps=self.job.eval_steps,
+            hooks=self._eval_hooks,
             checkpoint_path=checkpoint_path,
             name=name,
         )
         if self.sliced:
             return self.sliced.slicing.metrics_of(result)
         return EvalMetrics.from_result(result)
+
+
+def _call_early(input_fn: Callable[..., Any], params: Mapping[str, Any], config: Any) -> Any:
+    """Calls an input function before there is an estimator, which may give it more params than these."""
+    try:
+        return call_input_fn(input_fn, mode=ModeKeys.EVAL, params=params, config=config)
+    except Exception as error:  # Whatever it is, the evaluation says it.
+        _logger.info("Whether the input of the evaluation ends is not known yet: %s", error)
+        return None
 
 
 def _goal(settings: TrainSettings) -> Goal | None:

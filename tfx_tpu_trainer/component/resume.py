@@ -51,11 +51,12 @@ class CheckpointFolder:
     claim: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
-    def of(cls, job: TrainJob) -> CheckpointFolder | None:
+    def of(cls, job: TrainJob, *, evaluates: bool = True) -> CheckpointFolder | None:
         """Returns the folder of a job.
 
         Args:
             job: What is to be trained.
+            evaluates: Whether there are evaluations on the way. Defaults to `True`.
 
         Returns:
             The folder; `None` where nothing tells a place that a later attempt would find again.
@@ -72,7 +73,7 @@ class CheckpointFolder:
                 "where it would find these checkpoints."
             )
             return None
-        return cls.below(root, TrainingIdentity.of(job))
+        return cls.below(root, TrainingIdentity.of(job, evaluates=evaluates))
 
     @classmethod
     def below(cls, root: str, identity: TrainingIdentity) -> CheckpointFolder:

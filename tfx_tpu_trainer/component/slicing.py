@@ -15,6 +15,7 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 import tensorflow_transform as tft
 
+from tfx_tpu_trainer.component.evaluation_end import RowLimit
 from tfx_tpu_trainer.component.names import suggest
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
@@ -73,6 +74,7 @@ class Slicing:
         *,
         max_slices: int,
         label_key: str | None,
+        check_read: Callable[[int], None] = lambda read: None,
     ) -> Slicing:
         """Reads the eval split once to see which values the specs' features have.
 
@@ -83,6 +85,8 @@ class Slicing:
             dataset_fn: Returns the dataset that will be evaluated.
             max_slices: Most slices of one spec; the rows of further ones are measured together.
             label_key: Name of the labels.
+            check_read: Is told of the rows read so far; raises where they are too many. Defaults to
+                nothing.
 
         Returns:
             The slices found.
@@ -91,7 +95,7 @@ class Slicing:
             ValueError: A feature is not there, or the input is no Dataset of dicts.
         """
         names = sorted({name for spec in specs for name in features_of(spec)})
-        rows, dtypes = _read_rows(dataset_fn, names, label_key)
+        rows, dtypes = _read_rows(dataset_fn, names, label_key, check_read)
         found: dict[SliceKey, Slice] = {}
         for spec in specs:
             counts = count_slices(rows, names, spec)
@@ -214,13 +218,17 @@ def _conditions(key: SliceKey, dtypes: Mapping[str, tf.DType]) -> tuple[Any, ...
 
 
 def _read_rows(
-    dataset_fn: Callable[[], tf.data.Dataset], names: Sequence[str], label_key: str | None
+    dataset_fn: Callable[[], tf.data.Dataset],
+    names: Sequence[str],
+    label_key: str | None,
+    check_read: Callable[[int], None],
 ) -> tuple[Counter, dict[str, tf.DType]]:
     """Counts the different rows, as tuples of each feature's values.
 
     In a graph of its own: programs in TF1 behaviour have no eager iteration.
     """
     rows: Counter = Counter()
+    read = 0
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         dataset = dataset_fn()
         if not isinstance(dataset, (tf.data.Dataset, v1.data.Dataset)):
@@ -242,7 +250,10 @@ def _read_rows(
                     values = session.run(batch)
                 except tf.errors.OutOfRangeError:
                     return rows, dtypes
-                rows.update(zip(*(_values_by_row(name, values[name]) for name in names)))
+                of_batch = list(zip(*(_values_by_row(name, values[name]) for name in names)))
+                rows.update(of_batch)
+                read += len(of_batch)
+                check_read(read)
 
 
 def _select(
@@ -331,6 +342,7 @@ class SlicedInput:
         *,
         params: Mapping[str, Any],
         config: tpu.RunConfig,
+        row_limit: RowLimit | None = None,
     ) -> SlicedInput | None:
         """Finds the slices that a job asks for, by reading its eval splits once.
 
@@ -340,6 +352,7 @@ class SlicedInput:
             eval_input_fn: The evaluation's input function.
             params: model_fn's params.
             config: The configuration of the evaluation.
+            row_limit: The most rows that there can be. Defaults to `None`: any number.
 
         Returns:
             The slices; `None` where none are asked for.
@@ -370,6 +383,7 @@ class SlicedInput:
             read_once,
             max_slices=settings.max_slices,
             label_key=settings.label_key,
+            check_read=row_limit.check if row_limit else lambda read: None,
         )
         return cls(slicing, eval_input_fn)
 

@@ -95,7 +95,8 @@ def _prepared(job: TrainJob, host: Host) -> Iterator[Training[Any]]:
     with imported(job.source, restore_tf_estimator=job.restore_tf_estimator) as module:
         legacy = find_legacy(module, job.source.trainer_fn)
         checked = None if legacy else check_module(module)
-        folder = CheckpointFolder.of(job) if job.settings.resume else None
+        evaluates = legacy is not None or job.settings.evaluates_in_training
+        folder = CheckpointFolder.of(job, evaluates=evaluates) if job.settings.resume else None
         if legacy:
             yield LegacyTraining.prepare(job, legacy, host=host, checkpoint_folder=folder)
         else:

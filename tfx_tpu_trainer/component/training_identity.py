@@ -33,11 +33,13 @@ class TrainingIdentity:
     description: Mapping[str, Any]
 
     @classmethod
-    def of(cls, job: TrainJob) -> TrainingIdentity:
+    def of(cls, job: TrainJob, *, evaluates: bool = True) -> TrainingIdentity:
         """Describes a training. The files of its inputs are listed, with sizes and times, not read.
 
         Args:
             job: What is to be trained.
+            evaluates: Whether there are evaluations on the way, whose batches leave a trace. Defaults to
+                `True`.
 
         Returns:
             The identity.
@@ -54,7 +56,7 @@ class TrainingIdentity:
                 "code": _code(job.source),
                 "train_steps": job.train_steps,
                 "train_splits": list(job.train_splits),
-                "eval_steps": job.eval_steps,
+                "eval_steps": job.eval_steps if evaluates else None,
                 "eval_splits": list(job.eval_splits),
                 "custom_config": repr(job.custom_config),
                 "settings": {

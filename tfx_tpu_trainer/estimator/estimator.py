@@ -15,6 +15,7 @@ from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.evaluating import evaluation
 from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult, write_evaluation_events
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import with_values
+from tfx_tpu_trainer.engine.evaluating.rows_read import SayRowsRead
 from tfx_tpu_trainer.engine.predicting import prediction
 from tfx_tpu_trainer.engine.training import training
 from tfx_tpu_trainer.estimator import spec_checks
@@ -284,7 +285,9 @@ class Estimator:
             The result.
         """
         self._calls.check_eval_steps(steps)
-        all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
+        all_hooks = list(spec_checks.check_hooks(hooks, message=_SESSION_HOOKS))
+        if steps is None:
+            all_hooks.append(SayRowsRead())
         if variable_values is None:
             checkpoint_path = checkpoint_path or self.latest_checkpoint()
         if not checkpoint_path and variable_values is None:

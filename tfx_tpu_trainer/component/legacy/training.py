@@ -16,6 +16,7 @@ from tfx_tpu_trainer.compat.tfma_export import evaluation_receiver, export_eval_
 from tfx_tpu_trainer.component import preconditions
 from tfx_tpu_trainer.component.artifacts import copy_folder
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
+from tfx_tpu_trainer.component.evaluation_end import RowLimit
 from tfx_tpu_trainer.component.hosts import ONLY_HOST, Host
 from tfx_tpu_trainer.component.legacy.declared import check_settings
 from tfx_tpu_trainer.component.legacy.module import LegacyFnArgs, LegacyModule, legacy_fn_args
@@ -104,7 +105,7 @@ class LegacyTraining(Training[LegacyModels]):
             job=job,
             host=host,
             fn_args=fn_args,
-            spec=spec,
+            spec=spec.with_row_limit(RowLimit.of(job)),
             checkpoint_folder=checkpoint_folder,
         )
         if not training._is_in_working_folder:

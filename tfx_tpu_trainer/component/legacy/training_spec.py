@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.compat.tfma_export import receive_evaluation
+from tfx_tpu_trainer.component.evaluation_end import RowLimit, check_input_ends
 from tfx_tpu_trainer.component.names import suggest
 from tfx_tpu_trainer.estimator import Estimator, EvalSpec, FinalExporter, ModeKeys, TrainSpec
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
@@ -99,27 +100,31 @@ class TrainingSpec:
         """Refuses an evaluation of all batches of an input that has no last one.
 
         Raises:
-            ValueError: It would not end.
+            EndlessEvaluationError: It would not end.
         """
         if self.eval_spec.steps is not None:
             return
-        with tf.Graph().as_default(), tf.device("/cpu:0"):
-            data = call_input_fn(
+        check_input_ends(
+            lambda: call_input_fn(
                 self.eval_spec.input_fn,
                 mode=ModeKeys.EVAL,
                 params={"batch_size": 1, **self.estimator.params},
                 config=self.estimator.config,
-            )
-            if not isinstance(data, tf.data.Dataset):
-                return
-            with tf.compat.v1.Session() as session:
-                batches = session.run(data.cardinality())
-        if batches == tf.data.INFINITE_CARDINALITY:
-            raise ValueError(
-                "eval_spec.steps is None, and the input of the evaluation never ends (it repeats): give "
-                "TpuTrainer(eval_args=tfx.proto.EvalArgs(num_steps=...)), which the module finds in "
-                "trainer_fn_args.eval_steps"
-            )
+            ),
+            called="eval_spec.steps",
+            found_in="trainer_fn_args.eval_steps",
+        )
+
+    def with_row_limit(self, limit: RowLimit | None) -> TrainingSpec:
+        """Returns the same, whose evaluations read no more rows than a limit allows.
+
+        Args:
+            limit: The limit, for evaluations to the end of their input; `None` is none.
+        """
+        if limit is None or self.eval_spec.steps is not None:
+            return self
+        hooks = (*self.eval_spec.hooks, limit.hook())
+        return dataclasses.replace(self, eval_spec=self.eval_spec._replace(hooks=hooks))
 
 
 def _entries(returned: Any, module: str) -> dict[str, Any]:

@@ -163,6 +163,7 @@ def check_metrics(metrics: Any) -> Mapping[str, Any]:
 
 
 _NAMES = ("batches", "rows", "loss_times_rows")
+_SUMS_SO_FAR = "tfx_tpu_trainer/evaluated"
 
 
 class EvaluationSums:
@@ -178,6 +179,8 @@ class EvaluationSums:
         self.values: dict[str, tf.Tensor] = {
             name: total.read_value() for name, total in self._totals.items()
         }
+        for name in ("batches", "rows"):
+            v1.add_to_collection(_SUMS_SO_FAR, self.values[name])
 
     def loss_by_rows(self, dtype: tf.DType) -> tf.Tensor:
         """Returns the mean of the batch losses, each weighing by its rows."""
@@ -207,6 +210,11 @@ class EvaluationSums:
                 self._totals[name].assign_add(addend, read_value=False)
                 for name, addend in addends.items()
             ]
+
+
+def sums_so_far() -> list[tf.Tensor]:
+    """Returns the batches and the rows that the default graph's evaluation has counted, for hooks."""
+    return v1.get_collection(_SUMS_SO_FAR)
 
 
 def create_eval_step() -> tf.Variable:
