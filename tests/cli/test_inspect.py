@@ -11,16 +11,19 @@ import sys
 import uuid
 
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner
 
-from tests.bad_input import row
+from tests.bad_input import case, row
 from tests.serving.exports import ROWS, examples, train_and_export
+from tests.serving.saved_models import save_metagraphs
 from tfx_tpu_trainer import whole_files
 from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.serving import (
     Check,
     ServingCheck,
     describe_saved_model,
+    read_saved_model,
     warmup_requests,
     write_serving_check,
     write_warmup,
@@ -99,21 +102,265 @@ def test_a_version_folder_and_its_base(model, tmp_path):
     assert of_version["meta_graphs"] == of_base["meta_graphs"]
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A Model artifact with a small model, of which what is to be broken is a copy."""
+    folder = tmp_path_factory.mktemp("small")
+    save_metagraphs(str(folder / "Format-Serving"), ["serve"])
+    (folder / "Format-Serving" / "assets.extra").mkdir()
+    return folder
+
+
+PB = "Format-Serving/saved_model.pb"
+VARIABLES = "Format-Serving/variables"
+INDEX = f"{VARIABLES}/variables.index"
+DATA = f"{VARIABLES}/variables.data-00000-of-00001"
+WARMUP = "Format-Serving/assets.extra/tf_serving_warmup_requests"
+CHECK = "serving_check.json"
+
+
+def broken(given, name, change, *says):
+    """A row for a model of which one file is replaced by bytes, a folder, a pipe, a link or nothing."""
+    return case("inspect", given, "Error: ", *says, values=(name, change))
+
+
+def cut_off(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def put(content):
+    return lambda path: path.write_bytes(content)
+
+
+def link(target):
+    return lambda path: path.symlink_to(target)
+
+
+ANEW = "Copy its folder again, or export the model anew"
+NO_WARMUP = "tf_serving_warmup_requests is no file of warm-up requests ("
+NO_REPORT = "serving_check.json is no report of a serving check ("
+
+
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("name", "change"),
     [
-        (lambda path: None, "There is no folder"),
-        (lambda path: path.mkdir(), "holds no saved_model.pb; in it are: no files"),
-        (lambda path: path.write_text("text"), "is a file: give the folder"),
+        broken("a `saved_model.pb` that is garbage", PB, put(b"\xff" * 9), "can't be read: ", ANEW),
+        broken("a `saved_model.pb` cut off", PB, cut_off, "can't be read: Error parsing", ANEW),
+        broken(
+            "an empty `saved_model.pb`", PB, put(b""), "holds no metagraph. Export the model anew"
+        ),
+        broken(
+            "a folder `saved_model.pb`",
+            PB,
+            pathlib.Path.mkdir,
+            "its saved_model.pb is no file",
+            ANEW,
+        ),
+        broken("a pipe `saved_model.pb`", PB, os.mkfifo, "its saved_model.pb is no file", ANEW),
+        broken(
+            "a `saved_model.pb` that is a link to itself",
+            PB,
+            link("saved_model.pb"),
+            "holds no saved_model.pb; in it are: Format-Serving. Give the folder that holds it",
+        ),
+        broken(
+            "a `saved_model.pbtxt` that is not UTF-8",
+            "Format-Serving/saved_model.pbtxt",
+            put(b"\xff"),
+            "can't be read: 'utf-8' codec",
+            ANEW,
+        ),
+        broken(
+            "a `saved_model.pbtxt` that is none",
+            "Format-Serving/saved_model.pbtxt",
+            put(b"nope {"),
+            'can\'t be read: 1:1 : Message type "tensorflow.SavedModel" has no field',
+            ANEW,
+        ),
+        broken(
+            "a model without `variables/`",
+            VARIABLES,
+            lambda path: None,
+            "is not whole: it has no variables/variables.index",
+            ANEW,
+        ),
+        broken(
+            "a model without `variables.index`",
+            INDEX,
+            lambda path: None,
+            "is not whole: it has no variables/variables.index",
+            ANEW,
+        ),
+        broken(
+            "a `variables.index` that is garbage",
+            INDEX,
+            put(b"garbage"),
+            "is not whole: variables/variables.index can't be read: file is too short",
+            ANEW,
+        ),
+        broken(
+            "a model without `variables.data-*`",
+            DATA,
+            lambda path: None,
+            "is not whole: of its files variables/variables.data-* only 0 are there",
+            ANEW,
+        ),
+        broken(
+            "a `variables.data-*` cut off",
+            DATA,
+            cut_off,
+            "is not whole: its files variables/variables.data-* hold 3 bytes, and its values 4",
+            ANEW,
+        ),
+        broken(
+            "a link to itself in the model's folder",
+            "Format-Serving/assets.extra/loop",
+            link("loop"),
+            "assets.extra/loop can't be read (Too many levels of symbolic links): copy the model's",
+        ),
+        broken(
+            "warm-up requests that are garbage",
+            WARMUP,
+            put(b"garbage" * 9),
+            f"{NO_WARMUP}corrupted record at 0): remove it, or write it anew with write_warmup",
+        ),
+        broken(
+            "a warm-up file that is a folder",
+            WARMUP,
+            pathlib.Path.mkdir,
+            f"{NO_WARMUP}Is a directory): remove it, or write it anew with write_warmup",
+        ),
+        *(
+            broken(
+                f"a `serving_check.json` that {given}",
+                CHECK,
+                put(content),
+                f"{NO_REPORT}{says}",
+                "): remove it, or let TpuTrainer write it anew",
+            )
+            for given, content, says in (
+                ("is empty", b"", "JSONDecodeError: Expecting value"),
+                ("is not UTF-8", b"\xff", "UnicodeDecodeError: 'utf-8' codec"),
+                ("is a list", b"[1]", "TypeError: list indices"),
+                (
+                    "is nested 100,000 deep",
+                    b"[" * 100_000,
+                    "RecursionError: maximum recursion depth",
+                ),
+                ("has no checks", b"{}", "KeyError: 'checks'"),
+                (
+                    "has a check with another outcome",
+                    b'{"checks": [{"name": "a", "outcome": "fine", "detail": "b"}]}',
+                    "a check is Check(name='a', outcome='fine'",
+                ),
+            )
+        ),
+        broken(
+            "a folder `serving_check.json`",
+            CHECK,
+            pathlib.Path.mkdir,
+            f"{NO_REPORT}FailedPreconditionError: ",
+            "Is a directory): remove it, or let TpuTrainer write it anew",
+        ),
     ],
 )
-def test_a_path_without_a_model_is_one_line_and_exit_code_1(tmp_path, make, message):
+def test_a_model_that_is_broken_is_one_line_and_exit_code_1(small, tmp_path, name, change, refused):
+    copy = tmp_path / "model"
+    shutil.copytree(small, copy)
+    path = copy / name
+    if name.endswith(".pbtxt"):
+        (copy / PB).unlink()
+    if change is not cut_off:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    change(path)
+    ended = _inspect(copy)
+    refused.output(ended)
+    assert ended.stdout == "" and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("records", "end"),
+    [
+        case(
+            "inspect",
+            f"warm-up requests {given}",
+            "Error: ",
+            f"{NO_WARMUP}{says}",
+            "): remove it, or write it anew with write_warmup",
+            values=(records, end),
+        )
+        for given, records, end, says in (
+            ("cut off", [b"one", b"two"], -3, "truncated record at"),
+            ("that are other records", [b"\xff\xff"], None, "Error parsing message with type"),
+        )
+    ],
+)
+def test_warm_up_requests_that_are_none_are_one_line(small, tmp_path, records, end, refused):
+    shutil.copytree(small, tmp_path / "model")
+    path = tmp_path / "model" / WARMUP
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    path.write_bytes(path.read_bytes()[:end])
+    refused.output(_inspect(tmp_path / "model"))
+
+
+def test_a_link_upwards_is_followed_once(small, tmp_path):
+    shutil.copytree(small, tmp_path / "model")
+    (tmp_path / "model" / "Format-Serving" / "up").symlink_to("..")
+    files = json.loads(_inspect(tmp_path / "model", "--json").stdout)["files"]
+    assert "saved_model.pb" in files and len(files) < 10
+
+
+def test_a_type_of_a_newer_tensorflow_is_shown_by_its_number(small, tmp_path):
+    shutil.copytree(small, tmp_path / "model")
+    path = tmp_path / "model" / PB
+    model = read_saved_model(str(path.parent))
+    model.meta_graphs[0].signature_def["serving_default"].inputs["x"].dtype = 9999
+    path.write_bytes(model.SerializeToString())
+    assert "x: type 9999[?, 3]" in _inspect(tmp_path / "model").stdout
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        case("inspect", f"a path {given}", "Error: ", *says, values=make)
+        for given, make, *says in (
+            (
+                "where there is nothing",
+                lambda path: None,
+                "There is no folder ",
+                ": give the folder",
+            ),
+            (
+                "of an empty folder",
+                pathlib.Path.mkdir,
+                "holds no saved_model.pb; in it are: no files. Give the folder that holds it",
+            ),
+            (
+                "of a folder with another number than a version's",
+                lambda path: (path / "²").mkdir(parents=True),
+                "holds no saved_model.pb; in it are: ². Give the folder that holds it",
+            ),
+            ("of a file", lambda path: path.write_text("text"), " is a file: give the folder"),
+            ("of a pipe", os.mkfifo, " is a file: give the folder"),
+        )
+    ],
+)
+def test_a_path_without_a_model_is_one_line_and_exit_code_1(tmp_path, make, refused):
     make(tmp_path / "path")
     ended = _inspect(tmp_path / "path")
-    assert ended.exit_code == 1
-    assert ended.stdout == ""
-    assert ended.stderr.startswith("Error: ") and ended.stderr.count("\n") == 1
-    assert message in ended.stderr
+    refused.output(ended)
+    assert ended.stdout == "" and ended.stderr.count("\n") == 1
+
+
+@row(
+    "inspect",
+    "`inspect ''`",
+    "Error: The path is empty: give the folder that holds saved_model.pb",
+)
+def test_an_empty_path_is_one_line_and_exit_code_1(refused):
+    refused.output(_inspect(""))
 
 
 @row("inspect", "`inspect foo://a/b`", "path='foo://a/b'", "opens no foo://", "gs://", "copy it")

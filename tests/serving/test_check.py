@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.serving.exports import ROWS, edited, examples, formula, tpu_program, with_other_values
 from tfx_tpu_trainer.serving import Sample, check_saved_model, place_ops, read_saved_model
 from tfx_tpu_trainer.serving.check import check_placement
@@ -125,6 +126,11 @@ def test_nothing_on_the_tpu_is_found(exported, tmp_path):
     assert "nothing of it runs on the TPU" in finding.detail
 
 
-def test_a_path_without_a_model_is_an_error(tmp_path: pathlib.Path):
-    with pytest.raises(FileNotFoundError, match=r"holds no saved_model\.pb"):
+@row(
+    "exports",
+    "`check_saved_model` of an empty folder",
+    "holds no saved_model.pb; in it are: no files. Give the folder that holds it",
+)
+def test_a_path_without_a_model_is_an_error(tmp_path: pathlib.Path, refused):
+    with refused(FileNotFoundError):
         check_saved_model(str(tmp_path), sample=None)

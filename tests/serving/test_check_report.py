@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from tests.bad_input import case
 from tfx_tpu_trainer.serving import Check, ServingCheck, read_serving_check, write_serving_check
 
 REPORT = ServingCheck(
@@ -43,8 +44,29 @@ def test_no_file_is_no_report(tmp_path):
     assert read_serving_check(str(tmp_path)) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"checks": [{"name": 1}]}'])
-def test_another_file_is_named(tmp_path, text):
+@pytest.mark.parametrize(
+    "text",
+    [
+        case(
+            "exports",
+            f"a `serving_check.json` that holds `{text}`",
+            f"serving_check.json is no report of a serving check ({says}",
+            "): remove it, or let TpuTrainer write it anew",
+            values=text,
+        )
+        for text, says in (
+            ("", "JSONDecodeError"),
+            ("{", "JSONDecodeError"),
+            ("[]", "TypeError"),
+            ('{"checks": [{"name": 1}]}', "TypeError"),
+            (
+                '{"checks": [{"name": 1, "outcome": "passed", "detail": ""}]}',
+                "a check is Check(name=1",
+            ),
+        )
+    ],
+)
+def test_another_file_is_named(tmp_path, text, refused):
     (tmp_path / "serving_check.json").write_text(text)
-    with pytest.raises(ValueError, match=r"serving_check\.json is no report of a serving check"):
+    with refused(ValueError):
         read_serving_check(str(tmp_path))

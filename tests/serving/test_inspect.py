@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case
 from tests.serving.saved_models import save_metagraphs
 from tfx_tpu_trainer.serving import describe_saved_model
 
@@ -69,13 +70,24 @@ def test_nothing_is_loaded(tmp_path):
     assert meta_graph.tags == ("serve",)
 
 
-def test_broken_file_is_named(tmp_path):
-    (tmp_path / "saved_model.pb").write_bytes(b"\xff\xff\xff")
-    with pytest.raises(ValueError, match=f"SavedModel at {tmp_path} can't be read"):
+@pytest.mark.parametrize(
+    "content",
+    [
+        case(
+            "exports",
+            f"`describe_saved_model` of {given}",
+            "The SavedModel at ",
+            *says,
+            values=content,
+        )
+        for given, content, *says in (
+            ("garbage", b"\xff\xff\xff", "can't be read: ", "Copy its folder again, or export"),
+            ("an empty file", b"", "is empty: it holds no metagraph. Export the model anew"),
+        )
+    ],
+)
+def test_a_file_that_is_none_is_named(tmp_path, content, refused):
+    (tmp_path / "saved_model.pb").write_bytes(content)
+    with refused(ValueError) as raised:
         describe_saved_model(str(tmp_path))
-
-
-def test_empty_file_is_named(tmp_path):
-    (tmp_path / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(ValueError, match="holds no metagraph"):
-        describe_saved_model(str(tmp_path))
+    assert str(tmp_path) in str(raised.value)

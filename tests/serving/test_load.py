@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case, row
 from tests.serving.saved_models import save_metagraphs
-from tfx_tpu_trainer.serving import load_serving
+from tfx_tpu_trainer.serving import load_serving, read_saved_model
+from tfx_tpu_trainer.serving.model_variables import check_variables
 
 
 @pytest.fixture(scope="module")
@@ -25,25 +27,68 @@ def test_default_tags(dual):
     assert list(load_serving(dual).signatures) == ["serving_default"]
 
 
-def test_tags_that_are_not_there_list_those_that_are(dual):
-    with pytest.raises(ValueError, match=r"tags \['gpu', 'serve'\]") as error:
+@row(
+    "exports",
+    "`load_serving(tags=('serve', 'gpu'))`",
+    "no metagraph with the tags ['gpu', 'serve']: it has ['serve'] and ['serve', 'tpu']. Give all",
+)
+def test_tags_that_are_not_there_list_those_that_are(dual, refused):
+    with refused(ValueError):
         load_serving(dual, tags=("serve", "gpu"))
-    assert "it has ['serve'] and ['serve', 'tpu']" in str(error.value)
 
 
-def test_tpu_metagraph_needs_a_tpu(dual):
-    with pytest.raises(ValueError, match=r"runs on a TPU host only .*TPUOrdinalSelector"):
+@row(
+    "exports",
+    "`load_serving(tags=('serve', 'tpu'))` where there is no TPU",
+    "runs on a TPU host only (it holds TPUOrdinalSelector)",
+    'load it with tags=("serve",) here',
+)
+def test_tpu_metagraph_needs_a_tpu(dual, refused):
+    with refused(ValueError):
         load_serving(dual, tags=("serve", "tpu"))
 
 
-def test_no_such_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"There is no folder {tmp_path}/absent"):
+@row("exports", "`load_serving` of nothing", "There is no folder ", "/absent: give the folder that")
+def test_no_such_folder(tmp_path, refused):
+    with refused(FileNotFoundError):
         load_serving(str(tmp_path / "absent"))
 
 
-def test_folder_above_or_beside(tmp_path):
+@pytest.mark.parametrize(
+    "folder",
+    [
+        case(
+            "exports", f"`load_serving` of {given}", "holds no saved_model.pb", *says, values=folder
+        )
+        for given, folder, *says in (
+            ("the folder above", "model", ", but ", "/model/Format-Serving does: give that folder"),
+            ("the folder above that", "", "; in it are: model. Give the folder that holds it"),
+        )
+    ],
+)
+def test_folder_above_or_beside(tmp_path, folder, refused):
     save_metagraphs(str(tmp_path / "model" / "Format-Serving"), ["serve"])
-    with pytest.raises(FileNotFoundError, match=r"but .*/model/Format-Serving does"):
-        load_serving(str(tmp_path / "model"))
-    with pytest.raises(FileNotFoundError, match=r"in it are: model"):
+    with refused(FileNotFoundError):
+        load_serving(str(tmp_path / folder))
+
+
+@row(
+    "exports",
+    "`load_serving` of a model whose variables were not copied",
+    "is not whole: it has no variables/variables.index. Copy its folder again, or export",
+)
+def test_a_model_without_its_variables_is_not_loaded(tmp_path, refused):
+    save_metagraphs(str(tmp_path), ["serve"])
+    tf.io.gfile.rmtree(str(tmp_path / "variables"))
+    with refused(ValueError):
         load_serving(str(tmp_path))
+
+
+def test_a_model_without_variables_is_whole(tmp_path):
+    module = tf.Module()
+    module.double = tf.function(
+        lambda x: {"y": 2 * x}, input_signature=[tf.TensorSpec([None], name="x")]
+    )
+    tf.saved_model.save(module, str(tmp_path), signatures=module.double)
+    tf.io.gfile.rmtree(str(tmp_path / "variables"))
+    check_variables(str(tmp_path), read_saved_model(str(tmp_path)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case
 from tfx_tpu_trainer.serving import RequestError, SignatureDescription, TensorDescription
 from tfx_tpu_trainer.serving.requests import request_inputs, says_missing
 
@@ -70,17 +71,40 @@ def test_fixed_shapes_are_kept():
 
 
 @pytest.mark.parametrize(
-    ("inputs", "message"),
+    "inputs",
     [
-        ({"other": ("float32", (None,))}, r"none of its inputs \(other\) is a feature of the rows"),
-        ({"company": ("float32", (None, None))}, "doesn't take a row's values: could not convert"),
-        ({"n": ("int64", (None, 1))}, r"'n' \(int64\[\?, 1\]\) takes 1 values of a row.* has 0"),
-        ({"company": ("string", (None,)), "n": ("int64", (None,))}, "takes 1 values .* has 2"),
-        ({"fare": ("float32", None)}, "unknown rank>, to which rows can't be fitted"),
+        case("exports", f"rows for a signature with {given}", *says, values=inputs)
+        for given, inputs, *says in (
+            (
+                "other inputs",
+                {"other": ("float32", (None,))},
+                "none of its inputs (other) is a feature of the rows",
+            ),
+            (
+                "numbers, where they hold text",
+                {"company": ("float32", (None, None))},
+                "its input 'company' (float32[?, ?]) doesn't take a row's values: could not convert",
+            ),
+            (
+                "one value, where a row has none",
+                {"n": ("int64", (None, 1))},
+                "its input 'n' (int64[?, 1]) takes 1 values of a row, and a row has 0",
+            ),
+            (
+                "one value, where a row has two",
+                {"company": ("string", (None,)), "n": ("int64", (None,))},
+                "its input 'company' (string[?]) takes 1 values of a row, and a row has 2",
+            ),
+            (
+                "an input of unknown rank",
+                {"fare": ("float32", None)},
+                "its input 'fare' is float32<unknown rank>, to which rows can't be fitted",
+            ),
+        )
     ],
 )
-def test_rows_that_do_not_fit_are_named(inputs, message):
-    with pytest.raises(RequestError, match=message):
+def test_rows_that_do_not_fit_are_named(inputs, refused):
+    with refused(RequestError):
         request_inputs(_signature(**inputs), ROWS)
 
 

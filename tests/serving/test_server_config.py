@@ -13,6 +13,7 @@ from google.protobuf import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
+from tests.bad_input import case
 from tfx_tpu_trainer.serving import ServerBatching, write_server_config
 from tfx_tpu_trainer.serving.server_config import TPU_BATCHING, batching_for_tpu
 
@@ -103,19 +104,27 @@ def test_the_models_own_batch_sizes_are_a_tpu_hosts():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"max_batch_size": 0}, "max_batch_size must be at least 1, got: 0"),
-        ({"batch_timeout_micros": -1}, "batch_timeout_micros must be at least 0"),
-        (
-            {"allowed_batch_sizes": (8, 4)},
-            r"increase and end with max_batch_size \(16\), got: \[8, 4\]",
-        ),
-        ({"allowed_batch_sizes": (4, 8)}, r"end with max_batch_size \(16\), got: \[4, 8\]"),
+        case("exports", f"`ServerBatching({name}={value!r})`", says, values={name: value})
+        for name, value, says in (
+            ("max_batch_size", 0, "max_batch_size must be at least 1, got: 0"),
+            ("batch_timeout_micros", -1, "batch_timeout_micros must be at least 0, got: -1"),
+            (
+                "allowed_batch_sizes",
+                (8, 4),
+                "increase and end with max_batch_size (16), got: [8, 4]",
+            ),
+            (
+                "allowed_batch_sizes",
+                (4, 8),
+                "increase and end with max_batch_size (16), got: [4, 8]",
+            ),
+        )
     ],
 )
-def test_mistakes_are_named(changes, message):
-    with pytest.raises(ValueError, match=message):
+def test_mistakes_are_named(changes, refused):
+    with refused(ValueError):
         ServerBatching(
             **{"max_batch_size": 16, "batch_timeout_micros": 0, "num_batch_threads": 1, **changes}
         )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.serving.saved_models import save_metagraphs
 from tfx_tpu_trainer.serving import copy_metagraph, describe_saved_model
 
@@ -90,14 +91,24 @@ def test_assets_and_extra_assets_are_copied(tmp_path):
     assert (Path(copy) / "assets.extra" / "deeper" / "requests").read_text() == "warm"
 
 
-def test_tags_that_are_not_there_list_those_that_are(dual, tmp_path):
-    with pytest.raises(ValueError, match=r"tags \['gpu'\]: it has .*'serve'.* and .*'tpu'"):
+@row(
+    "exports",
+    "`copy_metagraph(tags='gpu')`",
+    "has no metagraph with the tags ['gpu']: it has ['serve'] and ['serve', 'tpu']. Give all",
+)
+def test_tags_that_are_not_there_list_those_that_are(dual, tmp_path, refused):
+    with refused(ValueError):
         copy_metagraph(dual, str(tmp_path / "copy"), tags="gpu")
     assert not (tmp_path / "copy").exists()
 
 
-def test_what_is_there_is_not_overwritten(dual, tmp_path):
-    with pytest.raises(ValueError, match="exists already"):
+@row(
+    "exports",
+    "`copy_metagraph` into a folder that is there",
+    " exists already: give a folder that is to be made",
+)
+def test_what_is_there_is_not_overwritten(dual, tmp_path, refused):
+    with refused(ValueError):
         copy_metagraph(dual, str(tmp_path))
 
 

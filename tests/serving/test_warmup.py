@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
+from tests.bad_input import case, row
 from tests.serving.exports import ROWS, examples, formula
 from tfx_tpu_trainer.serving import (
     describe_saved_model,
@@ -73,14 +74,25 @@ def test_a_folder_without_them_has_none(exported):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"),
-    [([0], r"batch_sizes=\[0\]: each must be at least 1"), (range(1, 1002), "more than 1000")],
+    "sizes",
+    [
+        case("exports", f"warm-up requests of {given}", *says, values=(sizes,))
+        for given, sizes, *says in (
+            ("0 rows", [0], "batch_sizes=[0]: each must be at least 1"),
+            ("1,001 sizes", range(1, 1002), "more than 1000 requests", "name fewer batch sizes"),
+        )
+    ],
 )
-def test_mistakes_are_named(exported, sizes, message):
-    with pytest.raises(ValueError, match=message):
+def test_mistakes_are_named(exported, sizes, refused):
+    with refused(ValueError):
         _logs(exported, sizes)
 
 
-def test_no_rows_are_an_error(exported):
-    with pytest.raises(ValueError, match="made of real rows"):
+@row(
+    "exports",
+    "warm-up requests made of no rows",
+    "warm-up requests are made of real rows for a metagraph; one of them is missing",
+)
+def test_no_rows_are_an_error(exported, refused):
+    with refused(ValueError):
         warmup_requests(describe_saved_model(exported), [])

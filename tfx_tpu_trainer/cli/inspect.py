@@ -19,11 +19,18 @@ def inspect(path: str, as_json: bool) -> None:
     """
     # What TensorFlow says of this machine while it starts is none of the answer.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from tensorflow import errors
+
     from tfx_tpu_trainer.cli.inspect_tables import print_tables
     from tfx_tpu_trainer.serving.overview import overview
 
     try:
         found = overview(path)
+    except errors.OpError as error:
+        reason = error.message.splitlines()[0]
+        raise click.ClickException(
+            f"{path} can't be read ({reason}): give a folder that you may read"
+        ) from None
     except (FileNotFoundError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import typing
 from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ CHECK_FILE = "serving_check.json"
 """Name of the report, at the root of a Model artifact."""
 
 Outcome = Literal["passed", "failed", "not run"]
+_OUTCOMES = typing.get_args(Outcome)
 
 
 class Finding(NamedTuple):
@@ -120,9 +122,20 @@ def read_serving_check(model_uri: str) -> ServingCheck | None:
     path = os.path.join(model_uri, CHECK_FILE)
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path) as file:
-        text = file.read()
     try:
-        return ServingCheck.from_json(json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no report of a serving check: {error!r}.") from error
+        with tf.io.gfile.GFile(path, "rb") as file:
+            report = ServingCheck.from_json(json.loads(file.read()))
+    except (ValueError, KeyError, TypeError, RecursionError, tf.errors.OpError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise _no_report(path, reason) from error
+    for check in report.checks:
+        texts = (check.name, check.outcome, check.detail)
+        if not all(isinstance(text, str) for text in texts) or check.outcome not in _OUTCOMES:
+            raise _no_report(path, f"a check is {check}")
+    return report
+
+
+def _no_report(path: str, reason: str) -> ValueError:
+    return ValueError(
+        f"{path} is no report of a serving check ({reason}): remove it, or let TpuTrainer write it anew."
+    )

@@ -115,11 +115,19 @@ def describe_meta_graph(meta_graph: tf.compat.v1.MetaGraphDef) -> MetaGraphDescr
 def _tensors(tensor_infos: Mapping[str, Any]) -> dict[str, TensorDescription]:
     return {
         key: TensorDescription(
-            dtype=tf.dtypes.as_dtype(info.dtype).name,
+            dtype=_dtype_name(info.dtype),
             shape=_shape(info.tensor_shape),
         )
         for key, info in sorted(tensor_infos.items())
     }
+
+
+def _dtype_name(number: int) -> str:
+    try:
+        return tf.dtypes.as_dtype(number).name
+    except TypeError:
+        # Of a newer TensorFlow than this.
+        return f"type {number}"
 
 
 def _shape(shape: Any) -> tuple[int | None, ...] | None:

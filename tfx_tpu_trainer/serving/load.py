@@ -7,7 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.serving.inspect import MetaGraphDescription, describe_saved_model
+from tfx_tpu_trainer.serving.inspect import MetaGraphDescription, describe_meta_graph
+from tfx_tpu_trainer.serving.model_variables import check_variables
+from tfx_tpu_trainer.serving.saved_model_file import read_saved_model
 
 
 def load_serving(path: str, tags: str | Sequence[str] = ("serve",)) -> Any:
@@ -26,13 +28,15 @@ def load_serving(path: str, tags: str | Sequence[str] = ("serve",)) -> Any:
     Raises:
         FileNotFoundError: no such folder, or no SavedModel in it.
         ValueError: no metagraph has just these tags (those that are there are listed), or it needs a TPU
-            and this machine has none.
+            and this machine has none, or its variables are not all there.
     """
     wanted = {tags} if isinstance(tags, str) else set(tags)
-    meta_graphs = describe_saved_model(path)
+    saved_model = read_saved_model(path)
+    meta_graphs = [describe_meta_graph(each) for each in saved_model.meta_graphs]
     for meta_graph in meta_graphs:
         if set(meta_graph.tags) == wanted:
             _check_device(path, meta_graph)
+            check_variables(path, saved_model)
             return with_direct_calls(tf.saved_model.load(path, tags=sorted(wanted)))
     there = " and ".join(str(list(meta_graph.tags)) for meta_graph in meta_graphs)
     raise ValueError(

@@ -9,8 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.file_systems import is_local, local_path
 from tfx_tpu_trainer.serving.check_report import read_serving_check
 from tfx_tpu_trainer.serving.inspect import SignatureDescription, describe_meta_graph
+from tfx_tpu_trainer.serving.model_variables import check_variables
 from tfx_tpu_trainer.serving.op_placement import place_ops
 from tfx_tpu_trainer.serving.saved_model_file import find_saved_model, read_saved_model
 from tfx_tpu_trainer.serving.warmup import read_warmup
@@ -29,15 +31,18 @@ def overview(path: str) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: No such folder, or no SavedModel there.
-        ValueError: The file is no SavedModel, or the report is none.
+        ValueError: The file is no SavedModel, its variables are not all there, its warm-up requests
+            or its report can't be read.
     """
     found = find_saved_model(path)
+    saved_model = read_saved_model(found)
+    check_variables(found, saved_model)
     sizes = dict(_file_sizes(found))
     return {
         "path": found,
         "bytes": sum(sizes.values()),
         "files": sizes,
-        "meta_graphs": [_meta_graph(each) for each in read_saved_model(found).meta_graphs],
+        "meta_graphs": [_meta_graph(each) for each in saved_model.meta_graphs],
         "warmup": _warmup(found),
         "check": _check(found),
     }
@@ -80,7 +85,8 @@ def _warmup(path: str) -> list[dict[str, Any]]:
     records: collections.Counter[tuple[str, int]] = collections.Counter()
     for log in read_warmup(path):
         request = log.predict_log.request
-        rows = {tensor.tensor_shape.dim[0].size for tensor in request.inputs.values()}
+        shapes = [tensor.tensor_shape.dim for tensor in request.inputs.values()]
+        rows = {shape[0].size for shape in shapes if shape}
         records[request.model_spec.signature_name, max(rows, default=0)] += 1
     return [
         {"signature": signature, "rows": rows, "records": count}
@@ -96,7 +102,25 @@ def _check(path: str) -> dict[str, Any] | None:
 
 
 def _file_sizes(path: str) -> Iterator[tuple[str, int]]:
-    for folder, _, names in tf.io.gfile.walk(path):
+    path = local_path(path)
+    seen: set[str] = set()
+    for folder, inside, names in _walk(path):
+        # A link may lead back up.
+        real = os.path.realpath(folder)
+        if real in seen:
+            inside.clear()
+            continue
+        seen.add(real)
         for name in names:
             file = os.path.join(folder, name)
-            yield os.path.relpath(file, path), tf.io.gfile.stat(file).length
+            try:
+                yield os.path.relpath(file, path), tf.io.gfile.stat(file).length
+            except tf.errors.OpError as error:
+                raise ValueError(
+                    f"{file} can't be read ({error.message.rpartition('; ')[2]}): copy the model's folder again."
+                ) from None
+
+
+def _walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    # TensorFlow's own follows links for ever, and knows what lies elsewhere.
+    return os.walk(path, followlinks=True) if is_local(path) else tf.io.gfile.walk(path)

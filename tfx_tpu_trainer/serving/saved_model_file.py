@@ -41,20 +41,32 @@ def read_saved_model(path: str) -> saved_model_pb2.SavedModel:
     """
     is_whole(path, _FILES)
     binary, text = os.path.join(path, BINARY_FILE), os.path.join(path, TEXT_FILE)
+    for file in (binary, text):
+        # A pipe would be waited at for ever.
+        if os.path.exists(file) and not os.path.isfile(file):
+            raise ValueError(
+                f"The SavedModel at {path} can't be read: its {os.path.basename(file)} is no file. Copy its "
+                "folder again, or export the model anew."
+            )
     saved_model = saved_model_pb2.SavedModel()
     try:
         if tf.io.gfile.exists(binary):
             with tf.io.gfile.GFile(binary, "rb") as file:
                 saved_model.ParseFromString(file.read())
         elif tf.io.gfile.exists(text):
-            with tf.io.gfile.GFile(text, "r") as file:
-                text_format.Parse(file.read(), saved_model)
+            with tf.io.gfile.GFile(text, "rb") as file:
+                text_format.Parse(file.read().decode(), saved_model)
         else:
             raise FileNotFoundError(_not_found(path))
-    except (message.DecodeError, text_format.ParseError) as error:
-        raise ValueError(f"The SavedModel at {path} can't be read: {error}.") from error
+    except (message.DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"The SavedModel at {path} can't be read: {str(error).rstrip('.')}. Copy its folder again, or export "
+            "the model anew."
+        ) from error
     if not saved_model.meta_graphs:
-        raise ValueError(f"The SavedModel at {path} is empty: it holds no metagraph.")
+        raise ValueError(
+            f"The SavedModel at {path} is empty: it holds no metagraph. Export the model anew."
+        )
     return saved_model
 
 
@@ -105,6 +117,8 @@ def holds_saved_model(path: str) -> bool:
 
 
 def _not_found(path: str) -> str:
+    if not path:
+        return f"The path is empty: give the folder that holds {BINARY_FILE}."
     if not tf.io.gfile.exists(path):
         return f"There is no folder {path}: give the folder that holds {BINARY_FILE}."
     if not tf.io.gfile.isdir(path):
@@ -112,7 +126,9 @@ def _not_found(path: str) -> str:
     inside = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(path))
     deeper = [name for name in inside if holds_saved_model(os.path.join(path, name))]
     if deeper:
-        return f"{path} holds no {BINARY_FILE}, but {os.path.join(path, deeper[-1])} does."
+        return f"{path} holds no {BINARY_FILE}, but {os.path.join(path, deeper[-1])} does: give that folder."
     more = f" and {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
     listed = ", ".join(inside[:_SHOWN]) or "no files"
-    return f"{path} holds no {BINARY_FILE}; in it are: {listed}{more}."
+    return (
+        f"{path} holds no {BINARY_FILE}; in it are: {listed}{more}. Give the folder that holds it."
+    )

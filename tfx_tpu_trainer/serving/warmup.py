@@ -7,10 +7,12 @@ seconds to minutes. Warm-up requests move that wait in front of the first user.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from google.protobuf import message as protobuf_message
 from tensorflow_serving.apis import prediction_log_pb2
 
 from tfx_tpu_trainer.serving.inspect import MetaGraphDescription
@@ -25,6 +27,8 @@ from tfx_tpu_trainer.whole_files import file_written_whole
 
 WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 """Where TensorFlow Serving looks, below the version folder."""
+
+_RECORD = re.compile(r"(corrupted|truncated) record at \d+|Is a directory")
 
 MAX_RECORDS = 1000
 """Servers refuse a model with more warm-up requests than this."""
@@ -108,8 +112,22 @@ def write_warmup(path: str, requests: Sequence[prediction_log_pb2.PredictionLog]
 
 
 def read_warmup(path: str) -> list[prediction_log_pb2.PredictionLog]:
-    """Reads the warm-up requests of a version folder; none where it has no file of them."""
+    """Reads the warm-up requests of a version folder; none where it has no file of them.
+
+    Args:
+        path: The version folder.
+
+    Raises:
+        ValueError: The file is cut off, or none of warm-up requests.
+    """
     file = os.path.join(path, WARMUP_FILE)
     if not tf.io.gfile.exists(file):
         return []
-    return read_records(file, prediction_log_pb2.PredictionLog)
+    try:
+        return read_records(file, prediction_log_pb2.PredictionLog)
+    except (tf.errors.OpError, protobuf_message.DecodeError) as error:
+        found = _RECORD.search(str(error))
+        reason = found[0] if found else str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"{file} is no file of warm-up requests ({reason}): remove it, or write it anew with write_warmup."
+        ) from None
