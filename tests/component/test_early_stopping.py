@@ -10,6 +10,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.engine.event_files import read_values
 from tfx_tpu_trainer.component.early_stopping import EvaluatedTraining
 from tfx_tpu_trainer.estimator import tpu
@@ -179,7 +180,14 @@ def test_another_attempts_curve_and_best_checkpoint_are_not_written_over(tmp_pat
 
 @pytest.mark.usefixtures("interrupted")
 class TestRestart:
-    def test_a_damaged_curve_is_set_aside(self, tmp_path, caplog):
+    @row(
+        "eval_metrics",
+        "a `learning_curve.json` of an attempt, cut off: the next attempt goes on without it",
+        "learning_curve.json can't be read: ",
+        "It is now",
+        "and the learning curve begins anew",
+    )
+    def test_a_damaged_curve_is_set_aside(self, tmp_path, caplog, refused):
         (tmp_path / "learning_curve.json").write_text('{"version": 1, "points"')
         curve = training(tmp_path).run()
         # From the checkpoint of step 6, which no curve knows any more.
@@ -187,6 +195,7 @@ class TestRestart:
         (aside,) = tmp_path.glob("learning_curve.json.aside-*")
         assert aside.read_text() == '{"version": 1, "points"'
         assert f"It is now {aside}, and the learning curve begins anew." in caplog.text
+        refused.log(caplog.text)
 
     def test_goes_on_where_it_stood(self, tmp_path):
         assert values(read_learning_curve(str(tmp_path))) == {2: 0.3, 4: 0.8}
@@ -212,6 +221,11 @@ class TestRestart:
         assert curve.best.step == 8
 
 
-def test_unknown_metric(tmp_path):
-    with pytest.raises(ValueError, match=r"best_metric='auc' is not among .*\(loss, quality\)"):
+@row(
+    "eval_metrics",
+    "a `best_metric` that the evaluation does not give",
+    "best_metric='auc' is not among the model's metrics (loss, quality): return it from metric_fn",
+)
+def test_unknown_metric(tmp_path, refused):
+    with refused(ValueError):
         training(tmp_path, goal=Goal(metric="auc")).run()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case, row
 from tests.component.execution import Execution
 from tests.component.interrupted import model as interrupted_model
 from tfx_tpu_trainer.component import TpuTrainerExecutor
@@ -194,7 +195,12 @@ def test_without_resume_a_second_attempt_begins_anew(tmp_path, interrupted):
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_a_damaged_checkpoint_is_passed_over(tmp_path, interrupted, caplog):
+@row(
+    "checkpoints",
+    "the newest checkpoint of an attempt, cut off: the next attempt passes it over",
+    "model.ckpt-10 is damaged or was not written to its end; training goes on from",
+)
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, interrupted, caplog, refused):
     _fail(_attempt(tmp_path, "1"))
     (folder,) = _folders(tmp_path)
     (damaged,) = folder.glob("model.ckpt-10.data*")
@@ -203,7 +209,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, interrupted, caplog):
     second = _attempt(tmp_path, "2")
     with caplog.at_level(logging.WARNING):
         second.run()
-    assert f"{folder}/model.ckpt-10 is damaged" in caplog.text
+    refused.log(caplog.text)
     assert _first_steps(second) == [0, 10, 0, 10, 20, 30]
 
 
@@ -221,33 +227,77 @@ def _with_checkpoint(folder, step=3):
         v1.train.Saver().save(session, os.path.join(folder.path, "model.ckpt"), global_step=step)
 
 
-def test_a_lost_state_file_is_made_again(tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        case(
+            "checkpoints",
+            f"a file `checkpoint` of an attempt, {what}: the next attempt goes on all the same",
+            "/checkpoint",
+            "the latest checkpoint that can be read is",
+            "model.ckpt-3",
+            "Training goes on from that one",
+            values=content,
+        )
+        for what, content in (
+            ("cut off", b"model_checkpoint_pa"),
+            ("empty", b""),
+            ("with bytes that are no text", b"\xff"),
+        )
+    ],
+)
+def test_a_lost_state_file_is_made_again(tmp_path, content, caplog, refused):
     _with_checkpoint(_folder(tmp_path))
-    (tmp_path / _folder(tmp_path).path / "checkpoint").write_text("model_checkpoint_pa")
+    (tmp_path / _folder(tmp_path).path / "checkpoint").write_bytes(content)
     assert _folder(tmp_path).take_up() == 3
+    refused.log(caplog.text)
 
 
 @pytest.mark.parametrize(
-    ("harm", "reason"),
+    "harm",
     [
-        (
-            lambda path: [f.write_bytes(b"") for f in path.glob("*.data*")],
-            "none of its checkpoints can",
+        case(
+            "checkpoints",
+            "a checkpoint folder of an attempt, none of whose checkpoints can be read",
+            "can't be resumed from: none of its checkpoints can be read. It is now",
+            "and the training begins anew; remove it when you don't need it",
+            values=lambda path: [f.write_bytes(b"") for f in path.glob("*.data*")],
         ),
-        (lambda path: (path / RECORD_FILE).write_text("{"), "it has no readable training.json"),
-        (
-            lambda path: (path / RECORD_FILE).write_text('{"claim": "a", "training": {}}'),
-            "its training.json tells of another training",
+        case(
+            "checkpoints",
+            "a checkpoint folder whose `training.json` was cut off",
+            "can't be resumed from: it has no readable training.json that says what it belongs to",
+            "the training begins anew",
+            values=lambda path: (path / RECORD_FILE).write_text("{"),
+        ),
+        case(
+            "checkpoints",
+            "a checkpoint folder whose `training.json` has bytes that are no text",
+            "can't be resumed from: it has no readable training.json that says what it belongs to",
+            values=lambda path: (path / RECORD_FILE).write_bytes(b"\xff\xfe"),
+        ),
+        case(
+            "checkpoints",
+            "a checkpoint folder whose `training.json` is nested 100,000 deep",
+            "can't be resumed from: it has no readable training.json that says what it belongs to",
+            values=lambda path: (path / RECORD_FILE).write_bytes(b"[" * 100_000),
+        ),
+        case(
+            "checkpoints",
+            "a checkpoint folder of another training",
+            "can't be resumed from: its training.json tells of another training",
+            "the training begins anew",
+            values=lambda path: (path / RECORD_FILE).write_text('{"claim": "a", "training": {}}'),
         ),
     ],
 )
-def test_a_folder_that_cannot_be_resumed_from_is_set_aside(tmp_path, caplog, harm, reason):
+def test_a_folder_that_cannot_be_resumed_from_is_set_aside(tmp_path, caplog, harm, refused):
     folder = _folder(tmp_path)
     _with_checkpoint(folder)
     harm(tmp_path / folder.path)
     with caplog.at_level(logging.WARNING):
         assert _folder(tmp_path).take_up() == 0
-    assert f"{folder.path} can't be resumed from: {reason}" in caplog.text
+    refused.log(caplog.text)
     aside, new = sorted(os.listdir(tmp_path), key=len, reverse=True)
     assert aside.startswith(f"{new}.aside-") and "model.ckpt-3.index" in os.listdir(
         tmp_path / aside

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case, row
 from tests.estimator import linear_model
 from tfx_tpu_trainer.estimator import (
     Estimator,
@@ -164,11 +165,81 @@ def test_predict_and_evaluate_warm_start_too(tmp_path):
     assert estimator.evaluate(input_fn)["loss"] == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.parametrize("missing", [None, ""])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        case(
+            "checkpoints",
+            f"`WarmStartSettings({missing!r})`",
+            f"`ckpt_to_initialize_from` MUST be set in WarmStartSettings; got {missing!r}",
+            values=missing,
+        )
+        for missing in (None, "")
+    ],
+)
 @pytest.mark.behaviour(290)
-def test_settings_need_a_checkpoint(missing):
-    with pytest.raises(ValueError, match="`ckpt_to_initialize_from` MUST be set"):
+def test_settings_need_a_checkpoint(missing, refused):
+    with refused(ValueError):
         WarmStartSettings(missing)
+
+
+def _cut(path):
+    index = pathlib.Path(f"{path}.index")
+    index.write_bytes(index.read_bytes()[:20])
+
+
+@pytest.mark.parametrize(
+    ("harm", "given", "error"),
+    [
+        case(
+            "checkpoints",
+            "a checkpoint to warm-start from that is not there",
+            "The passed save_path is not a valid checkpoint: ",
+            "its folder has model.ckpt-40",
+            values=(None, "old/model.ckpt-7", tf.errors.NotFoundError),
+        ),
+        case(
+            "checkpoints",
+            "a folder to warm-start from without checkpoints",
+            "Could not find trained model in model_dir: ",
+            "Train first, or name the folder of a trained model",
+            values=(None, ".", ValueError),
+        ),
+        case(
+            "checkpoints",
+            "a checkpoint to warm-start from that was cut off",
+            "The checkpoint",
+            "model.ckpt-40 can't be read (",
+            values=(_cut, "old/model.ckpt-40", tf.errors.DataLossError),
+        ),
+        case(
+            "checkpoints",
+            "a folder to warm-start from with a checkpoint that was cut off",
+            "The checkpoint",
+            "model.ckpt-40 can't be read (",
+            values=(_cut, "old", tf.errors.DataLossError),
+        ),
+    ],
+)
+def test_what_cannot_be_warm_started_from_is_named(tmp_path, harm, given, error, refused):
+    path = _save(tmp_path / "old", TRAINED)
+    if harm:
+        harm(path)
+    with refused(error):
+        _first_values(tmp_path / "new", str(tmp_path / given))
+
+
+@row(
+    "checkpoints",
+    "a checkpoint of other shapes to warm-start from",
+    "Shape of variable linear/weights:0 ((3,)) doesn't match with shape of tensor linear/weights ([2])",
+    "The checkpoint to warm-start from is",
+    "or name the variables to take, WarmStartSettings(vars_to_warm_start=...)",
+)
+def test_other_shapes_are_refused_with_the_checkpoint(tmp_path, refused):
+    path = _save(tmp_path / "old", {**TRAINED, "linear/weights": [7.0, 8.0]})
+    with refused(ValueError):
+        _first_values(tmp_path / "new", path)
 
 
 def test_settings_are_a_named_tuple():
@@ -178,10 +249,20 @@ def test_settings_are_a_named_tuple():
     assert as_warm_start_settings(None) is None
 
 
-@pytest.mark.parametrize("value", [3, ["c"], {"ckpt_to_initialize_from": "c"}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        case(
+            "estimator",
+            f"`warm_start_from={value!r}`",
+            "warm_start_from must be a string or a WarmStartSettings, instead got",
+            type(value).__name__,
+            values=value,
+        )
+        for value in (3, ["c"], {"ckpt_to_initialize_from": "c"})
+    ],
+)
 @pytest.mark.behaviour(20)
-def test_another_type_is_refused(value):
-    with pytest.raises(
-        ValueError, match=f"a string or a WarmStartSettings.*{type(value).__name__}"
-    ):
+def test_another_type_is_refused(value, refused):
+    with refused(ValueError):
         as_warm_start_settings(value)

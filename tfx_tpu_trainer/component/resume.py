@@ -190,7 +190,7 @@ class CheckpointFolder:
                 paths[-1],
                 sound,
             )
-        if checkpoints.latest_checkpoint(self.path) != sound:
+        if _named_latest(self.path) != sound:
             names = [os.path.basename(path) for path in paths[: paths.index(sound) + 1]]
             v1.train.update_checkpoint_state(self.path, names[-1], names)
         return checkpoints.global_step_of(self.path)
@@ -210,7 +210,7 @@ class CheckpointFolder:
         try:
             with tf.io.gfile.GFile(os.path.join(self.path, RECORD_FILE), "r") as file:
                 record = json.loads(file.read())
-        except (tf.errors.NotFoundError, ValueError):
+        except (tf.errors.NotFoundError, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) else None
 
@@ -266,6 +266,14 @@ def checkpoint_root_of(
     if orchestrated_by_tfx:
         return os.path.join(os.path.dirname(os.path.dirname(model_run.rstrip("/"))), "checkpoints")
     return None
+
+
+def _named_latest(folder: str) -> str | None:
+    try:
+        return checkpoints.latest_checkpoint(folder)
+    except tf.errors.DataLossError as error:
+        _logger.warning("%s Training goes on from that one.", error.message)
+        return None
 
 
 def _sweep_half_checkpoints(folder: str) -> list[str]:

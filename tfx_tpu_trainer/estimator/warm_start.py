@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import open_checkpoint
+
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
@@ -100,12 +103,14 @@ def warm_start(settings: WarmStartSettings) -> None:
 
     Raises:
         ValueError: If the checkpoint lacks a variable, or has it in another shape; names the checkpoint.
-        tf.errors.OpError: If it can't be read.
+        tf.errors.OpError: If it is not there, or can't be read.
     """
+    path = settings.ckpt_to_initialize_from
+    open_checkpoint(checkpoints.require_checkpoint(path) if tf.io.gfile.isdir(path) else path)
     try:
         v1.train.warm_start(*settings)
     except ValueError as error:
         raise ValueError(
-            f"{error} The checkpoint to warm-start from is {settings.ckpt_to_initialize_from}: give one of "
+            f"{error} The checkpoint to warm-start from is {path}: give one of "
             "the same model, or name the variables to take, WarmStartSettings(vars_to_warm_start=...)."
         ) from error

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case, row
 from tests.engine.saved_graphs import save
 from tfx_tpu_trainer.engine.checkpointing import checkpoint_damage, checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained, open_checkpoint
@@ -38,12 +39,25 @@ def _restore(path: str) -> None:
             v1.train.Saver().restore(session, path)
 
 
-@pytest.mark.parametrize("how", ["cut off", "changed", "index cut off", "gone"])
-def test_a_broken_checkpoint_is_named_with_the_last_one_that_is_not(tmp_path, how):
+def _broken(given, how):
+    says = "model.ckpt-9 can't be read (", "the latest one before it that can is", "model.ckpt-5: "
+    return case("checkpoints", f"a checkpoint {given}", "The checkpoint", *says, values=how)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        _broken("that was cut off", "cut off"),
+        _broken("with a bit that has changed", "changed"),
+        _broken("whose index was cut off", "index cut off"),
+        _broken("without its values", "gone"),
+    ],
+)
+def test_a_broken_checkpoint_is_named_with_the_last_one_that_is_not(tmp_path, how, refused):
     path = save(tmp_path, 3, 5, 7, 9)
     _damage(str(tmp_path / "model.ckpt-7"), "cut off")
     _damage(path, how)
-    with pytest.raises(tf.errors.DataLossError) as raised:
+    with refused(tf.errors.DataLossError) as raised:
         _restore(path)
     message = str(raised.value)
     assert message.startswith(f"The checkpoint {path} can't be read (")
@@ -55,10 +69,17 @@ def test_a_broken_checkpoint_is_named_with_the_last_one_that_is_not(tmp_path, ho
     assert checkpoints.global_step_of(str(tmp_path)) == 5
 
 
-def test_without_an_earlier_one_the_advice_is_to_train_anew(tmp_path):
+@row(
+    "checkpoints",
+    "the only checkpoint, cut off",
+    "The checkpoint",
+    "can't be read (",
+    "no earlier checkpoint of its folder can be read either: train anew in another model_dir",
+)
+def test_without_an_earlier_one_the_advice_is_to_train_anew(tmp_path, refused):
     path = save(tmp_path, 3)
     _damage(path, "cut off")
-    with pytest.raises(tf.errors.DataLossError, match="train anew in another model_dir"):
+    with refused(tf.errors.DataLossError):
         _restore(path)
 
 
@@ -75,11 +96,50 @@ def test_a_sound_checkpoint_has_no_damage(tmp_path):
 
 
 @pytest.mark.behaviour(213, 234)
-def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(tmp_path):
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        case(
+            "checkpoints",
+            "the path of a checkpoint that is not there",
+            "The passed save_path is not a valid checkpoint: ",
+            "its folder has model.ckpt-3, model.ckpt-12",
+            values=("model.ckpt-5", tf.errors.NotFoundError),
+        ),
+        case(
+            "checkpoints",
+            "the path of a checkpoint in a folder that is not there",
+            "The passed save_path is not a valid checkpoint: ",
+            "its folder has no other",
+            values=("nothing/model.ckpt-5", ValueError),
+        ),
+        case(
+            "checkpoints",
+            "a folder in place of a checkpoint",
+            "The passed save_path is not a valid checkpoint: ",
+            "It is a folder: give one of its checkpoints, which are model.ckpt-3, model.ckpt-12",
+            values=("", tf.errors.NotFoundError),
+        ),
+        case(
+            "checkpoints",
+            "one of a checkpoint's files in place of its path",
+            "The passed save_path is not a valid checkpoint: ",
+            "It is one of a checkpoint's files: give",
+            values=("model.ckpt-3.index", tf.errors.NotFoundError),
+        ),
+    ],
+)
+def test_a_path_of_no_checkpoint_is_named_with_those_that_are(tmp_path, path, error, refused):
     save(tmp_path, 3, 12)
-    says = r"is not a valid checkpoint: .*-5\. .*its folder has model.ckpt-3, model.ckpt-12\."
-    for kind in (tf.errors.NotFoundError, ValueError):
-        with pytest.raises(kind, match=says):
-            open_checkpoint(str(tmp_path / "model.ckpt-5"))
-    with pytest.raises(tf.errors.NotFoundError, match="its folder has no other"):
-        open_checkpoint(str(tmp_path / "nothing" / "model.ckpt-5"))
+    with refused(error):
+        open_checkpoint(os.path.join(tmp_path, path).rstrip("/"))
+
+
+@row(
+    "checkpoints",
+    "a number in place of a checkpoint",
+    "named by a text such as 'model.ckpt-100', not 3",
+)
+def test_a_path_is_a_text(refused):
+    with refused(TypeError):
+        open_checkpoint(3)

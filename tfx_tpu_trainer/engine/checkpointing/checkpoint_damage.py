@@ -33,20 +33,18 @@ def open_checkpoint(path: str) -> Any:
     Raises:
         NoCheckpointError: If there is none at the path.
         tf.errors.DataLossError: If its index can't be read.
+        TypeError: If it is no path.
     """
-    if not v1.train.checkpoint_exists(path):
-        others = _steps_and_paths(os.path.dirname(path))
-        there = ", ".join(os.path.basename(other) for _, other in others) or "no other"
+    if not isinstance(path, str):
+        raise TypeError(f"A checkpoint is named by a text such as 'model.ckpt-100', not {path!r}.")
+    if problem := _no_checkpoint(path):
         raise NoCheckpointError(
-            None,
-            None,
-            f"The passed save_path is not a valid checkpoint: {path}. There is no {path}.index; "
-            f"its folder has {there}.",
+            None, None, f"The passed save_path is not a valid checkpoint: {path}. {problem}."
         )
     try:
         return v1.train.NewCheckpointReader(path)
     except tf.errors.OpError as error:
-        raise _damaged(path, error.message) from error
+        raise damaged(path, error.message) from error
 
 
 @contextlib.contextmanager
@@ -66,7 +64,7 @@ def damage_explained(path: str | None) -> Iterator[None]:
         damage = None if path is None else find_damage(path)
         if path is None or damage is None:
             raise
-        raise _damaged(path, damage) from error
+        raise damaged(path, damage) from error
 
 
 def find_damage(path: str) -> str | None:
@@ -108,7 +106,13 @@ def checkpoint_paths(folder: str) -> list[str]:
     return [path for _, path in _steps_and_paths(folder)]
 
 
-def _damaged(path: str, damage: str) -> tf.errors.DataLossError:
+def damaged(path: str, damage: str) -> tf.errors.DataLossError:
+    """Returns the error that says of a checkpoint what is wrong with it, and what can be done.
+
+    Args:
+        path: Path of the checkpoint.
+        damage: What reading it has said.
+    """
     sound = last_sound_checkpoint_before(path)
     folder, name = os.path.split(sound or path)
     advice = (
@@ -126,6 +130,22 @@ def _damaged(path: str, damage: str) -> tf.errors.DataLossError:
         f"The checkpoint {path} can't be read ({_first_line(damage)}): it was cut off or changed "
         f"after it was written; {advice}.",
     )
+
+
+def _no_checkpoint(path: str) -> str | None:
+    """Says why there is no checkpoint at a path; `None` where there is one."""
+    if tf.io.gfile.isdir(path):
+        return f"It is a folder: give one of its checkpoints, which are {_names(path)}"
+    of_a_file = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    if of_a_file != path and tf.io.gfile.exists(f"{of_a_file}.index"):
+        return f"It is one of a checkpoint's files: give {of_a_file}"
+    if v1.train.checkpoint_exists(path):
+        return None
+    return f"There is no {path}.index; its folder has {_names(os.path.dirname(path)) or 'no other'}"
+
+
+def _names(folder: str) -> str:
+    return ", ".join(os.path.basename(path) for path in checkpoint_paths(folder))
 
 
 def _first_line(message: str) -> str:

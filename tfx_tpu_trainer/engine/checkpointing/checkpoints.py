@@ -9,14 +9,49 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing import checkpoint_fit
-from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import open_checkpoint
+from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
+    damaged,
+    newest_sound_checkpoint,
+    open_checkpoint,
+)
 
 v1 = tf.compat.v1
 
+_STATE_FILE = "checkpoint"
+# Between a look at the file and one at the checkpoint it names, a trainer may have written others.
+_LOOKS = 3
+
 
 def latest_checkpoint(model_dir: str) -> str | None:
-    """Returns the path of the latest checkpoint of a folder, or `None`."""
-    return tf.train.latest_checkpoint(model_dir)
+    """Returns the path of the latest checkpoint of a folder, or `None`.
+
+    Args:
+        model_dir: Path of the folder.
+
+    Raises:
+        tf.errors.DataLossError: If the file that names it is damaged, or names one that is gone: training
+            would begin anew, over what is there, and an evaluation would be one of no training.
+    """
+    state = os.path.join(model_dir, _STATE_FILE)
+    reason = "names no checkpoint that is there"
+    for _ in range(_LOOKS):
+        try:
+            path = tf.train.latest_checkpoint(model_dir)
+        # Of an empty file, of bytes that are no text, of a folder: it depends on the damage.
+        except (ValueError, OSError, tf.errors.OpError) as error:
+            path, reason = None, f"can't be read ({str(error).splitlines()[0]})"
+        if path is not None or not tf.io.gfile.exists(state):
+            return path
+    sound = newest_sound_checkpoint(model_dir)
+    advice = "remove it to train anew"
+    if sound:
+        advice = (
+            f"the latest checkpoint that can be read is {sound}: let the file name it, by "
+            f"tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {os.path.basename(sound)!r})"
+        )
+    raise tf.errors.DataLossError(
+        None, None, f"{state} {reason}: it was changed after it was written; {advice}."
+    )
 
 
 def require_checkpoint(model_dir: str) -> str:
@@ -40,7 +75,7 @@ def global_step_of(model_dir: str) -> int:
     if path is None:
         return 0
     key = checkpoint_fit.key_of(path, v1.GraphKeys.GLOBAL_STEP)
-    return 0 if key is None else int(open_checkpoint(path).get_tensor(key))
+    return 0 if key is None else int(_read(path, key))
 
 
 def variable_names(model_dir: str) -> list[str]:
@@ -54,6 +89,7 @@ def variable_value(model_dir: str, name: str) -> np.ndarray:
     Raises:
         ValueError: If there is no checkpoint.
         tf.errors.NotFoundError: If it has no such variable.
+        tf.errors.DataLossError: If it can't be read.
     """
     path = require_checkpoint(model_dir)
     reader = open_checkpoint(path)
@@ -63,7 +99,16 @@ def variable_value(model_dir: str, name: str) -> np.ndarray:
         raise tf.errors.NotFoundError(
             None, None, f"Key {name} not found in checkpoint {path}; it has: {known}."
         )
-    return reader.get_tensor(name)
+    return _read(path, name)
+
+
+def _read(path: str, key: str) -> np.ndarray:
+    try:
+        return open_checkpoint(path).get_tensor(key)
+    except (IndexError, RuntimeError, tf.errors.OpError) as error:
+        if isinstance(error, tf.errors.DataLossError):
+            raise
+        raise damaged(path, str(error)) from error
 
 
 def check_writable(folder: str) -> None:
