@@ -103,7 +103,7 @@ def write_document(path: str, document: Mapping[str, Any]) -> None:
     write_whole(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def parse_document(text: str, *, newest: int) -> dict[str, Any]:
+def parse_document(text: str | bytes, *, newest: int) -> dict[str, Any]:
     """Reads what `write_document` wrote.
 
     Args:
@@ -114,11 +114,20 @@ def parse_document(text: str, *, newest: int) -> dict[str, Any]:
         The document.
 
     Raises:
-        ValueError: It is no JSON, or of a newer version.
-        KeyError: It has no version.
+        ValueError: It is no JSON of such a document, or of a newer version.
     """
-    document = json.loads(text)
-    if document["version"] > newest:
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is JSON nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"it is no JSON, {error}") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"it holds a {type(document).__name__} in place of an object")
+    version = document.get("version")
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise ValueError(f"its version is {version!r} in place of a number")
+    if version > newest:
         raise ValueError(
             f"its version is {document['version']} and this package reads up to {newest}: "
             "upgrade tfx_tpu_trainer"

@@ -14,6 +14,7 @@ from google.protobuf import json_format
 from tfx import v1 as tfx
 from tfx.components.evaluator import executor as evaluator_executor
 
+from tests.bad_input import case, row
 from tests.component.gate_producers import produce_model
 from tests.evaluation import thresholds as t
 from tfx_tpu_trainer.component.gate import EvalMetricsGate
@@ -57,23 +58,57 @@ class TestConstructor:
         with pytest.raises(TypeError, match="positional"):
             EvalMetricsGate(*channels.values(), _CONFIG)
 
-    @pytest.mark.parametrize("name", ["model", "evaluation"])
-    def test_none_is_refused(self, channels, name):
-        with pytest.raises(ValueError, match=f"needs {name}=, got None"):
-            EvalMetricsGate(**channels | {name: None}, eval_config=_CONFIG)
-
-    def test_channel_of_another_type_is_refused(self, channels):
-        swapped = {"model": channels["evaluation"], "evaluation": channels["model"]}
-        with pytest.raises(TypeError, match="Model"):
-            EvalMetricsGate(**swapped, eval_config=_CONFIG)
-
-    def test_threshold_without_bound_is_refused(self, channels):
-        with pytest.raises(ValueError, match="value_threshold on 'accuracy' has no bound"):
-            EvalMetricsGate(**channels, eval_config=t.config(accuracy=t.value()))
-
-    def test_threshold_written_as_a_dict_is_refused(self, channels):
-        with pytest.raises(TypeError, match="got dict"):
-            EvalMetricsGate(**channels, eval_config={"accuracy": 0.7})
+    @pytest.mark.parametrize(
+        ("arguments", "error"),
+        [
+            case(
+                "component",
+                "EvalMetricsGate without `model`",
+                "EvalMetricsGate needs model=, got None: give trainer.outputs['model']",
+                values=({"model": None}, ValueError),
+            ),
+            case(
+                "component",
+                "EvalMetricsGate without `evaluation`",
+                "EvalMetricsGate needs evaluation=, got None: give trainer.outputs['evaluation']",
+                values=({"evaluation": None}, ValueError),
+            ),
+            case(
+                "component",
+                "EvalMetricsGate with the evaluation as `model`",
+                "EvalMetricsGate: model is a channel of ModelEvaluation and must be a channel of Model",
+                "give trainer.outputs['model']",
+                values=({"model": tfx.dsl.Channel(type=_artifacts.ModelEvaluation)}, TypeError),
+            ),
+            case(
+                "component",
+                "EvalMetricsGate with a path as `baseline_model`",
+                "baseline_model is 'models/1' and must be a channel of Model; give the `model` output of",
+                values=({"baseline_model": "models/1"}, TypeError),
+            ),
+            case(
+                "component",
+                "a threshold without a bound",
+                "value_threshold on 'accuracy' has no bound",
+                values=({"eval_config": t.config(accuracy=t.value())}, ValueError),
+            ),
+            case(
+                "component",
+                "thresholds as a dict",
+                "eval_config must be a tfma.EvalConfig, got dict: build one with tfma.EvalConfig(",
+                values=({"eval_config": {"accuracy": 0.7}}, TypeError),
+            ),
+            case(
+                "component",
+                "EvalMetricsGate without `eval_config`",
+                "eval_config must be a tfma.EvalConfig, got NoneType: build one with tfma.EvalConfig(",
+                values=({"eval_config": None}, TypeError),
+            ),
+        ],
+    )
+    def test_arguments_of_another_kind_are_refused(self, channels, arguments, error, refused):
+        with refused(error):
+            EvalMetricsGate(**{**channels, "eval_config": _CONFIG, **arguments})
 
 
 @pytest.fixture
@@ -96,6 +131,7 @@ def run(tmp_path):
         old_baseline=False,
         slices=(),
         baseline_slices=(),
+        damaged=None,
     ):
         model = artifact(_artifacts.Model, "model/2", 12)
         trainer_evaluation = artifact(_artifacts.ModelEvaluation, "evaluation/2", 13)
@@ -112,6 +148,8 @@ def run(tmp_path):
             if baseline:
                 of_baseline = EvalMetrics(baseline, global_step=10, slices=baseline_slices)
                 write_eval_metrics(baseline_model.uri, of_baseline)
+        if damaged:
+            (tmp_path / damaged / "eval_metrics.json").write_text("{")
         outputs = types.SimpleNamespace(
             evaluation=artifact(_artifacts.ModelEvaluation, "gate/evaluation/3", 0),
             blessing=artifact(_artifacts.ModelBlessing, "gate/blessing/3", 0),
@@ -186,16 +224,25 @@ class TestExecutor:
             "(relative -0.142857), but must be a change >= -0.01"
         )
 
-    def test_baseline_of_another_trainer(self, run):
+    @row(
+        "eval_metrics",
+        "a baseline model of another trainer: not blessed",
+        "not blessed: ",
+        "model/1 has no eval_metrics.json",
+    )
+    def test_baseline_of_another_trainer(self, run, refused):
         written = run(_CONFIG, {"accuracy": 0.75}, old_baseline=True)
         assert os.listdir(written.blessing.uri) == ["NOT_BLESSED"]
-        verdict = written.blessing.get_string_custom_property("verdict")
-        assert "model/1 has no eval_metrics.json" in verdict
+        refused.log(written.blessing.get_string_custom_property("verdict"))
 
-    def test_unknown_metric(self, run):
+    @row(
+        "eval_metrics",
+        "a threshold on a metric that metric_fn does not give: not blessed",
+        "not blessed: auc is not among the model's metrics (accuracy, loss)",
+    )
+    def test_unknown_metric(self, run, refused):
         written = run(t.config(auc=t.value(0.5)), {"accuracy": 0.75, "loss": 0.5})
-        verdict = written.blessing.get_string_custom_property("verdict")
-        assert "auc is not among the model's metrics (accuracy, loss)" in verdict
+        refused.log(written.blessing.get_string_custom_property("verdict"))
         assert os.listdir(written.blessing.uri) == ["NOT_BLESSED"]
 
     def test_no_thresholds(self, run):
@@ -217,19 +264,27 @@ class TestExecutor:
         assert written.evaluation.get_int_custom_property("global_step") == 20
 
     @pytest.mark.parametrize(
-        ("overall", "name", "value"),
+        "overall",
         [
-            ({"accuracy": math.inf, "loss": 0.5}, "accuracy", "inf"),
-            ({"accuracy": 0.75, "loss": math.inf}, "loss", "inf"),
-            ({"accuracy": 0.75, "loss": math.nan}, "loss", "nan"),
-            ({"accuracy": 0.75, "margin": -math.inf}, "margin", "-inf"),
+            case(
+                "eval_metrics",
+                f"a model whose {name} is {value}: not blessed",
+                "not blessed",
+                f": {name} is {value}: the model has diverged",
+                values={"accuracy": 0.75, "loss": 0.5, name: value},
+            )
+            for name, value in (
+                ("accuracy", math.inf),
+                ("loss", math.inf),
+                ("loss", math.nan),
+                ("margin", -math.inf),
+            )
         ],
     )
-    def test_a_model_that_has_diverged_is_not_blessed(self, run, overall, name, value):
+    def test_a_model_that_has_diverged_is_not_blessed(self, run, overall, refused):
         written = run(_CONFIG, overall)
         assert os.listdir(written.blessing.uri) == ["NOT_BLESSED"]
-        verdict = written.blessing.get_string_custom_property("verdict")
-        assert f": {name} is {value}: the model has diverged" in verdict
+        refused.log(written.blessing.get_string_custom_property("verdict"))
         assert not tfma.load_validation_result(written.evaluation.uri).validation_ok
 
     def test_a_metric_that_is_not_defined_is_no_divergence(self, run):
@@ -260,10 +315,33 @@ class TestExecutor:
         told = [each.getMessage() for each in caplog.records if "ignored the" in each.getMessage()]
         assert len(told) == 1 and told[0].endswith(f"model/1: its {reason}.")
 
-    def test_no_metrics_anywhere(self, run, tmp_path):
-        with pytest.raises(ValueError, match="There are no metrics of the model at") as error:
+    @row(
+        "eval_metrics",
+        "a model without eval_metrics.json, and an evaluation without metrics",
+        "There are no metrics of the model at",
+        "Give EvalMetricsGate the model and evaluation outputs of one TpuTrainer",
+    )
+    def test_no_metrics_anywhere(self, run, tmp_path, refused):
+        with refused(ValueError) as error:
             run(_CONFIG, {"accuracy": 0.75}, own_metrics=False, evaluated=False)
         assert str(tmp_path / "model/2") in str(error.value)
+        assert os.listdir(tmp_path / "gate/blessing/3") == []
+
+    @pytest.mark.parametrize(
+        "number",
+        [
+            case(
+                "eval_metrics",
+                f"a {whose} with a damaged eval_metrics.json",
+                f"model/{number}/eval_metrics.json can't be read: it is no JSON",
+                values=number,
+            )
+            for whose, number in (("candidate", 2), ("baseline model", 1))
+        ],
+    )
+    def test_damaged_metrics_are_named(self, run, tmp_path, number, refused):
+        with refused(ValueError):
+            run(_CONFIG, {"accuracy": 0.75}, baseline={"accuracy": 0.5}, damaged=f"model/{number}")
         assert os.listdir(tmp_path / "gate/blessing/3") == []
 
 

@@ -223,7 +223,7 @@ def refusal(arguments, *says, given=None, error=ValueError):
         ),
         refusal(
             {"examples": None},
-            "TpuTrainer: examples is None and must be a channel of Examples; give examples="
+            "TpuTrainer: examples is None and must be a channel of Examples; give "
             "transform.outputs['transformed_examples']",
             error=TypeError,
         ),
@@ -234,7 +234,7 @@ def refusal(arguments, *says, given=None, error=ValueError):
         ),
         refusal(
             {"schema": _channel("Examples")},
-            "schema is a channel of Examples and must be a channel of Schema; give schema=schema_gen",
+            "schema is a channel of Examples and must be a channel of Schema; give schema_gen",
             given="`schema=example_gen.outputs['examples']`",
             error=TypeError,
         ),
@@ -247,7 +247,7 @@ def refusal(arguments, *says, given=None, error=ValueError):
         ),
         refusal(
             {"base_model": "gs://bucket/model"},
-            "base_model is 'gs://bucket/model' and must be a channel of Model; give base_model=",
+            "base_model is 'gs://bucket/model' and must be a channel of Model; give the",
             error=TypeError,
         ),
         refusal(

@@ -11,6 +11,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2
 from tfx.types import standard_artifacts
 
+from tests.bad_input import case, row
 from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
 from tfx_tpu_trainer.evaluation import (
     EvalMetrics,
@@ -81,45 +82,126 @@ def test_model_without_the_file_has_no_metrics(tmp_path):
     assert read_eval_metrics(str(tmp_path / "absent")) is None
 
 
+_SOUND = {
+    "version": 1,
+    "global_step": 1,
+    "num_examples": 1,
+    "checkpoint": None,
+    "seconds": 1,
+    "overall": {"loss": 0.5},
+}
+
+
+def _unreadable(given, content, *says):
+    content = content if isinstance(content, bytes) else json.dumps(content).encode()
+    says = "eval_metrics.json can't be read: ", *says, "give back the file that its trainer wrote"
+    return case("eval_metrics", given, *says, values=content)
+
+
+def _with(**changed):
+    return {**_SOUND, **changed}
+
+
 @pytest.mark.parametrize(
-    ("text", "says"),
+    "content",
     [
-        ("{", "can't be read"),
-        ("[]", "can't be read"),
-        ('{"version": 1}', "has no 'seconds'"),
-        ('{"version": 99}', "upgrade tfx_tpu_trainer"),
-        (
-            (
-                '{"version": 1, "global_step": 1, "num_examples": 1, "checkpoint": null, "seconds": 1, '
-                '"overall": {"loss": "low"}}'
-            ),
-            "'low' is not a number",
+        _unreadable("an empty file", b"", "it is no JSON, "),
+        _unreadable("a file that was cut off", b'{"version": 1', "it is no JSON, "),
+        _unreadable(
+            "bytes that are no text", b'{"a": "\xff"}', "it is no JSON, 'utf-8' codec can't"
         ),
+        _unreadable("JSON nested 100,000 deep", b"[" * 100_000, "it is JSON nested too deeply"),
+        _unreadable("a list", [], "it holds a list in place of an object"),
+        _unreadable("no version", {}, "its version is None in place of a number"),
+        _unreadable(
+            "a version that is a text", _with(version="1"), "its version is '1' in place of"
+        ),
+        _unreadable(
+            "a newer version", _with(version=99), "its version is 99", "upgrade tfx_tpu_trainer"
+        ),
+        _unreadable("nothing but a version", {"version": 1}, "it has no '"),
+        _unreadable("no metric", _with(overall={}), "EvalMetrics holds no metric"),
+        _unreadable(
+            "metrics in a list", _with(overall=[1]), "its metrics are a list in place of an"
+        ),
+        _unreadable(
+            "a metric that is a text",
+            _with(overall={"loss": "low"}),
+            "metric 'loss': 'low' is not a num",
+        ),
+        _unreadable(
+            "a metric that is null", _with(overall={"auc": None}), "metric 'auc': None is not a"
+        ),
+        _unreadable(
+            "`10**400` as a metric",
+            _with(overall={"auc": 10**400}),
+            "metric 'auc': a number of more than 308 digits is no metric",
+        ),
+        _unreadable(
+            "`num_examples` of -7", _with(num_examples=-7), "num_examples is -7, which is no count"
+        ),
+        _unreadable(
+            "a `global_step` that is a text",
+            _with(global_step="one"),
+            "global_step is 'one', which is no count",
+        ),
+        _unreadable(
+            "a `global_step` of half a step",
+            _with(global_step=0.5),
+            "global_step is 0.5, which is no",
+        ),
+        _unreadable(
+            "`seconds` below 0", _with(seconds=-1.5), "seconds is -1.5, which is no duration"
+        ),
+        _unreadable(
+            "a checkpoint that is a number", _with(checkpoint=3), "checkpoint is 3, which is no"
+        ),
+        _unreadable("a slice without a name", _with(slices=[{"metrics": {}}]), "it has no 'slice'"),
     ],
 )
-def test_broken_file_is_named(tmp_path, text, says):
-    (tmp_path / "eval_metrics.json").write_text(text)
-    with pytest.raises(ValueError, match=says) as error:
+def test_broken_file_is_named(tmp_path, content, refused):
+    (tmp_path / "eval_metrics.json").write_bytes(content)
+    with refused(ValueError) as error:
         read_eval_metrics(str(tmp_path))
     assert str(tmp_path / "eval_metrics.json") in str(error.value)
 
 
+@row(
+    "eval_metrics",
+    "a folder `eval_metrics.json`",
+    "eval_metrics.json can't be read: ",
+    "Is a directory",
+)
+def test_a_folder_in_place_of_the_file_is_named(tmp_path, refused):
+    (tmp_path / "eval_metrics.json").mkdir()
+    with refused(ValueError):
+        read_eval_metrics(str(tmp_path))
+
+
 @pytest.mark.parametrize(
-    ("value", "says"),
+    "value",
     [
-        (np.zeros(3), r"metric 'm' has shape \(3,\)"),
-        ([[1.0]], r"metric 'm' has shape \(1, 1\)"),
-        (b"high", "metric 'm' is b'high'"),
-        (None, "metric 'm' is None"),
+        case("eval_metrics", f"a metric that {given}", f"metric 'm' {says}", but, values=value)
+        for given, value, says, but in (
+            ("is a vector", np.zeros(3), "has shape (3,)", "let metric_fn return a scalar"),
+            ("is a matrix", [[1.0]], "has shape (1, 1)", "or one metric for each element"),
+            ("is a text", b"high", "is b'high' of type", "only numbers can be recorded"),
+            ("is None", None, "is None of type", "only numbers can be recorded"),
+        )
     ],
 )
-def test_only_scalar_numbers_are_metrics(value, says):
-    with pytest.raises(ValueError, match=says):
+def test_only_scalar_numbers_are_metrics(value, refused):
+    with refused(ValueError):
         EvalMetrics(overall={"m": value}, global_step=1)
 
 
-def test_no_metric_is_refused():
-    with pytest.raises(ValueError, match="holds no metric"):
+@row(
+    "eval_metrics",
+    "an evaluation without any metric",
+    "EvalMetrics holds no metric: the evaluation gave none, not even the loss",
+)
+def test_no_metric_is_refused(refused):
+    with refused(ValueError):
         EvalMetrics(overall={}, global_step=1)
 
 

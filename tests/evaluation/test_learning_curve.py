@@ -4,12 +4,14 @@ import math
 
 import pytest
 
+from tests.bad_input import case, row
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import (
     Goal,
     LearningCurve,
     Point,
     read_learning_curve,
+    take_up_learning_curve,
     write_learning_curve,
 )
 
@@ -67,10 +69,32 @@ def test_there_and_back(tmp_path):
     assert read_learning_curve(str(tmp_path / "nowhere")) is None
 
 
-def test_a_broken_file_is_named(tmp_path):
-    (tmp_path / "learning_curve.json").write_text('{"version": 1}')
-    with pytest.raises(ValueError, match=r"learning_curve\.json can't be read: KeyError"):
+@pytest.mark.parametrize(
+    "content",
+    [
+        case(
+            "eval_metrics",
+            f"a `learning_curve.json` {given}",
+            "learning_curve.json can't be read: ",
+            says,
+            values=content,
+        )
+        for given, content, says in (
+            ("with nothing but a version", b'{"version": 1}', "it has no 'metric'"),
+            ("with bytes that are no text", b'{"\xff": 1}', "it is no JSON, 'utf-8' codec"),
+            ("nested 100,000 deep", b"[" * 100_000, "it is JSON nested too deeply"),
+            ("of a newer version", b'{"version": 99}', "upgrade tfx_tpu_trainer"),
+        )
+    ],
+)
+def test_a_broken_file_is_named_and_set_aside(tmp_path, content, refused, caplog):
+    (tmp_path / "learning_curve.json").write_bytes(content)
+    with refused(ValueError):
         read_learning_curve(str(tmp_path))
+    assert take_up_learning_curve(str(tmp_path)) is None
+    refused.log(caplog.text)
+    (aside,) = tmp_path.iterdir()
+    assert aside.name.startswith("learning_curve.json.aside-") and aside.read_bytes() == content
 
 
 def test_a_step_that_is_evaluated_again_keeps_the_best():
@@ -91,10 +115,33 @@ def test_another_goal_forgets_the_best():
         assert changed.points == curve.points
 
 
-def test_refused():
-    with pytest.raises(ValueError, match="mode='up' is not valid"):
-        Goal(metric="accuracy", mode="up")
-    with pytest.raises(ValueError, match="patience=0 is not valid"):
-        Goal(metric="accuracy", patience=0)
-    with pytest.raises(ValueError, match=r"best_metric='acc' is not among .* \(accuracy, loss\)"):
+@pytest.mark.parametrize(
+    "goal",
+    [
+        case(
+            "eval_metrics",
+            "a goal of `mode='up'`",
+            "mode='up' is not valid",
+            values={"metric": "accuracy", "mode": "up"},
+        ),
+        case(
+            "eval_metrics",
+            "a goal of `patience=0`",
+            "patience=0 is not valid",
+            values={"metric": "accuracy", "patience": 0},
+        ),
+    ],
+)
+def test_a_goal_that_nothing_reaches_is_refused(goal, refused):
+    with refused(ValueError):
+        Goal(**goal)
+
+
+@row(
+    "eval_metrics",
+    "a goal that the evaluation does not measure",
+    "best_metric='acc' is not among the model's metrics (accuracy, loss): return it from metric_fn",
+)
+def test_a_goal_that_is_not_measured_is_refused(refused):
+    with refused(ValueError):
         LearningCurve(goal=Goal(metric="acc")).would_be_best(_point(1, 0.5).metrics)

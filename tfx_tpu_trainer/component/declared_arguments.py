@@ -50,13 +50,29 @@ def check_inputs(given: Mapping[str, Any]) -> None:
         value = given[name]
         if value is None and name in _OPTIONAL:
             continue
-        if not isinstance(value, tfx.types.BaseChannel) or value.type is not kind:
-            is_channel = isinstance(value, tfx.types.BaseChannel)
-            what = f"a channel of {value.type.__name__}" if is_channel else shown(value)
-            raise TypeError(
-                f"TpuTrainer: {name} is {what} and must be a channel of {kind.__name__}; give {name}="
-                f"{source}"
-            )
+        check_channel("TpuTrainer", name, value, kind, source)
+
+
+def check_channel(component: str, name: str, value: Any, kind: Any, source: str) -> None:
+    """Checks that an argument is a channel of an artifact.
+
+    Args:
+        component: Whose argument it is.
+        name: Its name.
+        value: What was given.
+        kind: Class of the artifact.
+        source: Where such a channel comes from.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    is_channel = isinstance(value, tfx.types.BaseChannel)
+    if is_channel and value.type is kind:
+        return
+    given = f"a channel of {value.type.__name__}" if is_channel else shown(value)
+    raise TypeError(
+        f"{component}: {name} is {given} and must be a channel of {kind.__name__}; give {source}"
+    )
 
 
 def check_steps(name: str, args: Any) -> None:

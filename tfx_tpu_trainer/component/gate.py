@@ -9,6 +9,7 @@ from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 
 from tfx_tpu_trainer.component import tfx_private
+from tfx_tpu_trainer.component.declared_arguments import check_channel
 from tfx_tpu_trainer.component.gate_executor import (
     BASELINE_MODEL,
     BLESSING,
@@ -108,6 +109,19 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
                 raise ValueError(
                     f"EvalMetricsGate needs {name}=, got None: give trainer.outputs[{name!r}]."
                 )
+        check_channel("EvalMetricsGate", MODEL, model, _artifacts.Model, "trainer.outputs['model']")
+        check_channel(
+            "EvalMetricsGate",
+            EVALUATION,
+            evaluation,
+            _artifacts.ModelEvaluation,
+            "trainer.outputs['evaluation']",
+        )
+        if baseline_model is not None:
+            source = "the `model` output of a Resolver"
+            check_channel(
+                "EvalMetricsGate", BASELINE_MODEL, baseline_model, _artifacts.Model, source
+            )
         check_eval_config(eval_config)
         spec = EvalMetricsGateSpec(
             model=model,

@@ -230,23 +230,26 @@ def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
     path = os.path.join(model_uri, EVAL_METRICS_FILE)
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path, "r") as file:
-        text = file.read()
     try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            text = file.read()
         document = parse_document(text, newest=_FORMAT_VERSION)
-        seconds = document["seconds"]
         return EvalMetrics(
-            overall=_from_json(document["overall"]),
-            global_step=document["global_step"],
-            num_examples=document["num_examples"],
-            checkpoint=document["checkpoint"],
-            seconds=None if seconds is None else number_from_json(seconds),
+            overall=metrics_from_json(document["overall"]),
+            global_step=count_from_json("global_step", document["global_step"]),
+            num_examples=count_from_json("num_examples", document["num_examples"]),
+            checkpoint=_text_from_json("checkpoint", document["checkpoint"]),
+            seconds=seconds_from_json(document["seconds"]),
             slices=tuple(_slice_from_json(part) for part in document.get("slices", ())),
         )
     except KeyError as error:
-        raise ValueError(f"{path} can't be read: it has no {error}.") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} can't be read: {error}.") from error
+        raise ValueError(f"{path} can't be read: it has no {error}; {_ADVICE}.") from error
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        reason = error.message if isinstance(error, tf.errors.OpError) else str(error).rstrip(".")
+        raise ValueError(f"{path} can't be read: {reason}; {_ADVICE}.") from error
+
+
+_ADVICE = "give back the file that its trainer wrote, or train the model again"
 
 
 def diverged_names(metrics: Mapping[str, float]) -> tuple[str, ...]:
@@ -271,28 +274,75 @@ def number_from_json(value: Any) -> float:
     """Returns the float that `number_to_json` wrote.
 
     Raises:
-        ValueError: it is a text that stands for no number.
+        ValueError: it stands for no number.
     """
-    if isinstance(value, str):
-        if value not in _NOT_FINITE:
-            raise ValueError(f"{value!r} is not a number (nor one of {', '.join(_NOT_FINITE)})")
+    if isinstance(value, str) and value in _NOT_FINITE:
         return _NOT_FINITE[value]
-    return float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{value!r} is not a number (nor one of {', '.join(_NOT_FINITE)})")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("a number of more than 308 digits is no metric") from None
+
+
+def metrics_from_json(metrics: Any) -> dict[str, float]:
+    """Returns the metrics that stand in JSON, by name.
+
+    Raises:
+        ValueError: they are no object of numbers; names the metric.
+    """
+    if not isinstance(metrics, dict):
+        raise ValueError(f"its metrics are a {type(metrics).__name__} in place of an object")
+    values = {}
+    for name, value in metrics.items():
+        try:
+            values[name] = number_from_json(value)
+        except ValueError as error:
+            raise ValueError(f"metric {name!r}: {error}") from None
+    return values
+
+
+def count_from_json(name: str, value: Any) -> int | None:
+    """Returns a count that stands in JSON; None where it is unknown.
+
+    Raises:
+        ValueError: it is no count.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError(f"{name} is {value!r}, which is no count")
+    return value
+
+
+def seconds_from_json(value: Any) -> float | None:
+    """Returns a duration that stands in JSON; None where it is unknown.
+
+    Raises:
+        ValueError: it is no duration.
+    """
+    seconds = None if value is None else number_from_json(value)
+    if seconds is not None and seconds < 0:
+        raise ValueError(f"seconds is {value!r}, which is no duration")
+    return seconds
+
+
+def _text_from_json(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r}, which is no text")
+    return value
 
 
 def _to_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
     return {name: number_to_json(value) for name, value in sorted(metrics.items())}
 
 
-def _from_json(metrics: Mapping[str, Any]) -> dict[str, float]:
-    return {name: number_from_json(value) for name, value in metrics.items()}
-
-
 def _slice_from_json(part: Mapping[str, Any]) -> SliceMetrics:
     return SliceMetrics(
         key=tuple((name, value) for name, value in part["slice"]),
-        metrics=_from_json(part["metrics"]),
-        num_examples=part["num_examples"],
+        metrics=metrics_from_json(part["metrics"]),
+        num_examples=count_from_json("num_examples", part["num_examples"]),
     )
 
 

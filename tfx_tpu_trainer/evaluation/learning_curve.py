@@ -12,7 +12,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, number_from_json, number_to_json
+from tfx_tpu_trainer.evaluation.eval_metrics import (
+    EvalMetrics,
+    count_from_json,
+    metrics_from_json,
+    number_to_json,
+    seconds_from_json,
+)
 from tfx_tpu_trainer.whole_files import parse_document, write_document
 
 _logger = logging.getLogger(__name__)
@@ -214,9 +220,9 @@ def read_learning_curve(folder: str) -> LearningCurve | None:
     path = os.path.join(folder, LEARNING_CURVE_FILE)
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path, "r") as file:
-        text = file.read()
     try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            text = file.read()
         document = parse_document(text, newest=_FORMAT_VERSION)
         metric, mode, best = document["metric"], document["mode"], document["best"]
         return LearningCurve(
@@ -225,8 +231,10 @@ def read_learning_curve(folder: str) -> LearningCurve | None:
             best=best and _point_from_json(best),
             best_checkpoint=document["best_checkpoint"],
         )
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} can't be read: {error!r}.") from error
+    except KeyError as error:
+        raise ValueError(f"{path} can't be read: it has no {error}.") from error
+    except (ValueError, TypeError, AttributeError, tf.errors.OpError) as error:
+        raise ValueError(f"{path} can't be read: {str(error).rstrip('.')}.") from error
 
 
 def _point_to_json(point: Point) -> dict[str, Any]:
@@ -243,10 +251,10 @@ def _point_to_json(point: Point) -> dict[str, Any]:
 
 def _point_from_json(part: Mapping[str, Any]) -> Point:
     metrics = EvalMetrics(
-        overall={name: number_from_json(value) for name, value in part["metrics"].items()},
-        global_step=part["global_step"],
-        num_examples=part["num_examples"],
+        overall=metrics_from_json(part["metrics"]),
+        global_step=count_from_json("global_step", part["global_step"]),
+        num_examples=count_from_json("num_examples", part["num_examples"]),
         checkpoint=part["checkpoint"],
-        seconds=part["seconds"],
+        seconds=seconds_from_json(part["seconds"]),
     )
     return Point(metrics=metrics, time=part["time"])

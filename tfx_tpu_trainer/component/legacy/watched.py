@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -36,6 +37,7 @@ v1 = tf.compat.v1
 EXPORT_FILE = "last_export.json"
 """Which export of the first exporter is the newest, and its step: for an attempt that goes on from here."""
 
+_logger = logging.getLogger(__name__)
 _FORMAT_VERSION = 1
 
 
@@ -151,12 +153,19 @@ class WatchedSchedule(EvaluationListener):
         path = os.path.join(self._folder, EXPORT_FILE)
         if not tf.io.gfile.exists(path):
             return None
-        with tf.io.gfile.GFile(path, "r") as file:
-            document = parse_document(file.read(), newest=_FORMAT_VERSION)
-        point = self.curve.at(document["global_step"])
-        if point is None or not tf.io.gfile.isdir(document["path"]):
+        try:
+            with tf.io.gfile.GFile(path, "rb") as file:
+                document = parse_document(file.read(), newest=_FORMAT_VERSION)
+            exported, step = str(document["path"]), document["global_step"]
+        except (KeyError, ValueError) as error:
+            _logger.warning(
+                "%s can't be read (%s): the export of an earlier attempt is not used.", path, error
+            )
             return None
-        return Export(path=document["path"], receiver_fn=None, metrics=point.metrics)
+        point = self.curve.at(step)
+        if point is None or not tf.io.gfile.isdir(exported):
+            return None
+        return Export(path=exported, receiver_fn=None, metrics=point.metrics)
 
     def _watched(self, estimator: Estimator) -> Estimator:
         watched: Any = copy.copy(estimator)
