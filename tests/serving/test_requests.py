@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case
+from tests.op_determinism import deterministic_ops
 from tfx_tpu_trainer.serving import RequestError, SignatureDescription, TensorDescription
-from tfx_tpu_trainer.serving.requests import request_inputs, says_missing
+from tfx_tpu_trainer.serving.requests import read_tfrecords, request_inputs, says_missing
 
 
 def _row(**features):
@@ -125,3 +126,12 @@ def test_values_that_stand_for_missing_ones_are_noticed(row, expected):
         fare=("float32", (None,)), n=("int64", (None,)), company=("string", (None, None))
     )
     assert says_missing(signature, [ROWS[0], row]) is expected
+
+
+def test_records_are_read_with_deterministic_ops_and_without_a_seed(tmp_path):
+    path = str(tmp_path / "rows")
+    with tf.io.TFRecordWriter(path) as writer:
+        for row in (b"a", b"b", b"c"):
+            writer.write(row)
+    with deterministic_ops():
+        assert read_tfrecords([path, path], limit=4) == [b"a", b"b", b"c", b"a"]

@@ -14,6 +14,7 @@
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
 | `tpu._TPUInferenceContext` | TPU embedding columns look for it to know that they serve, and then look ids up on the host | such columns cannot be exported for TPU; everything else can |
 | `tpu.prune_unconnected_ops_from_xla` | variables and placeholders that nothing reads must not reach the TPU compiler | clear the `_tpu_replicate` attribute in the GraphDef |
+| `config.is_op_determinism_enabled` | only the switch itself is public; an evaluation must know it, as `tf.timestamp()` fails while it is on | read the clock in Python always |
 | `op_def_registry.get` | a NodeDef says nothing of the types that its op always has, as the string of `StringLength` | read the definitions from a MetaGraphDef's `stripped_op_list` |
 | `export_output.ExportOutput` | what a spec's `export_outputs` may hold beside ours: libraries import the original's classes from where they stand in TensorFlow | only ours are taken: nobody can make the others |
 | `export_output.ClassificationOutput`, `RegressionOutput`, `PredictOutput` | their tensors, to serve them from a TPU | the same |
@@ -31,6 +32,9 @@ from tensorflow.python.autograph.core import config as autograph
 from tensorflow.python.checkpoint import graph_view
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework.config import (
+    is_op_determinism_enabled as is_op_determinism_enabled,
+)
 from tensorflow.python.saved_model.model_utils import export_output as export_output
 from tensorflow.python.tpu import tpu, tpu_function
 

@@ -181,8 +181,11 @@ def _read(path: str, limit: int | None) -> list[bytes]:
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         data = tf.data.TFRecordDataset(path, "GZIP" if path.endswith(".gz") else "")
         data = data.take(-1 if limit is None else limit).batch(_ROWS_AT_ONCE)
-        batch = v1.data.make_one_shot_iterator(data).get_next()
+        # Not a one-shot iterator, which wants a seed where the module has made TensorFlow's ops deterministic.
+        iterator = v1.data.make_initializable_iterator(data)
+        batch = iterator.get_next()
         with v1.Session() as session:
+            session.run(iterator.initializer)
             while True:
                 try:
                     found += list(session.run(batch))

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.templates import batches_of, make_template, settings_in
+from tests.op_determinism import deterministic_ops
 from tfx_tpu_trainer.engine.evaluating.core_evaluation import plan_evaluation_on_cores
 from tfx_tpu_trainer.engine.evaluating.evaluation import evaluate
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
@@ -49,6 +50,11 @@ def test_every_row_counts_once(tmp_path, cores, rows):
     assert result.metrics["loss"] == pytest.approx(mean, rel=1e-6)
     assert result.metrics["sum"] == pytest.approx(mean, rel=1e-6)
     assert result.loss_by_rows == pytest.approx(mean, rel=1e-6)
+
+
+def test_it_evaluates_with_deterministic_ops(tmp_path):
+    with deterministic_ops():
+        assert _evaluate(tmp_path, 9, cores=2).num_examples == 9
 
 
 @pytest.mark.behaviour(208)

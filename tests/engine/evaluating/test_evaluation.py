@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
@@ -8,12 +9,13 @@ import tensorflow as tf
 
 from tests.engine.event_files import read_values
 from tests.engine.templates import batches_of, make_template, settings_in
+from tests.op_determinism import deterministic_ops
 from tfx_tpu_trainer.engine.evaluating.evaluation import (
     EvalResult,
     evaluate,
     write_evaluation_events,
 )
-from tfx_tpu_trainer.engine.evaluating.evaluation_plan import is_time_up
+from tfx_tpu_trainer.engine.evaluating.evaluation_plan import clock, is_time_up
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors
 from tfx_tpu_trainer.engine.template import HostFunction
@@ -297,8 +299,16 @@ def test_evaluations_of_one_folder_follow_each_other(tmp_path):
     assert _written(tmp_path, *results) == {"m": {1: 1, 2: 2}}
 
 
+def test_it_evaluates_with_deterministic_ops(tmp_path):
+    with deterministic_ops():
+        assert _evaluate(tmp_path).num_examples == len(VALUES)
+
+
+@pytest.mark.parametrize("switch", [contextlib.nullcontext, deterministic_ops])
 @pytest.mark.parametrize(("seconds_ago", "is_up"), [(2.0, True), (0.0, False), (-2.0, True)])
-def test_a_session_call_ends_after_its_time_and_when_the_clock_is_set_back(seconds_ago, is_up):
-    with tf.Graph().as_default(), v1.Session() as session:
-        up = is_time_up(tf.timestamp() - seconds_ago, 1.0)
+def test_a_session_call_ends_after_its_time_and_when_the_clock_is_set_back(
+    seconds_ago, is_up, switch
+):
+    with switch(), tf.Graph().as_default(), v1.Session() as session:
+        up = is_time_up(clock() - seconds_ago, 1.0)
         assert session.run(up) == is_up

@@ -23,6 +23,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     EvaluationSums,
     StopAfterLastBatchHook,
     check_metrics,
+    clock,
     create_eval_step,
     create_left_out,
     is_time_up,
@@ -130,7 +131,7 @@ class _CoreEvaluation:
 
     def _run(self, seconds: tf.Tensor) -> tf.Tensor:
         """Runs steps until all are done or the time is up; tells whether all are."""
-        started = tf.timestamp()
+        started = clock()
 
         def all_done(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
             return ended if self._steps is None else tf.logical_or(ended, count >= self._steps)

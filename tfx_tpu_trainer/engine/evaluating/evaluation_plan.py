@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.sessions.opening import SessionCreatorFn
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -53,11 +55,21 @@ class EvaluationPlan:
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
 
 
+def clock() -> tf.Tensor:
+    """Returns the time in seconds, a float64 scalar, read anew wherever it is called."""
+    if tf_private.is_op_determinism_enabled():
+        # tf.timestamp() fails there, though what it is asked for here changes no result.
+        now = tf.numpy_function(time.time, [], tf.float64)
+        now.set_shape(())
+        return now
+    return tf.timestamp()
+
+
 def is_time_up(started: tf.Tensor, seconds: float | tf.Tensor) -> tf.Tensor:
     """Tells in a loop of the graph whether its session call has to come back.
 
     Args:
-        started: What `tf.timestamp()` was before the loop.
+        started: What `clock()` was before the loop.
         seconds: How long the loop may take.
 
     Returns:
@@ -65,7 +77,7 @@ def is_time_up(started: tf.Tensor, seconds: float | tf.Tensor) -> tf.Tensor:
         back ends the call as well, which would else run until the clock has caught up, and let
         neither Ctrl-C nor a hook through.
     """
-    return tf.abs(tf.timestamp() - started) > seconds
+    return tf.abs(clock() - started) > seconds
 
 
 def log_progress(done: int, *, before: int, steps: int | None) -> None:

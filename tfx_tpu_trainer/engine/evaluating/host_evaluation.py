@@ -14,6 +14,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     EvaluationSums,
     StopAfterLastBatchHook,
     check_metrics,
+    clock,
     create_eval_step,
     is_time_up,
     log_progress,
@@ -130,7 +131,7 @@ def _build_loop(
         return tf.constant(False) if steps is None else number >= steps
 
     def batches() -> tf.Tensor:
-        started = tf.timestamp()
+        started = clock()
 
         def goes_on(number: tf.Tensor) -> tf.Tensor:
             return tf.logical_not(tf.logical_or(all_done(number), is_time_up(started, seconds)))
