@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight bench soak test test-unit test-all test-latest test-programs lint format docs lock clean
+.PHONY: help setup demo preflight bench soak test test-unit test-all test-latest test-programs chaos lint format docs lock clean
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -58,6 +58,9 @@ test-unit: setup ## The quick tests only: no pipeline runs, no matrices
 
 test-all: lint ## Lint, then every test, the long sweeps too
 	@$(PYTHON) $(PYTEST) -m "not programs" $(ARGS)
+
+chaos: setup ## Kill trainings and pause them at their writes, and compare what is left (ARGS="--kills 1000 --pauses all")
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m tests.chaos.run $(ARGS)
 
 # The other environment is for the tests of what passes between the lines.
 test-latest: setup ## Every test but the long sweeps on TFX 1.21, on a glibc of its own where this machine's is too old

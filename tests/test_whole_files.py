@@ -113,6 +113,29 @@ def test_a_file_that_can_not_be_put_in_its_place_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["taken"]
 
 
+@pytest.mark.parametrize("others", ["theirs", None])
+def test_a_folder_that_another_process_puts_in_place_meanwhile_stays(tmp_path, monkeypatch, others):
+    uri, written = tmp_path / "5", tmp_path / "written"
+    for folder, text in ((uri, "former"), (written, "ours")):
+        folder.mkdir()
+        (folder / "a").write_text(text)
+    rename = os.rename
+
+    def interrupted(source, target):
+        if source == str(written):
+            if others:
+                uri.mkdir()
+                (uri / "a").write_text(others)
+            raise OSError("Directory not empty")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(OSError, match="not empty"):
+        commit_folder(str(written), str(uri))
+    assert sorted(os.listdir(tmp_path)) == ["5", "written"]
+    assert (uri / "a").read_text() == (others or "former")
+
+
 def test_a_committed_folder_takes_the_place_of_a_former_attempts(parent):
     written, uri = os.path.join(parent, "written"), os.path.join(parent, "model")
     for folder in (written, uri):

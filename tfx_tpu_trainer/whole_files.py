@@ -187,7 +187,15 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
         replaced = temporary_beside(uri) if gfile.isdir(uri) else None
         if replaced:
             move_folder(uri, replaced)
-        move_folder(written, uri)
+        try:
+            move_folder(written, uri)
+        except Exception:
+            if replaced and gfile.isdir(uri):
+                # Another attempt has put its own there in between.
+                _remove(replaced)
+            elif replaced:
+                move_folder(replaced, uri)
+            raise
         if replaced:
             _remove(replaced)
         if is_local(uri):

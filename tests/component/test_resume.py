@@ -17,8 +17,10 @@ from tests.bad_input import case, row
 from tests.component.execution import Execution
 from tests.component.interrupted import model as interrupted_model
 from tfx_tpu_trainer.component import TpuTrainerExecutor
+from tfx_tpu_trainer.component.artifacts import emptied_on_failure
 from tfx_tpu_trainer.component.resume import (
     RECORD_FILE,
+    AnotherAttemptError,
     CheckpointFolder,
     StillOursListener,
     checkpoint_root_of,
@@ -339,6 +341,62 @@ def test_an_attempt_ends_when_another_has_taken_the_folder(tmp_path):
     second.remove()
     with pytest.raises(RuntimeError, match="Another attempt"):
         first.check_still_ours()
+
+
+def test_what_fails_when_another_attempt_has_taken_the_folder_fails_for_that(tmp_path):
+    first, second = _folder(tmp_path), _folder(tmp_path)
+    for others_turn in (lambda: None, first.take_up):
+        others_turn()
+        with pytest.raises(FileNotFoundError), first.giving_way():
+            raise FileNotFoundError
+    second.take_up()
+    with pytest.raises(AnotherAttemptError, match=first.path), first.giving_way():
+        raise FileNotFoundError
+    second.remove()
+    with pytest.raises(AnotherAttemptError, match=first.path), first.giving_way():
+        raise FileNotFoundError
+
+
+def test_an_attempt_empties_no_folders_of_the_one_that_has_taken_its_place(tmp_path):
+    first, second = _folder(tmp_path), _folder(tmp_path)
+    artifact = tmp_path / "model"
+    for take_up, left in ((first.take_up, []), (second.take_up, ["saved_model.pb"])):
+        take_up()
+        artifact.mkdir(exist_ok=True)
+        (artifact / "saved_model.pb").write_text("model")
+        with (
+            pytest.raises(ConnectionError),
+            emptied_on_failure(str(artifact), are_ours=first.surely_is_ours),
+        ):
+            raise ConnectionError
+        assert os.listdir(artifact) == left
+
+
+def test_an_attempt_publishes_nothing_over_the_one_that_has_taken_its_place(tmp_path):
+    first, second = _folder(tmp_path), _folder(tmp_path)
+    _with_checkpoint(first)
+    first.publish(str(tmp_path / "model_run"))
+    second.take_up()
+    (tmp_path / "model_run" / "model.ckpt-3.index").write_text("theirs")
+    with pytest.raises(AnotherAttemptError):
+        first.publish(str(tmp_path / "model_run"))
+    assert (tmp_path / "model_run" / "model.ckpt-3.index").read_text() == "theirs"
+
+
+def test_what_names_other_files_is_published_after_them(tmp_path, monkeypatch):
+    folder = _folder(tmp_path)
+    _with_checkpoint(folder)
+    published = []
+    rename = os.replace
+
+    def watched(source, target):
+        published.append(os.path.basename(target))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", watched)
+    folder.publish(str(tmp_path / "model_run"))
+    assert published[-2:] == ["model.ckpt-3.index", "checkpoint"]
+    assert "model.ckpt-3.data-00000-of-00001" in published
 
 
 def test_an_attempt_leaves_the_folder_to_the_one_that_has_taken_it(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -21,7 +21,9 @@ from tfx_tpu_trainer.whole_files import file_written_whole, sweep
 
 
 @contextlib.contextmanager
-def emptied_on_failure(*folders: str) -> Iterator[None]:
+def emptied_on_failure(
+    *folders: str, are_ours: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
     """Removes what the block has put into folders if it fails.
 
     The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it
@@ -29,12 +31,13 @@ def emptied_on_failure(*folders: str) -> Iterator[None]:
 
     Args:
         *folders: The folders.
+        are_ours: Whether what is in them is this attempt's. Defaults to yes.
     """
     try:
         yield
     except BaseException:
         for folder in folders:
-            if tf.io.gfile.isdir(folder):
+            if tf.io.gfile.isdir(folder) and are_ours():
                 tf.io.gfile.rmtree(folder)
                 tf.io.gfile.makedirs(folder)
         raise
@@ -60,19 +63,22 @@ def copy_folder(source: str, target: str) -> None:
 _logger = logging.getLogger(__name__)
 
 
-def all_or_nothing(job: TrainJob) -> contextlib.AbstractContextManager[None]:
+def all_or_nothing(
+    job: TrainJob, *, are_ours: Callable[[], bool]
+) -> contextlib.AbstractContextManager[None]:
     """Empties the folders of the model and of its evaluation if the block fails.
 
     Checkpoints and events stay where they are: another attempt goes on from them.
 
     Args:
         job: What was asked for.
+        are_ours: Whether no other attempt writes into them.
 
     Returns:
         A context manager around all that writes into these folders.
     """
     evaluation = [job.evaluation.uri] if job.evaluation else []
-    return emptied_on_failure(job.model.uri, *evaluation)
+    return emptied_on_failure(job.model.uri, *evaluation, are_ours=are_ours)
 
 
 def sweep_outputs(job: TrainJob) -> None:

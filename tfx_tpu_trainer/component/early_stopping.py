@@ -27,6 +27,7 @@ from tfx_tpu_trainer.evaluation.learning_curve import (
     take_up_learning_curve,
     write_learning_curve,
 )
+from tfx_tpu_trainer.whole_files import file_written_whole
 
 v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
@@ -179,10 +180,13 @@ def _keep(checkpoint: str, folder: str) -> str:
     """Copies a checkpoint where no later one pushes it out; returns its place below the folder."""
     # A folder of its own: the same step may be the best again after a restart, with other values.
     kept = os.path.join(_BEST_FOLDER, uuid.uuid4().hex[:8])
-    tf.io.gfile.makedirs(os.path.join(folder, kept))
     name = os.path.join(kept, os.path.basename(checkpoint))
-    for file in tf.io.gfile.glob(f"{checkpoint}.*"):
-        tf.io.gfile.copy(file, os.path.join(folder, name) + file[len(checkpoint) :])
+    # The index, which names the others, comes last.
+    for file in sorted(
+        tf.io.gfile.glob(f"{checkpoint}.*"), key=lambda path: path.endswith(".index")
+    ):
+        with file_written_whole(os.path.join(folder, name) + file[len(checkpoint) :]) as copy:
+            tf.io.gfile.copy(file, copy)
     return name
 
 

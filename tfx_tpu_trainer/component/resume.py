@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -34,6 +35,10 @@ RECORD_FILE = "training.json"
 """What a checkpoint folder belongs to, and who trains in it."""
 
 
+class AnotherAttemptError(RuntimeError):
+    """Another attempt at the same training has taken this one's place."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointFolder:
     """A folder for the checkpoints of one training, the same one for each attempt at it.
@@ -44,11 +49,13 @@ class CheckpointFolder:
         path: The folder. Its name is the identity's digest.
         identity: What is trained.
         claim: Names this attempt.
+        taken: The paths that this attempt has taken up.
     """
 
     path: str
     identity: TrainingIdentity
     claim: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    taken: set[str] = dataclasses.field(default_factory=set)
 
     @classmethod
     def of(cls, job: TrainJob, *, evaluates: bool = True) -> CheckpointFolder | None:
@@ -97,6 +104,7 @@ class CheckpointFolder:
         self._set_aside_what_is_not_ours()
         step = self._go_back_to_a_sound_checkpoint()
         self._write_record()
+        self.taken.add(self.path)
         for path in (*sweep(self.path), *_sweep_half_checkpoints(self.path)):
             _logger.info("Removed %s, which an earlier attempt has left", path)
         if step:
@@ -109,20 +117,41 @@ class CheckpointFolder:
         """Checks that no other attempt has taken the folder.
 
         Raises:
-            RuntimeError: One has, or has ended and removed it.
+            AnotherAttemptError: One has, or has ended and removed it.
         """
-        record = self._read_record()
-        if record is None or record.get("claim") != self.claim:
-            raise RuntimeError(
-                f"Another attempt at this training has taken {self.path}, so this one ends: it "
-                "must not write over its checkpoints."
-            )
+        if not self._is_ours():
+            raise self._another_attempt()
+
+    def surely_is_ours(self) -> bool:
+        """Tells whether this attempt has the folder; where that can't be read, it may not."""
+        try:
+            return self._is_ours()
+        except tf.errors.OpError:
+            return False
+
+    @contextlib.contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """Lets a block that fails after another attempt has taken the folder say so.
+
+        That one removes what this one was about to rename or to read: whatever fails then, fails for it.
+
+        Raises:
+            AnotherAttemptError: The block has failed, and the folder was taken before.
+        """
+        try:
+            yield
+        except AnotherAttemptError:
+            raise
+        except Exception as error:
+            if self.path not in self.taken or self.surely_is_ours():
+                raise
+            raise self._another_attempt() from error
 
     def check_before_writing(self) -> None:
         """Checks it where a look may fail and writing be tried all the same.
 
         Raises:
-            RuntimeError: Another attempt has taken the folder.
+            AnotherAttemptError: Another attempt has taken the folder.
         """
         try:
             self.check_still_ours()
@@ -137,11 +166,16 @@ class CheckpointFolder:
         Args:
             model_run: The artifact's folder.
             leaving_out: Names of files that are not copied, wherever they are. Defaults to none.
+
+        Raises:
+            AnotherAttemptError: Another attempt has taken the folder: so may have what stands in the
+                artifact.
         """
+        self.check_still_ours()
         left_out = {RECORD_FILE, *leaving_out}
         names = [name for name in files_below(self.path) if os.path.basename(name) not in left_out]
-        # It names files that must be there when somebody reads it.
-        for name in sorted(names, key=lambda name: os.path.basename(name) == "checkpoint"):
+        for name in sorted(names, key=_after_what_it_names):
+            self.check_before_writing()
             with file_written_whole(os.path.join(model_run, name)) as target:
                 tf.io.gfile.copy(os.path.join(self.path, name), target)
 
@@ -165,6 +199,16 @@ class CheckpointFolder:
                 self.path,
                 error.message,
             )
+
+    def _is_ours(self) -> bool:
+        record = self._read_record()
+        return record is not None and record.get("claim") == self.claim
+
+    def _another_attempt(self) -> AnotherAttemptError:
+        return AnotherAttemptError(
+            f"Another attempt at this training has taken {self.path}, so this one ends: it must not "
+            "write over the other one's files."
+        )
 
     def _set_aside_what_is_not_ours(self) -> None:
         if not tf.io.gfile.isdir(self.path) or not checkpoint_paths(self.path):
@@ -274,6 +318,11 @@ def _named_latest(folder: str) -> str | None:
     except tf.errors.DataLossError as error:
         _logger.warning("%s Training goes on from that one.", error.message)
         return None
+
+
+def _after_what_it_names(name: str) -> int:
+    """Sorts files so that one which names another comes after it."""
+    return 2 if os.path.basename(name) == "checkpoint" else int(name.endswith(".index"))
 
 
 def _sweep_half_checkpoints(folder: str) -> list[str]:

@@ -21,7 +21,7 @@ from tfx_tpu_trainer.component.artifacts import all_or_nothing, sweep_outputs, w
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.diverged import check_finite
 from tfx_tpu_trainer.component.hosts import Host
-from tfx_tpu_trainer.component.resume import CheckpointFolder
+from tfx_tpu_trainer.component.resume import CheckpointFolder, check_before_writing
 from tfx_tpu_trainer.component.rows import Rows, failures_explained
 from tfx_tpu_trainer.component.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.component.train_job import TrainJob
@@ -138,27 +138,35 @@ class Training(abc.ABC, Generic[Trained]):
         Raises:
             ModelDivergedError: The model's metrics or variables are not finite.
             ValueError: A row can't be read, or has a value that the model does not take.
+            AnotherAttemptError: Another attempt has begun meanwhile. What it has made stays as it is.
         """
-        job = self.job
+        job, folder = self.job, self.folder_to_resume
+        # Both attempts may have been given the same artifacts, as where Kubernetes starts a pod again.
+        check_still_ours = check_before_writing(folder)
         sweep_outputs(job)
-        with all_or_nothing(job), contextlib.ExitStack() as stack:
+        with (
+            folder.giving_way() if folder else contextlib.nullcontext(),
+            all_or_nothing(job, are_ours=folder.surely_is_ours if folder else lambda: True),
+            contextlib.ExitStack() as stack,
+        ):
             with failures_explained(self.rows):
                 trained = self.train()
                 training_ended()
                 process = stack.enter_context(checking_process(job.settings))
                 results = self.evaluate(trained)
             check_finite(results.metrics)
-            folder = self.folder_to_resume
-            if folder:
-                # Before anything is published: what stands there may be another attempt's by now.
-                folder.check_still_ours()
+            check_still_ours()
             self._publish()
             results = results.with_checkpoints_moved(self.working_folder, job.model_run.uri)
             if results.curve is not None:
+                check_still_ours()
                 write_learning_curve(job.model_run.uri, results.curve)
+                check_still_ours()
                 write_learning_curve(job.model.uri, results.curve)
-            self._place(trained, results.metrics.checkpoint, process)
+            self._place(trained, results.metrics.checkpoint, process, check_still_ours)
+            check_still_ours()
             write_metrics(job, results.metrics)
+            check_still_ours()
         if self.checkpoint_folder:
             self.checkpoint_folder.remove()
         return results.metrics
@@ -237,13 +245,22 @@ class Training(abc.ABC, Generic[Trained]):
                 tf.io.gfile.remove(path)
 
     def _place(
-        self, trained: Trained, checkpoint_path: str | None, process: FreshProcess | None
+        self,
+        trained: Trained,
+        checkpoint_path: str | None,
+        process: FreshProcess | None,
+        check_still_ours: Callable[[], None],
     ) -> None:
         # Beside its final place, so that a server or Pusher never sees half of a model.
         staging = temporary_beside(os.path.join(self.job.model.uri, "export"))
-        for exported in self.export(trained, checkpoint_path, staging):
-            if exported.serving_step:
-                exported.serving_step.run(exported.path, checkpoint_path, process)
-                process = None
-            commit_folder(exported.path, exported.final, last=[BINARY_FILE])
-        tf.io.gfile.rmtree(staging)
+        try:
+            for exported in self.export(trained, checkpoint_path, staging):
+                check_still_ours()
+                if exported.serving_step:
+                    exported.serving_step.run(exported.path, checkpoint_path, process)
+                    process = None
+                    check_still_ours()
+                commit_folder(exported.path, exported.final, last=[BINARY_FILE])
+        finally:
+            if tf.io.gfile.isdir(staging):
+                tf.io.gfile.rmtree(staging)
