@@ -1,0 +1,56 @@
+"""The kill sweep itself, in a process of its own: what it forks must have run nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+_SMALL = ("--rows", "256", "--steps", "60", "--evaluations", "1", "--no-check")
+
+
+def _sweep(folder, *options):
+    seen = folder / "seen.json"
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.chaos.run", "--json", str(seen), *options],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stdout[-6000:]
+    return json.loads(seen.read_text())
+
+
+def _assert_promises_kept(seen, *, kills, pauses):
+    assert sum(seen["kills"].values()) == kills == seen["restarts"]
+    assert seen["trainings"] == seen["equal"] == seen["rows_equal"] >= bool(kills)
+    assert seen["manual_steps"] == seen["half_written"] == 0
+    assert seen["pauses"] == seen["newer_as_alone"] == pauses
+    assert seen["problems"] == []
+
+
+@pytest.mark.e2e
+def test_killed_or_paused_it_leaves_what_an_untouched_training_leaves(tmp_path):
+    how_often = ("--kills", "5", "--pauses", "2")
+    seen = _sweep(tmp_path, *how_often, "--models", "digits", "--places", "host", *_SMALL)
+    _assert_promises_kept(seen, kills=5, pauses=2)
+
+
+@pytest.mark.sweep
+def test_killed_forty_times_on_the_host_and_on_cores(tmp_path):
+    seen = _sweep(tmp_path, "--kills", "40", "--pauses", "0", "--seed", "2")
+    _assert_promises_kept(seen, kills=40, pauses=0)
+
+
+@pytest.mark.sweep
+def test_paused_at_forty_of_its_writes(tmp_path):
+    how_often = ("--kills", "0", "--pauses", "40", "--seed", "3")
+    seen = _sweep(tmp_path, *how_often, "--models", "digits", "--places", "host", *_SMALL)
+    _assert_promises_kept(seen, kills=0, pauses=40)
