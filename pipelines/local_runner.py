@@ -30,6 +30,7 @@ from pipelines.progress import Display, RunMonitor, make_display
 from pipelines.registry import find_pipeline, pipeline_names
 from pipelines.report import Failure, RunReport
 from pipelines.summary import print_summary, short_path
+from tfx_tpu_trainer.child_command import module_command
 from tfx_tpu_trainer.terminal import printable, standard_output
 from tfx_tpu_trainer.whole_files import write_whole
 
@@ -156,7 +157,7 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
     console.print(f"Pipeline {config.name!r} in {short_path(config.root)}")
     console.print(f"Log: {short_path(log)}", soft_wrap=True)
 
-    command = [sys.executable, "-m", "pipelines.run_child", "--pipeline", name]
+    command = module_command("pipelines.run_child", "--pipeline", name)
     command += ["--config-json", str(config_json), "--run-folder", str(folder)]
     with log.open("wb") as log_file, make_display(console, plain=plain) as display:
         child = subprocess.Popen(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -39,6 +40,9 @@ _stop = Stop()
 def main(name: str, config_json: Path, run_folder: Path) -> None:
     """Runs one pipeline to its end and reports."""
     _stop.listen()
+    # A pipeline's package may be there, as for whoever has started the runner; behind all else, so that no file there
+    # stands for one of Python's or of a package's.
+    sys.path.append(os.getcwd())
     definition = find_pipeline(name)
     config = definition.config_class().model_validate_json(config_json.read_text(encoding="utf-8"))
     report = run_pipeline(definition, config, run_folder)

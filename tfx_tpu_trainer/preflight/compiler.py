@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfx_tpu_trainer.child_command import module_command
 from tfx_tpu_trainer.hardware import Slice, find_slice
 from tfx_tpu_trainer.pjrt.compile_request import CompileRequest, CompileResponse
 from tfx_tpu_trainer.preflight import memory_refusal, messages
@@ -26,7 +27,6 @@ from tfx_tpu_trainer.preflight.results import (
     MemoryNeed,
     Problem,
 )
-from tfx_tpu_trainer.serving.fresh_process import command
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PROCESS = "tfx_tpu_trainer.pjrt.compile_process"
@@ -139,7 +139,7 @@ class _Compilation:
         request.write(folder, self._step.hlo)
         try:
             ended = subprocess.run(
-                command(_PROCESS, folder),
+                module_command(_PROCESS, folder),
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -10,21 +10,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from tfx_tpu_trainer.child_command import SAFE_PATH
+
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Packages whose import registers ops. A server has them built in; a fresh process must be told.
 _OP_LIBRARIES = ("struct2tensor", "tensorflow_decision_forests", "tensorflow_text")
 
 
-# `python -m` and `python -c` look for modules in the working directory first, where a file called csv.py would be run
-# in place of Python's own. Python's option -P, which leaves that folder out, came with 3.11.
-_SAFE_PATH = "import sys; sys.path[:] = filter(None, sys.path); "
-_RUN_MODULE = (
-    f"{_SAFE_PATH}import runpy; "
-    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-)
 # The module is imported before the job is there. Without one the other process has ended, or needs nothing any more.
-_RUN_MAIN = f"""{_SAFE_PATH}import importlib, json
+_RUN_MAIN = f"""{SAFE_PATH}import importlib, json
 module = importlib.import_module(sys.argv[1])
 job = json.loads(sys.stdin.read() or "null")
 if job:
@@ -36,16 +31,6 @@ if job:
 
 class FreshProcessError(RuntimeError):
     """A process that has not done its work; says why in one line."""
-
-
-def command(module: str, *arguments: str) -> list[str]:
-    """Returns the command of a module, whatever files lie in the working directory.
-
-    Args:
-        module: Full name of a module with a main part.
-        *arguments: Its arguments.
-    """
-    return [sys.executable, "-c", _RUN_MODULE, module, *arguments]
 
 
 class FreshProcess:
