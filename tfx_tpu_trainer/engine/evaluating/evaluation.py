@@ -18,6 +18,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     EvaluationPlan,
 )
 from tfx_tpu_trainer.engine.loops.pace import allows_loops
+from tfx_tpu_trainer.engine.sessions.closing import closed_aside
 from tfx_tpu_trainer.engine.sessions.opening import (
     SessionSettings,
     folder_of,
@@ -111,8 +112,9 @@ def evaluate(
         timeout_secs=settings.stall_timeout_secs,
         steps_done=plan.sums.values["batches"] if asks else None,
     )
-    with watch, session, run_errors_explained(plan.template):
-        calls = PatientSession(session, watch)
+    calls = PatientSession(session, watch)
+    aside = closed_aside(calls, master=master)
+    with watch, session, aside, run_errors_explained(plan.template):
         while not calls.should_stop():
             calls.run(update_op, feed_dict=feed_dict)
     seconds = time.monotonic() - started

@@ -18,6 +18,7 @@ from tfx_tpu_trainer.engine.predicting.prediction_loop import (
     columns_of,
     run_prediction_loop,
 )
+from tfx_tpu_trainer.engine.sessions.closing import closed_aside
 from tfx_tpu_trainer.engine.sessions.opening import (
     SessionCreatorFn,
     SessionSettings,
@@ -94,12 +95,13 @@ def predict_batches(
     watch = StallWatch("Prediction", unit="batch", timeout_secs=settings.stall_timeout_secs)
     calls = PatientSession(session, watch, retries=0)
     explained = run_errors_explained(plan.template)
+    aside = closed_aside(calls, master=master)
     if loop is not None:
-        with watch, session, explained:
+        with watch, session, aside, explained:
             yield from run_prediction_loop(loop, calls)
         return
     fetches = [plan.fetches] if plan.rows is None else [plan.fetches, plan.rows]
-    with watch, session, explained:
+    with watch, session, aside, explained:
         while not calls.should_stop():
             predictions, *rows = calls.run(fetches)
             if rows and not rows[0]:

@@ -23,6 +23,9 @@ class PatientSession:
     A MonitoredSession takes AbortedError and UnavailableError for a lost worker: it opens a new
     session, from the latest checkpoint, and makes the call again, without end and without a word.
     An input whose files are gone would hang the run.
+
+    Attributes:
+        latest: The TensorFlow session of the latest call; `None` before the first.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class PatientSession:
         self._watch = watch
         self._retries = retries
         self._lost = 0
+        self.latest: v1.Session | None = None
 
     def should_stop(self) -> bool:
         """Tells whether a hook or the end of the input has stopped the session."""
@@ -67,6 +71,7 @@ class PatientSession:
         """Runs a function of a step context; see `MonitoredSession.run_step_fn` and `run`."""
 
         def watched(step_context: Any) -> Any:
+            self.latest = step_context.session
             try:
                 with self._watch.call(step_context.session):
                     result = step_fn(step_context)

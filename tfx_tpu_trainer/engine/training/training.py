@@ -26,6 +26,7 @@ from tfx_tpu_trainer.engine.loops.pace import allows_loops, needs_no_call
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, SummaryHook
+from tfx_tpu_trainer.engine.sessions.closing import closed_aside
 from tfx_tpu_trainer.engine.sessions.opening import (
     SessionCreatorFn,
     SessionSettings,
@@ -234,15 +235,16 @@ def train(
         timeout_secs=settings.stall_timeout_secs,
         steps_done=v1.train.get_global_step() if asks else None,
     )
+    calls = PatientSession(session, watch)
     with (
         listening() as stop,
         stop.postponed(plan.end_loop),
         _stop_reported(stop, model_dir),
         watch,
         session,
+        closed_aside(calls, master=master),
         run_errors_explained(template, at_nan=stop_at_nan.position),
     ):
-        calls = PatientSession(session, watch)
         while not calls.should_stop() and (plan.agreed_stop or stop.number is None):
             # The loop that runs ahead is built after the first step, which need not wait for it.
             if fast_forward is not None and last_loss is not None:
