@@ -13,7 +13,8 @@ import click
 
 from pipelines.cluster import ClusterPipeline
 from pipelines.config import ConfigError
-from tfx_tpu_trainer.orchestration.compiled_pipeline import check_output
+from tfx_tpu_trainer.file_systems import check_can_be_written
+from tfx_tpu_trainer.orchestration.compiled_pipeline import form_of
 from tfx_tpu_trainer.orchestration.image_check import check_image_holds
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
 from tfx_tpu_trainer.orchestration.task_options import LONGEST_BACKOFF, TaskOptions
@@ -78,7 +79,8 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
             if values["submit"] and values["dry_run"]:
                 raise ConfigError("--submit and --dry-run exclude each other: leave one out")
             if values["output"]:
-                check_output(values["output"])
+                form_of(values["output"])
+                check_can_be_written("output", values["output"])
             command(**values)
         except (ValueError, OSError) as error:
             raise click.ClickException(printable(str(error))) from None

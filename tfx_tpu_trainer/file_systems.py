@@ -87,3 +87,32 @@ def exists(name: str, path: str | os.PathLike[str]) -> bool:
             f"{name}={os.fsdecode(path)!r} can't be looked up: {reason}; check the path, the network and the "
             "credentials of this process."
         ) from None
+
+
+def check_can_be_written(name: str, path: str | os.PathLike[str]) -> None:
+    """Finds what would keep a file from being written, before that takes the time to make what it is to hold.
+
+    Args:
+        name: What the path was given as, such as `output`.
+        path: The file; it and its folder need not exist.
+
+    Raises:
+        ValueError: It is a folder, below what is no folder, or where nobody or somebody else may write.
+    """
+    given = os.fsdecode(path)
+    if not given:
+        raise ValueError(f"{name}={given!r} is no path; give a file.")
+    check_can_be_opened(name, given)
+    if not is_local(given):
+        return
+    file = os.path.abspath(local_path(given))
+    if os.path.isdir(file):
+        raise ValueError(f"{name}={given!r} is a folder; give a file in it.")
+    folder = os.path.dirname(file)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"{name}={given!r} can't be written: {folder!r} is no folder that you may write to; give another "
+            "file."
+        )

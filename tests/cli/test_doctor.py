@@ -11,6 +11,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from tests.bad_input import case, row
 from tfx_tpu_trainer.cli.main import main
 
 OLD = "import tensorflow as tf\nx = tf.placeholder(tf.float32)  # kept\ny = tf.contrib.nccl\n"
@@ -100,52 +101,197 @@ def test_json_is_one_object(folder):
     assert [each["name"] for each in fixed["files"][1]["made"]] == ["import tensorflow as tf"]
 
 
-def test_what_cannot_be_read_is_exit_code_2(folder):
-    (folder / "python2.py").write_text("import tensorflow\nprint 'a'\n", encoding="utf-8")
-    result = doctor(folder)
-    assert result.exit_code == 2
-    assert "python2.py: line 2" in result.stderr
-    # The others are told all the same.
-    assert "3 edits" not in result.stdout
-    assert "2 edits needed" in result.stdout
-    missing = doctor(folder / "nowhere")
-    assert missing.exit_code == 2
-    assert "no such file or folder" in missing.stderr
-    (folder / "empty").mkdir()
-    empty = doctor(folder / "empty")
-    assert (empty.exit_code, empty.stdout) == (2, "")
-    assert "no .py file" in empty.stderr
+def told_with_the_others(folder, path, refused):
+    """Sees a file refused, and the others' findings told all the same; nothing is changed in it."""
+    for flags in ([], ["--fix", "--diff"]):
+        result = doctor(folder, *flags)
+        refused.output(result)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"Error: {path}: ")
+        assert result.stderr.count("\n") == 1
+        assert "2 files; " in result.stdout
 
 
-def test_what_is_no_file_of_text_is_told_and_the_others_are_read(folder):
-    os.mkfifo(folder / "pipe.py")
-    (folder / "device.py").symlink_to("/dev/zero")
-    (folder / "circle.py").symlink_to(folder / "circle.py")
-    (folder / "codec.py").write_text("# coding: hex\nimport tensorflow\n")
-    with (folder / "huge.py").open("wb") as file:
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        case("doctor", given, "Error: ", f"/{name}: {says[0]}", *says[1:], values=(name, content))
+        for given, name, content, *says in (
+            (
+                "a program of Python 2",
+                "old2.py",
+                b"import tensorflow\nprint 'a'\n",
+                "line 2: ",
+                "(a program for Python 2 goes through 2to3 first)",
+            ),
+            (
+                "a null byte",
+                "null.py",
+                b"import tensorflow\n\0",
+                "line 2: a null byte. Is it a Python",
+            ),
+            ("bytes that are no text", "binary.py", b"\xff\xfe\0", "", "Is it a Python file?"),
+            (
+                "the codec `hex`",
+                "a.py",
+                b"# coding: hex\n",
+                "'hex' is not a text",
+                "Is it a Python",
+            ),
+            (
+                "the codec `rot13`",
+                "a.py",
+                b"# coding: rot13\n",
+                "'rot13' is not a text",
+                "Is it a Py",
+            ),
+            ("the codec `undefined`", "a.py", b"# coding: undefined\n", "", "Is it a Python file?"),
+            ("a codec that there is not", "a.py", b"# coding: no\n", "unknown encoding: no. Is it"),
+            (
+                "half a character, by the codec `unicode_escape`",
+                "a.py",
+                b"# coding: unicode_escape\nimport tensorflow\nx = '\\ud800'\n",
+                "",
+                "surrogates not allowed. Is it a Python file?",
+            ),
+            (
+                "5,000 parentheses",
+                "deep.py",
+                b"import tensorflow\n" + b"(" * 5000 + b")" * 5000,
+                "line 2: too many nested parentheses",
+            ),
+            (
+                "50,000 signs in front of a number",
+                "signs.py",
+                b"import tensorflow\nx = " + b"-" * 50_000 + b"1\n",
+                "line 1: too deeply nested to be parsed",
+            ),
+            (
+                "a number of 10,000 digits",
+                "digits.py",
+                b"import tensorflow\nx = " + b"9" * 10_000,
+                "line 2: Exceeds the limit (4300) for integer string conversion: value has 10000",
+            ),
+            (
+                "an empty notebook",
+                "a.ipynb",
+                b"",
+                "line 1: no JSON (Expecting value). Is it a notebook",
+            ),
+            (
+                "a notebook cut off",
+                "a.ipynb",
+                b'{"cells": [',
+                "line 1: no JSON (",
+                "Is it a notebook?",
+            ),
+            (
+                "a program named .ipynb",
+                "a.ipynb",
+                b"import tensorflow",
+                "line 1: no JSON (",
+                "notebook?",
+            ),
+            ("a notebook that is a list", "a.ipynb", b"[]", "no notebook of format 4", "nbconvert"),
+            (
+                "a notebook of format 3",
+                "a.ipynb",
+                b'{"worksheets": []}',
+                "no notebook of format 4, which has cells. An older one is brought there by `jupyter",
+            ),
+            (
+                "a notebook nested 100,000 deep",
+                "a.ipynb",
+                b"[" * 100_000,
+                "JSON that is nested too deeply. Is it a notebook?",
+            ),
+            (
+                "a notebook with a number of 5,000 digits",
+                "a.ipynb",
+                b'{"x": ' + b"9" * 5000 + b"}",
+                "a number of thousands of digits. Is it a notebook?",
+            ),
+            ("a notebook in Latin-1", "a.ipynb", b'{"cells": "\xff"}', "", "Is it a notebook?"),
+        )
+    ],
+)
+def test_what_is_no_program_is_told_and_the_others_are_read(folder, name, content, refused):
+    (folder / name).write_bytes(content)
+    told_with_the_others(folder, folder / name, refused)
+    assert (folder / name).read_bytes() == content
+
+
+def make_huge(path):
+    with path.open("wb") as file:
         file.truncate(10_000_001)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        case("doctor", f"{given} in the folder", "Error: ", "/a.py: ", *says, values=make)
+        for given, make, *says in (
+            ("a pipe", os.mkfifo, "a pipe, a device or a socket, not a file of text"),
+            (
+                "a link to `/dev/zero`",
+                lambda path: path.symlink_to("/dev/zero"),
+                "a pipe, a device or a socket, not a file of text",
+            ),
+            (
+                "a link to itself",
+                lambda path: path.symlink_to("a.py"),
+                "Too many levels of symbolic links. Is it yours to read?",
+            ),
+            (
+                "a link to nothing",
+                lambda path: path.symlink_to("nowhere.py"),
+                "No such file or directory. Is it yours to read?",
+            ),
+            (
+                "10,000,001 bytes",
+                make_huge,
+                "10,000,001 bytes; files of more than 10,000,000 are data",
+            ),
+        )
+    ],
+)
+def test_what_is_no_file_of_text_is_told_and_the_others_are_read(folder, make, refused):
+    make(folder / "a.py")
+    told_with_the_others(folder, folder / "a.py", refused)
+
+
+def test_a_folder_with_the_name_of_a_program_is_one(folder):
     (folder / "folder.py").mkdir()
-    ended = doctor(folder, "--json")
-    assert ended.exit_code == 2
-    found = json.loads(ended.stdout)
-    read = [str(folder / name) for name in ("fine.py", "old.py")]
-    assert [each["path"] for each in found["files"]] == read
-    for name, says in {
-        "pipe.py": "a pipe, a device or a socket, not a file of text.",
-        "device.py": "a pipe, a device or a socket, not a file of text.",
-        "circle.py": "Too many levels of symbolic links. Is it yours to read?",
-        "codec.py": "Is it a Python file?",
-        "huge.py": "10,000,001 bytes; files of more than 10,000,000 are data, not programs",
-    }.items():
-        (line,) = [line for line in found["errors"] if f"{name}: " in line]
-        assert says in line
+    assert doctor(folder).stderr == ""
 
 
-@pytest.mark.parametrize("path", ["", "no/such/folder"])
-def test_a_path_that_is_not_there_is_named(path):
+@pytest.mark.parametrize(
+    "path",
+    [
+        case(
+            "doctor",
+            f"`doctor {path!r}`",
+            f"Error: {path!r}: no such file or folder. Give a .py file, a notebook",
+            values=path,
+        )
+        for path in ("", "no/such/folder", "a\0b")
+    ],
+)
+def test_a_path_that_is_not_there_is_named(path, refused):
     ended = doctor(path)
+    refused.output(ended)
     assert ended.exit_code == 2
-    assert f"Error: {path!r}: no such file or folder. Give a .py file" in ended.stderr
+
+
+@row(
+    "doctor",
+    "a folder without programs",
+    "no .py file in this folder, and no notebook. Give one that holds a program",
+)
+def test_a_folder_without_programs_is_named(tmp_path, refused):
+    ended = doctor(tmp_path)
+    refused.output(ended)
+    assert (ended.exit_code, ended.stdout) == (2, "")
 
 
 def test_it_imports_neither_tensorflow_nor_tfx(folder):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
 
+from tests.bad_input import case, row
 from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.preflight.report_files import read_json
 
@@ -137,52 +139,155 @@ def test_a_sweep_where_nothing_fits_ends_with_exit_code_1(files):
     assert "v5e:2x4: none of the list fits" in ended.stdout
 
 
+def refusal(changed, *says):
+    given = " ".join(
+        f"--{name}={shlex.quote(value)}" if value is not None else f"and no `--{name}`"
+        for name, value in changed.items()
+    )
+    given = given if given.startswith("and") else f"`{given}`"
+    return case("preflight", given, "Error: ", *says, values=changed)
+
+
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed",
     [
-        ({"tpu": "v9:2x4"}, "there is no generation 'v9'; use one of v2, v3"),
-        ({"tpu": "v5e:3x5"}, "v5e has no slice '3x5'; nearest: v5e:4x4"),
-        ({"tpu": "v5e:2x4,v5e:1x1"}, "--tpu v5e:2x4,v5e:1x1: give one, or --sweep"),
-        ({"batch_size": "63"}, "batch size of train 63 must be divisible by the 8 replicas"),
-        ({"batch_size": "64,32"}, "--batch_size 64,32: give one, or --sweep"),
-        ({"steps": "train,test"}, "--steps train,test: give some of train,eval,predict,serve"),
-        ({"steps": "serve"}, "The step serve needs an exported model: give --saved_model"),
-        ({"module_file": None}, "Give the module with model_fn as --module_file or --module"),
-        ({"module": "small_model"}, "one of --module_file and --module, not both"),
-        ({"module_file": "no/model.py"}, "module_file='no/model.py' is no Python file here"),
-        ({"feature_spec": None}, "has no input_fn, so what model_fn is fed is not known"),
-        ({"feature_spec": "no.json"}, "The feature spec no.json cannot be read"),
-        ({"transform_output": "folder"}, "one of --transform_output and --feature_spec, not both"),
-        ({"label_key": "z"}, "label_key='z' is not among the features: give one of x, y"),
-        ({"params": "rate=0.1"}, "--params 'rate=0.1' is no JSON"),
-        ({"params": "[1]"}, "--params '[1]': give a JSON object"),
-        ({"params": None}, "'rate'"),
-        ({"libtpu_path": "no/libtpu.so"}, "libtpu_path='no/libtpu.so': there is no libtpu.so"),
+        refusal({"tpu": "v9:2x4"}, "there is no generation 'v9'; use one of v2, v3"),
+        refusal({"tpu": "v5e:3x5"}, "v5e has no slice '3x5'; nearest: v5e:4x4"),
+        refusal({"tpu": "v5e:2x4,v5e:1x1"}, "--tpu v5e:2x4,v5e:1x1: give one, or --sweep"),
+        refusal({"tpu": ""}, "--tpu is empty: give a slice, as v5e:2x4"),
+        refusal({"batch_size": "63"}, "batch size of train 63 must be divisible by the 8 replicas"),
+        refusal({"batch_size": "64,32"}, "--batch_size 64,32: give one, or --sweep"),
+        refusal(
+            {"steps": "train,test"}, "--steps train,test: give some of train,eval,predict,serve"
+        ),
+        refusal({"steps": ""}, "--steps : give some of train,eval,predict,serve"),
+        refusal({"steps": "serve"}, "The step serve needs an exported model: give --saved_model"),
+        refusal(
+            {"module_file": None}, "Give the module with model_fn as --module_file or --module"
+        ),
+        refusal({"module": "small_model"}, "one of --module_file and --module, not both"),
+        refusal({"module_file": "no/model.py"}, "module_file='no/model.py' is no Python file here"),
+        refusal(
+            {"module_file": "."}, "module_file='.' is no Python file here; give the path of a .py"
+        ),
+        refusal(
+            {"feature_spec": None}, "has no input_fn, so what model_fn is fed is not known: give"
+        ),
+        refusal(
+            {"feature_spec": "no.json"}, "The feature spec no.json cannot be read (", "give a file"
+        ),
+        refusal(
+            {"feature_spec": "."}, "The feature spec . cannot be read (", "Is a directory): give a"
+        ),
+        refusal(
+            {"transform_output": "folder"}, "one of --transform_output and --feature_spec, not both"
+        ),
+        refusal({"label_key": "z"}, "label_key='z' is not among the features: give one of x, y"),
+        refusal({"params": "rate=0.1"}, "--params 'rate=0.1' is no JSON (", "give a JSON object"),
+        refusal({"params": "[1]"}, "--params '[1]': give a JSON object"),
+        refusal(
+            {"params": '{"rate": NaN}'}, "--params '{\"rate\": NaN}' is no JSON (", "give a JSON"
+        ),
+        refusal(
+            {"params": '{"rate": 1e999}'}, "is no JSON (Out of range float", "give a JSON object"
+        ),
+        refusal({"params": None}, "'rate', which is not there"),
+        refusal(
+            {"libtpu_path": "no/libtpu.so"},
+            "libtpu_path='no/libtpu.so': there is no libtpu.so. Give",
+        ),
+        refusal({"timeout": "nan"}, "--timeout nan: give seconds, as 300"),
+        refusal({"timeout": "inf"}, "--timeout inf: give seconds, as 300"),
+        refusal({"json": ""}, "--json='' is no path; give a file"),
+        refusal({"json": "."}, "--json='.' is a folder; give a file in it"),
+        refusal(
+            {"json": "/dev/null/a"}, "--json='/dev/null/a' can't be written: '/dev/null' is no fold"
+        ),
+        refusal(
+            {"json": "foo://a/b"}, "--json='foo://a/b': TensorFlow opens no foo:// here", "copy it"
+        ),
+        refusal(
+            {"html": "/dev/null/a"}, "--html='/dev/null/a' can't be written: '/dev/null' is no fold"
+        ),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(files, changed, message):
+def test_bad_input_is_one_line_and_exit_code_2(files, changed, refused):
     ended = _preflight({**files, **changed})
-    assert ended.exit_code == 2, ended.output
-    assert ended.stdout == ""
-    assert ended.stderr.startswith("Error: ") and ended.stderr.count("\n") == 1, ended.stderr
-    assert message in ended.stderr
+    refused.output(ended)
+    assert ended.exit_code == 2 and ended.stdout == ""
+    assert ended.stderr.count("\n") == 1, ended.stderr
 
 
-def test_an_error_in_the_model_names_its_line(files):
+@row(
+    "preflight",
+    "`--params` nested 100,000 deep",
+    "Error: --params '[[[",
+    "is no JSON (maximum recursion depth exceeded",
+    "give a JSON object",
+)
+def test_params_of_any_depth_are_one_line(files, refused):
+    ended = _preflight({**files, "params": "[" * 100_000})
+    refused.output(ended)
+    assert len(ended.stderr) < 500
+
+
+@pytest.mark.parametrize(
+    ("flags", "changed"),
+    [
+        case("preflight", f"`--sweep {given}`", "Error: ", *says, values=(["--sweep"], changed))
+        for given, changed, *says in (
+            (
+                "--html=page",
+                {"html": "page"},
+                "--sweep writes no page: leave --html out, or take --json",
+            ),
+            (
+                "--steps=serve",
+                {"steps": "serve", "saved_model": "a"},
+                "--sweep takes train, eval and predict: leave serve out",
+            ),
+            (
+                "--tpu=v5e:2x4,no",
+                {"tpu": "v5e:2x4,no"},
+                "there is no generation 'no'; use one of v2",
+            ),
+        )
+    ],
+)
+def test_what_no_sweep_takes(files, flags, changed, refused):
+    refused.output(_preflight({**files, **changed}, *flags))
+
+
+@row(
+    "preflight",
+    "a model_fn that divides by 0",
+    "small_model.py fails: ZeroDivisionError: division by zero (at ",
+    "small_model.py:18: optimizer = CrossShardOptimizer(",
+)
+def test_an_error_in_the_model_names_its_line(files, refused):
     path = pathlib.Path(files["module_file"])
     path.write_text(MODEL.replace('params["rate"]', "1 / 0"), encoding="utf-8")
     ended = _preflight(files)
+    refused.output(ended)
+    assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        case(
+            "preflight",
+            f"`--batch_size={sizes}`",
+            f"Error: Invalid value for '--batch_size': '{sizes}': give integers above 0, as 1024 or 1024,2048",
+            values=sizes,
+        )
+        for sizes in ("0", "64,x", "-8", "1e3", "", f"{2**63}")
+    ],
+)
+def test_sizes_that_are_none_are_refused(sizes, refused):
+    ended = _preflight({"tpu": "v5e:2x4", "batch_size": sizes})
+    refused.output(ended)
     assert ended.exit_code == 2
-    assert "small_model.py fails: ZeroDivisionError: division by zero (at " in ended.stderr
-    assert "small_model.py:18: optimizer = CrossShardOptimizer(" in ended.stderr
-    assert ended.stderr.count("\n") == 1
-
-
-def test_sizes_that_are_none_are_refused():
-    for sizes in ("0", "64,x", "-8"):
-        ended = _preflight({"tpu": "v5e:2x4", "batch_size": sizes})
-        assert ended.exit_code == 2
-        assert "give integers above 0, as 1024 or 1024,2048" in ended.stderr
 
 
 def test_help_needs_no_tensorflow():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import pathlib
 import signal
@@ -12,6 +13,7 @@ import time
 
 import pytest
 
+from tests.bad_input import case, row
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
 from tfx_tpu_trainer.hardware import CHIPS, known_slices
 from tfx_tpu_trainer.preflight import memory_refusal
@@ -78,22 +80,25 @@ def test_replicas_that_do_not_match_the_slice(step):
 
 
 @pytest.mark.parametrize(
-    ("target", "says"),
+    "target",
     [
-        ("v5e:3x3", "v5e has no slice '3x3'; nearest: v5e:2x4 (8 chips)"),
-        ("v7:2x2", "there is no generation 'v7'; use one of v2, v3, v4, v5e, v5p, v6e"),
+        case("preflight", f"`compile_steps(steps, {target!r})`", says, values=target)
+        for target, says in (
+            ("v5e:3x3", "v5e has no slice '3x3'; nearest: v5e:2x4 (8 chips)"),
+            ("v7:2x2", "there is no generation 'v7'; use one of v2, v3, v4, v5e, v5p, v6e"),
+        )
     ],
 )
-def test_an_unknown_slice(step, target, says):
-    with pytest.raises(ValueError, match="TPU") as raised:
+def test_an_unknown_slice(step, target, refused):
+    with refused(ValueError):
         compile_steps([step], target)
-    assert says in str(raised.value)
 
 
-def test_no_libtpu_installed(step, monkeypatch):
+@row("preflight", "no libtpu is installed", "is not installed: pip install")
+def test_no_libtpu_installed(step, monkeypatch, refused):
     # What Python itself does for a module that must not be found.
     monkeypatch.setitem(sys.modules, "libtpu", None)
-    with pytest.raises(PreflightUnavailableError, match="is not installed: pip install"):
+    with refused(PreflightUnavailableError):
         compile_steps([step], "v5e:1x1")
 
 
@@ -189,13 +194,22 @@ def test_a_step_with_a_problem_is_passed_on():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    "options",
     [
-        ({"timeout_seconds": 0}, "timeout_seconds=0 must be more than 0"),
-        ({"memory_limit_gib": -1}, "memory_limit_gib=-1 must be more than 0"),
-        ({"effort": 2}, r"effort=2 must be from -1.0 to 1.0"),
+        case(
+            "preflight",
+            f"`CompilerOptions({name}={value!r})`",
+            f"{name}={value} must be {says}",
+            values={name: value},
+        )
+        for name, value, says in (
+            ("timeout_seconds", 0, "more than 0, and a number"),
+            ("timeout_seconds", math.nan, "more than 0, and a number"),
+            ("memory_limit_gib", -1, "more than 0, and a number"),
+            ("effort", 2, "from -1.0 to 1.0"),
+        )
     ],
 )
-def test_options_are_checked(options, says):
-    with pytest.raises(ValueError, match=says):
+def test_options_are_checked(options, refused):
+    with refused(ValueError):
         CompilerOptions(**options)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests import tfx_testdata
+from tests.bad_input import case, row
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
 
 VALUES = {
@@ -61,49 +62,145 @@ def test_what_transform_puts_out_is_read():
     assert FeatureSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
+def refusal(given, values, *says):
+    content = values if isinstance(values, bytes) else json.dumps(values).encode()
+    return case(
+        "preflight",
+        f"a feature spec {given}",
+        "The feature spec ",
+        "/spec.json",
+        *says,
+        values=content,
+    )
+
+
+def feature(dtype, shape):
+    return {"features": {"x": {"dtype": dtype, "shape": shape}}}
+
+
 @pytest.mark.parametrize(
-    ("values", "message"),
+    "content",
     [
-        ("text", "cannot be read: Expecting value"),
-        ([], "give an object such as"),
-        ({}, "give an object such as"),
-        ({"features": {}}, "at least one feature"),
-        ({**VALUES, "label": "digit"}, "unknown key 'label': there are features, label_key"),
-        (
-            {**VALUES, "label_key": "digits"},
-            "label_key='digits' is not among the features: give one",
+        refusal("that is a list", [], ": give an object such as {"),
+        refusal(
+            "without features", {"features": {}}, "features={} are none: a model needs at least one"
         ),
-        (
+        refusal(
+            "with an unknown key",
+            {**VALUES, "labels": 1},
+            "unknown key 'labels': there are features",
+        ),
+        refusal(
+            "with another label",
+            {**VALUES, "label_key": "z"},
+            "label_key='z' is not among the feat",
+        ),
+        refusal(
+            "whose label is a list",
+            {**VALUES, "label_key": ["z"]},
+            "label_key=['z']: give the name",
+        ),
+        refusal(
+            "without a shape",
             {"features": {"x": {"dtype": "float32"}}},
-            "'x' is {'dtype': 'float32'}: give its dtype and",
+            "feature 'x' is {'dtype': 'float32'}: give its dtype and its shape",
         ),
-        (
-            {"features": {"x": {"dtype": "real", "shape": []}}},
-            "dtype 'real': give one of TensorFlow's",
+        refusal(
+            "of the dtype `real`", feature("real", []), "has the dtype 'real': give one of TensorF"
         ),
-        ({"features": {"x": {"dtype": "int32", "shape": [None]}}}, r"shape \[None\]: give a list"),
-        ({**VALUES, "vocabulary_sizes": {"company": "37"}}, "give the number of entries by name"),
+        refusal(
+            "of the dtype 1", feature(1, []), "has the dtype 1: give one of TensorFlow's, such as"
+        ),
+        refusal(
+            "of the dtype `resource`", feature("resource", []), "has the dtype 'resource': give one"
+        ),
+        refusal(
+            "of an open shape", feature("int32", [None]), "has the shape [None]: give a list of pos"
+        ),
+        refusal(
+            "of 2^63 values",
+            feature("int32", [2**63]),
+            "a row can't have more than 2,147,483,647 values; give the shape without the batch axis",
+        ),
+        refusal(
+            "with a vocabulary size that is text",
+            {**VALUES, "vocabulary_sizes": {"company": "37"}},
+            "give the number of entries by name",
+        ),
+        refusal(
+            "that is empty",
+            b"",
+            " cannot be read (Expecting value",
+            "): give a file with JSON such",
+        ),
+        refusal(
+            "that is not UTF-8",
+            b"\xff",
+            " cannot be read ('utf-8' codec",
+            "): give a file with JSON",
+        ),
+        refusal(
+            "nested 100,000 deep",
+            b"[" * 100_000,
+            " cannot be read (maximum recursion",
+            "): give a f",
+        ),
     ],
 )
-def test_bad_input_is_one_line_that_names_the_file(tmp_path, values, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        FeatureSpec.read(_write(tmp_path, values))
-    assert "spec.json" in str(caught.value) and "\n" not in str(caught.value)
+def test_bad_input_is_one_line_that_names_the_file(tmp_path, content, refused):
+    (tmp_path / "spec.json").write_bytes(content)
+    with refused(ValueError):
+        FeatureSpec.read(str(tmp_path / "spec.json"))
 
 
-def test_a_file_or_folder_that_is_not_there(tmp_path):
-    with pytest.raises(ValueError, match=r"missing\.json cannot be read"):
+@row(
+    "preflight",
+    "a feature spec that is not there",
+    "missing.json cannot be read (",
+    "): give a file",
+)
+def test_a_file_that_is_not_there(tmp_path, refused):
+    with refused(ValueError):
         FeatureSpec.read(str(tmp_path / "missing.json"))
-    with pytest.raises(ValueError, match="is no output of Transform: give the folder"):
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        case(
+            "preflight",
+            f"a Transform output {given}",
+            "is no output of Transform: give the folder of its transform_graph artifact (",
+            says,
+            values=(schema,),
+        )
+        for given, schema, says in (
+            ("that is an empty folder", None, "Schema file "),
+            ("whose schema is no text proto", b"nope {", 'has no field named "nope"'),
+            ("whose schema is not UTF-8", b"\xff", "'utf-8' codec can't decode"),
+        )
+    ],
+)
+def test_a_folder_of_something_else(tmp_path, schema, refused):
+    if schema is not None:
+        (tmp_path / "transformed_metadata").mkdir()
+        (tmp_path / "transformed_metadata" / "schema.pbtxt").write_bytes(schema)
+    with refused(ValueError):
         FeatureSpec.of_transform(str(tmp_path))
 
 
-def test_a_sparse_feature_is_refused(tmp_path):
+@row(
+    "preflight",
+    "a feature that Transform puts out sparse",
+    "Transform puts the feature 'words' out as a VarLenFeature, and a TPU takes tensors of one",
+    "make it dense in the preprocessing_fn",
+)
+def test_a_sparse_feature_is_refused(tmp_path, refused):
     graph = tmp_path / "transform_graph"
     shutil.copytree(tfx_testdata.TRANSFORM_GRAPH, graph)
     schema = graph / "transformed_metadata" / "schema.pbtxt"
     text = schema.read_text(encoding="utf-8")
     sparse = 'feature {\n  name: "words"\n  type: BYTES\n}\n'
     schema.write_text(text + sparse, encoding="utf-8")
-    with pytest.raises(ValueError, match="'words' out as a VarLenFeature, and a TPU takes"):
+    with refused(ValueError):
         FeatureSpec.of_transform(str(graph))

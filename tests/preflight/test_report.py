@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tests.bad_input import case, row
 from tests.preflight.reports import (
     GIB,
     MEMORY,
@@ -127,30 +128,60 @@ def test_a_newer_version_may_add_keys():
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    "values",
     [
-        ([], "no preflight report"),
-        ({"format": "tfx_tpu_trainer.preflight/9"}, r"preflight/9.*expected"),
-        ({**report().to_json(), "steps": [{}]}, "damaged: KeyError"),
+        case("preflight", f"a report {given}", *says, values=(values,))
+        for given, values, *says in (
+            ("that is a list", [], "no preflight report"),
+            (
+                "of a newer format",
+                {"format": "tfx_tpu_trainer.preflight/9"},
+                "preflight/9",
+                "expected",
+            ),
+            (
+                "with a step without its keys",
+                {**report().to_json(), "steps": [{}]},
+                "damaged: KeyError",
+            ),
+        )
     ],
 )
-def test_what_is_no_report_is_refused(values, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_is_no_report_is_refused(values, refused):
+    with refused(ValueError):
         PreflightReport.from_json(copy.deepcopy(values))
 
 
-def test_a_file_that_holds_none_is_named(tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        case("preflight", f"a report that {given}", *says, values=(content,))
+        for given, content, *says in (
+            ("is no JSON", b"text", "report.json holds no preflight report: Expecting value"),
+            ("is not UTF-8", b"\xff", "report.json holds no preflight report: 'utf-8' codec"),
+            (
+                "is nested 100,000 deep",
+                b"[" * 100_000,
+                "report.json holds no preflight report: maximum",
+            ),
+            ("is not there", None, "The report ", "report.json cannot be read: "),
+        )
+    ],
+)
+def test_a_file_that_holds_none_is_named(tmp_path, content, refused):
     path = tmp_path / "report.json"
-    path.write_text("text", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"report\.json holds no preflight report"):
+    if content is not None:
+        path.write_bytes(content)
+    with refused((ValueError, OSError)):
         read_json(str(path))
-    with pytest.raises(OSError, match=r"missing\.json cannot be read"):
-        read_json(str(tmp_path / "missing.json"))
 
 
+@row(
+    "disks", "a preflight report below a file", "The report cannot be written to ", "file/report: "
+)
 @pytest.mark.parametrize("write", [write_json, write_html])
-def test_a_place_that_cannot_be_written_is_named_and_nothing_stays(write, tmp_path):
+def test_a_place_that_cannot_be_written_is_named_and_nothing_stays(write, tmp_path, refused):
     (tmp_path / "file").write_text("text", encoding="utf-8")
-    with pytest.raises(OSError, match="cannot be written to"):
+    with refused(OSError):
         write(report(), str(tmp_path / "file" / "report"))
     assert [each.name for each in tmp_path.iterdir()] == ["file"]

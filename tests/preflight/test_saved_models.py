@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from tests.bad_input import row
 from tests.preflight.lowered import CHECK_ONLY
 from tests.serving import exports
 from tfx_tpu_trainer.estimator import export, tpu
@@ -112,21 +113,38 @@ def test_loops_and_branches_of_a_model_are_lowered(tmp_path):
     assert compiled.problem is None, str(compiled.problem)
 
 
-def test_a_signature_that_is_not_there(version_1):
-    with pytest.raises(ValueError, match=r"no signature 'other': it has \['serving_default'\]"):
+@row(
+    "preflight",
+    "a signature that the model has not",
+    "no signature 'other': it has ['serving_default']",
+)
+def test_a_signature_that_is_not_there(version_1, refused):
+    with refused(ValueError):
         lower_saved_model(version_1, batch_size=1, signatures=["other"])
 
 
-def test_no_metagraph_for_tpus(version_1, tmp_path):
+@row(
+    "preflight",
+    "a model without a metagraph for TPUs",
+    "has no metagraph with the tags ['serve', 'tpu']",
+    "export",
+)
+def test_no_metagraph_for_tpus(version_1, tmp_path, refused):
     file = pathlib.Path(version_1) / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     del saved_model.meta_graphs[1:]
     (tmp_path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
-    with pytest.raises(ValueError, match=r"no metagraph with the tags \['serve', 'tpu'\].*export"):
+    with refused(ValueError):
         lower_saved_model(str(tmp_path), batch_size=1)
 
 
-def test_nothing_of_it_on_a_tpu(version_1, tmp_path):
+@row(
+    "preflight",
+    "a model for TPUs of which nothing runs there",
+    "Nothing of the SavedModel ",
+    " runs on a TPU",
+)
+def test_nothing_of_it_on_a_tpu(version_1, tmp_path, refused):
     def take_the_host_graph(meta_graph: Any) -> None:
         file = pathlib.Path(version_1) / "saved_model.pb"
         host = saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs[0]
@@ -135,7 +153,7 @@ def test_nothing_of_it_on_a_tpu(version_1, tmp_path):
             meta_graph.signature_def[name].CopyFrom(signature)
 
     path = exports.edited(version_1, tmp_path / "copy", take_the_host_graph)
-    with pytest.raises(ValueError, match=r"Nothing of the SavedModel .* runs on a TPU"):
+    with refused(ValueError):
         lower_saved_model(path, batch_size=1)
 
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+_MOST_ROWS = 2**31 - 1
+_SHOWN = 100
+
 
 class _Sizes(click.ParamType):
     """One integer or a list of them, as "1024" or "1024,2048"."""
@@ -21,9 +24,14 @@ class _Sizes(click.ParamType):
         try:
             sizes = tuple(int(each) for each in re.split(r"[,\s]+", value.strip()))
         except ValueError:
-            self.fail(f"{value!r}: give integers above 0, as 1024 or 1024,2048", param, ctx)
-        if min(sizes) < 1:
-            self.fail(f"{value!r}: give integers above 0, as 1024 or 1024,2048", param, ctx)
+            sizes = (0,)
+        if not 0 < min(sizes) <= max(sizes) <= _MOST_ROWS:
+            shown = f"{value[:_SHOWN]!r}{'...' * (len(value) > _SHOWN)}"
+            self.fail(
+                f"{shown}: give integers above 0, as 1024 or 1024,2048, and up to {_MOST_ROWS:,}",
+                param,
+                ctx,
+            )
         return sizes
 
 

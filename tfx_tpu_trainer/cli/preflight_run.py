@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+from tfx_tpu_trainer.file_systems import check_can_be_written
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.inputs.user_exits import exits_are_errors
 from tfx_tpu_trainer.inputs.user_module import UserModule, imported_from, load_file, load_module
@@ -96,6 +98,14 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         )
     if "serve" in steps and not options["saved_model"]:
         raise PreflightFailed("The step serve needs an exported model: give --saved_model.")
+    if not math.isfinite(options["timeout"]):
+        raise PreflightFailed(f"--timeout {options['timeout']}: give seconds, as 300.")
+    for name in ("json", "html"):
+        if (path := options[f"{name}_file"]) is not None:
+            try:
+                check_can_be_written(f"--{name}", path)
+            except ValueError as error:
+                raise PreflightFailed(str(error)) from None
     if options["transform_output"] and options["feature_spec"]:
         raise PreflightFailed("Give one of --transform_output and --feature_spec, not both.")
     if options["sweep"]:
@@ -104,6 +114,8 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         if options["html_file"]:
             raise PreflightFailed("--sweep writes no page: leave --html out, or take --json.")
         return
+    if not options["tpu"]:
+        raise PreflightFailed("--tpu is empty: give a slice, as v5e:2x4.")
     for name in ("tpu", "batch_size"):
         if len(options[name]) != 1:
             values = ",".join(map(str, options[name]))
@@ -129,12 +141,15 @@ def _load(options: Mapping[str, Any]) -> UserModule:
 def _params(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
+    fix = "give a JSON object, as '{\"rate\": 0.1}'."
     try:
         values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise PreflightFailed(f"--params {text!r} is no JSON: {error}.") from None
+        # NaN and infinity, which Python reads, are none of JSON's values.
+        json.dumps(values, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise PreflightFailed(f"--params {text[:200]!r} is no JSON ({error}): {fix}") from None
     if not isinstance(values, dict):
-        raise PreflightFailed(f"--params {text!r}: give a JSON object, as '{{\"rate\": 0.1}}'.")
+        raise PreflightFailed(f"--params {text[:200]!r}: {fix}")
     return values
 
 

@@ -238,6 +238,10 @@ def _code_sources(text: str) -> Iterator[_Source]:
         raise NotANotebookError(
             f"line {error.lineno}: no JSON ({error.msg}). Is it a notebook?"
         ) from None
+    except RecursionError:
+        raise NotANotebookError("JSON that is nested too deeply. Is it a notebook?") from None
+    except ValueError:
+        raise NotANotebookError("a number of thousands of digits. Is it a notebook?") from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise NotANotebookError(
             "no notebook of format 4, which has cells. An older one is brought there by "

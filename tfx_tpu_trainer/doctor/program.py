@@ -220,9 +220,11 @@ def _parsed(text: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
+        # What Python advises for numbers of thousands of digits is no help here.
+        reason = str(error.msg).partition("; use sys.")[0]
         raise NotPythonError(
             error.lineno or 1,
-            f"{error.msg} (a program for Python 2 goes through 2to3 first)",
+            f"{reason} (a program for Python 2 goes through 2to3 first)",
         ) from None
     except (RecursionError, MemoryError):
         raise NotPythonError(1, "too deeply nested to be parsed") from None

@@ -42,10 +42,13 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
         raise UnreadableError(
             f"{os.fspath(path)!r}: no such file or folder. Give a .py file, a notebook, or a folder of them."
         )
-    found = []
-    for folder, names, files in os.walk(root):
+    found: list[Path] = []
+    unlisted: list[OSError] = []
+    for folder, names, files in os.walk(root, onerror=unlisted.append):
         names[:] = sorted(name for name in names if not _is_skipped(Path(folder) / name))
         found += [Path(folder) / name for name in files if name.endswith((".py", NOTEBOOK))]
+    # A folder that can't be listed is among what can't be read.
+    found += [Path(error.filename) for error in unlisted]
     if not found:
         raise UnreadableError(
             f"{root}: no .py file in this folder, and no notebook. Give one that holds a program."
@@ -87,6 +90,8 @@ def read_source(path: Path) -> Source:
     """
     try:
         status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise UnreadableError(f"{path}: a folder that can't be listed. Is it yours to read?")
         if not stat.S_ISREG(status.st_mode):
             # A pipe would wait for its writer for ever, and /dev/zero never ends.
             raise UnreadableError(f"{path}: a pipe, a device or a socket, not a file of text.")
@@ -97,12 +102,16 @@ def read_source(path: Path) -> Source:
             )
         content = path.read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        return Source(path, content.decode(encoding), encoding)
+        text = content.decode(encoding)
+        # Codecs such as unicode_escape make half characters, which no text has.
+        text.encode("utf-8")
+        return Source(path, text, encoding)
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}. Is it yours to read?") from None
     # LookupError: "hex" and "rot13" are codecs, of no text.
-    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
-        raise UnreadableError(f"{path}: {error}. Is it a Python file?") from None
+    except (SyntaxError, UnicodeError, LookupError) as error:
+        kind = "notebook" if path.suffix == NOTEBOOK else "Python file"
+        raise UnreadableError(f"{path}: {error}. Is it a {kind}?") from None
 
 
 def write_source(source: Source) -> None:
@@ -119,5 +128,6 @@ def write_source(source: Source) -> None:
         write_whole(target, source.text.encode(source.encoding))
     except OSError as error:
         raise UnreadableError(
-            f"{source.path}: {error.strerror}; nothing was changed in it."
+            f"{source.path}: {error.strerror}; nothing was changed in it. Is its folder yours to write, and has "
+            "it room?"
         ) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -90,26 +89,6 @@ def form_of(path: str | pathlib.Path) -> Literal["yaml", "json"]:
     if ending in (".yaml", ".yml"):
         return "yaml"
     raise ValueError(f"output {str(path)!r} ends with neither .yaml nor .json: rename it.")
-
-
-def check_output(path: str | pathlib.Path) -> None:
-    """Finds what would keep `CompiledPipeline.write` from writing, before anything is compiled.
-
-    Args:
-        path: The name of the file.
-
-    Raises:
-        ValueError: If the ending says no form, or it is below what is no folder, or nobody may write there.
-    """
-    form_of(path)
-    folder = pathlib.Path(path).absolute().parent
-    while not os.path.lexists(folder):
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise ValueError(
-            f"output {str(path)!r} cannot be written: {str(folder)!r} is no folder that you may write to; name "
-            "another file"
-        )
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:

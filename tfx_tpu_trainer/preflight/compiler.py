@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import pathlib
 import re
@@ -66,10 +67,10 @@ class CompilerOptions:
         Raises:
             ValueError: If one is out of its range.
         """
-        if self.timeout_seconds <= 0:
-            raise ValueError(f"timeout_seconds={self.timeout_seconds} must be more than 0.")
-        if self.memory_limit_gib is not None and self.memory_limit_gib <= 0:
-            raise ValueError(f"memory_limit_gib={self.memory_limit_gib} must be more than 0.")
+        for name in ("timeout_seconds", "memory_limit_gib"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} must be more than 0, and a number.")
         if self.effort is not None and not -1 <= self.effort <= 1:
             raise ValueError(f"effort={self.effort} must be from -1.0 to 1.0.")
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
+from google.protobuf import text_format
 
 from tfx_tpu_trainer.inputs import vocabulary_sizes
 from tfx_tpu_trainer.preflight.engine_steps import InputFn, input_fn_of_specs
 
+_EXAMPLE = '{"features": {"fare": {"dtype": "float32", "shape": []}}, "label_key": "tips"}'
+_MOST_VALUES = 2**31 - 1
 _KEYS = ("features", "label_key", "vocabulary_sizes")
 
 
@@ -59,7 +63,7 @@ class FeatureSpec:
         """
         try:
             columns = tft.TFTransformOutput(path).transformed_feature_spec()
-        except (OSError, tf.errors.OpError) as error:
+        except (OSError, ValueError, text_format.ParseError, tf.errors.OpError) as error:
             raise ValueError(
                 f"{path!r} is no output of Transform: give the folder of its transform_graph "
                 f"artifact ({str(error).splitlines()[0]})."
@@ -89,16 +93,18 @@ class FeatureSpec:
             ValueError: The file cannot be read or holds something else.
         """
         try:
-            with tf.io.gfile.GFile(path) as file:
+            with tf.io.gfile.GFile(path, "rb") as file:
                 values = json.loads(file.read())
-        except (tf.errors.OpError, ValueError) as error:
+        except (tf.errors.OpError, ValueError, RecursionError) as error:
             reason = error.message if isinstance(error, tf.errors.OpError) else error
-            raise ValueError(f"The feature spec {path} cannot be read: {reason}") from None
+            raise ValueError(
+                f"The feature spec {path} cannot be read ({reason}): give a file with JSON such as {_EXAMPLE}."
+            ) from None
+        if label_key is not None and isinstance(values, Mapping):
+            values = {**values, "label_key": label_key}
         try:
-            return cls.from_json(
-                values if label_key is None else {**values, "label_key": label_key}
-            )
-        except (TypeError, ValueError) as error:
+            return cls.from_json(values)
+        except ValueError as error:
             raise ValueError(f"The feature spec {path}: {error}") from None
 
     @classmethod
@@ -115,12 +121,14 @@ class FeatureSpec:
             ValueError: It is something else; names what, and what there may be.
         """
         if not isinstance(values, Mapping) or not isinstance(values.get("features"), Mapping):
-            raise ValueError(
-                'give an object such as {"features": {"fare": {"dtype": "float32", "shape": []}}, '
-                '"label_key": "tips"}.'
-            )
+            raise ValueError(f"give an object such as {_EXAMPLE}.")
         if unknown := sorted(set(values) - set(_KEYS)):
             raise ValueError(f"unknown key {unknown[0]!r}: there are {', '.join(_KEYS)}.")
+        label_key = values.get("label_key")
+        if not isinstance(label_key, str | None):
+            raise ValueError(
+                f"label_key={label_key!r}: give the name of a feature, or leave it out."
+            )
         sizes = values.get("vocabulary_sizes", {})
         if not isinstance(sizes, Mapping) or not all(_is_size(size) for size in sizes.values()):
             raise ValueError(
@@ -129,7 +137,7 @@ class FeatureSpec:
             )
         return cls(
             features={name: _tensor_spec(name, each) for name, each in values["features"].items()},
-            label_key=values.get("label_key"),
+            label_key=label_key,
             vocabulary_sizes=dict(sizes),
         )
 
@@ -163,13 +171,21 @@ def _tensor_spec(name: str, values: Any) -> tf.TensorSpec:
             f"feature {name!r} has the shape {shape!r}: give a list of positive integers, [] for a "
             "single value; what has no fixed length does not run on a TPU."
         )
+    if math.prod(shape) > _MOST_VALUES:
+        raise ValueError(
+            f"feature {name!r} has the shape {shape!r}: a row can't have more than {_MOST_VALUES:,} values; give "
+            "the shape without the batch axis."
+        )
     try:
-        return tf.TensorSpec(shape, tf.as_dtype(values["dtype"]))
+        dtype = tf.as_dtype(values["dtype"]) if isinstance(values["dtype"], str) else None
     except TypeError:
+        dtype = None
+    if dtype in (None, tf.resource, tf.variant):
         raise ValueError(
             f"feature {name!r} has the dtype {values['dtype']!r}: give one of TensorFlow's, such as "
             "float32, int64 or bfloat16."
-        ) from None
+        )
+    return tf.TensorSpec(shape, dtype)
 
 
 def _is_size(value: Any) -> bool:

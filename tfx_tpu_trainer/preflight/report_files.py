@@ -74,12 +74,14 @@ def read_json(path: str) -> PreflightReport:
         OSError: It cannot be read.
     """
     try:
-        with tf.io.gfile.GFile(path) as file:
+        with tf.io.gfile.GFile(path, "rb") as file:
             return PreflightReport.from_json(json.loads(file.read()))
     except tf.errors.OpError as error:
         raise OSError(f"The report {path} cannot be read: {error.message}") from None
-    except ValueError as error:
-        raise ValueError(f"{path} holds no preflight report: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path} holds no preflight report: {error}. Make it anew with tfx-tpu-trainer preflight --json."
+        ) from error
 
 
 def _write(path: str, text: str) -> None:
