@@ -13,6 +13,7 @@ import tensorflow as tf
 from tests.bad_input import row
 from tests.engine.event_files import read_values
 from tfx_tpu_trainer.component.early_stopping import EvaluatedTraining
+from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, read_learning_curve
 
@@ -125,6 +126,41 @@ def test_early_stop(tmp_path):
     assert curve.stops
     # Started again, it does not go on.
     assert list(values(training(tmp_path, goal=goal).run())) == [2, 4, 6]
+
+
+def test_killed_anywhere_it_stops_at_the_same_step(tmp_path):
+    quality = {2: 0.3, 4: 0.8, 6: 0.5, 8: 0.7, 10: 0.1}
+    goal = Goal(metric="quality", patience=2)
+
+    def attempt(*, killed_at=None, killed_in_evaluation=False):
+        def train_input_fn(params):
+            made = checkpoints.global_step_of(str(tmp_path))
+            return rows(params, killed_at - made).concatenate(_broken(params))
+
+        def eval_input_fn(params):
+            if killed_in_evaluation:
+                raise InterruptedError
+            return rows(params, 1)
+
+        inputs = {"eval_input_fn": eval_input_fn}
+        if killed_at:
+            inputs["input_fn"] = train_input_fn
+        return training(tmp_path, quality=quality, goal=goal, max_steps=10, **inputs).run()
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        attempt(killed_at=3)
+    for _ in range(2):
+        with pytest.raises(InterruptedError):
+            attempt(killed_in_evaluation=True)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        attempt(killed_at=7)
+    curve = attempt()
+    assert values(curve) == {step: quality[step] for step in (2, 4, 6, 8)}
+    assert curve.stops and checkpoints.global_step_of(str(tmp_path)) == 8
+
+
+def _broken(params):
+    return rows(params).map(lambda row: {"x": tf.debugging.check_numerics(row["x"] / 0, "broken")})
 
 
 def test_by_time(tmp_path):

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tests.bad_input import case, row
 from tests.component.execution import Execution
 from tests.component.interrupted import model as interrupted_model
+from tests.component.interrupted import own_input
 from tfx_tpu_trainer.component import TpuTrainerExecutor
 from tfx_tpu_trainer.component.artifacts import emptied_on_failure
 from tfx_tpu_trainer.component.resume import (
@@ -107,6 +108,7 @@ def test_a_second_attempt_goes_on_from_the_last_checkpoint(tmp_path, interrupted
         {},
         {"eval_every_steps": 12, "save_checkpoints_steps": 5},
         {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5},
+        {"module": own_input.__name__, "save_input_position": 1},
     ],
 )
 def test_an_interrupted_training_ends_with_the_model_of_one_that_was_not(
@@ -125,6 +127,28 @@ def test_an_interrupted_training_ends_with_the_model_of_one_that_was_not(
     for name in names:
         np.testing.assert_array_equal(*(reader.get_tensor(name) for reader in readers), name)
     assert not any("input_position" in name for name in os.listdir(folders[0]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        ({"module": own_input.__name__}, "the input_fn is the module's own"),
+        ({"save_input_position": 0}, "save_input_position=False"),
+    ],
+)
+def test_an_input_that_is_not_saved_is_told_in_one_line(
+    tmp_path, interrupted, caplog, settings, cause
+):
+    with caplog.at_level(logging.INFO):
+        _fail(_attempt(tmp_path, "1", **settings))
+    (line,) = [
+        record.getMessage()
+        for record in caplog.records
+        if "Where the input stands" in record.getMessage()
+    ]
+    assert line.startswith(f"Where the input stands is not saved: {cause}")
+    (folder,) = _folders(tmp_path)
+    assert not (folder / "input_position").exists()
 
 
 def test_a_failure_after_the_training_is_not_trained_for_again(tmp_path, interrupted):
@@ -173,6 +197,7 @@ def test_another_training_does_not_go_on_from_it(tmp_path, change):
         {"serving_check_timeout": 7},
         {"checkpoint_root": "/elsewhere"},
         {"keep_checkpoint_max": 1},
+        {"save_input_position": 0},
     ],
 )
 def test_the_same_training_otherwise_run_does(tmp_path, change):

@@ -103,6 +103,10 @@ def _in_itself():
         refusal(
             {"stall_timeout_secs": -1}, "stall_timeout_secs=-1 is not valid; give 0 or a positive"
         ),
+        refusal(
+            {"save_input_position": "yes"},
+            "save_input_position='yes' is not valid; give True or False",
+        ),
         refusal({"label_key": ""}, "label_key='' is not valid; give a name, or None"),
         refusal(
             {"export_saved_model_api_version": 3}, "export_saved_model_api_version=3", "give 1 or 2"

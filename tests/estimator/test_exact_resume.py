@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import logging
 import os
@@ -18,7 +19,15 @@ from tests.bad_input import case, row
 from tests.estimator import counting_model
 from tests.estimator.counting_model import BATCH, ROWS, KillAt, Killed, shuffled
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
-from tfx_tpu_trainer.estimator import Estimator, RunConfig, tpu
+from tfx_tpu_trainer.estimator import (
+    Estimator,
+    EvalSpec,
+    RunConfig,
+    TrainSpec,
+    tpu,
+    train_and_evaluate,
+)
+from tfx_tpu_trainer.estimator.experimental import stop_if_no_decrease_hook
 from tfx_tpu_trainer.estimator.inputs import numpy_input_fn
 
 v1 = tf.compat.v1
@@ -428,6 +437,56 @@ def test_random_ops_without_a_stateless_twin_are_named(tmp_path, caplog):
     ]
     assert "(RandomShuffle)" in line
     assert "(RandomUniform)" in line
+
+
+class _KillInEvaluation(v1.train.SessionRunHook):
+    def __init__(self, step):
+        self._step = step
+
+    def after_create_session(self, session, coord):
+        if session.run(v1.train.get_global_step()) == self._step:
+            raise Killed
+
+
+def _model_that_is_best_at_4(features, labels, mode, params):
+    def metric_fn(ids):
+        step = tf.cast(v1.train.get_global_step(), tf.float32)
+        return {"distance": v1.metrics.mean(tf.abs(step - 4) + 0 * tf.cast(ids, tf.float32))}
+
+    spec = counting_model.model_fn(features, labels, mode, params)
+    return spec._replace(eval_metrics=(metric_fn, [features["id"]]))
+
+
+def _stopped_at(folder, *, killed_at=0, killed_in_evaluation=0):
+    config = {"save_checkpoints_steps": 4}
+    estimator = counting_model.estimator(folder, model=_model_that_is_best_at_4, config=config)
+    stop = stop_if_no_decrease_hook(
+        estimator, "distance", 8, run_every_secs=None, run_every_steps=5
+    )
+    hooks = [stop, KillAt(killed_at)] if killed_at else [stop]
+    evaluated = EvalSpec(
+        lambda params: counting_model.with_batches(tf.data.Dataset.range(8), params),
+        steps=None,
+        hooks=[_KillInEvaluation(killed_in_evaluation)],
+        start_delay_secs=0,
+        throttle_secs=0,
+    )
+    killed = killed_at or killed_in_evaluation
+    with pytest.raises(Killed) if killed else contextlib.nullcontext():
+        train_and_evaluate(estimator, TrainSpec(shuffled, 100, hooks=hooks), evaluated)
+    return estimator.get_variable_value("global_step")
+
+
+@pytest.mark.e2e
+def test_early_stopping_stops_where_it_would_have_stopped(tmp_path):
+    # The metric is at its best in the evaluation of step 4, which is 8 steps old in that of step 12.
+    assert _stopped_at(tmp_path / "expected") == 15
+    folder = tmp_path / "resumed"
+    assert _stopped_at(folder, killed_at=6) == 4
+    assert _stopped_at(folder, killed_in_evaluation=8) == 8
+    assert _stopped_at(folder, killed_in_evaluation=12) == 12
+    assert _stopped_at(folder) == 15
+    assert _stopped_at(folder) == 15
 
 
 def _under_strategy(folder, strategy, **config):

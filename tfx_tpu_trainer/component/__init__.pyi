@@ -92,6 +92,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         warmup_batch_sizes: Sequence[int] | RuntimeParameter | None = None,
         resume: bool | RuntimeParameter = True,
         checkpoint_root: str | RuntimeParameter | None = None,
+        save_input_position: bool | RuntimeParameter | None = None,
         stall_timeout_secs: int | RuntimeParameter = 1800,
     ) -> None:
         """Declares a training.
@@ -187,6 +188,10 @@ class TpuTrainer(tfx.types.BaseComponent):
             checkpoint_root: Folder, the pipeline's own, where checkpoints are until the training
                 has ended. Under Kubeflow and Vertex AI it must be set, else a new attempt trains
                 from the start. Defaults to `checkpoints` beside the component's artifacts.
+            save_input_position: Save with each checkpoint where the training input stands, so that
+                another attempt goes on with the rows that come next. With an `input_fn` of the
+                module's own it must be asked for: what Python code in it remembers is not saved.
+                Defaults to whether the module has no `input_fn`.
             stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
                 attempt ends with the stacks of all Python threads in its log, so that another one
                 goes on; 0 lets it wait for ever. The first step counts too, and with it what
@@ -275,6 +280,7 @@ class VertexTpuTrainer(TpuTrainer):
         warmup_batch_sizes: Sequence[int] | RuntimeParameter | None = None,
         resume: bool | RuntimeParameter = True,
         checkpoint_root: str | RuntimeParameter | None = None,
+        save_input_position: bool | RuntimeParameter | None = None,
         stall_timeout_secs: int | RuntimeParameter = 1800,
     ) -> None:
         """Declares a training.
@@ -371,6 +377,10 @@ class VertexTpuTrainer(TpuTrainer):
             checkpoint_root: Folder, the pipeline's own, where checkpoints are until the training
                 has ended. Under Kubeflow and Vertex AI it must be set, else a new attempt trains
                 from the start. Defaults to `checkpoints` beside the component's artifacts.
+            save_input_position: Save with each checkpoint where the training input stands, so that
+                another attempt goes on with the rows that come next. With an `input_fn` of the
+                module's own it must be asked for: what Python code in it remembers is not saved.
+                Defaults to whether the module has no `input_fn`.
             stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
                 attempt ends with the stacks of all Python threads in its log, so that another one
                 goes on; 0 lets it wait for ever. The first step counts too, and with it what

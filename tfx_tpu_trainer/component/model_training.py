@@ -38,7 +38,10 @@ from tfx_tpu_trainer.component.training import (
     Training,
     writable_working_folder,
 )
-from tfx_tpu_trainer.engine.checkpointing.input_position import remove_positions
+from tfx_tpu_trainer.engine.checkpointing.input_position import (
+    log_not_saved,
+    remove_positions,
+)
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
@@ -76,6 +79,8 @@ class ModelTraining(Training[TrainedModel]):
             has to answer.
         estimator_at: Returns the estimator that trains on from a step, in the same folder, with the
             other hosts where there are some.
+        input_not_saved: Why another attempt reads the training's input from its beginning; `""` where
+            it goes on with the rows that come next.
         sliced: The slices to measure and the input that they are found in, or `None`.
         row_limit: The most rows of an evaluation whose input is the module's own; `None` is no limit.
     """
@@ -86,6 +91,7 @@ class ModelTraining(Training[TrainedModel]):
     serving_input_receiver_fn: Callable[[], Any]
     host_estimator: tpu.TPUEstimator
     estimator_at: Callable[[int], tpu.TPUEstimator]
+    input_not_saved: str
     sliced: SlicedInput | None = None
     row_limit: RowLimit | None = None
 
@@ -154,8 +160,8 @@ class ModelTraining(Training[TrainedModel]):
         of_cores = ("master", "num_shards", "num_cores_per_replica")
         on_host = settings.model_copy(update={"use_tpu": False, **dict.fromkeys(of_cores)})
 
-        # In a cluster, and under a strategy, nobody saves where the input stands.
-        goes_on = default_input and not host.in_cluster and not strategies(settings)
+        input_not_saved = _why_input_is_not_saved(settings, host, default_input=default_input)
+        goes_on = not input_not_saved
 
         def estimator_at(step: int) -> tpu.TPUEstimator:
             return make_estimator(
@@ -177,6 +183,7 @@ class ModelTraining(Training[TrainedModel]):
             eval_input_fn=eval_input_fn,
             serving_input_receiver_fn=receiver_fn,
             estimator_at=estimator_at,
+            input_not_saved=input_not_saved,
             sliced=sliced,
             checkpoint_folder=checkpoint_folder,
             rows=rows,
@@ -209,6 +216,8 @@ class ModelTraining(Training[TrainedModel]):
         """Trains to the last step, or until the goal's patience ends."""
         job, settings = self.job, self.job.settings
         start, listeners = 0, []
+        if self.input_not_saved:
+            log_not_saved(self.input_not_saved)
         if self.checkpoint_folder:
             start = self.checkpoint_folder.take_up()
             listeners.append(StillOursListener(self.checkpoint_folder))
@@ -301,6 +310,24 @@ def _call_early(input_fn: Callable[..., Any], params: Mapping[str, Any], config:
     except Exception as error:  # Whatever it is, the evaluation says it.
         _logger.info("Whether the input of the evaluation ends is not known yet: %s", error)
         return None
+
+
+def _why_input_is_not_saved(settings: TrainSettings, host: Host, *, default_input: bool) -> str:
+    if settings.save_input_position is False:
+        return "save_input_position=False"
+    if not default_input and settings.save_input_position is None:
+        return (
+            "the input_fn is the module's own, and Python code in it may remember what no checkpoint "
+            "holds; save_input_position=True saves its dataset"
+        )
+    if host.in_cluster:
+        return (
+            "the workers of a cluster with parameter servers make their steps when they like, so that "
+            "no checkpoint tells which of their rows it has seen"
+        )
+    if strategies(settings):
+        return "a TPUStrategy draws it on its own"
+    return ""
 
 
 def _goal(settings: TrainSettings) -> Goal | None:

@@ -389,7 +389,18 @@ class TrainSettings(pydantic.BaseModel):
             in_checkpoint=False,
         ),
     ] = None
-
+    save_input_position: Annotated[
+        Flag | None,
+        About(
+            "Save with each checkpoint where the training input stands, so that another attempt goes on with the "
+            "rows that come next. With an `input_fn` of the module's own it must be asked for: what Python code in it "
+            "remembers is not saved.",
+            RESUME,
+            default="whether the module has no `input_fn`",
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = None
     stall_timeout_secs: Annotated[
         NotNegative,
         About(

@@ -28,6 +28,10 @@ def make_early_stopping_hook(
     The chief asks should_stop_fn and shares the answer in a variable of the model, where the other
     workers see it. An evaluator of its own process is not stopped.
 
+    With `RunConfig(save_input_position=True)` and `run_every_steps` it asks where the global step
+    passes a multiple of that, so that a training which is started again stops where it would have
+    stopped. Else it asks in the first session call, as the original, and then again and again.
+
     Args:
         estimator: The estimator that is trained.
         should_stop_fn: Tells whether training shall end; without arguments.
@@ -53,6 +57,8 @@ def make_early_stopping_hook(
             "Only one of `run_every_secs` and `run_every_steps` must be set; got "
             f"{run_every_secs} and {run_every_steps}. Set the other one to None."
         )
+    if estimator.config.is_chief and run_every_steps and estimator.config.save_input_position:
+        return _StopAtMultiplesHook(should_stop_fn, run_every_steps)
     if estimator.config.is_chief:
         return _StopHook(should_stop_fn, every_secs=run_every_secs, every_steps=run_every_steps)
     return _FollowChiefHook()
@@ -237,8 +243,51 @@ def _stop_variable() -> tf.Variable:
         )
 
 
-class _StopHook(v1.train.SessionRunHook):
-    """Asks, and stops."""
+class _AskingHook(v1.train.SessionRunHook):
+    """Tells the workers what it was told."""
+
+    def __init__(self, should_stop_fn: Callable[[], bool]) -> None:
+        self._should_stop_fn = should_stop_fn
+
+    def begin(self) -> None:
+        self._global_step = v1.train.get_global_step()
+        self._stop = _stop_variable().assign(True, read_value=False)
+
+    def _is_time_to_stop(self, session: v1.Session, step: int) -> bool:
+        if not self._should_stop_fn():
+            return False
+        _logger.info("Requesting early stopping at global step %d", step)
+        session.run(self._stop)
+        return True
+
+
+class _StopAtMultiplesHook(_AskingHook):
+    """Asks where the global step passes a multiple of a period, wherever the session has begun."""
+
+    def __init__(self, should_stop_fn: Callable[[], bool], every_steps: int) -> None:
+        super().__init__(should_stop_fn)
+        self._every_steps = every_steps
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        self._step = int(session.run(self._global_step))
+        # The session before may have ended before it asked, or because of the answer.
+        is_due = self._step and self._step % self._every_steps == 0
+        if is_due and self._is_time_to_stop(session, self._step):
+            coord.request_stop()
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        del run_values
+        # What a call fetches beside its step may be of before the step or of after it.
+        former, self._step = self._step, int(run_context.session.run(self._global_step))
+        is_due = self._step // self._every_steps > former // self._every_steps
+        if is_due and self._is_time_to_stop(run_context.session, self._step):
+            run_context.request_stop()
+
+
+class _StopHook(_AskingHook):
+    """Asks in the first session call, and then again and again."""
 
     def __init__(
         self,
@@ -247,12 +296,8 @@ class _StopHook(v1.train.SessionRunHook):
         every_secs: float | None,
         every_steps: int | None,
     ) -> None:
-        self._should_stop_fn = should_stop_fn
+        super().__init__(should_stop_fn)
         self._timer = v1.train.SecondOrStepTimer(every_secs=every_secs, every_steps=every_steps)
-
-    def begin(self) -> None:
-        self._global_step = v1.train.get_global_step()
-        self._stop = _stop_variable().assign(True, read_value=False)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> Any:
         del run_context
@@ -265,9 +310,7 @@ class _StopHook(v1.train.SessionRunHook):
         if not self._timer.should_trigger_for_step(step):
             return
         self._timer.update_last_triggered_step(step)
-        if self._should_stop_fn():
-            _logger.info("Requesting early stopping at global step %d", step)
-            run_context.session.run(self._stop)
+        if self._is_time_to_stop(run_context.session, step):
             run_context.request_stop()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator.hooks.eval_events import read_eval_metrics
 from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
     CheckpointEvaluator,
     EvaluatedCheckpoint,
@@ -28,6 +29,9 @@ def run_local(
 ) -> tuple[Mapping[str, Any] | None, list[bytes | None] | None]:
     """Trains, and evaluates after each checkpoint but the first.
 
+    With `RunConfig(save_input_position=True)` it evaluates the first one too where the training that
+    it goes on with was ended before it had done that.
+
     Args:
         estimator: The estimator.
         train_spec: How to train.
@@ -46,9 +50,15 @@ def run_local(
         config.save_checkpoints_steps,
         config.save_checkpoints_secs,
     )
+
+    def is_missing(step: int) -> bool:
+        goes_on = step > 0 and config.save_input_position
+        return goes_on and step not in read_eval_metrics(estimator.eval_dir(eval_spec.name))
+
     evaluations = EvaluateAfterSaving(
         CheckpointEvaluator(estimator, eval_spec, max_steps=train_spec.max_steps),
         throttle_secs=eval_spec.throttle_secs,
+        is_missing=is_missing,
         listener=listener,
     )
     estimator.train(
@@ -69,6 +79,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         evaluator: CheckpointEvaluator,
         *,
         throttle_secs: float,
+        is_missing: Callable[[int], bool] = lambda step: False,
         listener: EvaluationListener | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,11 +88,14 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         Args:
             evaluator: Evaluates the newest checkpoint.
             throttle_secs: Seconds from the start of one evaluation to the next, at least.
+            is_missing: Tells whether the first checkpoint of a session, which goes on with another
+                one's training, is to be evaluated. Defaults to never.
             listener: May stop training. Defaults to `None`.
             clock: Returns the time in seconds. Defaults to `time.monotonic`.
         """
         self._evaluator = evaluator
         self._throttle_secs = throttle_secs
+        self._is_missing = is_missing
         self._listener = listener or EvaluationListener()
         self._clock = clock
         self._started: float | None = None
@@ -90,7 +104,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         self.last: EvaluatedCheckpoint | None = None
 
     def begin(self) -> None:
-        """Starts anew: the first checkpoint is that of an untrained model."""
+        """Starts anew: the first checkpoint is that of an untrained model, or was evaluated before."""
         self._first = True
 
     def after_save(self, session: v1.Session, global_step_value: int) -> bool | None:
@@ -98,7 +112,8 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         del session
         if self._first:
             self._first = False
-            return None
+            if not self._is_missing(int(global_step_value)):
+                return None
         if not self._listener.before_eval():
             _logger.info(
                 "Exiting training and evaluation loop, as requested by "
