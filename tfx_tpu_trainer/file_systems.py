@@ -55,7 +55,7 @@ def check_can_be_opened(name: str, path: str | os.PathLike[str]) -> None:
     if scheme_of(path) not in known:
         raise ValueError(
             f"{name}={os.fsdecode(path)!r}: TensorFlow opens no {scheme_of(path)}:// here, only local paths and "
-            f"{', '.join(f'{scheme}://' for scheme in known)}; copy it to one of them, or import the package "
+            f"{', '.join(f'{scheme}://' for scheme in known)}; give one of those, or import the package "
             "that opens it, such as tensorflow_io."
         )
 

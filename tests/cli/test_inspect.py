@@ -363,7 +363,14 @@ def test_an_empty_path_is_one_line_and_exit_code_1(refused):
     refused.output(_inspect(""))
 
 
-@row("inspect", "`inspect foo://a/b`", "path='foo://a/b'", "opens no foo://", "gs://", "copy it")
+@row(
+    "inspect",
+    "`inspect foo://a/b`",
+    "path='foo://a/b'",
+    "opens no foo://",
+    "gs://",
+    "give one of those",
+)
 def test_an_address_that_tensorflow_does_not_open_is_named(refused):
     refused.output(_inspect("foo://a/b"))
 

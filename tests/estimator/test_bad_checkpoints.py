@@ -8,12 +8,12 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from tests.bad_input import row
+from tests.bad_input import case, row
 from tests.estimator import linear_model
 from tests.estimator.places import estimator, in_every_mode, on_cores_mostly, on_host_and_cores
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.estimator import export, tpu
+from tfx_tpu_trainer.estimator import Estimator, export, tpu
 
 v1 = tf.compat.v1
 
@@ -47,6 +47,38 @@ def test_a_model_dir_that_cannot_be_written(tmp_path, place, mode, refused):
 def test_a_model_dir_on_a_file_system_that_there_is_not(place, refused):
     with refused(ValueError):
         estimator("foo://runs/model", place)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        case(
+            "checkpoints",
+            f"`{name}='foo://runs/model'`",
+            f"{name}='foo://runs/model'",
+            "TensorFlow opens no foo:// here",
+            "give one of those",
+            values=use,
+        )
+        for name, use in (
+            (
+                "checkpoint_path",
+                lambda made: made.evaluate(
+                    cores.train_input_fn, steps=1, checkpoint_path="foo://runs/model"
+                ),
+            ),
+            (
+                "warm_start_from",
+                lambda made: Estimator(lambda features: None, warm_start_from="foo://runs/model"),
+            ),
+            ("export_dir_base", lambda made: _export(made, "foo://runs/model")),
+        )
+    ],
+)
+def test_other_paths_on_a_file_system_that_there_is_not(tmp_path, use, refused):
+    made = _trained(tmp_path, "host")
+    with refused(ValueError):
+        use(made)
 
 
 def _trained(folder: pathlib.Path, place: str) -> tpu.TPUEstimator:

@@ -96,7 +96,10 @@ def _run(program: Callable[[], object]) -> int:
         error = error.with_traceback(traceback)
         words = in_one_line(error) if sys.excepthook is sys.__excepthook__ else None
         if words is not None:
-            print(words, file=sys.stderr)
+            # Late: a program that ends well does not wait for rich.
+            from tfx_tpu_trainer.terminal import printable
+
+            print(printable(words), file=sys.stderr)
         else:
             sys.excepthook(type(error), error, traceback)
         return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1

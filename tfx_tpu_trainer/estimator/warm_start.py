@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import open_checkpoint
+from tfx_tpu_trainer.file_systems import check_can_be_opened
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -79,12 +80,13 @@ def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
         The settings, or `None`.
 
     Raises:
-        ValueError: If it is of another type.
+        ValueError: If it is of another type, or TensorFlow has no file system for the path.
     """
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
     if isinstance(warm_start_from, (str, bytes, os.PathLike)):
         path = os.fsdecode(warm_start_from)
+        check_can_be_opened("warm_start_from", path)
         if tf.saved_model.contains_saved_model(path):
             _logger.info("Warm-starting from a SavedModel")
             path = os.path.join(path, "variables", "variables")
@@ -106,6 +108,7 @@ def warm_start(settings: WarmStartSettings) -> None:
         tf.errors.OpError: If it is not there, or can't be read.
     """
     path = settings.ckpt_to_initialize_from
+    check_can_be_opened("ckpt_to_initialize_from", path)
     open_checkpoint(checkpoints.require_checkpoint(path) if tf.io.gfile.isdir(path) else path)
     try:
         v1.train.warm_start(*settings)

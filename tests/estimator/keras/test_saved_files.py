@@ -229,6 +229,48 @@ def test_arrays_that_take_far_more_than_their_file_are_refused(tmp_path, refused
         _load(path, tmp_path)
 
 
+def _link(file, other):
+    file["model_weights/elsewhere"] = h5py.ExternalLink(other, "/secret")
+
+
+def _external(file, other):
+    file.create_dataset("model_weights/elsewhere", [4], "u1", external=[(other, 0, 4)])
+
+
+def _virtual(file, other):
+    layout = h5py.VirtualLayout((1,), "f4")
+    layout[0] = h5py.VirtualSource(other, "secret", (1,))[0]
+    file.create_virtual_dataset("model_weights/elsewhere", layout)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        case(
+            "exports",
+            f"an HDF5 file with {what} another file",
+            "from another file",
+            "save the model again",
+            values=make,
+        )
+        for what, make in (
+            ("a link into", _link),
+            ("an array that is in", _external),
+            ("an array that is made of", _virtual),
+        )
+    ],
+)
+def test_a_file_that_reads_another_one_is_refused(make, tmp_path, refused):
+    other = str(tmp_path / "other.h5")
+    with h5py.File(other, "w") as file:
+        file["secret"] = np.ones([1], "f4")
+    path = _saved(models.small(keras_of("tf_keras")), tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        make(file, other)
+    with refused(ValueError):
+        _load(path, tmp_path)
+
+
 @row(
     "exports",
     "a `.keras` file whose weights' arrays take more than 20 times its size",
@@ -327,7 +369,7 @@ def test_a_damaged_folder_is_named(tmp_path, refused):
             f"keras_model_path='{path}'",
             f"opens no {path.partition(':')[0]}://",
             "gs://",
-            "copy it",
+            "give one of those",
             values=path,
         )
         for path in ("https://example.com/a.keras", "foo://a/b.h5")

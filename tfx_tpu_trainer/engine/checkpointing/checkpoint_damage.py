@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.file_systems import check_can_be_opened
+
 v1 = tf.compat.v1
 
 
@@ -34,9 +36,11 @@ def open_checkpoint(path: str) -> Any:
         NoCheckpointError: If there is none at the path.
         tf.errors.DataLossError: If its index can't be read.
         TypeError: If it is no path.
+        ValueError: If TensorFlow has no file system for it.
     """
     if not isinstance(path, str):
         raise TypeError(f"A checkpoint is named by a text such as 'model.ckpt-100', not {path!r}.")
+    check_can_be_opened("checkpoint_path", path)
     if problem := _no_checkpoint(path):
         raise NoCheckpointError(
             None, None, f"The passed save_path is not a valid checkpoint: {path}. {problem}."

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.file_systems import check_can_be_opened
 from tfx_tpu_trainer.whole_files import commit_folder
 
 _logger = logging.getLogger(__name__)
@@ -34,8 +35,10 @@ def version_folder(base: str) -> Iterator[tuple[str, str]]:
         The path to write to, and the path at which the files will be found.
 
     Raises:
+        ValueError: If TensorFlow has no file system for the folder.
         RuntimeError: If ten versions in a row are taken, or the folder cannot be written to.
     """
+    check_can_be_opened("export_dir_base", base)
     with write_errors_explained(base):
         temporary, final = _reserve(base)
     try:

@@ -212,7 +212,7 @@ def _check_weights(path: str, archive: zipfile.ZipFile, most: int) -> None:
     if name in archive.namelist():
         try:
             with archive.open(name) as file, h5py.File(file, "r") as weights:
-                _check_expands(path, _bytes_of(weights), most)
+                _check_arrays(path, weights, most)
         except OSError as error:
             raise _no_model(path, f"its {name} can't be read ({error})") from None
 
@@ -222,7 +222,7 @@ def _read_hdf5(path: str) -> tuple[str, list[Any]]:
 
     try:
         with h5py.File(path, "r") as file:
-            _check_expands(path, _bytes_of(file), _most(path))
+            _check_arrays(path, file, _most(path))
             version = file.attrs.get("keras_version", "2")
             texts = {
                 name: file.attrs[name]
@@ -234,18 +234,28 @@ def _read_hdf5(path: str) -> tuple[str, list[Any]]:
     return _library_of(version), [_parsed(path, name, text) for name, text in texts.items()]
 
 
-def _bytes_of(file: Any) -> int:
-    """What all arrays of an HDF5 file take when they are read."""
+def _check_arrays(path: str, file: Any, most: int) -> None:
+    """Checks the arrays of an HDF5 file: that they are in it, and what they take when they are read."""
     import h5py
 
-    found: list[int] = []
+    sizes: list[int] = []
 
-    def add(_: str, each: Any) -> None:
+    def look(_: str, each: Any) -> None:
         if isinstance(each, h5py.Dataset):
-            found.append(each.size * each.dtype.itemsize)
+            sizes.append(each.size * each.dtype.itemsize)
+            elsewhere = bool(each.external) or each.is_virtual
+        else:
+            links = (each.get(name, getlink=True) for name in each)
+            elsewhere = any(isinstance(link, h5py.ExternalLink) for link in links)
+        if elsewhere:
+            raise ValueError(
+                f"keras_model_path {path!r} takes {each.name!r} from another file, which a saved model does not; save "
+                "the model again with Keras."
+            )
 
-    file.visititems(add)
-    return sum(found)
+    look("/", file)
+    file.visititems(look)
+    _check_expands(path, sum(sizes), most)
 
 
 def _most(path: str) -> int:
