@@ -10,8 +10,11 @@ import types
 import zipfile
 
 import pytest
+import tensorflow as tf
 
+from tests.bad_input import case, row
 from tfx_tpu_trainer.component.module_source import ModuleSource, imported, source_hash
+from tfx_tpu_trainer.inputs.user_failures import ModuleFailedError
 from tfx_tpu_trainer.inputs.user_module import check_module
 
 
@@ -127,56 +130,97 @@ def test_the_module_is_found_in_either_components_properties(properties, expecte
     assert ModuleSource.from_exec_properties(properties) == expected
 
 
-def test_no_module_at_all():
-    with pytest.raises(ValueError, match="no user module is given; set module_file="):
+@row("modules", "no module at all", "no user module is given; set module_file='", "or module='")
+def test_no_module_at_all(refused):
+    with refused(ValueError):
         ModuleSource.from_exec_properties({"module_file": None})
 
 
-def test_without_model_fn_its_functions_are_listed():
-    module = _module(build_model=_model_fn, run_fn=_model_fn, _hidden=_model_fn)
-    message = (
-        r"module 'some_model' has no model_fn; define model_fn\(features, labels, mode, params\) "
-        r"in it \(its functions are: build_model, run_fn\)"
-    )
-    with pytest.raises(ValueError, match=message):
-        check_module(module)
+def _takes(*names):
+    return eval(f"lambda {', '.join(names)}: None")
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
+    "names",
     [
-        (
-            {"model_fn": lambda features, lables, params: None},
-            (
-                r"model_fn of module 'some_model' has an argument 'lables' that nothing is passed "
-                r"for, it takes \(features, lables, params\); allowed are features, labels, mode"
-            ),
+        case(
+            "modules",
+            "a module of other functions",
+            "module 'some_model' has no model_fn; define model_fn(features, labels, mode, params) in it",
+            "its functions are: build_model, run_fn",
+            values={"build_model": _model_fn, "run_fn": _model_fn, "_hidden": _model_fn},
         ),
-        (
-            {"model_fn": lambda features, labels: None},
-            r"model_fn of module 'some_model' has no argument 'params', .* params\['batch_size'\]",
+        case(
+            "modules",
+            "an empty module",
+            "module 'some_model' has no model_fn; define model_fn(features, labels, mode, params) in it",
+            "its functions are: none",
+            values={},
         ),
-        ({"model_fn": lambda labels, params: None}, "model_fn .* has no argument 'features'"),
-        ({"model_fn": 3}, "model_fn of module 'some_model' is 3; make it a function"),
-        (
-            {"model_fn": _model_fn, "input_fn": lambda files, params: None},
-            "input_fn of module 'some_model' has an argument 'files' .* params, mode, config, fn_args",
+        case(
+            "modules",
+            "`model_fn = 3`",
+            "model_fn of module 'some_model' is 3; make it a function",
+            values={"model_fn": 3},
         ),
-        ({"model_fn": _model_fn, "input_fn": lambda: None}, "input_fn .* has no argument 'params'"),
-        (
-            {"model_fn": _model_fn, "serving_input_receiver_fn": lambda a: None},
-            "serving_input_receiver_fn of module 'some_model' has an argument 'a'",
+        case(
+            "modules",
+            "a model_fn with an unknown argument",
+            "model_fn of module 'some_model' has an argument 'depth' that nothing is passed for",
+            "allowed are features, labels, mode, params, config",
+            values={"model_fn": _takes("features", "labels", "params", "depth")},
         ),
-        (
-            {"model_fn": _model_fn, "params": 3},
-            "params of module 'some_model' is 3; make it a dict",
+        case(
+            "modules",
+            "a model_fn without `features`",
+            "model_fn of module 'some_model' has no argument 'features', it takes (labels, params)",
+            "add it: the input's features come in it",
+            values={"model_fn": _takes("labels", "params")},
+        ),
+        case(
+            "modules",
+            "a model_fn without `params`",
+            "model_fn of module 'some_model' has no argument 'params', it takes (features, labels)",
+            "add it: the batch size comes in params['batch_size']",
+            values={"model_fn": _takes("features", "labels")},
+        ),
+        case(
+            "modules",
+            "an input_fn with an unknown argument",
+            "input_fn of module 'some_model' has an argument 'files' that nothing is passed for",
+            "allowed are params, mode, config, fn_args",
+            values={"model_fn": _model_fn, "input_fn": _takes("files", "params")},
+        ),
+        case(
+            "modules",
+            "an input_fn without `params`",
+            "input_fn of module 'some_model' has no argument 'params', it takes ()",
+            values={"model_fn": _model_fn, "input_fn": _takes()},
+        ),
+        case(
+            "modules",
+            "`input_fn = 'rows'`",
+            "input_fn of module 'some_model' is 'rows'; make it a function",
+            values={"model_fn": _model_fn, "input_fn": "rows"},
+        ),
+        case(
+            "modules",
+            "a serving_input_receiver_fn with an unknown argument",
+            "serving_input_receiver_fn of module 'some_model' has an argument 'a' that nothing is passed",
+            "allowed are fn_args",
+            values={"model_fn": _model_fn, "serving_input_receiver_fn": _takes("a")},
+        ),
+        case(
+            "modules",
+            "`params = 3`",
+            "params of module 'some_model' is 3; make it a dict or a function of fn_args",
+            values={"model_fn": _model_fn, "params": 3},
         ),
     ],
 )
-def test_arguments_that_nobody_can_give_are_refused(names, message):
-    with pytest.raises(ValueError, match=message) as caught:
+def test_what_nobody_can_use_is_refused(names, refused):
+    with refused(ValueError):
         check_module(_module(**names))
-    assert "\n" not in str(caught.value)
 
 
 def test_bound_arguments_of_a_partial_do_not_count():
@@ -212,32 +256,214 @@ def test_config_is_passed_on_where_the_input_fn_takes_it():
     assert module.input_fn_for("eval", None)(params=1, config=2) == (1, 2)
 
 
-def test_params_must_be_a_dict():
-    module = check_module(_module(model_fn=_model_fn, params=lambda fn_args: [1]))
-    with pytest.raises(ValueError, match=r"params of module 'some_model' gave \[1\]; it must give"):
+@pytest.mark.parametrize(
+    "params",
+    [
+        case(
+            "modules",
+            "a function `params` that returns a list",
+            "params of module 'some_model' gave [1]; it must give a dict, such as",
+            values=lambda fn_args: [1],
+        ),
+        case(
+            "modules",
+            "a function `params` that returns nothing",
+            "params of module 'some_model' gave None; it must give a dict, such as",
+            values=lambda fn_args: None,
+        ),
+        case(
+            "modules",
+            "a function `params` without an argument",
+            "params of module 'some_model' takes (); let it take one argument, fn_args",
+            values=dict,
+        ),
+        case(
+            "modules",
+            "a function `params` of two arguments",
+            "params of module 'some_model' takes (fn_args, schema); let it take one argument, fn_args",
+            values=lambda fn_args, schema: {},
+        ),
+        case(
+            "modules",
+            "`params = {'batch_size': 8}`",
+            "params of module 'some_model' has the key 'batch_size'; give texts as keys, and others than",
+            values={"batch_size": 8},
+        ),
+        case(
+            "modules",
+            "`params = {1: 2}`",
+            "params of module 'some_model' has the key 1; give texts as keys",
+            values={1: 2},
+        ),
+    ],
+)
+def test_params_must_be_a_dict(params, refused):
+    module = check_module(_module(model_fn=_model_fn, params=params))
+    with refused(ValueError):
         module.params_for(None)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [("import no_such_thing\n", "No module named 'no_such_thing'"), ("x = (\n", "SyntaxError")],
+@row(
+    "modules",
+    "an input_fn that returns nothing",
+    "input_fn of module 'some_model' returned None in mode 'eval'; let it return a tf.data.Dataset",
 )
-def test_a_module_that_cannot_be_loaded_says_why(tmp_path, text, reason):
-    path = _write(tmp_path, "broken.py", text)
-    message = f"the module '{path}' can't be loaded: .*{reason}"
-    with (
-        pytest.raises(ValueError, match=message),
-        opened(ModuleSource(file=str(path))),
-    ):
+def test_an_input_fn_returns_something(refused):
+    module = check_module(_module(model_fn=_model_fn, input_fn=lambda params: None))
+    with refused(ValueError):
+        module.input_fn_for("eval", None)(params={})
+
+
+def _unloadable(given, content, reason):
+    content = content if isinstance(content, bytes) else content.encode()
+    says = "broken.py' can't be loaded: ", reason, "check that it runs by itself"
+    return case("modules", f"a module {given}", "the module '", *says, values=content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _unloadable(
+            "that imports what is not there", "import no_such\n", "No module named 'no_such'"
+        ),
+        _unloadable("with an open bracket", "x = (\n", "SyntaxError: '(' was never closed"),
+        _unloadable(
+            "with a wrong indent", "def f():\nreturn 1\n", "IndentationError: expected an ind"
+        ),
+        _unloadable(
+            "with tabs and spaces", "if 1:\n\tx = 1\n        y = 2\n", "TabError: inconsistent"
+        ),
+        _unloadable(
+            "with a NUL byte", b"x = 1\0\n", "source code string cannot contain null bytes"
+        ),
+        _unloadable(
+            "that is no UTF-8", b"x = '\xff'\n", "SyntaxError: (unicode error) 'utf-8' codec"
+        ),
+        _unloadable("of 500 brackets", "(" * 500, "SyntaxError: too many nested parentheses"),
+        _unloadable(
+            "that calls itself for ever", "def f(): f()\nf()\n", "RecursionError: maximum recu"
+        ),
+        _unloadable("that raises two lines", "raise ValueError('a\\nb')\n", "ValueError: a b; "),
+    ],
+)
+def test_a_module_that_cannot_be_loaded_says_why(tmp_path, content, refused):
+    path = tmp_path / "broken.py"
+    path.write_bytes(content)
+    with refused(ValueError), opened(ModuleSource(file=str(path))):
         pass
 
 
-def test_a_missing_file():
-    with (
-        pytest.raises(ValueError, match=r"module_file='/no/m\.py' is no Python file here"),
-        opened(ModuleSource(file="/no/m.py")),
-    ):
+@pytest.mark.parametrize(
+    "source",
+    [
+        case(
+            "modules",
+            "a `module_file` that is not there",
+            "module_file='/no/m.py' is no Python file here; give the path of a .py file",
+            values={"file": "/no/m.py"},
+        ),
+        case(
+            "modules",
+            "a `module_file` that is no .py file",
+            "module_file='/etc/passwd' is no Python file here; give the path of a .py file",
+            values={"file": "/etc/passwd"},
+        ),
+        case(
+            "modules",
+            "an import path that leads nowhere",
+            "the module 'no.such.module' can't be loaded: ModuleNotFoundError: No module named 'no'",
+            values={"module": "no.such.module"},
+        ),
+    ],
+)
+def test_a_module_that_is_not_there(source, refused):
+    with refused(ValueError), opened(ModuleSource(**source)):
         pass
+
+
+@row(
+    "modules",
+    "a module's wheel that is no wheel",
+    "the module's wheel",
+    "m-1.0-py3-none-any.whl can't be installed (pip says why, above); make the pipeline again",
+)
+def test_a_wheel_that_cannot_be_installed(tmp_path, refused):
+    wheel = tmp_path / "m-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"no zip")
+    with refused(ValueError), opened(ModuleSource(wheel=f"m@{wheel}")):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        case(
+            "modules",
+            "a function `params` that looks up what is not there",
+            "params of module 'failing' fails at",
+            "failing.py:2: KeyError: 'rate'",
+            values=("def params(fn_args):\n    return {}['rate']\n", lambda m: m.params(None)),
+        ),
+        case(
+            "modules",
+            "an input_fn that raises StopIteration",
+            "input_fn of module 'failing' fails at",
+            "failing.py:2: StopIteration",
+            values=("def input_fn(params):\n    return next(iter([]))\n", lambda m: m.input_fn({})),
+        ),
+        case(
+            "modules",
+            "a model_fn of tensors whose shapes don't fit",
+            "model_fn of module 'failing' fails at",
+            "failing.py:3: ValueError: Dimensions must be equal, but are 1 and 3 for 'MatMul' with input",
+            values=(
+                "import tensorflow as tf\ndef model_fn(x):\n    tf.matmul(x, tf.zeros([3, 4]))\n",
+                lambda m: _in_graph(lambda: m.model_fn(tf.zeros([2, 1]))),
+            ),
+        ),
+        case(
+            "modules",
+            "a helper beside the module that fails",
+            "model_fn of module 'failing' fails at",
+            "helper_that_fails.py:2: ZeroDivisionError: division by zero",
+            values=(
+                "import helper_that_fails\ndef model_fn():\n    helper_that_fails.width(0)\n",
+                lambda m: m.model_fn(),
+            ),
+        ),
+        case(
+            "modules",
+            "a function of the input that fails in AutoGraph",
+            "input_fn of module 'failing' fails at",
+            "KeyError: 'fare'",
+            values=(
+                (
+                    "import tensorflow as tf\n"
+                    "def parse(row):\n    return {'tip': row}['fare']\n"
+                    "def input_fn():\n    return tf.data.Dataset.range(3).map(parse)\n"
+                ),
+                lambda m: _in_graph(m.input_fn),
+            ),
+        ),
+    ],
+)
+def test_a_function_that_fails_is_named_with_its_line(tmp_path, text, call, refused):
+    path = _write(tmp_path, "failing.py", text)
+    _write(tmp_path, "helper_that_fails.py", "def width(n):\n    return 1 / n\n")
+    with refused(ModuleFailedError), imported(ModuleSource(file=str(path))) as module:
+        call(module)
+
+
+def _in_graph(function):
+    with tf.Graph().as_default():
+        return function()
+
+
+@pytest.mark.parametrize("error", [OSError, ConnectionError])
+def test_what_the_machine_says_passes_as_it_is(tmp_path, error):
+    path = _write(tmp_path, "failing.py", f"def input_fn():\n    raise {error.__name__}('gone')\n")
+    with pytest.raises(error, match="gone"), imported(ModuleSource(file=str(path))) as module:
+        module.input_fn()
 
 
 class TestSourceHash:
@@ -269,11 +495,23 @@ class TestSourceHash:
         _write(tmp_path, "explosive_model.py", "raise RuntimeError\n")
         assert len(source_hash("explosive_model")) == 64
 
-    @pytest.mark.parametrize("name", ["no_such_model", "no_such_package.model", ".model"])
-    def test_an_unknown_module(self, name):
-        with pytest.raises(ValueError, match=f"module='{name}' can't be "):
+    @pytest.mark.parametrize(
+        "name",
+        [
+            case(
+                "modules",
+                f"`module={name!r}`",
+                f"module={name!r} {says}",
+                values=name,
+            )
+            for name, says in (
+                ("no_such_model", "can't be found; give an import path like 'package.model'"),
+                ("no_such_package.model", "can't be imported: No module named 'no_such_package'"),
+                (".model", "can't be imported: no package specified for '.model'"),
+                ("math", "has no .py file, so an edit of it could not be seen"),
+            )
+        ],
+    )
+    def test_an_unknown_module(self, name, refused):
+        with refused(ValueError):
             source_hash(name)
-
-    def test_a_module_without_source(self):
-        with pytest.raises(ValueError, match=r"module='math' has no \.py file"):
-            source_hash("math")

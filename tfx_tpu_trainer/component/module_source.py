@@ -9,6 +9,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import subprocess
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.component.legacy.module import mentions_trainer_fn
 from tfx_tpu_trainer.component.tfx_private import udf_utils
 from tfx_tpu_trainer.inputs.user_exits import exits_are_errors
+from tfx_tpu_trainer.inputs.user_failures import failures_are_named
 from tfx_tpu_trainer.inputs.user_module import (
     import_file,
     import_module,
@@ -174,14 +176,16 @@ def imported(
         The module.
 
     Raises:
-        ValueError: The module can't be loaded.
+        ValueError: The module can't be loaded, or one of its functions raised an exception; names the line.
         ModuleExitedError: The module ended the process, now or while it was in use.
     """
     with exits_are_errors(str(source)), contextlib.ExitStack() as stack:
         path, load = _found(source, stack)
         if restore_tf_estimator and (source.trainer_fn or (path and mentions_trainer_fn(path))):
             stack.enter_context(compat.install())
-        yield load()
+        module = load()
+        with failures_are_named(module):
+            yield module
 
 
 def _found(
@@ -192,7 +196,14 @@ def _found(
         name, wheels = udf_utils.decode_user_module_key(source.wheel)
         # Left open, so that an import inside model_fn still finds the wheel's other modules. TFX puts their folder last
         # on the path, where any other module of the name would win.
-        folder = stack.enter_context(udf_utils.TempPipInstallContext(wheels)).temp_directory
+        try:
+            installed = stack.enter_context(udf_utils.TempPipInstallContext(wheels))
+        except subprocess.CalledProcessError as error:
+            raise ValueError(
+                f"the module's wheel {', '.join(wheels)} can't be installed (pip says why, above); make the "
+                "pipeline again, so that TFX packages the module_file anew"
+            ) from error
+        folder = installed.temp_directory
         stack.enter_context(imported_from(folder))
         return os.path.join(folder, f"{name}.py"), functools.partial(import_module, name)
     if source.file:

@@ -17,6 +17,7 @@ from typing import Any
 from tfx_tpu_trainer.estimator.callables import argument_names
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+_RESERVED_PARAMS = ("batch_size", "context")
 _INPUT_FN_ARGUMENTS = ("params", "mode", "config", "fn_args")
 
 
@@ -60,7 +61,14 @@ class UserModule:
         Raises:
             ValueError: The function doesn't return a mapping.
         """
-        values = self.params(fn_args) if callable(self.params) else self.params
+        values = self.params
+        if callable(values):
+            if len(argument_names(values)) != 1:
+                raise ValueError(
+                    f"params of module {self.name!r} takes ({', '.join(argument_names(values))}); let it "
+                    "take one argument, fn_args"
+                )
+            values = values(fn_args)
         if values is None and self.params is None:
             return {}
         if not isinstance(values, Mapping):
@@ -68,6 +76,12 @@ class UserModule:
                 f"params of module {self.name!r} gave {values!r}; it must give a dict, such as "
                 f"{{'learning_rate': 0.1}}"
             )
+        for name in values:
+            if name in _RESERVED_PARAMS or not isinstance(name, str):
+                raise ValueError(
+                    f"params of module {self.name!r} has the key {name!r}; give texts as keys, and "
+                    f"others than {', '.join(_RESERVED_PARAMS)}, which the engine sets"
+                )
         return dict(values)
 
     def input_fn_for(self, mode: str, fn_args: Any) -> Callable[..., Any] | None:
@@ -85,9 +99,19 @@ class UserModule:
             return None
         wanted = argument_names(input_fn)
         fixed = {k: v for k, v in {"mode": mode, "fn_args": fn_args}.items() if k in wanted}
+
+        def called(**given: Any) -> Any:
+            made = input_fn(**given, **fixed)
+            if made is None:
+                raise ValueError(
+                    f"input_fn of module {self.name!r} returned None in mode {mode!r}; let it return a "
+                    "tf.data.Dataset of (features, labels)"
+                )
+            return made
+
         if "config" in wanted:
-            return lambda params, config: input_fn(params=params, config=config, **fixed)
-        return lambda params: input_fn(params=params, **fixed)
+            return lambda params, config: called(params=params, config=config)
+        return lambda params: called(params=params)
 
     def serving_receiver_for(self, fn_args: Any) -> Callable[[], Any] | None:
         """Returns the module's serving_input_receiver_fn as a function without arguments, or `None`.
@@ -246,8 +270,9 @@ def import_file(path: str) -> types.ModuleType:
 
 
 def _unloadable(name: str, error: Exception) -> ValueError:
+    reason = " ".join(str(error).split())
     return ValueError(
-        f"the module {name!r} can't be loaded: {type(error).__name__}: {error}; "
+        f"the module {name!r} can't be loaded: {type(error).__name__}: {reason}; "
         f"check that it runs by itself (python -c 'import ...') where the trainer runs"
     )
 
