@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,7 @@ class EstimatorRunner:
             **run_options: More arguments of its RunConfig.
         """
         model = MODELS[request.model]
+        self.train_end_seconds = math.nan
         self.batch_size = model.batch_size
         self._request = request
         self._estimator = tpu.TPUEstimator(
@@ -58,6 +60,7 @@ class EstimatorRunner:
     def train(self, steps: int, segments: int) -> list[float]:
         start, clock = self.steps_made(), _EndClock()
         self._estimator.train(self._input_fn(), steps=steps * segments, saving_listeners=[clock])
+        self.train_end_seconds = time.monotonic() - clock.monotonic
         times = _times_of_events(self._request.model_dir) | {clock.step: clock.time}
         # An event is due after the first step, so the segments begin one step later than planned.
         bounds = [start + 1 + steps * segment for segment in range(1, segments)] + [clock.step]

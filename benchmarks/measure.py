@@ -19,7 +19,10 @@ from benchmarks.plan import Measurement, Request
 
 
 class Runner(Protocol):
-    """What a contender's `make` returns."""
+    """What a contender's `make` returns.
+
+    One that can tell has `train_end_seconds` too, from the last step of the latest `train` to its end.
+    """
 
     batch_size: int
 
@@ -76,6 +79,7 @@ def measure(request: Request) -> Measurement:
         steps=runner.steps_made(),
         eval_loss=eval_loss,
         tensorflow=sys.modules["tensorflow"].__version__,
+        train_end_seconds=getattr(runner, "train_end_seconds", math.nan),
     )
 
 

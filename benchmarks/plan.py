@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from typing import Any
 
@@ -118,6 +119,8 @@ class Measurement:
         eval_loss: The loss over the small number of evaluation batches, after training. A check
             that the contenders trained the same thing; None where nothing is trained.
         tensorflow: Version of TensorFlow.
+        train_end_seconds: From the last step of a training to the return of its call, the last
+            checkpoint included; NaN where it is not measured.
     """
 
     first_step_seconds: float
@@ -130,6 +133,7 @@ class Measurement:
     steps: int
     eval_loss: float | None
     tensorflow: str
+    train_end_seconds: float = math.nan
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -1,4 +1,4 @@
-"""Starts the processes of the benchmark, one for each contender, model and repetition."""
+"""Starts the processes of the benchmark, one for each turn of a contender."""
 
 from __future__ import annotations
 

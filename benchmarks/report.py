@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.contenders import CONTENDERS
 from benchmarks.plan import TITLES
-from benchmarks.summary import METRICS, Cell, Metric, Row
+from benchmarks.summary import METRICS, Cell, Interval, Metric, Row
 from benchmarks.targets import Outcome
 
 
@@ -62,7 +62,10 @@ class Report:
         lines = ["# Benchmark", ""]
         lines += [f"- {name}: {value}" for name, value in self.conditions.items()]
         lines += [
-            f"- in brackets: divided by {CONTENDERS[self.baseline].title}, and the spread",
+            (
+                f"- in brackets: divided by {CONTENDERS[self.baseline].title} in the same round, "
+                "and the 95 % interval of that"
+            ),
             "",
         ]
         for model, rows in self.summaries.items():
@@ -83,7 +86,7 @@ class Report:
                 verdict = "reached" if each.reached else "missed"
                 lines.append(
                     f"| {TITLES[each.target.model]} | {each.target.describe()} "
-                    f"| {each.ratio:.2f} | {verdict} |"
+                    f"| {interval_text(each.ratio)} | {verdict} |"
                 )
         return "\n".join(lines).rstrip() + "\n"
 
@@ -110,20 +113,32 @@ class Report:
         for each in self.outcomes:
             verdict = "[green]reached[/green]" if each.reached else "[red]missed[/red]"
             table.add_row(
-                TITLES[each.target.model], each.target.describe(), f"{each.ratio:.2f}", verdict
+                TITLES[each.target.model],
+                each.target.describe(),
+                interval_text(each.ratio),
+                verdict,
             )
         return table
 
 
 def text_of(cell: Cell, metric: Metric) -> str:
-    """Shows a number, its ratio to the baseline's and its spread: `5,120 (2.05x ±4%)`."""
+    """Shows a number, its ratio to the baseline's and the ratio's interval: `5,120 (2.05x, 1.98-2.11)`."""
     if math.isnan(cell.median):
         return "-"
     text = f"{cell.median:,.{metric.digits}f}"
-    notes = [] if math.isnan(cell.ratio) else [f"{cell.ratio:.2f}x"]
-    if cell.spread:
-        notes.append(f"±{cell.spread / 2:.0%}")
-    return f"{text} ({' '.join(notes)})" if notes else text
+    if math.isnan(cell.ratio.value):
+        return text
+    between = "" if cell.ratio.low == cell.ratio.high else f", {_between(cell.ratio)}"
+    return f"{text} ({cell.ratio.value:.2f}x{between})"
+
+
+def interval_text(ratio: Interval) -> str:
+    """Shows a ratio and its interval: `2.05 (1.98-2.11)`."""
+    return f"{ratio.value:.2f} ({_between(ratio)})"
+
+
+def _between(ratio: Interval) -> str:
+    return f"{ratio.low:.2f}-{ratio.high:.2f}"
 
 
 def losses_line(rows: Sequence[Row]) -> str:

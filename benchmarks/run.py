@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import math
 import os
 import platform
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,11 @@ from benchmarks.plan import FULL, QUICK, Measurement, Plan, Request
 from benchmarks.plot import draw
 from benchmarks.processes import Failed
 from benchmarks.report import Report
+from benchmarks.rounds import MOST, Round, counted, make_rounds
 from benchmarks.summary import summarize
-from benchmarks.targets import outcomes
+from benchmarks.targets import outcomes, settled
 
-FULL_REPETITIONS = 3
-QUICK_REPETITIONS = 1
+QUICK_ROUNDS = 1
 
 # Readings of the clock for each exported model and size of batch.
 FULL_SEGMENTS = 7
@@ -50,10 +52,10 @@ def _names(known: Any) -> Any:
     "--contenders", default="", callback=_names(CONTENDERS), help=f"Of {', '.join(CONTENDERS)}."
 )
 @click.option(
-    "--repetitions",
+    "--rounds",
     type=click.IntRange(min=1),
-    help=f"Processes for each; for those that no target is close to, one. Defaults to "
-    f"{FULL_REPETITIONS}; {QUICK_REPETITIONS} with --quick.",
+    help=f"Rounds at most. Defaults to {MOST}, fewer where all ratios are known well enough; "
+    f"{QUICK_ROUNDS} with --quick.",
 )
 @click.option(
     "--threads",
@@ -74,7 +76,7 @@ def main(
     quick: bool,
     models: tuple[str, ...],
     contenders: tuple[str, ...],
-    repetitions: int | None,
+    rounds: int | None,
     threads: int,
     timeout: float,
     output: Path | None,
@@ -85,16 +87,16 @@ def main(
         # A log has no width of its own.
         console = Console(width=120)
     began = datetime.datetime.now().astimezone()
-    repetitions = repetitions or (QUICK_REPETITIONS if quick else FULL_REPETITIONS)
+    rounds = rounds or (QUICK_ROUNDS if quick else MOST)
     output = output or Path("runs/bench") / began.strftime("%Y%m%d-%H%M%S")
     if any(CONTENDERS[name].of_original for name in contenders):
         oracle_python()
     output.mkdir(parents=True, exist_ok=True)
     plans = {name: (QUICK if quick else FULL)[name] for name in models}
-    results = measure_all(
+    made = measure_all(
         plans,
         contenders,
-        repetitions=repetitions,
+        most_rounds=rounds,
         threads=threads,
         timeout=timeout,
         console=console,
@@ -103,10 +105,8 @@ def main(
         "measured": began.isoformat(timespec="seconds"),
         "machine": f"{_processor()}, {os.cpu_count()} cores",
         "threads": threads,
-        "repetitions": repetitions,
         "plan": "quick" if quick else "full",
-        "system load before": f"{results.loads[0]:.1f}",
-        "system load, highest during": f"{max(results.loads):.1f}",
+        **_conditions(made),
     }
     served = serving.measure_all(
         models,
@@ -115,7 +115,7 @@ def main(
         timeout=timeout,
         console=console,
     )
-    report = results.report(baseline=BASELINE, conditions=conditions)
+    report = report_of(made, contenders, conditions)
     report.print(console)
     console.print(serving.table(served))
     (output / "results.json").write_text(report.json(), encoding="utf-8")
@@ -131,98 +131,103 @@ def main(
         raise click.ClickException("every contender failed")
 
 
-@dataclasses.dataclass(frozen=True)
-class Results:
-    """What all processes found.
-
-    Attributes:
-        measured: Model -> contender -> its repetitions.
-        failures: Model -> contender -> why it failed.
-        loads: The system's load average before each process.
-        runs: Each process, in order, for the JSON.
-    """
-
-    measured: dict[str, dict[str, list[Measurement]]]
-    failures: dict[str, dict[str, str]]
-    loads: list[float]
-    runs: list[dict[str, Any]]
-
-    def report(self, *, baseline: str, conditions: dict[str, Any]) -> Report:
-        summaries = {
-            model: summarize(measured, self.failures[model], baseline=baseline)
-            for model, measured in self.measured.items()
-        }
-        return Report(
-            summaries=summaries,
-            outcomes=outcomes(summaries),
-            baseline=baseline,
-            conditions=conditions,
-            runs=self.runs,
-        )
-
-
 def measure_all(
     plans: dict[str, Plan],
     contenders: tuple[str, ...],
     *,
-    repetitions: int,
+    most_rounds: int,
     threads: int,
     timeout: float,
     console: Console,
-) -> Results:
-    """Runs every contender on every model, up to `repetitions` times.
-
-    The contenders take turns (A B C A B C), so that what else the machine does meets all of them.
-    One that failed on a model is not tried on it again.
+) -> dict[str, list[Round]]:
+    """Makes the rounds of each model.
 
     Args:
         plans: How much is measured, by model.
         contenders: Names of the contenders, in the order of the tables.
-        repetitions: Processes of each contender on each model.
+        most_rounds: Rounds after which a model's ratios are known well enough.
         threads: Threads of TensorFlow's pools.
         timeout: Seconds that a process may take.
         console: Where progress is shown.
 
     Returns:
-        What was found.
+        The rounds of each model, those on a busy machine too.
     """
-    measured = {
-        model: {name: [] for name in contenders if CONTENDERS[name].runs(model, 0)}
-        for model in plans
-    }
-    results = Results(measured, {model: {} for model in plans}, [], [])
+    made: dict[str, list[Round]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-data-") as folder, console.status("") as status:
         processes.write_records(Path(folder), threads=threads)
-        for repetition in range(repetitions):
-            for model, plan in plans.items():
-                for contender in contenders:
-                    if contender in results.failures[model]:
-                        continue
-                    if not CONTENDERS[contender].runs(model, repetition):
-                        continue
-                    turn = f"{model}, {contender}, repetition {repetition + 1} of {repetitions}"
-                    status.update(turn)
-                    results.loads.append(os.getloadavg()[0])
-                    request = Request(
-                        contender=contender,
-                        model=model,
-                        plan=plan,
-                        data_folder=folder,
-                        model_dir="",
-                    )
-                    found = processes.run(request, threads=threads, timeout=timeout)
-                    run = {"model": model, "contender": contender, "load": results.loads[-1]}
-                    results.runs.append(run | dataclasses.asdict(found))
-                    if isinstance(found, Failed):
-                        results.failures[model][contender] = found.reason
-                        console.print(f"{turn}: failed: {found.reason}", markup=False)
-                    else:
-                        results.measured[model][contender].append(found)
-                        rate = f"{found.train_steps_per_second:,.0f} steps/s"
-                        if math.isnan(found.train_steps_per_second):
-                            rate = f"first step after {found.first_step_seconds:.1f} s"
-                        console.print(f"{turn}: {rate}", highlight=False)
-    return results
+        for model, plan in plans.items():
+
+            def measure(contender: str, number: int, model: str = model, plan: Plan = plan) -> Any:
+                turn = f"{model}, {contender}, round {number + 1}"
+                status.update(turn)
+                request = Request(
+                    contender=contender, model=model, plan=plan, data_folder=folder, model_dir=""
+                )
+                found = processes.run(request, threads=threads, timeout=timeout)
+                console.print(f"{turn}: {_told(found)}", highlight=False, markup=False)
+                return found
+
+            made[model] = make_rounds(
+                [name for name in contenders if CONTENDERS[name].runs(model)],
+                measure,
+                settled=functools.partial(settled, model),
+                most=most_rounds,
+            )
+    return made
+
+
+def report_of(
+    made: Mapping[str, Sequence[Round]], contenders: Sequence[str], conditions: Mapping[str, Any]
+) -> Report:
+    """Returns what the rounds have shown.
+
+    Args:
+        made: The rounds of each model.
+        contenders: Names of the contenders, in the order of the tables.
+        conditions: Where and how it was measured, by name.
+    """
+    rounds = {model: counted(each) for model, each in made.items()}
+    return Report(
+        summaries={
+            model: summarize(each, contenders, baseline=BASELINE) for model, each in rounds.items()
+        },
+        outcomes=outcomes(rounds),
+        baseline=BASELINE,
+        conditions=conditions,
+        runs=[
+            {"model": model, "round": number, "contender": name}
+            | dataclasses.asdict(each.machine[name])
+            | (
+                dataclasses.asdict(each.measured[name])
+                if name in each.measured
+                else {"reason": each.failures[name]}
+            )
+            for model, all_of_it in made.items()
+            for number, each in enumerate(all_of_it)
+            for name in each.machine
+        ],
+    )
+
+
+def _conditions(made: Mapping[str, Sequence[Round]]) -> dict[str, Any]:
+    machines = [m for rounds in made.values() for each in rounds for m in each.machine.values()]
+    busy = sum(each.is_busy for rounds in made.values() for each in rounds)
+    mhz = [machine.mhz for machine in machines]
+    return {
+        "rounds": ", ".join(f"{len(counted(each))} ({model})" for model, each in made.items()),
+        "rounds on a busy machine": busy,
+        "taken by others, at most": f"{max(machine.others for machine in machines):.0%}",
+        "frequency": f"{min(mhz):,.0f} to {max(mhz):,.0f} MHz" if all(mhz) else "not told",
+    }
+
+
+def _told(found: Measurement | Failed) -> str:
+    if isinstance(found, Failed):
+        return f"failed: {found.reason}"
+    if math.isnan(found.train_steps_per_second):
+        return f"first step after {found.first_step_seconds:.1f} s"
+    return f"{found.train_steps_per_second:,.0f} steps/s"
 
 
 def _processor() -> str:

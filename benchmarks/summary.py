@@ -1,13 +1,16 @@
-"""From measurements to medians and ratios."""
+"""From rounds to medians, ratios and their intervals."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from benchmarks.plan import Measurement
+import numpy as np
+import scipy.stats
+
+from benchmarks.rounds import Round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +34,30 @@ METRICS = (
     Metric("train_steps_per_second", "train steps/s", higher_is_better=True),
     Metric("eval_examples_per_second", "evaluate examples/s", higher_is_better=True),
     Metric("predict_examples_per_second", "predict examples/s", higher_is_better=True),
+    Metric("train_end_seconds", "end of train, s", higher_is_better=False, digits=2),
     Metric("first_step_seconds", "first step, s", higher_is_better=False, digits=1),
     Metric("memory_mb", "peak memory, MiB", higher_is_better=False),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A number known from several rounds.
+
+    Attributes:
+        value: The median over the rounds; NaN where none gave a number.
+        low: Lower end of its 95 % interval, by bootstrap over the rounds.
+        high: Upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """The interval's width as a part of the number."""
+        return (self.high - self.low) / self.value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +65,13 @@ class Cell:
     """One metric of one contender on one model.
 
     Attributes:
-        median: The median over the repetitions; NaN where none gave a number.
-        spread: The largest less the smallest, as a part of the median.
-        ratio: The median divided by the baseline's; NaN without a baseline.
+        median: The median over the rounds; NaN where none gave a number.
+        ratio: The contender's number divided by the baseline's of the same round; NaN without a
+            baseline.
     """
 
     median: float
-    spread: float
-    ratio: float
+    ratio: Interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +82,7 @@ class Row:
         contender: Its name.
         cells: By the field of the metric; empty where it failed.
         failure: Why it failed, one line, or None.
-        eval_losses: The losses after training that its repetitions found.
+        eval_losses: The losses after training that its rounds found.
     """
 
     contender: str
@@ -68,57 +91,81 @@ class Row:
     eval_losses: tuple[float, ...] = ()
 
 
-def summarize(
-    measurements: Mapping[str, Sequence[Measurement]],
-    failures: Mapping[str, str],
-    *,
-    baseline: str,
-) -> list[Row]:
+def summarize(rounds: Sequence[Round], contenders: Sequence[str], *, baseline: str) -> list[Row]:
     """Summarizes one model.
 
     Args:
-        measurements: The repetitions of each contender, in the order of the table.
-        failures: Why contenders failed, by name; such a contender has no numbers.
+        rounds: The rounds that count.
+        contenders: Names of the contenders, in the order of the table.
         baseline: The contender that the others are divided by.
 
     Returns:
-        A row for each contender.
+        A row for each contender. One that failed in any round has no numbers.
     """
-    medians = {
-        name: {metric.field: _median(runs, metric.field) for metric in METRICS}
-        for name, runs in measurements.items()
-        if name not in failures
-    }
+    failures = {name: why for each in rounds for name, why in each.failures.items()}
     rows = []
-    for name, runs in measurements.items():
+    for name in contenders:
+        runs = [each.measured[name] for each in rounds if name in each.measured]
         if name in failures:
             rows.append(Row(name, {}, failure=failures[name]))
-            continue
-        cells = {
-            field: Cell(
-                median=median,
-                spread=_spread(runs, field),
-                ratio=median / medians[baseline][field] if baseline in medians else math.nan,
-            )
-            for field, median in medians[name].items()
-        }
-        losses = tuple(run.eval_loss for run in runs if run.eval_loss is not None)
-        rows.append(Row(name, cells, eval_losses=losses))
+        elif runs:
+            cells = {
+                metric.field: Cell(
+                    median=interval([getattr(run, metric.field) for run in runs]).value,
+                    ratio=interval(ratios(rounds, metric.field, name, [baseline])),
+                )
+                for metric in METRICS
+            }
+            losses = tuple(run.eval_loss for run in runs if run.eval_loss is not None)
+            rows.append(Row(name, cells, eval_losses=losses))
     return rows
 
 
-def _values(runs: Sequence[Measurement], field: str) -> list[float]:
-    values = [getattr(run, field) for run in runs]
-    return [value for value in values if not math.isnan(value)]
+def ratios(
+    rounds: Sequence[Round],
+    field: str,
+    contender: str,
+    references: Sequence[str],
+    *,
+    best: Callable[[Iterable[float]], float] = max,
+) -> list[float]:
+    """Divides a contender's number by that of others in the same round.
+
+    What the machine did in a round has met both.
+
+    Args:
+        rounds: The rounds.
+        field: A field of `Measurement`.
+        contender: Name of the contender.
+        references: Names of the others; without any the number is divided by 1.
+        best: Chooses among their numbers. Defaults to `max`.
+
+    Returns:
+        A ratio for each round in which all of them have a number.
+    """
+    found = []
+    for each in rounds:
+        if all(name in each.measured for name in (contender, *references)):
+            number = getattr(each.measured[contender], field)
+            others = [getattr(each.measured[name], field) for name in references]
+            if not any(map(math.isnan, (number, *others))):
+                found.append(number / (best(others) if others else 1.0))
+    return found
 
 
-def _median(runs: Sequence[Measurement], field: str) -> float:
-    values = _values(runs, field)
-    return statistics.median(values) if values else math.nan
+def interval(values: Sequence[float]) -> Interval:
+    """Returns the median of some numbers, with its 95 % interval by bootstrap.
 
-
-def _spread(runs: Sequence[Measurement], field: str) -> float:
-    values = _values(runs, field)
-    if not values:
-        return math.nan
-    return (max(values) - min(values)) / statistics.median(values)
+    Args:
+        values: A number for each round; NaN where it has none.
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return Interval(math.nan, math.nan, math.nan)
+    median = statistics.median(known)
+    if len(set(known)) == 1:
+        return Interval(median, median, median)
+    found = scipy.stats.bootstrap(
+        (known,), np.median, method="percentile", random_state=np.random.default_rng(1)
+    ).confidence_interval
+    return Interval(median, float(found.low), float(found.high))

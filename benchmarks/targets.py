@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
-from benchmarks.summary import METRICS, Row
+from benchmarks.rounds import Round
+from benchmarks.summary import METRICS, Interval, interval, ratios
 
 _TITLES = {metric.field: metric.title for metric in METRICS}
 
@@ -125,36 +125,49 @@ class Outcome:
 
     Attributes:
         target: The target.
-        ratio: The ratio of the medians, or the number itself.
+        ratio: The ratio, or the number itself, and its interval over the rounds.
     """
 
     target: Target
-    ratio: float
+    ratio: Interval
 
     @property
     def reached(self) -> bool:
+        """Whether all of the interval is where it should be, so that chance is no explanation."""
         if self.target.at_most:
-            return self.ratio <= self.target.bound
-        return self.ratio >= self.target.bound
+            return self.ratio.high <= self.target.bound
+        return self.ratio.low >= self.target.bound
 
 
-def outcomes(summaries: Mapping[str, Sequence[Row]]) -> list[Outcome]:
+WIDTH = 0.1
+"""The width of an interval, as a part of its ratio, at which it is known well enough."""
+
+
+def outcomes(rounds: Mapping[str, Sequence[Round]]) -> list[Outcome]:
     """Checks the targets whose contenders were measured.
 
     Args:
-        summaries: The rows of each model.
+        rounds: The rounds of each model that count.
     """
     found = []
     for target in TARGETS:
-        medians = {
-            row.contender: row.cells[target.field].median
-            for row in summaries.get(target.model, ())
-            if row.cells
-        }
-        if all(name in medians for name in (target.contender, *target.references)):
-            best = min if target.at_most else max
-            reference = best((medians[name] for name in target.references), default=1.0)
-            ratio = medians[target.contender] / reference
-            if not math.isnan(ratio):
-                found.append(Outcome(target, ratio))
+        values = ratios(
+            rounds.get(target.model, ()),
+            target.field,
+            target.contender,
+            target.references,
+            best=min if target.at_most else max,
+        )
+        if values:
+            found.append(Outcome(target, interval(values)))
     return found
+
+
+def settled(model: str, rounds: Sequence[Round]) -> bool:
+    """Tells whether the intervals of all targets of a model are narrow enough.
+
+    Args:
+        model: Name of the model.
+        rounds: Its rounds that count.
+    """
+    return all(outcome.ratio.width <= WIDTH for outcome in outcomes({model: rounds}))

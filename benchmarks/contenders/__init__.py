@@ -23,8 +23,6 @@ class Contender:
         models: The models it is measured on; `None` for all.
         activities: What is measured besides the first step: of `"train"`, `"evaluate"` and
             `"predict"`.
-        is_close: Whether a target hangs on small differences to it, so that it is measured in
-            every repetition and not only in the first.
     """
 
     title: str
@@ -34,12 +32,10 @@ class Contender:
     legacy_keras: bool = True
     models: tuple[str, ...] | None = None
     activities: tuple[str, ...] = ("train", "evaluate", "predict")
-    is_close: bool = False
 
-    def runs(self, model: str, repetition: int) -> bool:
-        """Tells whether it is measured on a model in a repetition, which count from 0."""
-        measured = self.models is None or model in self.models
-        return measured and (self.is_close or repetition == 0)
+    def runs(self, model: str) -> bool:
+        """Tells whether it is measured on a model."""
+        return self.models is None or model in self.models
 
 
 CONTENDERS = {
@@ -49,12 +45,9 @@ CONTENDERS = {
         of_original=True,
         # Its environment has the Keras 2 of TensorFlow itself.
         legacy_keras=False,
-        is_close=True,
     ),
-    "ours": Contender(
-        title="ours, on the host", module="benchmarks.contenders.ours", is_close=True
-    ),
-    "bare": Contender(title="a bare loop", module="benchmarks.contenders.bare", is_close=True),
+    "ours": Contender(title="ours, on the host", module="benchmarks.contenders.ours"),
+    "bare": Contender(title="a bare loop", module="benchmarks.contenders.bare"),
     "ours-compiled": Contender(
         title="ours, jit_compile=True",
         module="benchmarks.contenders.ours",
@@ -62,14 +55,12 @@ CONTENDERS = {
         # XLA's convolutions on a CPU take a second a step: the CNN would take longer than all others.
         models=("mlp", "wide_and_deep"),
         activities=("train",),
-        is_close=True,
     ),
     "ours-auto": Contender(
         title='ours, jit_compile="auto"',
         module="benchmarks.contenders.ours",
         options={"jit_compile": "auto"},
         activities=("train",),
-        is_close=True,
     ),
     "keras3": Contender(
         title="Keras 3 fit",

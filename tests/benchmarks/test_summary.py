@@ -1,4 +1,4 @@
-"""The numbers of the tables, from given measurements."""
+"""The numbers of the tables, from given rounds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -13,8 +14,9 @@ from benchmarks.contenders import CONTENDERS
 from benchmarks.plan import FULL, QUICK, Measurement, Request
 from benchmarks.plot import draw
 from benchmarks.processes import reason_of
-from benchmarks.report import Report
-from benchmarks.summary import summarize
+from benchmarks.rounds import Machine, Round
+from benchmarks.run import report_of
+from benchmarks.summary import Interval, interval, summarize
 from benchmarks.targets import outcomes
 
 
@@ -30,74 +32,103 @@ def measurement(rate: float, *, eval_rate: float = 100.0, memory: float = 500.0)
         steps=10,
         eval_loss=0.5,
         tensorflow="2.16.2",
+        train_end_seconds=0.25,
     )
 
 
-MEASURED = {
-    "real": [measurement(100.0, memory=500), measurement(300.0), measurement(120.0)],
-    "ours": [measurement(240.0, memory=550, eval_rate=math.nan), measurement(300.0, memory=550)],
-    "ours-8-cores": [],
-}
-FAILURES = {"ours-8-cores": "ValueError: no cores here"}
+QUIET = Machine(others=0.01, mhz=0.0)
+
+
+def rounds_of(*measured, failures=None):
+    """Rounds on a quiet machine."""
+    return [
+        Round(each, failures if failures and i == 0 else {}, dict.fromkeys(each, QUIET))
+        for i, each in enumerate(measured)
+    ]
+
+
+ROUNDS = rounds_of(
+    {"real": measurement(100.0), "ours": measurement(240.0, memory=550, eval_rate=math.nan)},
+    {"real": measurement(300.0), "ours": measurement(600.0, memory=550)},
+    {"real": measurement(120.0), "ours": measurement(300.0, memory=550)},
+    failures={"ours-8-cores": "ValueError: no cores here"},
+)
+NAMES = ("real", "ours", "ours-8-cores")
 
 
 @pytest.fixture
 def report():
-    summaries = {"mlp": summarize(MEASURED, FAILURES, baseline="real")}
-    return Report(
-        summaries=summaries,
-        outcomes=outcomes(summaries),
-        baseline="real",
-        conditions={"threads": 2},
-        runs=[{"model": "mlp", "contender": "ours", "load": 0.5}],
-    )
+    return report_of({"mlp": ROUNDS}, NAMES, {"threads": 2})
 
 
-def test_ratios_are_those_of_the_medians():
-    real, ours, _ = summarize(MEASURED, FAILURES, baseline="real")
+def test_ratios_are_those_within_a_round():
+    real, ours, _ = summarize(ROUNDS, NAMES, baseline="real")
     assert real.cells["train_steps_per_second"].median == 120
-    assert real.cells["train_steps_per_second"].ratio == 1
-    assert ours.cells["train_steps_per_second"].median == 270
-    assert ours.cells["train_steps_per_second"].ratio == pytest.approx(2.25)
-    assert ours.cells["train_steps_per_second"].spread == pytest.approx(60 / 270)
-    assert ours.cells["memory_mb"].ratio == pytest.approx(1.1)
+    assert real.cells["train_steps_per_second"].ratio == Interval(1, 1, 1)
+    assert ours.cells["train_steps_per_second"].median == 300
+    # 240/100, 600/300 and 300/120: what a round did to both cancels.
+    ratio = ours.cells["train_steps_per_second"].ratio
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2.4, 2.0, 2.5))
+    assert ratio.width == pytest.approx(0.5 / 2.4)
+    assert ours.cells["memory_mb"].ratio.value == pytest.approx(1.1)
+
+
+def test_an_interval_narrows_with_the_rounds():
+    # The median of n normal values has a standard error of 1.2533 s / sqrt(n).
+    values = np.random.default_rng(5).normal(10.0, 1.0, 400)
+    found = interval(list(values))
+    assert found.low < 10 < found.high
+    assert found.high - found.low == pytest.approx(2 * 1.96 * 1.2533 / 20, rel=0.4)
+    assert interval([3.0, math.nan, 3.0]) == Interval(3.0, 3.0, 3.0)
 
 
 def test_a_number_that_noise_swallowed_is_left_out():
-    _, ours, _ = summarize(MEASURED, FAILURES, baseline="real")
+    _, ours, _ = summarize(ROUNDS, NAMES, baseline="real")
     assert ours.cells["eval_examples_per_second"].median == 100
 
 
 def test_a_failed_contender_has_its_reason_and_no_numbers():
-    failed = summarize(MEASURED, FAILURES, baseline="real")[-1]
+    failed = summarize(ROUNDS, NAMES, baseline="real")[-1]
     assert failed.failure == "ValueError: no cores here"
     assert not failed.cells
 
 
 def test_without_the_baseline_there_are_numbers_and_no_ratios():
-    (ours,) = summarize({"ours": MEASURED["ours"]}, {}, baseline="real")
+    (ours,) = summarize(rounds_of({"ours": measurement(270.0)}), ["ours"], baseline="real")
     assert ours.cells["train_steps_per_second"].median == 270
-    assert math.isnan(ours.cells["train_steps_per_second"].ratio)
+    assert math.isnan(ours.cells["train_steps_per_second"].ratio.value)
 
 
 def test_targets_compare_the_contenders_that_are_there(report):
-    found = {each.target.describe(): (each.ratio, each.reached) for each in report.outcomes}
-    assert found["ours / real, train steps/s >= 2"] == (pytest.approx(2.25), True)
+    found = {each.target.describe(): (each.ratio.value, each.reached) for each in report.outcomes}
     assert found["ours / real, evaluate examples/s >= 2"] == (pytest.approx(1.0), False)
     assert found["ours / real, peak memory, MiB <= 1.15"] == (pytest.approx(1.1), True)
     assert not any("cores" in each or "bare" in each for each in found)
 
 
+@pytest.mark.parametrize(("lowest", "reached"), [(2.0, True), (1.99, False)])
+def test_a_target_is_reached_when_all_of_its_interval_is(lowest, reached):
+    rates = (200.0, 220.0, 100 * lowest)
+    rounds = rounds_of(*({"real": measurement(100), "ours": measurement(r)} for r in rates))
+    (outcome,) = [
+        each for each in outcomes({"mlp": rounds}) if each.target.field == "train_steps_per_second"
+    ]
+    assert outcome.target.bound == 2.0
+    assert (outcome.ratio.value, outcome.reached) == (2.0, reached)
+
+
 def test_a_target_may_be_the_best_of_several_or_a_number_itself():
-    measured = {
-        "ours": [measurement(100.0)],
-        "ours-compiled": [measurement(300.0)],
-        "ours-auto": [measurement(294.0)],
-        "ours-64-cores": [measurement(math.nan)],
-    }
+    rounds = rounds_of(
+        {
+            "ours": measurement(100.0),
+            "ours-compiled": measurement(300.0),
+            "ours-auto": measurement(294.0),
+            "ours-64-cores": measurement(math.nan),
+        }
+    )
     found = {
-        each.target.describe(): (each.ratio, each.reached)
-        for each in outcomes({"mlp": summarize(measured, {}, baseline="real")})
+        each.target.describe(): (each.ratio.value, each.reached)
+        for each in outcomes({"mlp": rounds})
     }
     assert found == {
         "ours-auto / ours or ours-compiled, train steps/s >= 0.97": (pytest.approx(0.98), True),
@@ -105,31 +136,32 @@ def test_a_target_may_be_the_best_of_several_or_a_number_itself():
     }
 
 
-def test_contenders_that_no_target_is_close_to_run_once():
-    assert [CONTENDERS["ours"].runs("cnn", repetition) for repetition in (0, 1)] == [True, True]
-    assert [CONTENDERS["keras3"].runs("cnn", repetition) for repetition in (0, 1)] == [True, False]
-    assert [CONTENDERS["ours-64-cores"].runs(model, 0) for model in FULL] == [True, False, False]
+def test_a_contender_runs_on_its_models():
+    assert [CONTENDERS["ours"].runs(model) for model in FULL] == [True, True, True]
+    assert [CONTENDERS["ours-64-cores"].runs(model) for model in FULL] == [True, False, False]
 
 
 def test_the_markdown_has_each_contender_and_the_reason_of_a_failure(report):
     text = report.markdown()
-    assert "| ours, on the host | 270 (2.25x ±11%) |" in text
+    assert "| ours, on the host | 300 (2.40x, 2.00-2.50) |" in text
     assert "ours-8-cores failed: ValueError: no cores here" in text
     assert "evaluation loss after training: 0.5 to 0.5" in text
 
 
 def test_the_terminal_shows_the_same(report):
-    console = Console(width=160, file=io.StringIO())
+    console = Console(width=200, file=io.StringIO())
     report.print(console)
     text = console.file.getvalue()
-    assert "270 (2.25x ±11%)" in text
+    assert "300 (2.40x, 2.00-2.50)" in text
     assert "ours-8-cores failed: ValueError: no cores here" in text
 
 
 def test_the_json_is_strict_and_complete(report):
     fields = json.loads(report.json(), parse_constant=pytest.fail)
-    assert fields["summaries"]["mlp"][1]["cells"]["train_steps_per_second"]["median"] == 270
-    assert fields["runs"] == [{"model": "mlp", "contender": "ours", "load": 0.5}]
+    assert fields["summaries"]["mlp"][1]["cells"]["train_steps_per_second"]["median"] == 300
+    first = fields["runs"][0]
+    assert (first["model"], first["round"], first["contender"]) == ("mlp", 0, "real")
+    assert (first["others"], first["train_steps_per_second"]) == (0.01, 100)
 
 
 def test_the_plot_is_a_picture(report, tmp_path):
