@@ -23,7 +23,7 @@ import jinja2
 
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_image
-from tfx_tpu_trainer.terminal import printable
+from tfx_tpu_trainer.printable import printable
 
 # The listing keeps its lines: that is what the character says to click.
 HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")

@@ -18,7 +18,7 @@ from tfx_tpu_trainer.orchestration.compiled_pipeline import form_of
 from tfx_tpu_trainer.orchestration.image_check import check_image_holds
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
 from tfx_tpu_trainer.orchestration.task_options import LONGEST_BACKOFF, TaskOptions
-from tfx_tpu_trainer.terminal import printable
+from tfx_tpu_trainer.printable import printable
 
 _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option("--pipeline", "name", required=True, help="Folder in pipelines/, or import path."),

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from pipelines import metadata
 from pipelines.progress import STYLES
-from tfx_tpu_trainer.terminal import PlainConsole, printable
+from tfx_tpu_trainer.printable import printable
+from tfx_tpu_trainer.terminal import PlainConsole
 
 
 @click.command()

@@ -31,7 +31,8 @@ from pipelines.registry import find_pipeline, pipeline_names
 from pipelines.report import Failure, RunReport
 from pipelines.summary import print_summary, short_path
 from tfx_tpu_trainer.child_command import module_command
-from tfx_tpu_trainer.terminal import printable, standard_output
+from tfx_tpu_trainer.printable import printable
+from tfx_tpu_trainer.terminal import standard_output
 from tfx_tpu_trainer.whole_files import write_whole
 
 POLL_SECONDS = 0.25

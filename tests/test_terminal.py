@@ -20,8 +20,9 @@ from pipelines.progress import LiveDisplay, PlainDisplay
 from pipelines.report import Failure, RunReport
 from pipelines.summary import print_summary
 from tfx_tpu_trainer.cli.main import main
+from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.serving import Check, ServingCheck, write_serving_check
-from tfx_tpu_trainer.terminal import PlainConsole, printable, text
+from tfx_tpu_trainer.terminal import PlainConsole, text
 
 # Red, a window's title with its bell, one column back, a bidirectional override and isolate, C1's CSI, DEL.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\x08\u202egpj\u2066\x9b2J\x7f"
@@ -74,13 +75,13 @@ def _write_saved_model(folder):
 
 def test_inspect_shows_tags_signatures_files_and_a_check_that_are_hostile(tmp_path):
     _write_saved_model(tmp_path / "Format-Serving")
-    check = Check(HOSTILE, HOSTILE, HOSTILE)
+    check = Check(HOSTILE, "failed", HOSTILE)
     write_serving_check(str(tmp_path), ServingCheck((check,)))
     ended = CliRunner().invoke(main, ["inspect", str(tmp_path)])
     assert ended.exit_code == 0, ended.output
     assert _is_clean(ended.output)
-    # The tag, the signature, its input and its output, and the check's three.
-    assert ended.output.count(r"\x1b[31mred") == 7
+    # The tag, the signature, its input and its output, the check's name and detail.
+    assert ended.output.count(r"\x1b[31mred") == 6
 
 
 def test_inspect_names_a_folder_that_is_not_there_without_its_colours(tmp_path):

@@ -70,3 +70,8 @@ def test_another_file_is_named(tmp_path, text, refused):
     (tmp_path / "serving_check.json").write_text(text)
     with refused(ValueError):
         read_serving_check(str(tmp_path))
+
+
+def test_what_a_model_says_of_itself_can_not_command_a_terminal():
+    report = ServingCheck((Check("serve", "failed", "the tensor \x1b]0;title\x07 is wrong"),))
+    assert report.summary() == r"serve: the tensor \x1b]0;title\x07 is wrong"

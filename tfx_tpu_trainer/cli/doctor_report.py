@@ -13,7 +13,8 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from tfx_tpu_trainer.doctor import Finding, Verdict
-from tfx_tpu_trainer.terminal import printable, standard_output, text
+from tfx_tpu_trainer.printable import printable
+from tfx_tpu_trainer.terminal import standard_output, text
 
 _INDENT: Final = 10
 _STYLES: Final = {Verdict.WORKS: "green", Verdict.EDIT: "yellow", Verdict.NOTE: "cyan"}

@@ -36,7 +36,7 @@ from tfx_tpu_trainer.doctor import (
 )
 from tfx_tpu_trainer.doctor.notebooks import notebook_code
 from tfx_tpu_trainer.doctor.source_files import NOTEBOOK
-from tfx_tpu_trainer.terminal import printable
+from tfx_tpu_trainer.printable import printable
 
 NOTHING_TO_DO: Final = 0
 EDITS_NEEDED: Final = 1

@@ -15,6 +15,7 @@ from tfx_tpu_trainer.compat.installation import install
 from tfx_tpu_trainer.compat.repairing.loaders import RepairingFileLoader, RepairingFinder
 from tfx_tpu_trainer.compat.repairing.own_files import OwnFiles, files_of_module, files_of_program
 from tfx_tpu_trainer.compat.repairing.repairs import Repairs
+from tfx_tpu_trainer.printable import printable
 
 _NAME = "python -m tfx_tpu_trainer.compat"
 # As in estimator/tpu/run_place.py, whose import would be that of TensorFlow.
@@ -131,9 +132,6 @@ def _main() -> int:
     try:
         run = main.main(separate(sys.argv[1:]), prog_name=_NAME, standalone_mode=False)
     except click.ClickException as error:
-        # Late: a program that starts well does not wait for rich.
-        from tfx_tpu_trainer.terminal import printable
-
         print(f"{_NAME}: {printable(error.format_message())}", file=sys.stderr)
         return error.exit_code
     # Outside of the command, so that a program that uses click finds no context of ours.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfx_tpu_trainer.compat.program_errors import in_one_line
+from tfx_tpu_trainer.printable import printable
 
 # Makes the loader of the program's own file: called with the name `__main__` and its path.
 MakeLoader = Callable[[str, str], importlib.machinery.SourceFileLoader]
@@ -96,9 +97,6 @@ def _run(program: Callable[[], object]) -> int:
         error = error.with_traceback(traceback)
         words = in_one_line(error) if sys.excepthook is sys.__excepthook__ else None
         if words is not None:
-            # Late: a program that ends well does not wait for rich.
-            from tfx_tpu_trainer.terminal import printable
-
             print(printable(words), file=sys.stderr)
         else:
             sys.excepthook(type(error), error, traceback)

@@ -17,6 +17,7 @@ from tfx_tpu_trainer.evaluation import (
     write_eval_metrics,
     write_model_evaluation,
 )
+from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.whole_files import file_written_whole, sweep
 
 
@@ -89,7 +90,7 @@ def sweep_outputs(job: TrainJob) -> None:
     """
     for artifact in filter(None, (job.model, job.model_run, job.evaluation)):
         for path in sweep(artifact.uri):
-            _logger.info("Removed %s, which an earlier attempt has left", path)
+            _logger.info("Removed %s, which an earlier attempt has left", printable(path))
 
 
 def write_metrics(job: TrainJob, metrics: EvalMetrics) -> None:

@@ -20,6 +20,7 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
     checkpoint_paths,
     newest_sound_checkpoint,
 )
+from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.whole_files import (
     file_written_whole,
     files_below,
@@ -106,7 +107,7 @@ class CheckpointFolder:
         self._write_record()
         self.taken.add(self.path)
         for path in (*sweep(self.path), *_sweep_half_checkpoints(self.path)):
-            _logger.info("Removed %s, which an earlier attempt has left", path)
+            _logger.info("Removed %s, which an earlier attempt has left", printable(path))
         if step:
             _logger.info("Resuming from the checkpoint of step %d in %s", step, self.path)
         else:
@@ -231,7 +232,7 @@ class CheckpointFolder:
             _logger.warning(
                 "The checkpoint %s is damaged or was not written to its end; training goes on "
                 "from %s",
-                paths[-1],
+                printable(paths[-1]),
                 sound,
             )
         if _named_latest(self.path) != sound:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.whole_files import write_whole
 
 CHECK_FILE = "serving_check.json"
@@ -76,8 +77,11 @@ class ServingCheck:
     def summary(self) -> str:
         """Says in one line what failed, or that nothing did."""
         if self.failures:
-            return "; ".join(f"{check.name}: {check.detail}" for check in self.failures)
-        return "; ".join(f"{check.name}: {check.outcome}" for check in self.checks)
+            said = "; ".join(f"{check.name}: {check.detail}" for check in self.failures)
+        else:
+            said = "; ".join(f"{check.name}: {check.outcome}" for check in self.checks)
+        # Names of tensors, and what ops say, are the model's.
+        return printable(said)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as JSON values."""
