@@ -327,6 +327,29 @@ def test_on_emulated_cores_too(tmp_path, cores, loop, mode):
     assert resumed.get_variable_value("counts").sum() == STEPS * BATCH
 
 
+def _of_host(params):
+    context = params["context"]
+    _, host, hosts, _ = context.current_input_fn_deployment()
+    assert hosts == 2
+    rows = tf.data.Dataset.range(ROWS).shard(hosts, host)
+    return counting_model.with_batches(rows.shuffle(5, seed=host).repeat(), params)
+
+
+@pytest.mark.sweep
+def test_each_host_of_emulated_cores_goes_on_with_its_own_rows(tmp_path):
+    tpu_config = tpu.TPUConfig(
+        num_shards=2,
+        num_cores_per_replica=8,
+        iterations_per_loop=5,
+        per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2,
+    )
+    options = {"use_tpu": True, "config": {"master": "emulated", "tpu_config": tpu_config}}
+    expected = _uninterrupted(tmp_path / "expected", _of_host, **options)
+    resumed = _killed_and_resumed(tmp_path / "resumed", _of_host, **options)
+    counting_model.assert_equal(resumed, expected)
+    assert set(resumed.get_variable_value("counts")) == {5, 6}
+
+
 def _with_dropout(features, labels, mode, params):
     """A model whose variable remembers every random number that it was given."""
     spec = counting_model.model_fn(features, labels, mode, params)

@@ -58,7 +58,8 @@ def make_early_stopping_hook(
             f"{run_every_secs} and {run_every_steps}. Set the other one to None."
         )
     if estimator.config.is_chief and run_every_steps and estimator.config.save_input_position:
-        return _StopAtMultiplesHook(should_stop_fn, run_every_steps)
+        alone = estimator.config.num_worker_replicas <= 1
+        return _StopAtMultiplesHook(should_stop_fn, run_every_steps, alone=alone)
     if estimator.config.is_chief:
         return _StopHook(should_stop_fn, every_secs=run_every_secs, every_steps=run_every_steps)
     return _FollowChiefHook()
@@ -264,15 +265,19 @@ class _AskingHook(v1.train.SessionRunHook):
 class _StopAtMultiplesHook(_AskingHook):
     """Asks where the global step passes a multiple of a period, wherever the session has begun."""
 
-    def __init__(self, should_stop_fn: Callable[[], bool], every_steps: int) -> None:
+    def __init__(
+        self, should_stop_fn: Callable[[], bool], every_steps: int, *, alone: bool
+    ) -> None:
         super().__init__(should_stop_fn)
         self._every_steps = every_steps
+        self._alone = alone
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         self._step = int(session.run(self._global_step))
         # The session before may have ended before it asked, or because of the answer.
-        is_due = self._step and self._step % self._every_steps == 0
-        if is_due and self._is_time_to_stop(session, self._step):
+        self._is_due = self._step > 0 and self._step % self._every_steps == 0
+        # Other workers would wait for this one's part of their next step.
+        if self._is_due and self._alone and self._is_time_to_stop(session, self._step):
             coord.request_stop()
 
     def after_run(
@@ -281,7 +286,8 @@ class _StopAtMultiplesHook(_AskingHook):
         del run_values
         # What a call fetches beside its step may be of before the step or of after it.
         former, self._step = self._step, int(run_context.session.run(self._global_step))
-        is_due = self._step // self._every_steps > former // self._every_steps
+        passed = self._step // self._every_steps > former // self._every_steps
+        is_due, self._is_due = passed or (self._is_due and not self._alone), False
         if is_due and self._is_time_to_stop(run_context.session, self._step):
             run_context.request_stop()
 
