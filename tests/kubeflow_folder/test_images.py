@@ -185,6 +185,14 @@ def test_containers_run_as_a_user_that_is_not_root_and_that_kubernetes_can_tell(
         ["USER", "ENTRYPOINT"],
     )
     assert ("ENV", "HOME=/tmp USER=trainer") in of_container
+    # What is copied has the modes of the checkout, or of another image.
+    (made_readable,) = [
+        text for name, text in of_container if name == "RUN" and text.startswith("chmod -R a+rX ")
+    ]
+    for text in [text for name, text in of_container if name == "COPY"]:
+        copied = text.split()[-1].rstrip("/")
+        of_build = text.startswith("--from=build ")
+        assert of_build or "--chmod=755" in text or f" {copied} " in made_readable
 
 
 def _driver_step(tmp_path: Path, checksum: str | None) -> subprocess.CompletedProcess[str]:
