@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from google.api_core.exceptions import PermissionDenied
+from google.api_core.exceptions import DeadlineExceeded, PermissionDenied, RetryError
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1.services.pipeline_service import PipelineServiceClient
 
@@ -50,6 +50,22 @@ def test_a_submission_is_one_request(monkeypatch):
 def test_a_refusal_names_project_and_region(monkeypatch, refused):
     def create(self, **request):
         raise PermissionDenied("aiplatform.pipelineJobs.create")
+
+    monkeypatch.setattr(PipelineServiceClient, "create_pipeline_job", create)
+    with refused(JobError):
+        RUN.submit(tiny(), AnonymousCredentials())
+
+
+@row(
+    "runners",
+    "a job that Vertex AI does not answer to",
+    "project='our-models', region='us-central1': Vertex AI has not said whether it took the job 'tiny-1': "
+    "look for it there, or send it again with this job_id, which it takes once only: 504",
+)
+@pytest.mark.parametrize("error", [DeadlineExceeded, RetryError])
+def test_a_job_that_may_have_been_taken_is_not_called_refused(monkeypatch, refused, error):
+    def create(self, **request):
+        raise error("504 too late", *([None] if error is RetryError else []))
 
     monkeypatch.setattr(PipelineServiceClient, "create_pipeline_job", create)
     with refused(JobError):

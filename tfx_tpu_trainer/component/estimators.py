@@ -14,6 +14,7 @@ from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu.run_place import emulates
 from tfx_tpu_trainer.inputs import vocabulary_sizes
 from tfx_tpu_trainer.inputs.user_module import UserModule
+from tfx_tpu_trainer.waiting import said_while_waiting
 
 # The first ten minutes of a training are the likeliest to be cut short.
 _FIRST_CHECKPOINT_SECS = 60
@@ -163,7 +164,11 @@ def _local_strategy(slice_name: str) -> Any:
     """Makes the strategy of this machine's TPU; initialized twice, a TPU would lose its variables."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     try:
-        tf.tpu.experimental.initialize_tpu_system(resolver)
+        with said_while_waiting(
+            f"the TPU of this machine ({slice_name}) to initialize",
+            change="Nothing ends it: a slice of several hosts waits for all of them to start.",
+        ):
+            tf.tpu.experimental.initialize_tpu_system(resolver)
     except tf.errors.OpError as error:
         raise RuntimeError(
             f"tpu={slice_name!r}, but this machine has no TPU that TensorFlow can use "

@@ -17,6 +17,7 @@ from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
 from tfx_tpu_trainer.evaluation import metric_properties, read_eval_metrics, set_properties
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
+from tfx_tpu_trainer.waiting import said_while_waiting
 
 
 class VertexTpuTrainerExecutor(BaseExecutor):
@@ -45,17 +46,26 @@ class VertexTpuTrainerExecutor(BaseExecutor):
         described = custom_job(
             job, TpuSpec.read(training["tpu"]), display_name=_display_name(model)
         )
-        start_cloud_training(
-            input_dict,
-            output_dict,
-            training,
-            executor_class_path=name_utils.get_full_name(TpuTrainerExecutor),
-            # TFX takes the project out of the job's description again.
-            job_args={**described, "project": job.project},
-            job_id=None,
-            enable_vertex=True,
-            vertex_region=job.region,
+        seconds = (
+            f"{job.timeout_seconds} s"
+            if job.timeout_seconds
+            else "seven days, Vertex AI's own limit"
         )
+        with said_while_waiting(
+            f"the CustomJob {described['display_name']!r} in {job.region}, whose log is in Vertex AI",
+            change=f"It is stopped after {seconds} (VertexJob(timeout_seconds=...)).",
+        ):
+            start_cloud_training(
+                input_dict,
+                output_dict,
+                training,
+                executor_class_path=name_utils.get_full_name(TpuTrainerExecutor),
+                # TFX takes the project out of the job's description again.
+                job_args={**described, "project": job.project},
+                job_id=None,
+                enable_vertex=True,
+                vertex_region=job.region,
+            )
         # What the job's process wrote on its copies of the artifacts ended with it.
         metrics = read_eval_metrics(model.uri)
         if metrics is None:

@@ -11,6 +11,7 @@ from typing import Any
 from tfx_tpu_trainer.orchestration.checks import JobError
 from tfx_tpu_trainer.orchestration.compiled_pipeline import CompiledPipeline
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
+from tfx_tpu_trainer.waiting import said_while_waiting
 
 _SEND_SECONDS = 60.0
 
@@ -52,17 +53,18 @@ class KubeflowRun:
             },
         }
 
-    def submit(self, compiled: CompiledPipeline) -> str:
+    def submit(self, compiled: CompiledPipeline, *, seconds: float = _SEND_SECONDS) -> str:
         """Starts the run.
 
         Args:
             compiled: The pipeline.
+            seconds: Time for the API to answer. Defaults to 60.
 
         Returns:
             The run's id.
 
         Raises:
-            JobError: If the API does not take it.
+            JobError: If the API does not take it, or has not said whether it does.
         """
         # kfp announces at every start that it is of version 2.
         with warnings.catch_warnings():
@@ -91,9 +93,26 @@ class KubeflowRun:
                 )
             return result.run_id
 
-        late = f"host={self.host!r}: Kubeflow Pipelines did not take the run"
+        where = f"host={self.host!r}: Kubeflow Pipelines"
+        # What has been sent may be taken after all, by an API that is slow or behind a proxy that is.
+        unknown = (
+            f"{where} has not said whether it took the run {self.name or compiled.name!r}: look for it there "
+            "before you send it again"
+        )
         try:
-            return Deadline(_SEND_SECONDS).ask(send, late=late)
+            with said_while_waiting(
+                f"{where} to take the run", change=f"It ends after {seconds:g} s."
+            ):
+                return Deadline(seconds).ask(send, late=unknown)
         except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
-            reason = getattr(error, "body", None) or str(error)
-            raise JobError(f"{late}: {' '.join(str(reason).split())[:300]}") from None
+            reason = " ".join(str(getattr(error, "body", None) or error).split())[:300]
+            said = f"{where} did not take the run" if _is_refusal(error) else unknown
+            raise JobError(f"{said}: {reason}") from None
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether an error says that a run was not taken: it was refused, or never sent."""
+    status = getattr(error, "status", None)
+    if status is not None:
+        return bool(400 <= status < 500)
+    return "NewConnectionError" in repr(error) or "ConnectTimeoutError" in repr(error)

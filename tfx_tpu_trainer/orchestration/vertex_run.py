@@ -10,6 +10,7 @@ from typing import Any
 
 from tfx_tpu_trainer.orchestration.checks import JobError, check_vertex_names
 from tfx_tpu_trainer.orchestration.compiled_pipeline import CompiledPipeline
+from tfx_tpu_trainer.waiting import said_while_waiting
 
 _SEND_SECONDS = 60.0
 
@@ -85,7 +86,7 @@ class VertexRun:
             The job's resource name.
 
         Raises:
-            JobError: If Vertex AI does not take it.
+            JobError: If Vertex AI does not take it, or has not said whether it does.
         """
         import google.api_core.exceptions
         from google.cloud import aiplatform_v1
@@ -96,17 +97,28 @@ class VertexRun:
             client_options={"api_endpoint": f"{self.region}-aiplatform.googleapis.com"},
         )
         try:
-            job = client.create_pipeline_job(
-                parent=request["parent"],
-                pipeline_job=aiplatform_v1.PipelineJob.from_json(
-                    json.dumps(request["pipeline_job"])
-                ),
-                pipeline_job_id=request["pipeline_job_id"],
-                timeout=_SEND_SECONDS,
-            )
+            with said_while_waiting(
+                f"Vertex AI in {self.region} to take the job",
+                change=f"It ends after {_SEND_SECONDS:g} s.",
+            ):
+                job = client.create_pipeline_job(
+                    parent=request["parent"],
+                    pipeline_job=aiplatform_v1.PipelineJob.from_json(
+                        json.dumps(request["pipeline_job"])
+                    ),
+                    pipeline_job_id=request["pipeline_job_id"],
+                    timeout=_SEND_SECONDS,
+                )
         except google.api_core.exceptions.GoogleAPIError as error:
+            said = "did not take the job"
+            if not isinstance(error, google.api_core.exceptions.ClientError):
+                # It may be taken after all.
+                said = (
+                    f"has not said whether it took the job {request['pipeline_job_id']!r}: look for it there, or "
+                    "send it again with this job_id, which it takes once only"
+                )
             raise JobError(
-                f"project={self.project!r}, region={self.region!r}: Vertex AI did not take the job: "
+                f"project={self.project!r}, region={self.region!r}: Vertex AI {said}: "
                 f"{' '.join(str(error).split())[:300]}"
             ) from None
         return job.name

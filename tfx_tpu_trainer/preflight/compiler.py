@@ -28,6 +28,7 @@ from tfx_tpu_trainer.preflight.results import (
     MemoryNeed,
     Problem,
 )
+from tfx_tpu_trainer.waiting import said_while_waiting
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PROCESS = "tfx_tpu_trainer.pjrt.compile_process"
@@ -139,15 +140,19 @@ class _Compilation:
         )
         request.write(folder, self._step.hlo)
         try:
-            ended = subprocess.run(
-                module_command(_PROCESS, folder),
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=self._options.timeout_seconds,
-                check=False,
-            )
+            with said_while_waiting(
+                f"the TPU compiler to compile {self._step.name} for {self._slice.name}",
+                change=f"It is stopped after {self._options.timeout_seconds:g} s (timeout_seconds, --timeout).",
+            ):
+                ended = subprocess.run(
+                    module_command(_PROCESS, folder),
+                    env=_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    timeout=self._options.timeout_seconds,
+                    check=False,
+                )
         except subprocess.TimeoutExpired:
             return self._result(problem=_timeout_problem(self._options.timeout_seconds))
         response = CompileResponse.read(folder)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tfx_tpu_trainer.child_command import SAFE_PATH
+from tfx_tpu_trainer.waiting import said_while_waiting
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -45,6 +46,7 @@ class FreshProcess:
         Args:
             module: Full name of a module with a function `main` of texts.
         """
+        self._module = module
         self._process = subprocess.Popen(
             [sys.executable, "-c", _RUN_MAIN, module],
             env=_environment(),
@@ -83,7 +85,11 @@ class FreshProcess:
         libraries = [name for name in _OP_LIBRARIES if name in sys.modules]
         job = json.dumps({"libraries": libraries, "arguments": list(given)})
         try:
-            _, errors = self._process.communicate(job.encode(), timeout=timeout_seconds)
+            with said_while_waiting(
+                f"{self._module} in a process of its own, which loads the exported model",
+                change=f"It is stopped after {timeout_seconds:g} s (serving_check_timeout).",
+            ):
+                _, errors = self._process.communicate(job.encode(), timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise FreshProcessError(

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.waiting import said_while_waiting
+
 v1 = tf.compat.v1
 
 _PROBE_SECONDS = 10
@@ -142,7 +144,13 @@ class TPUSystemHook(v1.train.SessionRunHook):
             RuntimeError: If there is no TPU.
         """
         del coord
-        with translated_tpu_errors(self._master):
+        with (
+            translated_tpu_errors(self._master),
+            said_while_waiting(
+                f"the TPU at {self._master or 'this host'} to initialize",
+                change=f"It ends after {_INITIALIZE_SECONDS} s.",
+            ),
+        ):
             session.run(self._initialize, options=_patient())
 
     def end(self, session: v1.Session) -> None:
