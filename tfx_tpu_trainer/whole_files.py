@@ -14,12 +14,14 @@ So where a folder can't be renamed its `last` files are its marker: who reads it
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
 import pathlib
 import shutil
 import stat
+import sys
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
@@ -32,6 +34,15 @@ _TEMPORARY = ".tmp-"
 # How long a reader waits for a marker, and how often it looks: files of gigabytes take their time.
 _MARKER_SECONDS = 60.0
 _POLL_SECONDS = 1.0
+
+_FIXES = {
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room on its disk",
+    errno.EFBIG: "make room on its disk",
+    errno.EACCES: "let this user write there, or give another place",
+    errno.EPERM: "let this user write there, or give another place",
+    errno.EROFS: "give a place on a disk that can be written",
+}
 
 _logger = logging.getLogger(__name__)
 
@@ -83,8 +94,8 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
             gfile.rename(temporary, path, overwrite=True)
         return
     folder = os.path.dirname(path) or "."
-    os.makedirs(folder, exist_ok=True)
-    with _removed_on_failure(temporary):
+    with _failure_explained(path, temporary), _removed_on_failure(temporary):
+        os.makedirs(folder, exist_ok=True)
         yield temporary
         _sync_file(temporary)
         with contextlib.suppress(FileNotFoundError):
@@ -159,8 +170,8 @@ def folder_written_whole(
     uri = uri.rstrip("/")
     _check_replaceable(uri, replaceable)
     temporary = temporary_beside(uri)
-    _gfile().makedirs(temporary)
-    with _removed_on_failure(temporary):
+    with _failure_explained(uri, temporary), _removed_on_failure(temporary):
+        _gfile().makedirs(temporary)
         yield temporary
         commit_folder(temporary, uri, last=last)
 
@@ -337,6 +348,34 @@ def temporary_beside(path: str) -> str:
     # Not the name and a suffix: object stores go by prefixes of names, and servers by names of versions.
     parent, name = os.path.split(path.rstrip("/"))
     return os.path.join(parent, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}-{name}")
+
+
+@contextlib.contextmanager
+def _failure_explained(path: str, temporary: str) -> Iterator[None]:
+    """Names what was to be written, where the system names a temporary file or none, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        number, at = error.errno, error.filename
+        about_it = at is None or str(at).startswith(temporary) or path.startswith(str(at))
+        if number is None or not about_it:
+            raise
+        # A folder that was to be made is there, as a file.
+        raise _failed(errno.ENOTDIR if number == errno.EEXIST else number, path) from None
+    except Exception as error:
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
+            raise
+        at, _, reason = error.message.rpartition("; ")
+        if not is_local(path) or not at or not (at.startswith(temporary) or path.startswith(at)):
+            raise
+        numbers = {os.strerror(number): number for number in _FIXES}
+        raise _failed(numbers.get(reason, errno.EIO), path) from None
+
+
+def _failed(number: int, path: str) -> OSError:
+    fix = _FIXES.get(number, "give another place")
+    return OSError(number, f"{os.strerror(number)}; {fix}", path)
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
 
 def _is_skipped(folder: Path) -> bool:
     hidden = folder.name.startswith(".")
-    return hidden or folder.name in _SKIPPED or (folder / "pyvenv.cfg").exists()
+    return hidden or folder.name in _SKIPPED or os.path.exists(folder / "pyvenv.cfg")
 
 
 @dataclasses.dataclass(frozen=True)

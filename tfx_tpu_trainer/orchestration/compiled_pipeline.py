@@ -72,8 +72,7 @@ class CompiledPipeline:
             write_whole(path, text)
         except OSError as error:
             raise OSError(
-                f"output {str(path)!r} cannot be written ({error.strerror}); make room there, or name another "
-                "file"
+                f"output {str(path)!r} cannot be written ({error.strerror}); name another file"
             ) from None
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.checkpointing.write_errors import write_errors_explained
 
 v1 = tf.compat.v1
 
@@ -132,7 +133,13 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
             **kwargs: Arguments of `tf.compat.v1.train.CheckpointSaverHook`.
         """
         super().__init__(checkpoint_dir, **kwargs)
+        self._folder = checkpoint_dir
         self._loss = loss
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Saves the graph, and a checkpoint of where the training begins."""
+        with write_errors_explained(self._folder):
+            super().after_create_session(session, coord)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
         """Adds the loss to what the hook fetches."""
@@ -144,4 +151,12 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
     ) -> None:
         """Saves when it is due, unless the loss is NaN."""
         if not np.isnan(run_values.results["loss"]):
-            super().after_run(run_context, run_values._replace(results=run_values.results["step"]))
+            with write_errors_explained(self._folder):
+                super().after_run(
+                    run_context, run_values._replace(results=run_values.results["step"])
+                )
+
+    def end(self, session: v1.Session) -> None:
+        """Saves the last step."""
+        with write_errors_explained(self._folder):
+            super().end(session)

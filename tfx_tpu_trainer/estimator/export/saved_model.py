@@ -115,7 +115,7 @@ def export_saved_model(
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,
         )
-        with write_errors_explained(temporary):
+        with write_errors_explained(os.path.dirname(temporary)):
             _copy_assets_extra(assets_extra, temporary)
     return final.encode()
 
@@ -182,7 +182,7 @@ def _write(
     as_text: bool,
     strip_default_attrs: bool,
 ) -> None:
-    builder = v1.saved_model.Builder(folder)
+    builder, base = v1.saved_model.Builder(folder), os.path.dirname(folder)
     for index, meta_graph in enumerate(meta_graphs):
         with meta_graph.graph.as_default():
             options = {
@@ -195,14 +195,14 @@ def _write(
             }
             tags = list(meta_graph.tags)
             if index:
-                with write_errors_explained(folder):
+                with write_errors_explained(base):
                     builder.add_meta_graph(tags, **options)
                 continue
             with v1.Session(config=_config_for_variables(session_config)) as session:
                 _restore(meta_graph.saver, session, checkpoint_path)
-                with write_errors_explained(folder):
+                with write_errors_explained(base):
                     builder.add_meta_graph_and_variables(session, tags, **options)
-    with write_errors_explained(folder):
+    with write_errors_explained(base):
         builder.save(as_text=as_text)
 
 

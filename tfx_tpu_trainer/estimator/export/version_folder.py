@@ -108,5 +108,11 @@ def reason_of(error: Exception) -> str:
         error: An error of TensorFlow, or another one.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    lines = [line for line in message.splitlines() if line and not line[0].isspace()]
+    # Behind the frames, which stand in front of it in errors of a session.
+    message = message.rpartition("\nNode: ")[2] if "\nNode: " in message else message
+    lines = [
+        line
+        for line in message.splitlines()
+        if line and not line[0].isspace() and not line.startswith("'")
+    ]
     return " ".join(lines).rstrip(".")

@@ -1,0 +1,55 @@
+"""What is said of a checkpoint that can't be written, and what becomes of what there is of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+_REASON = re.compile(
+    r"No space left on device|Disk quota exceeded|File too large|Permission denied|Read-only file system"
+)
+# TensorFlow's names for what it has not yet renamed.
+_UNFINISHED = re.compile(r"\.tmp[0-9a-f]{32}$|\.tempstate\d+$|_temp$")
+
+
+@contextlib.contextmanager
+def write_errors_explained(folder: str) -> Iterator[None]:
+    """Names the folder and the way out where a checkpoint can't be written, and removes what there is of it.
+
+    Args:
+        folder: Folder of the checkpoints, which nobody else writes to.
+
+    Raises:
+        tf.errors.ResourceExhaustedError: In place of TensorFlow's errors. One of them, that a file is too
+            large, is the error by which an input ends: a training would take it for its end.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        reason = _REASON.search(error.message)
+        if reason is None:
+            raise
+        with contextlib.suppress(tf.errors.OpError):
+            _remove_unfinished(folder)
+        raise tf.errors.ResourceExhaustedError(
+            None,
+            None,
+            f"A checkpoint can't be written to {folder} ({reason[0]}): make room on its disk, or give a "
+            "model_dir that this user may write to. Training goes on from the last checkpoint that is whole.",
+        ) from None
+
+
+def _remove_unfinished(folder: str) -> None:
+    gfile = tf.io.gfile
+    for name in gfile.listdir(folder):
+        path = os.path.join(folder, name)
+        if not _UNFINISHED.search(name.rstrip("/")):
+            continue
+        if gfile.isdir(path):
+            gfile.rmtree(path)
+        else:
+            gfile.remove(path)
