@@ -51,7 +51,7 @@ class Tally:
         sigkill_steps_lost: The most steps that a SIGKILL cost.
         sigterm_seconds: The longest time from a SIGTERM to the end of the process.
         unfinished_versions: Version folders without a model, which a killed Pusher of TFX has left.
-        pauses: Older attempts that were paused at a write until a newer one had ended.
+        pauses: Older attempts that were paused at a write until a newer one was paused or had ended.
         newer_as_alone: Those of them whose newer one left what it would have left alone, and that
             ended by themselves and said so.
         problems: A line for each promise that was broken.
@@ -236,7 +236,8 @@ class Sweep:
         expected = dataclasses.replace(expected, pushed={})
         writes = range(1, alone.writes + 1)
         for number in sorted(self._drawn.sample(writes, len(writes) if pauses is None else pauses)):
-            self._paused(number, plan, expected)
+            newers = self._drawn.choice((None, self._drawn.choice(writes)))
+            self._paused((number, newers), plan, expected)
 
     def _left_alone(self, plan: Plan) -> tuple[Ending, Execution]:
         folder = self._folder / f"{plan.model}-{plan.place}"
@@ -247,13 +248,13 @@ class Sweep:
         _say(f"{plan.model} on {plan.place}, left alone: {sum(alone.seconds.values()):.0f} s")
         return ending, alone
 
-    def _paused(self, write: int, plan: Plan, expected: Ending) -> None:
-        folder = self._folder / f"paused-at-{write}"
-        problems = older_and_newer(plan, folder, write, expected)
+    def _paused(self, writes: tuple[int, int | None], plan: Plan, expected: Ending) -> None:
+        folder = self._folder / f"paused-at-{'-'.join(map(str, writes))}"
+        problems = older_and_newer(plan, folder, writes, expected)
         self.tally.pauses += 1
         self.tally.newer_as_alone += not problems
         self.tally.problems += [f"{folder}: {line}" for line in problems]
-        _say(f"paused at write {write}: {problems or 'the newer one as if it had been alone'}")
+        _say(f"{folder.name}: {problems or 'the newer one as if it had been alone'}")
         if not problems:
             shutil.rmtree(folder)
 

@@ -1,7 +1,8 @@
-"""Two attempts at once: the older one is paused at one of its writes, while a newer one does all of the work."""
+"""Two attempts at once: the older one is paused at one of its writes, and goes on when a newer one has begun."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -14,7 +15,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.lib.io import _pywrap_file_io
 
-from tests.chaos import killing
 from tests.chaos.attempt import NODE, Plan, in_process, train
 from tests.chaos.checks import Ending
 from tests.chaos.reports import report
@@ -93,54 +93,85 @@ def training(plan: Plan, folder: Path, *, pause_at: int | None = None) -> None:
     train(plan, folder / "outputs", folder / "checkpoints")
 
 
-def older_and_newer(plan: Plan, folder: Path, pause_at: int, expected: Ending) -> list[str]:
-    """Lets a newer attempt do all of the work while the older one is paused, then lets that go on.
+def older_and_newer(
+    plan: Plan, folder: Path, pauses: tuple[int, int | None], expected: Ending
+) -> list[str]:
+    """Pauses an older attempt, starts a newer one, and lets the older one go on.
 
     Args:
         plan: What is trained.
         folder: Where everything of both goes.
-        pause_at: Number of the older one's write before which it is paused.
+        pauses: Number of the older one's write before which it is paused, and of the newer one's
+            before which that is paused until the older one has ended; with `None` it has ended before.
         expected: What the newer one leaves alone, without a push.
 
     Returns:
         A line for each thing that is not as it should be.
     """
     folder.mkdir()
-    logs = [folder / "older.txt", folder / "newer.txt"]
-    older = in_process(functools.partial(training, plan, folder, pause_at=pause_at), logs[0])
-    _, status = os.waitpid(older, os.WUNTRACED)
-    if not os.WIFSTOPPED(status):
-        return [f"the older one has ended before its write {pause_at}: {logs[0]}"]
-    had_the_folder = any((folder / "checkpoints" / NODE).glob(f"*/{RECORD_FILE}"))
-    try:
-        newer = killing.run(functools.partial(training, plan, folder), logs[1], seconds={})
-        if newer.code:
-            return [f"the newer one ends with {newer.code}: {logs[1]}"]
-        problems = [f"newer: {line}" for line in _ending(folder).differences(expected)]
-    finally:
-        os.kill(older, signal.SIGCONT)
-        code = _wait(older)
-    problems += [
-        f"after the older one went on: {line}" for line in _ending(folder).differences(expected)
-    ]
-    if had_the_folder:
-        said = [line for line in logs[0].read_text().splitlines() if "Error: " in line][-1:]
-        if not code or not any("Another attempt at this training has taken" in s for s in said):
-            problems.append(f"the older one ended with {code}, saying {said}: {logs[0]}")
+    older = _Attempt(plan, folder, "older.txt", pauses[0])
+    if not older.is_paused:
+        return [f"the older one has ended before its write {pauses[0]}: {older.log}"]
+    had_the_folder = _owner(folder) is not None
+    newer = _Attempt(plan, folder, "newer.txt", pauses[1])
+    was_replaced = had_the_folder and (not newer.is_paused or newer.has_the_folder)
+    problems = []
+    if not newer.is_paused:
+        problems = [f"newer: {line}" for line in newer.problems(expected)]
+    older.go_on()
+    newer.go_on()
+    problems += [f"both: {line}" for line in newer.problems(expected)]
+    said = [line for line in older.log.read_text().splitlines() if "Error: " in line][-1:]
+    if was_replaced and not (older.code and said and "Another attempt at this" in said[0]):
+        problems.append(f"the older one ended with {older.code}, saying {said}: {older.log}")
     return problems
 
 
-def _ending(folder: Path) -> Ending:
-    return Ending.read(folder / "outputs", folder / "checkpoints", None)
+class _Attempt:
+    """An attempt that runs to its pause, or to its end where that comes before."""
+
+    def __init__(self, plan: Plan, folder: Path, log: str, pause_at: int | None) -> None:
+        self._folder, self.log = folder, folder / log
+        self.code: int | None = None
+        before = _owner(folder)
+        work = functools.partial(training, plan, folder, pause_at=pause_at)
+        self._process = in_process(work, self.log)
+        self._wait(os.WUNTRACED)
+        self.has_the_folder = _owner(folder) not in (None, before)
+
+    @property
+    def is_paused(self) -> bool:
+        return self.code is None
+
+    def go_on(self) -> None:
+        """Lets it run to its end."""
+        if self.is_paused:
+            os.kill(self._process, signal.SIGCONT)
+            self._wait(0)
+
+    def problems(self, expected: Ending) -> list[str]:
+        """Tells what is not as it should be after it has ended well."""
+        if self.code:
+            return [f"ended with {self.code}: {self.log}"]
+        outputs, checkpoints = self._folder / "outputs", self._folder / "checkpoints"
+        return Ending.read(outputs, checkpoints, None).differences(expected)
+
+    def _wait(self, options: int) -> None:
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < until:
+            ended, status = os.waitpid(self._process, os.WNOHANG | options)
+            if ended:
+                self.code = None if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
+                return
+            time.sleep(0.02)
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+        self.code = -signal.SIGKILL
 
 
-def _wait(process: int) -> int:
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < until:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.05)
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    return 0
+def _owner(folder: Path) -> str | None:
+    """The record of who trains in the checkpoint folder."""
+    for path in (folder / "checkpoints" / NODE).glob(f"*/{RECORD_FILE}"):
+        with contextlib.suppress(FileNotFoundError):
+            return path.read_text()
+    return None
