@@ -309,11 +309,16 @@ def sweep(folder: str) -> list[str]:
     return left
 
 
+def is_temporary(name: str) -> bool:
+    """Tells whether a file or folder of this name is being written, or was when a process was killed."""
+    return name.startswith(_TEMPORARY)
+
+
 def _temporaries_in(folder: str) -> list[str]:
     gfile = _gfile()
     # Object stores list folders with a slash at the end.
     names = (name.rstrip("/") for name in gfile.listdir(folder)) if gfile.isdir(folder) else ()
-    return [os.path.join(folder, name) for name in names if name.startswith(_TEMPORARY)]
+    return [os.path.join(folder, name) for name in names if is_temporary(name)]
 
 
 def files_below(folder: str) -> list[str]:

@@ -23,6 +23,7 @@ from tfx_tpu_trainer.component.resume import (
     RECORD_FILE,
     AnotherAttemptError,
     CheckpointFolder,
+    LastSaved,
     StillOursListener,
     checkpoint_root_of,
 )
@@ -408,6 +409,30 @@ def test_an_attempt_publishes_nothing_over_the_one_that_has_taken_its_place(tmp_
     assert (tmp_path / "model_run" / "model.ckpt-3.index").read_text() == "theirs"
 
 
+def test_what_is_being_written_is_not_published(tmp_path):
+    folder = _folder(tmp_path)
+    _with_checkpoint(folder)
+    halves = (temporary_beside(f"{folder.path}/learning_curve.json"), "model.ckpt-4_temp/part-0")
+    for name in (*halves, "model.ckpt-4.index.tempstate5", f"checkpoint.tmp{'0a' * 16}"):
+        write_whole(os.path.join(folder.path, name), "")
+    folder.publish(str(tmp_path / "model_run"))
+    published = os.listdir(tmp_path / "model_run")
+    assert "checkpoint" in published
+    assert not [name for name in published if "temp" in name or ".tmp" in name]
+
+
+def test_what_an_attempt_that_was_held_up_says_of_the_latest_checkpoint_is_not_believed(tmp_path):
+    folder, saved = _folder(tmp_path), LastSaved()
+    for step in (3, 6):
+        _with_checkpoint(folder, step)
+        saved.after_save(None, step)
+    v1.train.update_checkpoint_state(folder.path, "model.ckpt-3", ["model.ckpt-3"])
+    assert saved.path(folder.path) == f"{folder.path}/model.ckpt-6"
+    assert LastSaved().path(folder.path) == f"{folder.path}/model.ckpt-3"
+    folder.publish(str(tmp_path / "model_run"))
+    assert checkpoints.global_step_of(str(tmp_path / "model_run")) == 6
+
+
 def test_what_names_other_files_is_published_after_them(tmp_path, monkeypatch):
     folder = _folder(tmp_path)
     _with_checkpoint(folder)
@@ -438,13 +463,13 @@ def test_what_a_killed_attempt_was_writing_is_swept(tmp_path):
     folder = _folder(tmp_path)
     _with_checkpoint(folder)
     halves = (temporary_beside(f"{folder.path}/learning_curve.json"), "model.ckpt-4_temp/part-0")
-    for name in (*halves, "model.ckpt-4.index.tempstate5"):
+    for name in (*halves, "model.ckpt-4.index.tempstate5", f"checkpoint.tmp{'0a' * 16}"):
         write_whole(os.path.join(folder.path, name), "")
     there = sorted(os.listdir(folder.path))
     again = _folder(tmp_path)
     assert again.take_up() == 3
     left = sorted(os.listdir(folder.path))
-    assert left == [name for name in there if "temp" not in name and ".tmp-" not in name]
+    assert left == [name for name in there if "temp" not in name and ".tmp" not in name]
 
 
 def test_the_record_says_what_the_folder_belongs_to(tmp_path):

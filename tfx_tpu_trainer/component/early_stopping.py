@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.component.resume import LastSaved
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.estimator import tpu
@@ -73,6 +74,7 @@ class EvaluatedTraining:
         eval_hooks: Hooks of the evaluations. Defaults to none.
         before_writing: Called before the curve and the best checkpoint are written; raises where they
             are another attempt's by now. Defaults to nothing.
+        last_saved: What is evaluated and, without a goal, exported.
     """
 
     estimator_at: Callable[[int], tpu.TPUEstimator]
@@ -86,6 +88,7 @@ class EvaluatedTraining:
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
     eval_hooks: Sequence[v1.train.SessionRunHook] = ()
     before_writing: Callable[[], None] = lambda: None
+    last_saved: LastSaved = dataclasses.field(default_factory=LastSaved)
 
     def run(self) -> LearningCurve:
         """Trains and evaluates to the end, or until the goal's patience ends.
@@ -107,7 +110,7 @@ class EvaluatedTraining:
             curve = self._evaluate(curve, folder)
         while step < self.max_steps and not curve.stops:
             self._train_on(step)
-            reached = checkpoints.global_step_of(folder)
+            reached = step if self.last_saved.step is None else self.last_saved.step
             curve = self._evaluate(curve, folder)
             if reached == step or self._input_ended(step, reached):
                 _logger.warning(
@@ -130,7 +133,7 @@ class EvaluatedTraining:
         folder = self.estimator_at(0).model_dir
         if curve.best_checkpoint is not None:
             return os.path.join(folder, curve.best_checkpoint)
-        return checkpoints.latest_checkpoint(folder)
+        return self.last_saved.path(folder)
 
     def _is_due(self, step: int) -> bool:
         if step == 0:
@@ -153,13 +156,16 @@ class EvaluatedTraining:
             self.train_input_fn,
             hooks=hooks,
             max_steps=self._target(step),
-            saving_listeners=self.saving_listeners,
+            saving_listeners=[*self.saving_listeners, self.last_saved],
         )
 
     def _evaluate(self, curve: LearningCurve, folder: str) -> LearningCurve:
         estimator = self.estimator_at(0)
         result = estimator.evaluate_result(
-            self.eval_input_fn, steps=self.eval_steps, hooks=self.eval_hooks
+            self.eval_input_fn,
+            steps=self.eval_steps,
+            hooks=self.eval_hooks,
+            checkpoint_path=self.last_saved.path(folder),
         )
         metrics = EvalMetrics.from_result(result)
         point = Point(metrics=metrics, time=time.time())

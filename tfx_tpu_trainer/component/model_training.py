@@ -24,6 +24,7 @@ from tfx_tpu_trainer.component.helper_hosts import HelperPart, help_chief
 from tfx_tpu_trainer.component.hosts import ALONE, ONLY_HOST, Host
 from tfx_tpu_trainer.component.resume import (
     CheckpointFolder,
+    LastSaved,
     StillOursListener,
     check_before_writing,
 )
@@ -225,12 +226,15 @@ class ModelTraining(Training[TrainedModel]):
             estimator = self.estimator_at(start)
             # The others wait for it. It lives as long as this process trains.
             server = start_server(estimator.config) if self.host.in_cluster else None
+            last_saved = LastSaved()
             estimator.train(
-                self.train_input_fn, max_steps=job.train_steps, saving_listeners=listeners
+                self.train_input_fn,
+                max_steps=job.train_steps,
+                saving_listeners=[*listeners, last_saved],
             )
             del server
             self._remove_positions()
-            return TrainedModel(self.estimator.latest_checkpoint())
+            return TrainedModel(last_saved.path(self.estimator.model_dir))
         training = EvaluatedTraining(
             estimator_at=self.estimator_at,
             train_input_fn=self.train_input_fn,

@@ -7,8 +7,9 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,12 +19,14 @@ from tfx_tpu_trainer.component.training_identity import TrainingIdentity
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
     checkpoint_paths,
+    find_damage,
     newest_sound_checkpoint,
 )
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.whole_files import (
     file_written_whole,
     files_below,
+    is_temporary,
     move_folder,
     sweep,
     write_whole,
@@ -31,6 +34,9 @@ from tfx_tpu_trainer.whole_files import (
 
 v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
+
+# A checkpoint's parts, a value of it that is being put together, and a text before it gets its name.
+_TENSORFLOWS_TEMPORARY = re.compile(r"_temp$|\.tempstate\d*$|\.tmp[0-9a-f]{32}$")
 
 RECORD_FILE = "training.json"
 """What a checkpoint folder belongs to, and who trains in it."""
@@ -174,11 +180,19 @@ class CheckpointFolder:
         """
         self.check_still_ours()
         left_out = {RECORD_FILE, *leaving_out}
-        names = [name for name in files_below(self.path) if os.path.basename(name) not in left_out]
+        # Temporary files are those of an attempt that was held up, and may go on just now.
+        names = [
+            name
+            for name in files_below(self.path)
+            if os.path.basename(name) not in left_out and not _is_temporary(name)
+        ]
         for name in sorted(names, key=_after_what_it_names):
             self.check_before_writing()
             with file_written_whole(os.path.join(model_run, name)) as target:
                 tf.io.gfile.copy(os.path.join(self.path, name), target)
+        paths = checkpoint_paths(model_run)
+        if paths and _named_latest(model_run) != paths[-1] and find_damage(paths[-1]) is None:
+            _name_latest(model_run, paths)
 
     def remove(self) -> None:
         """Removes the folder: its training has ended well.
@@ -236,8 +250,7 @@ class CheckpointFolder:
                 sound,
             )
         if _named_latest(self.path) != sound:
-            names = [os.path.basename(path) for path in paths[: paths.index(sound) + 1]]
-            v1.train.update_checkpoint_state(self.path, names[-1], names)
+            _name_latest(self.path, paths[: paths.index(sound) + 1])
         return checkpoints.global_step_of(self.path)
 
     def _set_aside(self, reason: str) -> None:
@@ -272,6 +285,33 @@ def check_before_writing(folder: CheckpointFolder | None) -> Callable[[], None]:
         folder: The folder; `None` where no other attempt would look.
     """
     return folder.check_before_writing if folder else lambda: None
+
+
+class LastSaved(v1.train.CheckpointSaverListener):
+    """Knows which checkpoint this attempt has saved last.
+
+    The file `checkpoint` need not: an attempt that was held up in writing it may go on when another one
+    has long taken the folder, and then it names an earlier checkpoint.
+
+    Attributes:
+        step: The checkpoint's step; `None` before there is one.
+    """
+
+    step: int | None = None
+
+    def after_save(self, session: v1.Session, global_step_value: int) -> None:
+        """Takes note of a checkpoint."""
+        del session
+        self.step = int(global_step_value)
+
+    def path(self, folder: str) -> str | None:
+        """Returns its path; where this attempt has saved none, that of the folder's latest one.
+
+        Args:
+            folder: The folder of checkpoints.
+        """
+        of_step = [path for path in checkpoint_paths(folder) if path.endswith(f"-{self.step}")]
+        return of_step[0] if of_step else checkpoints.latest_checkpoint(folder)
 
 
 class StillOursListener(v1.train.CheckpointSaverListener):
@@ -321,6 +361,18 @@ def _named_latest(folder: str) -> str | None:
         return None
 
 
+def _is_temporary(path: str) -> bool:
+    return any(
+        is_temporary(part) or _TENSORFLOWS_TEMPORARY.search(part) for part in path.split("/")
+    )
+
+
+def _name_latest(folder: str, paths: Sequence[str]) -> None:
+    """Lets the file `checkpoint` of a folder name checkpoints, of which the last is the latest."""
+    names = [os.path.basename(path) for path in paths]
+    v1.train.update_checkpoint_state(folder, names[-1], names)
+
+
 def _after_what_it_names(name: str) -> int:
     """Sorts files so that one which names another comes after it."""
     return 2 if os.path.basename(name) == "checkpoint" else int(name.endswith(".index"))
@@ -331,12 +383,12 @@ def _sweep_half_checkpoints(folder: str) -> list[str]:
     left = []
     for name in tf.io.gfile.listdir(folder):
         path = os.path.join(folder, name.rstrip("/"))
-        if path.endswith("_temp") and tf.io.gfile.isdir(path):
-            tf.io.gfile.rmtree(path)
-        elif ".tempstate" in name:
-            tf.io.gfile.remove(path)
-        else:
+        if not _TENSORFLOWS_TEMPORARY.search(path):
             continue
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+        elif not path.endswith("_temp"):
+            tf.io.gfile.remove(path)
         left.append(path)
     return left
 

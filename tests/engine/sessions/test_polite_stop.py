@@ -134,6 +134,26 @@ def test_outside_of_a_training_it_ends_at_once():
     assert ended.value.code == 143
 
 
+@pytest.mark.parametrize(
+    ("number", "stop"), [(signal.SIGTERM, StoppedBySignal), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_an_error_that_c_plus_plus_makes_of_a_stop_is_one(number, stop):
+    def evaluating():
+        with listening():
+            try:
+                os.kill(os.getpid(), number)
+                time.sleep(5)
+            except stop as error:
+                # pybind11's text, where the signal came while it turned the end of an input into Python's error.
+                raise RuntimeError(
+                    "pybind11::error_already_set: MISMATCH of original and normalized active exception "
+                    f"types: ORIGINAL OutOfRangeError REPLACED BY {type(error).__name__}: {error}"
+                ) from None
+
+    with pytest.raises(stop):
+        evaluating()
+
+
 def test_what_is_postponed_ends_first():
     reached = []
 

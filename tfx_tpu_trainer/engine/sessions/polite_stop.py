@@ -171,11 +171,22 @@ def listening() -> Iterator[PoliteStop]:
     try:
         with _noticed_at_once(stop, taken) if taken else contextlib.nullcontext():
             yield stop
+    except Exception as error:
+        if stop.number is not None and _is_made_of_a_stop(error):
+            stop._end(stop.number)
+        raise
     finally:
         _listening = None
         stop.close()
         for number, handler in taken.items():
             signal.signal(number, handler)
+
+
+def _is_made_of_a_stop(error: Exception) -> bool:
+    """Tells whether an error is what C++ makes of a stop that is raised while it turns an error into Python's."""
+    return isinstance(error, (RuntimeError, SystemError)) and any(
+        stop.__name__ in str(error) for stop in (StoppedBySignal, KeyboardInterrupt)
+    )
 
 
 def signal_received() -> int | None:
