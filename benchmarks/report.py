@@ -16,6 +16,8 @@ from benchmarks.plan import TITLES
 from benchmarks.summary import METRICS, Cell, Interval, Metric, Row
 from benchmarks.targets import Outcome
 
+_COLORS = {"reached": "green", "missed": "red", "open": "yellow"}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
@@ -83,10 +85,9 @@ class Report:
         if self.outcomes:
             lines += ["## Targets", "", "| model | target | found | |", "|---|---|---|---|"]
             for each in self.outcomes:
-                verdict = "reached" if each.reached else "missed"
                 lines.append(
                     f"| {TITLES[each.target.model]} | {each.target.describe()} "
-                    f"| {interval_text(each.ratio)} | {verdict} |"
+                    f"| {interval_text(each.ratio)} | {each.verdict} |"
                 )
         return "\n".join(lines).rstrip() + "\n"
 
@@ -100,7 +101,7 @@ class Report:
                 for model, rows in self.summaries.items()
             },
             "targets": [
-                dataclasses.asdict(each) | {"reached": each.reached} for each in self.outcomes
+                dataclasses.asdict(each) | {"verdict": each.verdict} for each in self.outcomes
             ],
             "runs": [dict(run) for run in self.runs],
         }
@@ -111,12 +112,11 @@ class Report:
         for heading in ("model", "target", "found", ""):
             table.add_column(heading)
         for each in self.outcomes:
-            verdict = "[green]reached[/green]" if each.reached else "[red]missed[/red]"
             table.add_row(
                 TITLES[each.target.model],
                 each.target.describe(),
                 interval_text(each.ratio),
-                verdict,
+                f"[{_COLORS[each.verdict]}]{each.verdict}",
             )
         return table
 
@@ -128,12 +128,15 @@ def text_of(cell: Cell, metric: Metric) -> str:
     text = f"{cell.median:,.{metric.digits}f}"
     if math.isnan(cell.ratio.value):
         return text
-    between = "" if cell.ratio.low == cell.ratio.high else f", {_between(cell.ratio)}"
+    known = cell.ratio.low < cell.ratio.high
+    between = f", {_between(cell.ratio)}" if known else ""
     return f"{text} ({cell.ratio.value:.2f}x{between})"
 
 
 def interval_text(ratio: Interval) -> str:
     """Shows a ratio and its interval: `2.05 (1.98-2.11)`."""
+    if math.isnan(ratio.low):
+        return f"{ratio.value:.2f} (one round)"
     return f"{ratio.value:.2f} ({_between(ratio)})"
 
 

@@ -46,7 +46,7 @@ class Interval:
 
     Attributes:
         value: The median over the rounds; NaN where none gave a number.
-        low: Lower end of its 95 % interval, by bootstrap over the rounds.
+        low: Lower end of its 95 % interval, by bootstrap over the rounds; NaN where there was one.
         high: Upper end.
     """
 
@@ -163,6 +163,8 @@ def interval(values: Sequence[float]) -> Interval:
     if not known:
         return Interval(math.nan, math.nan, math.nan)
     median = statistics.median(known)
+    if len(known) == 1:
+        return Interval(median, math.nan, math.nan)
     if len(set(known)) == 1:
         return Interval(median, median, median)
     found = scipy.stats.bootstrap(

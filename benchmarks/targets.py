@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 from benchmarks.rounds import Round
@@ -132,11 +133,13 @@ class Outcome:
     ratio: Interval
 
     @property
-    def reached(self) -> bool:
-        """Whether all of the interval is where it should be, so that chance is no explanation."""
-        if self.target.at_most:
-            return self.ratio.high <= self.target.bound
-        return self.ratio.low >= self.target.bound
+    def verdict(self) -> str:
+        """`reached` or `missed` where all of the interval says so; else `open`."""
+        ends, bound = (self.ratio.low, self.ratio.high), self.target.bound
+        good = [end <= bound if self.target.at_most else end >= bound for end in ends]
+        if math.isnan(self.ratio.low) or any(good) != all(good):
+            return "open"
+        return "reached" if all(good) else "missed"
 
 
 WIDTH = 0.1
