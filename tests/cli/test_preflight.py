@@ -204,7 +204,9 @@ def refusal(changed, *says):
             {"json": "/dev/null/a"}, "--json='/dev/null/a' can't be written: '/dev/null' is no fold"
         ),
         refusal(
-            {"json": "foo://a/b"}, "--json='foo://a/b': TensorFlow opens no foo:// here", "copy it"
+            {"json": "foo://a/b"},
+            "--json='foo://a/b': TensorFlow opens no foo:// here",
+            "give one of those",
         ),
         refusal(
             {"html": "/dev/null/a"}, "--html='/dev/null/a' can't be written: '/dev/null' is no fold"
