@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import re
 
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tfx_tpu_trainer import estimator as plain
@@ -34,8 +36,11 @@ def test_the_model_folder(argument, of_config):
 
 
 @pytest.mark.behaviour(21)
-def test_two_model_folders_are_refused():
-    with pytest.raises(ValueError, match=r"with different values.*'a'.*'b'"):
+@row(
+    "estimator", "`model_dir` and another one in the config", "with different values", "'a'", "'b'"
+)
+def test_two_model_folders_are_refused(refused):
+    with refused(ValueError):
         Estimator(_model_fn, "a", RunConfig(model_dir="b"))
 
 
@@ -98,22 +103,31 @@ def test_model_fn_has_params_bound():
 
 
 @pytest.mark.parametrize("config", ["config", {"model_dir": "m"}])
-def test_a_config_of_another_type_is_refused(config):
-    with pytest.raises(ValueError, match="config must be an instance of `RunConfig`"):
+@row("estimator", "a config that is no RunConfig", "config must be an instance of `RunConfig`")
+def test_a_config_of_another_type_is_refused(config, refused):
+    with refused(ValueError):
         Estimator(_model_fn, config=config)
 
 
-def test_no_model_fn_is_refused():
-    with pytest.raises(ValueError, match="model_fn must be provided"):
+@row("estimator", "`Estimator(None)`", "model_fn must be provided")
+def test_no_model_fn_is_refused(refused):
+    with refused(ValueError):
         Estimator(None)
 
 
 @pytest.mark.parametrize("member", ["train", "evaluate", "predict", "export_saved_model", "params"])
 @pytest.mark.behaviour(29)
-def test_members_may_not_be_overridden(member):
+@row(
+    "estimator",
+    "a subclass that overrides a member of Estimator",
+    "cannot override members of Estimator",
+    "Mine",
+)
+def test_members_may_not_be_overridden(member, refused):
     subclass = type("Mine", (Estimator,), {member: lambda self: None})
-    with pytest.raises(ValueError, match=f"cannot override members of Estimator.*Mine.*'{member}'"):
+    with refused(ValueError) as raised:
         subclass(_model_fn, "m")
+    assert re.search(f"cannot override members of Estimator.*Mine.*'{member}'", str(raised.value))
 
 
 @pytest.mark.parametrize("member", ["latest_checkpoint", "model_fn", "my_own", "__init__"])

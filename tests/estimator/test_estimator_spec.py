@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 import tensorflow as tf
 import tf_keras
 
+from tests.bad_input import row
 from tfx_tpu_trainer.estimator import EstimatorSpec
 from tfx_tpu_trainer.estimator.export import PredictOutput
 
@@ -50,22 +53,30 @@ def _ragged():
     ],
 )
 @pytest.mark.behaviour(292)
-def test_what_a_mode_needs(mode, fields, missing):
-    with pytest.raises(ValueError, match=rf"Missing {missing}\."):
+@row(
+    "estimator",
+    "a spec without loss, train_op or predictions, where its mode needs them",
+    "Missing ",
+)
+def test_what_a_mode_needs(mode, fields, missing, refused):
+    with refused(ValueError) as raised:
         EstimatorSpec(mode, **fields())
+    assert re.search(f"Missing {missing}\\.", str(raised.value))
 
 
 @pytest.mark.parametrize("make", [lambda: 1.0, lambda: [1.0], _sparse, _ragged, tf.no_op])
 @pytest.mark.behaviour(293)
-def test_loss_must_be_a_tensor(make):
-    with pytest.raises(TypeError, match="loss must be Tensor"):
+@row("estimator", "a loss that is no tensor", "loss must be Tensor")
+def test_loss_must_be_a_tensor(make, refused):
+    with refused(TypeError):
         EstimatorSpec("eval", loss=make())
 
 
 @pytest.mark.parametrize("shape", [[2], [1, 2], [0]])
 @pytest.mark.behaviour(293)
-def test_loss_must_have_one_element(shape):
-    with pytest.raises(ValueError, match="Loss must be scalar"):
+@row("estimator", "a loss of several elements", "Loss must be scalar")
+def test_loss_must_have_one_element(shape, refused):
+    with refused(ValueError):
         EstimatorSpec("eval", loss=tf.zeros(shape))
 
 
@@ -86,8 +97,9 @@ def test_an_unknown_shape_is_reshaped_to_a_scalar():
 
 @pytest.mark.parametrize("make", [lambda: 1, lambda: "train", lambda: [1.0], _sparse])
 @pytest.mark.behaviour(294)
-def test_train_op_must_be_an_op_or_a_tensor(make):
-    with pytest.raises(TypeError, match="train_op must be Operation or Tensor"):
+@row("estimator", "a train_op that is no op", "train_op must be Operation or Tensor")
+def test_train_op_must_be_an_op_or_a_tensor(make, refused):
+    with refused(TypeError):
         EstimatorSpec("train", loss=_loss(), train_op=make())
 
 
@@ -134,23 +146,31 @@ def test_absent_predictions_are_an_empty_dict(mode):
     ],
 )
 @pytest.mark.behaviour(296)
-def test_what_is_of_another_graph_is_refused(mode, field, make, named):
+@row(
+    "estimator", "a spec's tensor of another graph", "must be from the default graph. Possible cau"
+)
+def test_what_is_of_another_graph_is_refused(mode, field, make, named, refused):
     fields = {"loss": _loss(), "train_op": tf.no_op(), field: _elsewhere(make)}
-    with pytest.raises(ValueError, match=f"^{named} must be from the default graph. Possible cau"):
+    with refused(ValueError) as raised:
         EstimatorSpec(mode, **fields)
+    assert re.search(f"^{named} must be from the default graph. Possible cau", str(raised.value))
 
 
 @pytest.mark.parametrize("field", HOOK_FIELDS)
 @pytest.mark.behaviour(297)
-def test_hooks_must_be_session_run_hooks(field):
-    with pytest.raises(TypeError, match="must be SessionRunHook instances, given: 'hook'"):
+@row(
+    "estimator", "hooks of a spec that are none", "must be SessionRunHook instances, given: 'hook'"
+)
+def test_hooks_must_be_session_run_hooks(field, refused):
+    with refused(TypeError):
         EstimatorSpec("eval", loss=_loss(), **{field: ["hook"]})
 
 
 @pytest.mark.parametrize("metrics", [[("m", 1)], 3, "m"])
 @pytest.mark.behaviour(304)
-def test_metrics_must_be_a_dict(metrics):
-    with pytest.raises(TypeError, match="eval_metric_ops must be a dict"):
+@row("estimator", "`eval_metric_ops` that are no dict", "eval_metric_ops must be a dict")
+def test_metrics_must_be_a_dict(metrics, refused):
+    with refused(TypeError):
         EstimatorSpec("eval", loss=_loss(), eval_metric_ops=metrics)
 
 
@@ -166,8 +186,14 @@ def test_metrics_must_be_a_dict(metrics):
     ],
 )
 @pytest.mark.behaviour(304)
-def test_a_metric_must_be_a_pair_of_tensors_and_ops(make):
-    with pytest.raises(TypeError, match=r"must be .metric_value, update_op. tuples.* for key: m\."):
+@row(
+    "estimator",
+    "a metric that is no pair",
+    "must be (metric_value, update_op) tuples",
+    "for key: m.",
+)
+def test_a_metric_must_be_a_pair_of_tensors_and_ops(make, refused):
+    with refused(TypeError):
         EstimatorSpec("eval", loss=_loss(), eval_metric_ops={"m": make()})
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
 
+from tests.bad_input import row
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
@@ -79,23 +81,27 @@ def test_steps(tmp_path, steps, batches):
 
 @pytest.mark.parametrize("steps", [0, -1])
 @pytest.mark.behaviour(207)
-def test_steps_must_be_positive(tmp_path, steps):
-    with pytest.raises(ValueError, match=f"Must specify steps > 0, given: {steps}"):
+@row("estimator", "`evaluate(steps=0)`", "Must specify steps > 0, given: ")
+def test_steps_must_be_positive(tmp_path, steps, refused):
+    with refused(ValueError) as raised:
         _estimator(tmp_path).evaluate(_input_fn(), steps=steps)
+    assert re.search(f"Must specify steps > 0, given: {steps}", str(raised.value))
 
 
-def test_an_empty_input_is_refused_and_leaves_no_events(tmp_path):
-    with pytest.raises(ValueError, match="the input is empty"):
+@row("estimator", "`evaluate` of an empty input", "the input is empty")
+def test_an_empty_input_is_refused_and_leaves_no_events(tmp_path, refused):
+    with refused(ValueError):
         _estimator(tmp_path).evaluate(_input_fn(count=0))
     assert not (tmp_path / "eval").exists()
 
 
 @pytest.mark.behaviour(210)
-def test_a_metric_called_loss_is_refused(tmp_path):
+@row("estimator", "a metric called 'loss'", 'Metric with name "loss" is not allowed')
+def test_a_metric_called_loss_is_refused(tmp_path, refused):
     estimator = _estimator(
         tmp_path, eval_metric_ops=lambda labels, outputs: {"loss": v1.metrics.mean(outputs)}
     )
-    with pytest.raises(ValueError, match='Metric with name "loss" is not allowed'):
+    with refused(ValueError):
         estimator.evaluate(_input_fn())
 
 
@@ -175,8 +181,9 @@ def test_hooks_run_once_a_step(tmp_path):
 
 
 @pytest.mark.behaviour(254)
-def test_hooks_must_be_session_run_hooks(tmp_path):
-    with pytest.raises(TypeError, match="Hooks must be a SessionRunHook"):
+@row("estimator", "`evaluate(hooks=[3])`", "Hooks must be a SessionRunHook")
+def test_hooks_must_be_session_run_hooks(tmp_path, refused):
+    with refused(TypeError):
         _estimator(tmp_path).evaluate(_input_fn(), hooks=[3])
 
 

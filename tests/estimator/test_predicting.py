@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.sweeps import mostly_swept
@@ -126,8 +127,9 @@ def test_predict_keys(tmp_path, keys):
 
 
 @pytest.mark.behaviour(229)
-def test_keys_that_are_not_there_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"at least one output from \['x', 'y'\]"):
+@row("estimator", "`predict(predict_keys=['z'])`", "at least one output from ['x', 'y']")
+def test_keys_that_are_not_there_are_refused(tmp_path, refused):
+    with refused(ValueError):
         next(_estimator(tmp_path).predict(_input_fn(), predict_keys=["z"]))
 
 
@@ -143,11 +145,14 @@ def test_a_lone_tensor(tmp_path):
 
 
 @pytest.mark.behaviour(228)
-def test_unequal_lengths_are_refused_by_row_only(tmp_path):
+@row(
+    "estimator",
+    "predictions of unequal length",
+    "Batch length of predictions should be same. first has different",
+)
+def test_unequal_lengths_are_refused_by_row_only(tmp_path, refused):
     estimator = _estimator(tmp_path, lambda features, outputs: {"y": outputs, "first": outputs[:1]})
-    with pytest.raises(
-        ValueError, match=r"^Batch length of predictions should be same\. first has different"
-    ):
+    with refused(ValueError):
         next(estimator.predict(_input_fn()))
     batch = next(estimator.predict(_input_fn(), yield_single_examples=False))
     assert (len(batch["y"]), len(batch["first"])) == (3, 1)

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tfx_tpu_trainer.estimator import RunConfig
 from tfx_tpu_trainer.estimator.run_config import REPLACEABLE
 
@@ -69,10 +71,15 @@ def test_one_checkpoint_interval_clears_the_other(given, steps, secs):
 
 
 @pytest.mark.behaviour(58, 57)
-def test_both_checkpoint_intervals_are_refused():
-    with pytest.raises(ValueError, match=r"cannot be both set. Got 1 and 2"):
+@row(
+    "estimator",
+    "`RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=2)`",
+    "cannot be both set. Got 1 and 2",
+)
+def test_both_checkpoint_intervals_are_refused(refused):
+    with refused(ValueError):
         RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=2)
-    with pytest.raises(ValueError, match=r"cannot be both set. Got 1 and 2"):
+    with refused(ValueError):
         RunConfig().replace(save_checkpoints_steps=1, save_checkpoints_secs=2)
 
 
@@ -108,11 +115,18 @@ def test_model_dir_may_be_a_path():
 
 
 @pytest.mark.behaviour(63)
-def test_model_dir_of_tf_config(monkeypatch):
+@row(
+    "estimator",
+    "`RunConfig(model_dir=)` other than TF_CONFIG's",
+    "must have the same value",
+    "'here'",
+    "'there'",
+)
+def test_model_dir_of_tf_config(monkeypatch, refused):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"model_dir": "there"}))
     assert RunConfig().model_dir == "there"
     assert RunConfig(model_dir="there").model_dir == "there"
-    with pytest.raises(ValueError, match=r"must have the same value.*'here'.*'there'"):
+    with refused(ValueError):
         RunConfig(model_dir="here")
 
 
@@ -129,9 +143,17 @@ def test_replace_gives_a_changed_deep_copy():
 
 @pytest.mark.parametrize("name", ["master", "task_type", "cluster_spec", "tpu_config", "any"])
 @pytest.mark.behaviour(56)
-def test_what_cannot_be_replaced_is_refused(name):
-    with pytest.raises(ValueError, match=f"Replacing {name} is not supported.*'model_dir'"):
+@row(
+    "estimator",
+    "`RunConfig.replace` of what can't be replaced",
+    "Replacing ",
+    "is not supported",
+    "'model_dir'",
+)
+def test_what_cannot_be_replaced_is_refused(name, refused):
+    with refused(ValueError) as raised:
         RunConfig().replace(**{name: "value"})
+    assert re.search(f"Replacing {name} is not supported.*'model_dir'", str(raised.value))
 
 
 @pytest.mark.parametrize(

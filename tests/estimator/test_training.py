@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
@@ -142,9 +143,11 @@ def test_max_steps_is_absolute_and_nothing_is_called_once_it_is_reached(tmp_path
     ],
 )
 @pytest.mark.behaviour(161)
-def test_steps_that_do_not_hold(tmp_path, given, says):
-    with pytest.raises(ValueError, match=says):
+@row("estimator", "`train(steps=0)` and other numbers", "steps")
+def test_steps_that_do_not_hold(tmp_path, given, says, refused):
+    with refused(ValueError) as raised:
         _estimator(tmp_path).train(_input_fn(), **given)
+    assert re.search(says, str(raised.value))
 
 
 @pytest.mark.parametrize(("steps", "made"), [(None, 4), (3, 3), (9, 4)])
@@ -304,8 +307,9 @@ def test_a_saver_hook_of_the_spec_replaces_the_default_one(tmp_path):
 
 
 @pytest.mark.behaviour(254)
-def test_hooks_must_be_session_run_hooks(tmp_path):
-    with pytest.raises(TypeError, match="Hooks must be a SessionRunHook, given: 'hook'"):
+@row("estimator", "`train(hooks=['hook'])`", "Hooks must be a SessionRunHook, given: 'hook'")
+def test_hooks_must_be_session_run_hooks(tmp_path, refused):
+    with refused(TypeError):
         _estimator(tmp_path).train(_input_fn(), hooks=["hook"], steps=1)
 
 
@@ -334,17 +338,25 @@ def test_a_listener_may_stop_training(tmp_path):
 
 
 @pytest.mark.behaviour(255)
-def test_listeners_must_be_listeners(tmp_path):
-    with pytest.raises(TypeError, match="must be a list of CheckpointSaverListener"):
+@row(
+    "estimator",
+    "`train(saving_listeners=['listener'])`",
+    "must be a list of CheckpointSaverListener",
+)
+def test_listeners_must_be_listeners(tmp_path, refused):
+    with refused(TypeError):
         _estimator(tmp_path).train(_input_fn(), steps=1, saving_listeners=["listener"])
 
 
 @pytest.mark.behaviour(255)
-def test_listeners_need_checkpoints(tmp_path):
+@row(
+    "estimator",
+    "saving listeners without checkpoints",
+    "save_checkpoints_steps or RunConfig.save_checkpoints_secs",
+)
+def test_listeners_need_checkpoints(tmp_path, refused):
     estimator = _estimator(tmp_path, save_checkpoints_secs=None)
-    with pytest.raises(
-        ValueError, match=r"save_checkpoints_steps or RunConfig.save_checkpoints_secs"
-    ):
+    with refused(ValueError):
         estimator.train(_input_fn(), steps=1, saving_listeners=[_Listener()])
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tfx_tpu_trainer.estimator import EstimatorSpec
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn, call_model_fn
 
@@ -88,20 +89,29 @@ def test_a_model_fn_gets_the_arguments_that_it_takes():
 
 
 @pytest.mark.behaviour(145)
-def test_labels_that_model_fn_does_not_take_are_refused_before_it_is_called():
+@row(
+    "estimator",
+    "labels for a model_fn that takes none",
+    "model_fn does not take labels, but input_fn returns la",
+)
+def test_labels_that_model_fn_does_not_take_are_refused_before_it_is_called(refused):
     def never_called(features):
         raise AssertionError
 
-    with pytest.raises(
-        ValueError, match=r"^model_fn does not take labels, but input_fn returns la"
-    ):
+    with refused(ValueError):
         _call_model(never_called, labels={"y": 1})
 
 
 @pytest.mark.parametrize("returned", [None, {"loss": 1}, tf.no_op, "spec"])
 @pytest.mark.behaviour(150)
-def test_what_is_no_spec_is_refused(returned):
-    with pytest.raises(ValueError, match="should return an EstimatorSpec"):
+@row(
+    "estimator",
+    "a model_fn that returns None, a dict, an op or a text",
+    "model_fn should return an EstimatorSpec. Got ",
+    "an EstimatorSpec or TPUEstimatorSpec of",
+)
+def test_what_is_no_spec_is_refused(returned, refused):
+    with refused(ValueError):
         _call_model(lambda features: returned)
 
 

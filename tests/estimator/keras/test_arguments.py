@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.estimator.keras import models
 from tests.estimator.keras.models import both_keras, keras3_first, keras_of
 from tests.estimator.public_names import arguments_of
@@ -53,25 +54,41 @@ def test_neither_and_both(make):
 
 @both_keras
 @pytest.mark.behaviour(419)
-def test_a_model_without_compile(library):
+@row(
+    "estimator",
+    "a Keras model without `compile`",
+    "The given keras model has not been compiled yet.",
+)
+def test_a_model_without_compile(library, refused):
     keras = keras_of(library)
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)], name="bare")
-    with pytest.raises(
-        ValueError, match=r"^The given keras model has not been compiled yet\. .*'bare'"
-    ):
+    with refused(ValueError):
         tfe.model_to_estimator(model)
 
 
 @pytest.mark.behaviour(418)
-def test_what_is_no_model():
-    with pytest.raises(ValueError, match=r"should be a model of Keras 2.*or Keras 3.*got 'model'"):
+@row(
+    "estimator",
+    "`model_to_estimator('model')`",
+    "should be a model of Keras 2",
+    "or Keras 3",
+    "got 'model'",
+)
+def test_what_is_no_model(refused):
+    with refused(ValueError):
         tfe.model_to_estimator("model")
 
 
 @pytest.mark.behaviour(420)
-def test_a_format_that_there_is_not():
+@row(
+    "estimator",
+    "`model_to_estimator(checkpoint_format='name')`",
+    "Checkpoint format must be one of",
+    "Got name",
+)
+def test_a_format_that_there_is_not(refused):
     model = models.small(keras_of("tf_keras"))
-    with pytest.raises(ValueError, match=r"^Checkpoint format must be one of.*Got name"):
+    with refused(ValueError):
         tfe.model_to_estimator(model, checkpoint_format="name")
 
 
@@ -138,20 +155,32 @@ def test_input_that_does_not_fit(case, tmp_path):
         estimator.evaluate(_given(features, labels))
 
 
-def test_input_without_labels(tmp_path):
+@row(
+    "estimator",
+    "input without labels for a Keras model",
+    "no labels, which the loss 'mse'",
+    "['out']",
+)
+def test_input_without_labels(tmp_path, refused):
     estimator = tfe.model_to_estimator(models.small(keras_of("tf_keras")), model_dir=tmp_path)
-    with pytest.raises(ValueError, match=r"no labels, which the loss 'mse'.*\['out'\]"):
+    with refused(ValueError):
         estimator.train(models.input_fn(labelled=False), steps=1)
 
 
-def test_a_model_with_nothing_to_train(tmp_path):
+@row(
+    "estimator",
+    "a Keras model that has nothing to train",
+    "no trainable variable",
+    "model.trainable = True",
+)
+def test_a_model_with_nothing_to_train(tmp_path, refused):
     keras = keras_of("tf_keras")
     model = models.small(keras)
     model.trainable = False
     model.compile("sgd", "mse")
     estimator = tfe.model_to_estimator(model, model_dir=tmp_path)
     assert estimator.evaluate(models.input_fn())["loss"] > 0
-    with pytest.raises(ValueError, match=r"no trainable variable.*model.trainable = True"):
+    with refused(ValueError):
         estimator.train(models.input_fn(), steps=1)
 
 

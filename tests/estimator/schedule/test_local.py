@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.schedule import plain
@@ -88,8 +89,14 @@ def test_a_training_that_is_done_evaluates_nothing(tmp_path):
 
 
 @pytest.mark.behaviour(408)
-def test_without_checkpoints_there_is_nothing_to_evaluate(tmp_path):
-    with pytest.raises(ValueError, match=r"CheckpointSaverHook.*save_checkpoints_steps"):
+@row(
+    "estimator",
+    "`train_and_evaluate` without checkpoints",
+    "CheckpointSaverHook",
+    "save_checkpoints_steps",
+)
+def test_without_checkpoints_there_is_nothing_to_evaluate(tmp_path, refused):
+    with refused(ValueError):
         tfe.train_and_evaluate(plain.make(tmp_path, save=None), *_specs())
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, TPUConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_config import (
     check_input_partitions,
@@ -78,23 +80,31 @@ def test_iterations_per_loop(given, meaning):
     [0, -1, 1.5, 2.0, "0", "-5", "05", "1.5", "0s", "5d", "s", "", "5 s", "5|", None, True],
 )
 @pytest.mark.behaviour(34, 36)
-def test_other_iterations_per_loop_are_refused(given):
-    with pytest.raises(ValueError, match="Invalid TPUConfig `iterations_per_loop` value"):
+@row(
+    "estimator",
+    "`TPUConfig(iterations_per_loop='5 s')` and other texts",
+    "Invalid TPUConfig `iterations_per_loop` value",
+)
+def test_other_iterations_per_loop_are_refused(given, refused):
+    with refused(ValueError):
         TPUConfig(iterations_per_loop=given)
 
 
 @pytest.mark.parametrize("given", [1.0, "8", True, [8]])
 @pytest.mark.behaviour(37)
-def test_num_shards_must_be_an_integer(given):
-    with pytest.raises(TypeError, match="num_shards must be int"):
+@row("estimator", "`TPUConfig(num_shards='8')`", "num_shards must be int")
+def test_num_shards_must_be_an_integer(given, refused):
+    with refused(TypeError):
         TPUConfig(num_shards=given)
 
 
 @pytest.mark.parametrize("given", [0, -8])
 @pytest.mark.behaviour(37)
-def test_num_shards_must_be_positive(given):
-    with pytest.raises(ValueError, match=f"num_shards must be positive; got {given}"):
+@row("estimator", "`TPUConfig(num_shards=0)`", "num_shards must be positive; got ")
+def test_num_shards_must_be_positive(given, refused):
+    with refused(ValueError) as raised:
         TPUConfig(num_shards=given)
+    assert re.search(f"num_shards must be positive; got {given}", str(raised.value))
 
 
 @pytest.mark.parametrize("given", [1, 2, 4, 8, 16, 32, 64, 128])
@@ -105,9 +115,13 @@ def test_cores_of_a_replica(given):
 
 @pytest.mark.parametrize("given", [0, 3, -1, 256, "2"])
 @pytest.mark.behaviour(38)
-def test_other_cores_of_a_replica_are_refused(given):
-    with pytest.raises(ValueError, match=f"must be 1, 2, 4, 8, 16, 32, 64, 128; got {given}"):
+@row(
+    "estimator", "`TPUConfig(num_cores_per_replica=3)`", "must be 1, 2, 4, 8, 16, 32, 64, 128; got "
+)
+def test_other_cores_of_a_replica_are_refused(given, refused):
+    with refused(ValueError) as raised:
         TPUConfig(num_cores_per_replica=given)
+    assert re.search(f"must be 1, 2, 4, 8, 16, 32, 64, 128; got {given}", str(raised.value))
 
 
 _V2 = InputPipelineConfig.PER_HOST_V2
@@ -144,9 +158,15 @@ def test_partition_dims_that_hold():
 
 @pytest.mark.parametrize("given", [1, 3, 4, None])
 @pytest.mark.behaviour(42)
-def test_other_inputs_of_evaluation_are_refused(given):
-    with pytest.raises(ValueError, match=f"must be PER_HOST_V1 or SLICED; got {given}"):
+@row(
+    "estimator",
+    "another input for evaluation than PER_HOST_V1 and SLICED",
+    "must be PER_HOST_V1 or SLICED; got ",
+)
+def test_other_inputs_of_evaluation_are_refused(given, refused):
+    with refused(ValueError) as raised:
         TPUConfig(eval_training_input_configuration=given)
+    assert re.search(f"must be PER_HOST_V1 or SLICED; got {given}", str(raised.value))
 
 
 @pytest.mark.parametrize("given", [0, None, 5])
@@ -157,8 +177,9 @@ def test_seconds_of_infeed_sleep(given):
 
 @pytest.mark.parametrize(("given", "error"), [(1.5, TypeError), ("5", TypeError), (-1, ValueError)])
 @pytest.mark.behaviour(43)
-def test_other_seconds_of_infeed_sleep_are_refused(given, error):
-    with pytest.raises(error, match="initial_infeed_sleep_secs"):
+@row("estimator", "`TPUConfig(initial_infeed_sleep_secs=-1)`", "initial_infeed_sleep_secs")
+def test_other_seconds_of_infeed_sleep_are_refused(given, error, refused):
+    with refused(error):
         TPUConfig(initial_infeed_sleep_secs=given)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
@@ -48,16 +50,23 @@ def _config(**options) -> tpu.RunConfig:
 
 @pytest.mark.parametrize("config", [None, plain.RunConfig(), {"model_dir": "m"}])
 @pytest.mark.behaviour(1)
-def test_config_must_be_a_tpu_run_config(config):
-    with pytest.raises(ValueError, match="`config` must be provided with type"):
+@row(
+    "estimator",
+    "`TPUEstimator(config=RunConfig())` of another kind",
+    "`config` must be provided with type",
+)
+def test_config_must_be_a_tpu_run_config(config, refused):
+    with refused(ValueError):
         tpu.TPUEstimator(_model_fn, config=config, use_tpu=False)
 
 
 @pytest.mark.parametrize("key", ["batch_size", "context"])
 @pytest.mark.behaviour(2)
-def test_reserved_params(key):
-    with pytest.raises(ValueError, match=f"reserved keys but existed in params.*'{key}': 3"):
+@row("estimator", "`TPUEstimator(params={'batch_size': 3})`", "reserved keys but existed in params")
+def test_reserved_params(key, refused):
+    with refused(ValueError) as raised:
         _make(params={key: 3})
+    assert re.search(f"reserved keys but existed in params.*'{key}': 3", str(raised.value))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -74,8 +83,11 @@ def test_use_tpu_is_not_reserved_and_says_false_on_the_host(tmp_path, mode):
 
 
 @pytest.mark.behaviour(4)
-def test_use_tpu_needs_a_train_batch_size():
-    with pytest.raises(ValueError, match="`train_batch_size` cannot be `None`"):
+@row(
+    "estimator", "`use_tpu=True` without `train_batch_size`", "`train_batch_size` cannot be `None`"
+)
+def test_use_tpu_needs_a_train_batch_size(refused):
+    with refused(ValueError):
         _make(use_tpu=True)
 
 
@@ -90,9 +102,11 @@ def test_use_tpu_needs_a_train_batch_size():
     ],
 )
 @pytest.mark.behaviour(5, 6)
-def test_batch_sizes_must_be_positive_integers_on_tpu(name, value, error, says):
-    with pytest.raises(error, match=f"{name} {says}"):
+@row("estimator", "a batch size of 0, -8, 8.0 or '8' on cores", "_batch_size must be ")
+def test_batch_sizes_must_be_positive_integers_on_tpu(name, value, error, says, refused):
+    with refused(error) as raised:
         _make(use_tpu=True, **{"train_batch_size": 8, name: value})
+    assert re.search(f"{name} {says}", str(raised.value))
 
 
 @pytest.mark.behaviour(5)
@@ -107,9 +121,14 @@ def test_no_batch_size_is_checked_on_the_host(value):
 
 
 @pytest.mark.behaviour(8)
-def test_model_parallelism_needs_per_host_input():
+@row(
+    "estimator",
+    "`num_cores_per_replica` without input per host",
+    "Model parallelism only supports per host input",
+)
+def test_model_parallelism_needs_per_host_input(refused):
     config = _config(num_cores_per_replica=2, per_host_input_for_training=False)
-    with pytest.raises(ValueError, match="Model parallelism only supports per host input"):
+    with refused(ValueError):
         _make(config=config, use_tpu=True, train_batch_size=8)
     _make(config=config, use_tpu=False)
 
@@ -146,8 +165,9 @@ def test_model_fn_gets_a_dict_where_no_params_were_given(tmp_path, caplog):
 
 
 @pytest.mark.behaviour(17)
-def test_no_model_fn_is_a_type_error():
-    with pytest.raises(TypeError, match="not callable"):
+@row("estimator", "`TPUEstimator(None)`", "not callable")
+def test_no_model_fn_is_a_type_error(refused):
+    with refused(TypeError):
         _make(None)
 
 
@@ -159,8 +179,13 @@ def test_export_versions(version):
 
 @pytest.mark.parametrize("version", [0, 3, "1", None])
 @pytest.mark.behaviour(19)
-def test_other_export_versions_are_refused(version):
-    with pytest.raises(ValueError, match="export_saved_model_api_version should be 1 or 2; got"):
+@row(
+    "estimator",
+    "`export_saved_model_api_version=3`",
+    "export_saved_model_api_version should be 1 or 2; got",
+)
+def test_other_export_versions_are_refused(version, refused):
+    with refused(ValueError):
         _make(export_saved_model_api_version=version)
 
 
@@ -230,8 +255,9 @@ def test_without_a_batch_size_there_is_none_in_params(tmp_path, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.behaviour(111)
-def test_an_input_fn_must_take_params(tmp_path, mode):
-    with pytest.raises(ValueError, match="does not include params argument, required by"):
+@row("estimator", "an input_fn without `params`", "does not include params argument, required by")
+def test_an_input_fn_must_take_params(tmp_path, mode, refused):
+    with refused(ValueError):
         _run(_linear(tmp_path), mode, lambda: linear_model.input_fn({"batch_size": 2}))
 
 
@@ -255,9 +281,15 @@ def test_changed_params_of_one_call_reach_nobody(tmp_path):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.behaviour(144)
-def test_a_model_fn_must_take_params_when_it_is_called(tmp_path, mode):
+@row(
+    "estimator",
+    "a model_fn without `params`, of a TPUEstimator",
+    "model_fn",
+    "does not include params argument",
+)
+def test_a_model_fn_must_take_params_when_it_is_called(tmp_path, mode, refused):
     estimator = _make(lambda features, labels, mode: None, folder=tmp_path, **BATCHES)
-    with pytest.raises(ValueError, match=r"model_fn .* does not include params argument"):
+    with refused(ValueError):
         _run(estimator, mode)
 
 

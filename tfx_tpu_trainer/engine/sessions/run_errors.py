@@ -68,7 +68,8 @@ def run_errors_explained(
         # The base class stands for codes that have no class.
         if explained is None or type(error) is tf.errors.OpError:
             raise
-        raise type(error)(error.node_def, error.op, explained) from error
+        # Without the op: with it, an error shows all that led to the op.
+        raise type(error)(error.node_def, None, explained) from error
     except UnicodeDecodeError as error:
         # TensorFlow quotes a record that it can't parse, and Python can't make a text of the message.
         if not _is_of_session_call(error):
