@@ -138,7 +138,8 @@ def damaged(path: str, damage: str) -> tf.errors.DataLossError:
 
 def _no_checkpoint(path: str) -> str | None:
     """Says why there is no checkpoint at a path; `None` where there is one."""
-    if tf.io.gfile.isdir(path):
+    # Where folders are prefixes of names, a checkpoint's prefix may pass for one.
+    if tf.io.gfile.isdir(path) and not tf.io.gfile.exists(f"{path}.index"):
         return f"It is a folder: give one of its checkpoints, which are {_names(path)}"
     of_a_file = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if of_a_file != path and tf.io.gfile.exists(f"{of_a_file}.index"):
