@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
 import pytest
 
+from tests.bad_input import case
 from tests.programs.fetching import REPOSITORY
 from tests.programs.running import run_compat
 from tfx_tpu_trainer.compat.__main__ import separate
@@ -37,28 +39,39 @@ def test_replicas_of_the_environment_stay(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    "words",
     [
-        ([], "name a program, or a module with -m."),
-        (
-            ["no_such_program.py"],
-            "can't open the program 'no_such_program.py': no such file or folder.",
-        ),
-        (["-m", "no_such_package.module"], "there is no module 'no_such_package.module'."),
-        (["--emulated", "x.py"], "--emulated"),
-        (["--emulate=0", "x.py"], "0 is not in the range x>=1"),
-        (["-m"], "Option '-m' requires an argument."),
-        (["-m", ""], "there is no module ''."),
+        case(
+            "doctor",
+            f"`python -m tfx_tpu_trainer.compat {shlex.join(words)}`",
+            "python -m tfx_tpu_trainer.compat: ",
+            says,
+            values=(words,),
+        )
+        for words, says in (
+            ([], "name a program, or a module with -m."),
+            (
+                ["no_such_program.py"],
+                "can't open the program 'no_such_program.py': no such file or",
+            ),
+            (["-m", "no_such_package.module"], "there is no module 'no_such_package.module'."),
+            (["--emulated", "x.py"], "--emulated"),
+            (["--emulate=0", "x.py"], "0 is not in the range x>=1"),
+            (["-m"], "Option '-m' requires an argument."),
+            (["-m", ""], "there is no module ''."),
+            (["-m", "../x"], "there is no module '../x'."),
+            (
+                ["--repair-package=no_such_package", "tests"],
+                "there is no package 'no_such_package' to",
+            ),
+        )
     ],
-    ids=["nothing", "file", "module", "option", "number", "no_module", "empty"],
 )
-def test_a_wrong_call_is_one_line_and_2(words, says):
+def test_a_wrong_call_is_one_line_and_2(words, refused):
     ended = run_compat(words)
-    assert ended.returncode == 2
-    (line,) = ended.stderr.splitlines()
-    assert line.startswith("python -m tfx_tpu_trainer.compat: ")
-    assert says in line
-    assert ended.stdout == ""
+    refused.output(ended)
+    assert ended.returncode == 2 and ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
 
 
 # Runs a file or module as the command does, without what it installs: TensorFlow takes seconds.

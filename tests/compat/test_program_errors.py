@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.bad_input import case, row
 from tests.programs.fetching import REPOSITORY
 from tests.programs.running import run_compat
 
@@ -101,17 +102,27 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("repair", ["repair", "plain"])
-@pytest.mark.parametrize("name", ERRORS)
-def test_an_error_with_one_way_out_is_one_line(tmp_path, name, repair):
-    files, says, way_out = ERRORS[name]
+@pytest.mark.parametrize(
+    "name",
+    [
+        case(
+            "doctor",
+            f"compat: a program with {name.replace('_', ' ')}",
+            f"python -m tfx_tpu_trainer.compat: {says}",
+            way_out,
+            values=name,
+        )
+        for name, (_, says, way_out) in ERRORS.items()
+    ],
+)
+def test_an_error_with_one_way_out_is_one_line(tmp_path, name, repair, refused):
+    files = ERRORS[name][0]
     _write(tmp_path, files)
     program = next(path for path in files if path.endswith("program.py"))
     ended = _run(tmp_path, repair, "file", program)
-    assert ended.returncode == 1
-    (line,) = ended.stderr.splitlines()
-    assert line.startswith(f"python -m tfx_tpu_trainer.compat: {says}")
-    assert way_out in line
-    assert ended.stdout == ""
+    refused.output(ended)
+    assert ended.returncode == 1 and ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
 
 
 # What runs as with python, repaired or not: name -> files, words, exit code, output.
@@ -198,11 +209,13 @@ def test_a_syntax_error_that_is_of_today_keeps_its_traceback(tmp_path):
     assert "importlib" not in ended.stderr
 
 
-def test_a_notebook_is_told_how_to_become_a_program(tmp_path):
+@row(
+    "doctor",
+    "`python -m tfx_tpu_trainer.compat --repair a.ipynb`",
+    "a.ipynb is a notebook. Make a program of it first: jupyter nbconvert --to script a.ipynb",
+)
+def test_a_notebook_is_told_how_to_become_a_program(tmp_path, refused):
     (tmp_path / "a.ipynb").write_text("{}", encoding="utf-8")
     ended = run_compat(["--repair", "a.ipynb"], cwd=tmp_path)
-    assert ended.returncode == 2
-    (line,) = ended.stderr.splitlines()
-    assert line.endswith(
-        "a.ipynb is a notebook. Make a program of it first: jupyter nbconvert --to script a.ipynb"
-    )
+    refused.output(ended)
+    assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1

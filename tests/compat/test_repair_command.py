@@ -78,12 +78,6 @@ def test_a_package_to_repair_takes_its_name():
     assert separate(words) == [*words[:3], "--", *words[3:]]
 
 
-def test_a_package_that_is_not_there_is_told():
-    ended = run_compat(["--repair-package=no_such_package", __file__])
-    assert ended.returncode == 2
-    assert ended.stderr.endswith("there is no package 'no_such_package' to repair.\n")
-
-
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("words", "method"),

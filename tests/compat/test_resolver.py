@@ -7,6 +7,7 @@ import copy
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.estimator.tpu import RunConfig
 from tfx_tpu_trainer.estimator.tpu.run_place import emulated_replicas
@@ -77,10 +78,19 @@ def test_replicas_of_the_environment(monkeypatch):
     assert emulated_replicas() == 2
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
-def test_replicas_that_are_none(monkeypatch, text):
+@pytest.mark.parametrize(
+    "text",
+    [
+        case(
+            "doctor",
+            f"`TFX_TPU_TRAINER_EMULATED_REPLICAS={text}`",
+            f"TFX_TPU_TRAINER_EMULATED_REPLICAS must be an integer above 0; got '{text}'",
+            values=text,
+        )
+        for text in ("0", "-1", "many", "1.5", "²")
+    ],
+)
+def test_replicas_that_are_none(monkeypatch, text, refused):
     monkeypatch.setenv("TFX_TPU_TRAINER_EMULATED_REPLICAS", text)
-    with pytest.raises(
-        ValueError, match=f"EMULATED_REPLICAS must be an integer above 0; got '{text}'"
-    ):
+    with refused(ValueError):
         emulated_replicas()
