@@ -65,7 +65,11 @@ def _names(known: Any) -> Any:
     help="Threads of TensorFlow, the same for all.",
 )
 @click.option(
-    "--timeout", default=900.0, show_default=True, help="Seconds that a process may take."
+    "--timeout",
+    type=click.IntRange(1, 86_400),
+    default=900,
+    show_default=True,
+    help="Seconds that a process may take.",
 )
 @click.option(
     "--output",
@@ -91,7 +95,12 @@ def main(
     output = output or Path("runs/bench") / began.strftime("%Y%m%d-%H%M%S")
     if any(CONTENDERS[name].of_original for name in contenders):
         oracle_python()
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(
+            f"--output {str(output)!r} cannot be made ({error.strerror}); name another folder"
+        ) from None
     plans = {name: (QUICK if quick else FULL)[name] for name in models}
     made = measure_all(
         plans,

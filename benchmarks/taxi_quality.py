@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pydantic
 from rich.console import Console
 from rich.table import Table
 
@@ -28,7 +29,11 @@ METRICS = ("accuracy", "auc")
 @click.command()
 @click.option("--root", default="runs/taxi", show_default=True, help="Root of a finished taxi run.")
 @click.option(
-    "--seeds", default=5, show_default=True, help="How many models of each kind to train."
+    "--seeds",
+    type=click.IntRange(1, 1_000),
+    default=5,
+    show_default=True,
+    help="How many models of each kind to train.",
 )
 def main(root: str, seeds: int) -> None:
     """Compares the taxi model with a Keras model of the same size, on a finished run's data."""
@@ -36,11 +41,12 @@ def main(root: str, seeds: int) -> None:
         # Must stand before TensorFlow is imported; nothing has imported it yet.
         arguments = [sys.executable, "-m", "benchmarks.taxi_quality", *sys.argv[1:]]
         os.execve(sys.executable, arguments, child_environment())
-    from benchmarks.taxi_trainings import keras_trainer, tpu_trainer, train
-
     folder = Path(root).resolve()
     config = newest_config(folder)
     outputs = trained_outputs(folder)
+    # Late: it imports TFX.
+    from benchmarks.taxi_trainings import keras_trainer, tpu_trainer, train
+
     with tempfile.TemporaryDirectory() as scratch:
         results = {
             kind: [
@@ -65,12 +71,22 @@ def newest_config(root: Path) -> Config:
     found = sorted((root / "logs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise click.ClickException(f"no run below {root}; first: python -m pipelines.local_runner")
-    return Config.model_validate_json(found[-1].read_text(encoding="utf-8"))
+    try:
+        return Config.model_validate_json(found[-1].read_bytes())
+    except pydantic.ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise click.ClickException(
+            f"{found[-1]} is no config of the taxi pipeline ({reason}); run it anew with "
+            "python -m pipelines.local_runner --pipeline taxi"
+        ) from None
 
 
 def trained_outputs(root: Path) -> dict[str, Any]:
     """The newest run's trained model, and the Transform output and schema it was trained with."""
-    store = metadata.open_store(root / "metadata.sqlite")
+    try:
+        store = metadata.open_store(root / "metadata.sqlite")
+    except metadata.UnreadableError as error:
+        raise click.ClickException(f"{error}; give the --root of a finished run") from None
     statuses = metadata.node_statuses(store, metadata.run_names(store)[-1])
     outputs: dict[str, Any] = {}
     for node in ("SchemaGen", "Transform", "TpuTrainer"):

@@ -1,0 +1,72 @@
+"""What the benchmarks' commands refuse before they measure anything."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import run, taxi_quality
+from pipelines.local_runner import resolve_config
+from tests.bad_input import case
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        case("runners", f"`python -m benchmarks.run {' '.join(words)}`", says, values=(words,))
+        for words, says in (
+            (["--models=mnist"], "Invalid value for '--models': 'mnist' is none of "),
+            (["--contenders=torch"], "Invalid value for '--contenders': 'torch' is none of "),
+            (["--rounds=0"], "Invalid value for '--rounds': 0 is not in the range x>=1"),
+            (["--timeout=nan"], "Invalid value for '--timeout': 'nan' is not a valid integer"),
+            (
+                ["--output=/dev/null/a"],
+                "--output '/dev/null/a' cannot be made (Not a directory); name",
+            ),
+        )
+    ],
+)
+def test_a_benchmark_that_cannot_be_is_refused(words, refused):
+    refused.output(CliRunner().invoke(run.main, ["--contenders=bare", *words]))
+
+
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        case(
+            "runners", f"`python -m benchmarks.taxi_quality` {given}", *says, values=(words, config)
+        )
+        for given, words, config, *says in (
+            (
+                "`--seeds=0`",
+                ["--seeds=0"],
+                None,
+                "Invalid value for '--seeds': 0 is not in the range",
+            ),
+            ("of a root without a run", [], None, "no run below ", "; first: python -m pipelines."),
+            (
+                "of a run without its config",
+                [],
+                "{",
+                "config.json is no config of the taxi pipeline (",
+                "run it",
+            ),
+            (
+                "of a run without metadata",
+                [],
+                "whole",
+                "cannot be read as ML Metadata: ",
+                "give the --root",
+            ),
+        )
+    ],
+)
+def test_a_run_that_cannot_be_compared_is_refused(tmp_path, monkeypatch, words, config, refused):
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    if config is not None:
+        file = tmp_path / "logs" / "1" / "config.json"
+        file.parent.mkdir(parents=True)
+        whole = resolve_config("taxi", config_file=None, root=None, overrides=[])
+        file.write_text(whole.model_dump_json() if config == "whole" else config)
+    words = [*words, "--root", str(tmp_path)]
+    refused.output(CliRunner().invoke(taxi_quality.main, words))
