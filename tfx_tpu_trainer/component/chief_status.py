@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.waiting import said_while_waiting
 from tfx_tpu_trainer.whole_files import write_whole
 
 _logger = logging.getLogger(__name__)
@@ -71,15 +72,24 @@ class ChiefStatus:
         try:
             yield self
         except BaseException as error:
-            _stop(beats, ended)
-            self._write(FAILED, f"{type(error).__name__}: {error}")
+            self._end(beats, ended, FAILED, f"{type(error).__name__}: {error}")
             raise
-        _stop(beats, ended)
-        self._write(SUCCEEDED)
+        self._end(beats, ended, SUCCEEDED)
 
     def finishing(self) -> None:
         """Says that training has ended: from now on checkpoints may go."""
         self._write(FINISHING)
+
+    def _end(
+        self, beats: threading.Thread, ended: threading.Event, state: str, message: str = ""
+    ) -> None:
+        ended.set()
+        with said_while_waiting(
+            f"{self._path} to be written",
+            change="How long that may take is the file system's to say.",
+        ):
+            beats.join()
+            self._write(state, message)
 
     def _keep_fresh(self, ended: threading.Event) -> None:
         while not ended.wait(self._beat_secs):
@@ -129,11 +139,6 @@ def _read(path: str) -> dict[str, Any] | None:
 def _started(status: Mapping[str, Any]) -> float:
     started = status.get("started")
     return started if isinstance(started, float) else 0.0
-
-
-def _stop(beats: threading.Thread, ended: threading.Event) -> None:
-    ended.set()
-    beats.join()
 
 
 class ChiefWatch:

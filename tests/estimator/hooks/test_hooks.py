@@ -247,7 +247,7 @@ def test_an_in_memory_evaluator_is_checked(tmp_path, monkeypatch):
         experimental.InMemoryEvaluatorHook(plain.make(tmp_path), plain.eval_input)
 
 
-def test_a_worker_stops_when_the_last_step_is_on_disk(tmp_path):
+def test_a_worker_stops_when_the_last_step_is_on_disk(tmp_path, caplog):
     estimator = plain.make(tmp_path)
     chief = experimental.make_stop_at_checkpoint_step_hook(estimator, 5)
     assert isinstance(chief, v1.train.StopAtStepHook)
@@ -264,12 +264,15 @@ def test_a_worker_stops_when_the_last_step_is_on_disk(tmp_path):
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         op = step.assign_add(1, read_value=False)
-        with v1.train.MonitoredSession(hooks=[hook]) as session:
+        with v1.train.MonitoredSession(hooks=[hook]) as session, log_lines(caplog) as logged:
             calls = 0
             while not session.should_stop():
                 session.run(op)
                 calls += 1
     assert waits == [0.5, 0.5]
+    # Once a minute.
+    said = [line for line in logged if line.startswith("Waiting for a checkpoint of step 5 in")]
+    assert len(said) == 1
     assert calls in (6, 7)
     with pytest.raises(ValueError, match="last_step must be specified"):
         experimental.make_stop_at_checkpoint_step_hook(estimator, None)

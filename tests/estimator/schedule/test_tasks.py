@@ -22,6 +22,7 @@ from tests.estimator.schedule import plain
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator.construction import call_graph
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
+from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import CheckpointEvaluator
 from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule, start_server, worker_delay
 
 v1 = tf.compat.v1
@@ -158,6 +159,17 @@ def test_the_evaluator_waits_for_checkpoints_until_the_last_step(monkeypatch, tm
     assert all(0 < seconds <= 20 for seconds in waits[1:])
     for says in ("not trained yet", "No new checkpoint ready", "Exiting evaluation, global_step=8"):
         assert any(says in line for line in logged), says
+
+
+def test_the_checkpoint_that_an_evaluator_waits_for_is_in_words(tmp_path):
+    estimator = plain.make(tmp_path, save=2)
+    _, evaluate = _specs(2)
+    evaluator = CheckpointEvaluator(estimator, evaluate, max_steps=2)
+    assert evaluator.awaited() == f"a new checkpoint in {tmp_path}, the first one"
+    estimator.train(plain.train_input, max_steps=2)
+    assert evaluator.awaited() is None
+    evaluator.evaluate_newest()
+    assert evaluator.awaited() == f"a new checkpoint in {tmp_path}, after model.ckpt-2"
 
 
 @pytest.mark.behaviour(413)
