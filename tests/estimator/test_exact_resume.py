@@ -225,7 +225,7 @@ def test_a_damaged_position_is_set_aside_with_one_line(tmp_path, caplog, damage,
 @row(
     "checkpoints",
     "an input position of another input",
-    "is that of another input: its datasets, batch sizes or shapes differ from this one's",
+    "is that of another input: its datasets, batch sizes, shapes or number of hosts differ",
 )
 def test_a_position_of_another_input_is_not_taken(tmp_path, caplog, changed, refused):
     def input_fn(params, buffer=12, batch=BATCH, added=False):
