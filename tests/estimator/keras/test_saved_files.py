@@ -348,6 +348,49 @@ def test_what_is_no_saved_model_is_named(write, tmp_path, refused):
 
 @row(
     "exports",
+    "an archive whose name does not end with `.keras`",
+    "a.zip' is no saved Keras model",
+    "does not end with .keras",
+)
+def test_an_archive_of_another_name_is_named(tmp_path, refused):
+    path = _saved(models.small(keras_of("keras")), tmp_path / "a.keras")
+    os.rename(path, tmp_path / "a.zip")
+    with refused(ValueError):
+        _load(str(tmp_path / "a.zip"), tmp_path)
+
+
+def test_a_class_that_the_program_has_registered_is_the_programs(tmp_path):
+    keras = keras_of("keras")
+
+    @keras.saving.register_keras_serializable("tests_of_saved_files")
+    class Doubled(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs * 2.0
+
+    model = keras.Sequential([keras.Input([4], name="x"), Doubled(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    path = _saved(model, tmp_path / "a.keras")
+    expected = model.predict(models.rows()[0], verbose=0)
+    rows = _load(path, tmp_path).predict(models.input_fn(labelled=False))
+    np.testing.assert_allclose([next(iter(row.values())) for row in rows], expected, atol=1e-6)
+
+
+def test_layers_of_the_programs_own_are_loaded_from_a_folder(tmp_path):
+    keras = keras_of("tf_keras")
+
+    class Doubled(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs * 2.0
+
+    inner = keras.layers.TimeDistributed(Doubled())
+    model = keras.Sequential([keras.Input([4, 2]), inner, keras.layers.Dense(1)])
+    model.compile("sgd", keras.losses.MeanSquaredError())
+    path = _saved(model, tmp_path / "a")
+    assert _load(path, tmp_path, custom_objects={"Doubled": Doubled})
+
+
+@row(
+    "exports",
     "`keras_model_path` of a folder whose saved_model.pb is damaged",
     "is no saved Keras model",
     "its saved_model.pb is damaged",

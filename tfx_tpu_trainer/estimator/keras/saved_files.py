@@ -26,8 +26,8 @@ _EXPANDS_AT_LEAST: Final = 64 * 2**20
 _BLOCK: Final = 2**20
 
 _CODE_LAYERS: Final = ("Lambda", "TorchModuleWrapper")
-# Whose classes and functions are those of Keras itself.
-_OWN_PACKAGES: Final = ("keras", "tf_keras")
+# Keras, and what newer versions of it import too.
+_OWN_PACKAGES: Final = ("keras", "tf_keras", "keras_hub", "keras_cv", "keras_nlp")
 
 
 @contextlib.contextmanager
@@ -208,8 +208,8 @@ def _unpack(path: str, archive: zipfile.ZipFile, into: str, most: int) -> None:
 def _check_weights(path: str, archive: zipfile.ZipFile, most: int) -> None:
     import h5py
 
-    name = "model.weights.h5"
-    if name in archive.namelist():
+    # One file, or several shards.
+    for name in [name for name in archive.namelist() if name.endswith(".h5")]:
         try:
             with archive.open(name) as file, h5py.File(file, "r") as weights:
                 _check_arrays(path, weights, most)
@@ -220,6 +220,8 @@ def _check_weights(path: str, archive: zipfile.ZipFile, most: int) -> None:
 def _read_hdf5(path: str) -> tuple[str, list[Any]]:
     import h5py
 
+    if zipfile.is_zipfile(path):
+        raise _no_model(path, "Keras takes an archive by its name, which does not end with .keras")
     try:
         with h5py.File(path, "r") as file:
             _check_arrays(path, file, _most(path))
