@@ -44,6 +44,8 @@ NOBODY = 65534
 METRICS = EvalMetrics(overall={"loss": 0.5}, global_step=1)
 PROGRAM = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n"
 
+RECEIVER_FN = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 3])})
+
 Write = Callable[[Path], object]
 
 
@@ -100,8 +102,7 @@ def train(folder: Path, **options: Any) -> None:
 
 
 def export_model(folder: Path) -> None:
-    receiver_fn = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 3])})
-    training(folder).export_saved_model(str(folder / "versions"), receiver_fn)
+    training(folder).export_saved_model(str(folder / "versions"), RECEIVER_FN)
 
 
 def add_model(folder: Path) -> None:

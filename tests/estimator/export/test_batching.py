@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case, row
 from tfx_tpu_trainer.estimator.export.batching import call_in_batches
 from tfx_tpu_trainer.estimator.tpu import BatchConfig
 
@@ -41,26 +42,50 @@ def test_sizes_that_hold(sizes):
     assert BatchConfig(**{**NUMBERS, "allowed_batch_sizes": sizes}).allowed_batch_sizes == sizes
 
 
-@pytest.mark.parametrize("sizes", [[2], [8, 2], [2, 2, 8], [2, 16], [0, 8]])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        case(
+            "exports",
+            f"`BatchConfig(max_batch_size=8, allowed_batch_sizes={sizes!r})`",
+            "allowed_batch_sizes must increase and end with max_batch_size (8), got: ",
+            values=(sizes,),
+        )
+        for sizes in ([2], [8, 2], [2, 2, 8], [2, 16], [0, 8], ["8"], "8", [4.0, 8])
+    ],
+)
 @pytest.mark.behaviour(332)
-def test_sizes_must_increase_up_to_the_largest_batch(sizes):
-    with pytest.raises(ValueError, match=r"must increase and end with max_batch_size \(8\), got"):
+def test_sizes_must_increase_up_to_the_largest_batch(sizes, refused):
+    with refused(ValueError):
         BatchConfig(**{**NUMBERS, "allowed_batch_sizes": sizes})
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("num_batch_threads", 0),
-        ("max_batch_size", None),
-        ("max_batch_size", 0),
-        ("batch_timeout_micros", -1),
-        ("max_enqueued_batches", 0),
+        case(
+            "exports",
+            f"`BatchConfig({name}={value!r})`",
+            f"{name} must be at least ",
+            f"got: {value!r}. To serve without batching, leave the batch_config out",
+            values=(name, value),
+        )
+        for name, value in (
+            ("num_batch_threads", 0),
+            ("num_batch_threads", 1.5),
+            ("num_batch_threads", "4"),
+            ("max_batch_size", None),
+            ("max_batch_size", 0),
+            ("max_batch_size", True),
+            ("batch_timeout_micros", -1),
+            ("batch_timeout_micros", float("nan")),
+            ("max_enqueued_batches", 0),
+        )
     ],
 )
 @pytest.mark.behaviour(332)
-def test_numbers_that_are_too_small(name, value):
-    with pytest.raises(ValueError, match=rf"{name} must be at least \d, got: {value}"):
+def test_numbers_that_are_too_small(name, value, refused):
+    with refused(ValueError):
         BatchConfig(**{**NUMBERS, name: value})
 
 
@@ -120,10 +145,15 @@ def test_without_a_config_the_function_is_called_as_it_is():
             assert session.run(results["size"], {x: [[0, 0]] * 3}).tolist() == [3, 3, 3]
 
 
-def test_sparse_inputs_are_refused():
+@row(
+    "exports",
+    "sparse input of a model that batches",
+    "Batching takes dense tensors only, got the input",
+)
+def test_sparse_inputs_are_refused(refused):
     with tf.Graph().as_default():
         sparse = v1.sparse_placeholder(tf.float32, [None, 3])
-        with pytest.raises(ValueError, match="Batching takes dense tensors only, got the input"):
+        with refused(ValueError):
             call_in_batches(tf.sparse.to_dense, [sparse], BatchConfig(**NUMBERS))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case
 from tests.estimator.export import recorded_serving, saved_model_facts, tpu_graph_on_host
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, WarmStartSettings, export, tpu
 
@@ -66,6 +67,56 @@ def test_a_folder_named_by_the_second_as_bytes(trained, tmp_path):
     assert parent == str(tmp_path / "deep" / "base")
     assert before <= int(version) <= time.time()
     assert os.listdir(parent) == [version]
+
+
+@pytest.mark.parametrize(
+    ("base", "options"),
+    [
+        case("exports", f"`export_saved_model({given})`", *says, values=(base, options))
+        for given, base, options, *says in (
+            ("None", None, {}, "export_dir_base=None is no path: give the folder of the versions"),
+            ("5", 5, {}, "export_dir_base=5 is no path: give the folder of the versions"),
+            (r"'a\0b'", "a\0b", {}, r"export_dir_base='a\x00b' is no path: give the folder"),
+            (
+                "'foo://a/b'",
+                "foo://a/b",
+                {},
+                "export_dir_base='foo://a/b': TensorFlow opens no foo://",
+            ),
+            (
+                "assets_extra=['a']",
+                "a",
+                {"assets_extra": ["a"]},
+                "assets_extra must be a dict of a path below assets.extra/ -> a file, got: ['a']",
+            ),
+            (
+                "assets_extra={'a': '/nope'}",
+                "a",
+                {"assets_extra": {"a": "/nope"}},
+                "assets_extra['a'] must be a file, got: '/nope'",
+            ),
+            (
+                "assets_extra={'../../a': __file__}",
+                "a",
+                {"assets_extra": {"../../a": __file__}},
+                "A key of assets_extra must be a path below assets.extra/, got: '../../a'",
+            ),
+            (
+                "checkpoint_path='nope'",
+                "a",
+                {"checkpoint_path": "nope"},
+                "Couldn't find trained model at nope: there is no such checkpoint. Train first, or",
+            ),
+        )
+    ],
+)
+def test_an_export_that_cannot_be_writes_nothing(
+    trained, tmp_path, monkeypatch, base, options, refused
+):
+    monkeypatch.chdir(tmp_path)
+    with refused(ValueError):
+        make(trained).export_saved_model(base, RECEIVER_FN, **options)
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.behaviour(310)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case, row
 from tfx_tpu_trainer.estimator import export
 
 v1 = tf.compat.v1
@@ -90,12 +91,24 @@ def test_raw_supervised_receiver_of_bare_tensors():
 
 
 @pytest.mark.parametrize(
-    ("features", "labels", "shared"),
-    [({"a": 1, "b": 2}, {"b": 3}, "b"), (1, {"input": 2}, "input"), ({"label": 1}, 2, "label")],
+    ("features", "labels"),
+    [
+        case(
+            "exports",
+            f"a receiver of the features {features} and the labels {labels}",
+            f"must have distinct keys. Found overlapping keys: ['{shared}']. Rename the label",
+            values=(features, labels),
+        )
+        for features, labels, shared in (
+            ({"a": 1, "b": 2}, {"b": 3}, "b"),
+            (1, {"input": 2}, "input"),
+            ({"label": 1}, 2, "label"),
+        )
+    ],
 )
 @pytest.mark.behaviour(444)
-def test_raw_supervised_receiver_with_a_shared_key(features, labels, shared):
-    with pytest.raises(ValueError, match=rf"distinct keys.*\['{shared}'\]"):
+def test_raw_supervised_receiver_with_a_shared_key(features, labels, refused):
+    with refused(ValueError):
         export.build_raw_supervised_input_receiver_fn(features, labels)
 
 
@@ -114,7 +127,35 @@ def test_supervised_receiver_like_an_input_fn(as_dataset):
     assert set(receiver.receiver_tensors) == {"x", "label"}
 
 
+@pytest.mark.parametrize(
+    "features",
+    [
+        case(
+            "exports",
+            f"a raw receiver of `{features!r}`",
+            f"{where} must be a tensor or a tf.TensorSpec, got: {value!r}. Its type and shape",
+            values=(features,),
+        )
+        for features, where, value in (
+            (None, "features", None),
+            ([1], "features", [1]),
+            ({"x": 5}, "features['x']", 5),
+            ({"x": (None, 3)}, "features['x']", (None, 3)),
+        )
+    ],
+)
+def test_a_raw_receiver_of_what_is_no_tensor(features, refused):
+    with refused(ValueError):
+        export.build_raw_serving_input_receiver_fn(features)
+
+
 @pytest.mark.behaviour(445)
-def test_supervised_receiver_like_an_input_fn_without_labels():
-    with pytest.raises(ValueError, match=r"labels must be defined.*\(features, labels\)"):
+@row(
+    "exports",
+    "a supervised receiver like an input_fn without labels",
+    "labels must be defined",
+    "(features, labels)",
+)
+def test_supervised_receiver_like_an_input_fn_without_labels(refused):
+    with refused(ValueError):
         export.build_supervised_input_receiver_fn_from_input_fn(lambda: {"x": tf.zeros([1])})

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case
 from tfx_tpu_trainer.estimator import export
 
 
@@ -47,42 +48,61 @@ class TestServingInputReceiver:
         assert export.ServingInputReceiver(tensor, tensor).host_signatures is None
 
     @pytest.mark.parametrize(
-        ("features", "message"),
+        "features",
         [
-            (None, "features must be defined"),
-            ({1.5: "tensor"}, r"feature keys must be strings or ints: 1\.5"),
-            ({"a": [1]}, r"feature a must be a Tensor, SparseTensor, or RaggedTensor, got \[1\]"),
+            case(
+                "exports",
+                f"a ServingInputReceiver of the features `{features}`",
+                *says,
+                values=(features,),
+            )
+            for features, *says in (
+                (None, "features must be defined"),
+                ({1.5: "tensor"}, "feature keys must be strings or ints: 1.5"),
+                ({"a": [1]}, "feature a must be a Tensor, SparseTensor, or RaggedTensor, got [1]"),
+            )
         ],
     )
     @pytest.mark.behaviour(439)
-    def test_features_that_are_none(self, features, message):
-        with pytest.raises(ValueError, match=message):
+    def test_features_that_are_none(self, features, refused):
+        with refused(ValueError):
             export.ServingInputReceiver(features, tf.constant([0]))
 
     @pytest.mark.parametrize(
-        ("receiver_tensors", "message"),
+        "receiver_tensors",
         [
-            (None, "receiver_tensors must be defined"),
-            ({1: "tensor"}, "receiver_tensor keys must be strings: 1"),
-            ({"a": [1]}, "receiver_tensor a must be a Tensor"),
+            case("exports", f"a ServingInputReceiver fed by `{tensors}`", *says, values=(tensors,))
+            for tensors, *says in (
+                (None, "receiver_tensors must be defined"),
+                ({1: "tensor"}, "receiver_tensor keys must be strings: 1"),
+                ({"a": [1]}, "receiver_tensor a must be a Tensor"),
+            )
         ],
     )
     @pytest.mark.behaviour(439)
-    def test_receiver_tensors_that_are_none(self, receiver_tensors, message):
-        with pytest.raises(ValueError, match=message):
+    def test_receiver_tensors_that_are_none(self, receiver_tensors, refused):
+        with refused(ValueError):
             export.ServingInputReceiver(tf.constant([0]), receiver_tensors)
 
     @pytest.mark.parametrize(
-        ("alternatives", "message"),
+        "alternatives",
         [
-            ("no dict", "receiver_tensors_alternatives must be a dict: 'no dict'"),
-            ({"a": None}, "receiver_tensors_alternatives must be defined"),
-            ({"a": {1: "tensor"}}, "receiver_tensors_alternative keys must be strings"),
+            case(
+                "exports",
+                f"a ServingInputReceiver with the alternatives `{given}`",
+                *says,
+                values=(given,),
+            )
+            for given, *says in (
+                ("no dict", "receiver_tensors_alternatives must be a dict: 'no dict'"),
+                ({"a": None}, "receiver_tensors_alternatives must be defined"),
+                ({"a": {1: "tensor"}}, "receiver_tensors_alternative keys must be strings"),
+            )
         ],
     )
     @pytest.mark.behaviour(441)
-    def test_alternatives_that_are_none(self, alternatives, message):
-        with pytest.raises(ValueError, match=message):
+    def test_alternatives_that_are_none(self, alternatives, refused):
+        with refused(ValueError):
             export.ServingInputReceiver(tf.constant([0]), tf.constant([0]), alternatives)
 
 

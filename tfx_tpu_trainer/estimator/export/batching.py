@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -63,13 +64,15 @@ class BatchConfig(_BatchFields):
             ("batch_timeout_micros", batch_timeout_micros, 0),
             ("max_enqueued_batches", max_enqueued_batches, 1),
         ):
-            if value is None or value < least:
+            if not _is_integer(value) or value < least:
                 raise ValueError(
                     f"{name} must be at least {least}, got: {value!r}. To serve without batching, "
                     "leave the batch_config out."
                 )
         sizes = list(allowed_batch_sizes or ())
-        if sizes and (sizes != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] != max_batch_size):
+        if not all(map(_is_integer, sizes)) or (
+            sizes and (sizes != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] != max_batch_size)
+        ):
             raise ValueError(
                 "allowed_batch_sizes must increase and end with max_batch_size "
                 f"({max_batch_size}), got: {sizes}."
@@ -82,6 +85,10 @@ class BatchConfig(_BatchFields):
             allowed_batch_sizes=allowed_batch_sizes,
             max_enqueued_batches=max_enqueued_batches,
         )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def call_in_batches(

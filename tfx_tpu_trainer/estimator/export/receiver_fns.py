@@ -50,7 +50,11 @@ def build_raw_serving_input_receiver_fn(
 
     Returns:
         A function without arguments, for `export_saved_model`.
+
+    Raises:
+        ValueError: If a feature is no tensor.
     """
+    _check_tensors("features", features)
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
         placeholders = _placeholders_like(features, default_batch_size)
@@ -73,7 +77,7 @@ def build_raw_supervised_input_receiver_fn(
         A function without arguments, for an export of the train or eval graph.
 
     Raises:
-        ValueError: If features and labels share a key.
+        ValueError: If features and labels share a key, or one of them is no tensor.
     """
     feature_keys = set(features if isinstance(features, Mapping) else [SINGLE_RECEIVER_NAME])
     label_keys = set(labels if isinstance(labels, Mapping) else [SINGLE_LABEL_NAME])
@@ -83,6 +87,8 @@ def build_raw_supervised_input_receiver_fn(
             "Features and labels must have distinct keys. Found overlapping keys: "
             f"{sorted(shared)}. Rename the label."
         )
+    _check_tensors("features", features)
+    _check_tensors("labels", labels)
 
     def supervised_input_receiver_fn() -> SupervisedInputReceiver:
         fed_features = _placeholders_like(features, default_batch_size)
@@ -148,3 +154,17 @@ def _op_name(tensor: Any) -> str | None:
 
 def _as_dict(tensors: Any, single_name: str) -> Mapping[str, tf.Tensor]:
     return tensors if isinstance(tensors, Mapping) else {single_name: tensors}
+
+
+def _check_tensors(name: str, tensors: Any) -> None:
+    given = (
+        {f"{name}[{key!r}]": each for key, each in tensors.items()}
+        if isinstance(tensors, Mapping)
+        else {name: tensors}
+    )
+    for where, tensor in given.items():
+        if not (hasattr(tensor, "shape") and hasattr(tensor, "dtype")):
+            raise ValueError(
+                f"{where} must be a tensor or a tf.TensorSpec, got: {tensor!r}. Its type and shape, but for the "
+                "batch, are those of what is fed."
+            )

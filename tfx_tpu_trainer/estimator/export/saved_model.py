@@ -84,6 +84,7 @@ def export_saved_model(
         raise ValueError(f"api_version must be 1 or 2, got: {api_version!r}.")
     check_receiver_fns(input_receiver_fns)
     assets_extra = _check_assets_extra(assets_extra)
+    _check_base(export_dir_base)
 
     meta_graphs = list(
         _build_meta_graphs(
@@ -230,8 +231,18 @@ def _config_for_variables(session_config: v1.ConfigProto | None) -> v1.ConfigPro
     return config
 
 
+def _check_base(base: Any) -> None:
+    if not isinstance(base, str | bytes | os.PathLike) or "\0" in os.fsdecode(base):
+        raise ValueError(f"export_dir_base={base!r} is no path: give the folder of the versions.")
+
+
 def _check_assets_extra(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
     checked = {}
+    if not isinstance(assets_extra, Mapping | None):
+        raise ValueError(
+            f"assets_extra must be a dict of a path below {ASSETS_EXTRA_FOLDER}/ -> a file, got: "
+            f"{assets_extra!r}."
+        )
     for relative, source in (assets_extra or {}).items():
         relative, source = os.fsdecode(relative), os.fsdecode(source)
         normal = os.path.normpath(relative)
