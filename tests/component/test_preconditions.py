@@ -173,6 +173,62 @@ class TestExamples:
         edit(execution.inputs)
         fails(execution)
 
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            case(
+                "data",
+                "`raw_examples` without rows",
+                "raw_examples have no rows in",
+                "Split-eval",
+                "give raw_examples=example_gen.outputs['examples']",
+                values=[],
+            ),
+            case(
+                "data",
+                "`raw_examples` that are no tf.Examples",
+                "raw_examples are no tf.Examples (",
+                "give raw_examples=example_gen.outputs['examples']",
+                values=[b"\xff\xfe garbage"],
+            ),
+            case(
+                "data",
+                "`raw_examples` whose rows are empty",
+                "raw_examples are no tf.Examples, or empty ones; give raw_examples=example_gen.outputs",
+                values=[b""],
+            ),
+        ],
+    )
+    def test_raw_examples(self, tmp_path, rows, fails):
+        execution = Execution.of_trainer(tmp_path)
+        execution.add_raw_examples(tmp_path / "raw", train=[], eval=rows)
+        fails(execution)
+
+    @row(
+        "data",
+        "`raw_examples` in a .gz file that is none",
+        "raw_examples can't be read in",
+        "(inflate() failed",
+        "give raw_examples=example_gen.outputs['examples']",
+    )
+    def test_raw_examples_that_cannot_be_read(self, tmp_path, fails):
+        execution = Execution.of_trainer(tmp_path)
+        execution.add_raw_examples(tmp_path / "raw", train=[], eval=[b""])
+        (path,) = (tmp_path / "raw" / "Split-eval").iterdir()
+        path.write_bytes(b"no gzip at all" * 10)
+        fails(execution)
+
+    @row(
+        "data",
+        "`raw_examples` without the eval split",
+        "eval split 'eval' is not among the splits of the examples at",
+        "raw; there are 'train'; name one in eval_args=",
+    )
+    def test_raw_examples_without_the_split(self, tmp_path, fails):
+        execution = Execution.of_trainer(tmp_path)
+        execution.add_raw_examples(tmp_path / "raw", train=records("train", 1))
+        fails(execution)
+
 
 class TestTransformGraph:
     @pytest.fixture

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests import tfx_testdata
 from tests.component import small_model
-from tests.component.execution import Execution, records
+from tests.component.execution import Execution
 from tfx_tpu_trainer.serving import (
     ServingCheckError,
     describe_saved_model,
@@ -129,19 +129,3 @@ def test_a_model_with_strings_on_the_tpu_is_refused_with_the_line(tmp_path):
     with pytest.raises(ValueError, match=message):
         execution.run()
     assert execution.files() == []
-
-
-def test_raw_examples_without_rows_are_named(tmp_path):
-    execution = Execution.of_trainer(tmp_path, steps=2, export_to_tpu=0)
-    execution.add_raw_examples(tmp_path / "raw", train=[], eval=[])
-    with pytest.raises(ValueError, match=r"raw_examples have no rows in .*Split-eval.*example_gen"):
-        execution.run()
-    assert execution.files() == []
-
-
-def test_raw_examples_without_the_split_are_refused_before_training(tmp_path):
-    execution = Execution.of_trainer(tmp_path, steps=2)
-    execution.add_raw_examples(tmp_path / "raw", train=records("train", 1))
-    with pytest.raises(ValueError, match="eval split 'eval' is not among the splits"):
-        execution.run()
-    assert not glob.glob(str(tmp_path / "model_run" / "*"))

@@ -29,6 +29,7 @@ from tfx_tpu_trainer.component.resume import (
     check_before_writing,
 )
 from tfx_tpu_trainer.component.rows import Rows, check_rows, failures_explained, rows_of
+from tfx_tpu_trainer.component.serving_sample import check_raw_examples
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.slicing import SlicedInput
 from tfx_tpu_trainer.component.train_job import TrainJob
@@ -133,6 +134,8 @@ class ModelTraining(Training[TrainedModel]):
         rows = rows_of(job) if default_input else ()
         if host.is_chief and rows:
             _check_rows(job, rows)
+        if host.is_chief:
+            check_raw_examples(job)
         model_dir = writable_working_folder(job, host, checkpoint_folder)
         receiver_fn = module.serving_receiver_for(fn_args) or TransformServing(
             transform_graph_path=job.transform_graph_path, label_key=settings.label_key

@@ -14,6 +14,7 @@ import tensorflow_transform as tft
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.export.receivers import SINGLE_RECEIVER_NAME, HostPrediction
+from tfx_tpu_trainer.inputs.faulty_rows import first_reason
 from tfx_tpu_trainer.serving import (
     MetaGraphDescription,
     RequestError,
@@ -83,21 +84,44 @@ def serving_rows(job: TrainJob, count: int, *, transformed_will_do: bool) -> Ser
     )
 
 
+def check_raw_examples(job: TrainJob) -> None:
+    """Checks that the first of the raw examples are rows: the check of the export would find it late.
+
+    Args:
+        job: What is to be trained.
+
+    Raises:
+        ValueError: They have no rows, can't be read, or are no tf.Examples.
+    """
+    if not job.raw_eval_files:
+        return
+    try:
+        examples = _records(job.raw_eval_files, 1)
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"raw_examples can't be read in {', '.join(job.raw_eval_files)} ({first_reason(error.message)}); "
+            f"{_FIX}"
+        ) from error
+    _check_examples(examples, job.raw_eval_files)
+
+
 def _records(patterns: Sequence[str], count: int) -> tuple[bytes, ...]:
     paths = sorted(path for pattern in patterns for path in tf.io.gfile.glob(pattern))
     return tuple(read_tfrecords(paths, limit=count))
 
 
 def _check_examples(examples: Sequence[bytes], patterns: Sequence[str]) -> None:
-    fix = "give raw_examples=example_gen.outputs['examples'], the ones that Transform has read"
     if not examples:
-        raise ValueError(f"raw_examples have no rows in {', '.join(patterns)}; {fix}")
+        raise ValueError(f"raw_examples have no rows in {', '.join(patterns)}; {_FIX}")
     try:
         features = tf.train.Example.FromString(examples[0]).features.feature
     except Exception as error:
-        raise ValueError(f"raw_examples are no tf.Examples ({error}); {fix}") from error
+        raise ValueError(f"raw_examples are no tf.Examples ({error}); {_FIX}") from error
     if not features:
-        raise ValueError(f"raw_examples are no tf.Examples, or empty ones; {fix}")
+        raise ValueError(f"raw_examples are no tf.Examples, or empty ones; {_FIX}")
+
+
+_FIX = "give raw_examples=example_gen.outputs['examples'], the ones that Transform has read"
 
 
 def _made_up(spec: Mapping[str, Any]) -> bytes:

@@ -166,18 +166,25 @@ def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str
             dataset = tf.data.TFRecordDataset(file, compression_type=zipped).batch(_ROWS_AT_ONCE)
             singly = tf.data.TFRecordDataset(file, compression_type=zipped)
             start = 0
-            following = v1.data.make_one_shot_iterator(dataset).get_next()
+            following = _begun(session, dataset)
             while time.monotonic() < end:
                 try:
                     records = list(session.run(following))
                 except tf.errors.OutOfRangeError:
                     break
                 except tf.errors.OpError:
-                    rest = v1.data.make_one_shot_iterator(singly.skip(start)).get_next()
+                    rest = _begun(session, singly.skip(start))
                     yield (file, start, *_to_the_damage(session, rest))
                     break
                 yield file, start, records, None
                 start += len(records)
+
+
+def _begun(session: v1.Session, dataset: tf.data.Dataset) -> tf.Tensor:
+    # Not a one-shot iterator, which wants a seed where the module has made TensorFlow's ops deterministic.
+    iterator = v1.data.make_initializable_iterator(dataset)
+    session.run(iterator.initializer)
+    return iterator.get_next()
 
 
 def _to_the_damage(session: v1.Session, record: tf.Tensor) -> tuple[list[bytes], str | None]:

@@ -5,6 +5,7 @@ import time
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 from tfx_tpu_trainer.engine.sessions.tpu_system import (
     TPUSystemHook,
@@ -23,6 +24,17 @@ def test_a_master_without_tpu_is_named_with_the_ways_out():
         list_tpu_cores("")
     assert "''" in str(error.value)
     assert "CPU" in str(error.value)
+
+
+@row(
+    "estimator",
+    "`RunConfig(master='not an address')` of a TPUEstimator",
+    "Failed to find TPU cores through the master 'not an address': it is no address of a session",
+    "or emulate TPU cores on this host with RunConfig(master='emulated')",
+)
+def test_a_master_that_is_no_address_is_named(refused):
+    with refused(RuntimeError):
+        list_tpu_cores("not an address")
 
 
 @pytest.mark.behaviour(92)

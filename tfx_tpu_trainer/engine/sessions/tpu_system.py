@@ -112,6 +112,10 @@ def translated_tpu_errors(master: str) -> Iterator[None]:
     except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError) as error:
         raise _no_tpu(master, f"it does not answer ({type(error).__name__})") from error
     except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+        if "No session factory registered" in str(error):
+            raise _no_tpu(
+                master, "it is no address of a session, as 'grpc://10.0.0.1:8470' is"
+            ) from error
         if _TPU not in str(error):
             raise
         raise _no_tpu(master, _line_about_tpu(str(error))) from error
