@@ -24,6 +24,7 @@ import jinja2
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_image
 from tfx_tpu_trainer.printable import printable
+from tfx_tpu_trainer.terminal import PrintableGroup
 
 # The listing keeps its lines: that is what the character says to click.
 HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")
@@ -337,7 +338,7 @@ _tpu_as_root = click.option(
 )
 
 
-@click.group(help=HELP)
+@click.group(cls=PrintableGroup, help=HELP)
 def main() -> None:
     pass
 

@@ -10,6 +10,8 @@ import contextlib
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from pipelines.local_runner import main as local_runner
 from tests.bad_input import case, row
+from tests.conftest import REPOSITORY
 from tests.estimator import linear_model
 from tests.orchestration.compiled import tiny
 from tests.preflight.reports import report
@@ -344,6 +347,47 @@ def test_a_program_that_nobody_may_write_is_named(folder, refused):
         ended = fix_program(folder)
     refused.output(ended)
     assert (folder / "program.py").read_text() == PROGRAM
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    "words",
+    [
+        case(
+            "disks",
+            f"{given} on a full disk",
+            "Error: the output can't be written (No space left on device): make room on its disk, or send",
+            values=(words,),
+        )
+        for given, words in (
+            (
+                "what the doctor prints as JSON,",
+                ["-m", "tfx_tpu_trainer.cli.main", "doctor", "tests/doctor/corpus", "--json"],
+            ),
+            (
+                "what the doctor prints,",
+                ["-m", "tfx_tpu_trainer.cli.main", "doctor", "tests/doctor/corpus"],
+            ),
+            (
+                "a manifest",
+                ["kubeflow/manifests.py", "multi-worker", "--name=a", "--image=b:1", "python"],
+            ),
+        )
+    ],
+)
+def test_output_that_has_no_room_is_one_line(words, refused):
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [sys.executable, *words],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    refused.output(ended)
+    assert len(ended.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

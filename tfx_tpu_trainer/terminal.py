@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +14,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from tfx_tpu_trainer.printable import printable
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def text(value: object, style: str = "") -> Text:
@@ -53,12 +58,26 @@ def standard_output(*, width: int = 120) -> PlainConsole:
 
 
 class PrintableGroup(click.Group):
-    """A group of commands whose errors are printed without control characters."""
+    """A group of commands whose errors are one line, without control characters."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in _FULL or error.filename is not None:
+                raise
+            # Python tries once more when it ends, and has much to say.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            click.echo(
+                f"Error: the output can't be written ({error.strerror}): make room on its disk, or send it "
+                "elsewhere",
+                err=True,
+            )
+            raise click.exceptions.Exit(2) from None
         except click.UsageError:
             # Click quotes what it was given.
             raise
