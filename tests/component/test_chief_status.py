@@ -52,10 +52,8 @@ def test_what_a_host_waits_for_is_in_words(tmp_path):
         watch.state()
         assert watch.awaited().endswith("to evaluate, export and write the artifacts")
         time.sleep(0.4)
-        assert (
-            watch.awaited()
-            == f"a sign of life of the chief in {path}, where the last one is 0 s old"
-        )
+        said = f"a sign of life of the chief in {path}, where the last one is "
+        assert watch.awaited().startswith(said)
     assert watch.bounds == (
         "This host ends 7 s after its start where there is no chief (start_timeout_secs), and 5 s after "
         "the chief's last sign of life."

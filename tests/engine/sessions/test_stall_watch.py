@@ -80,31 +80,31 @@ def test_what_cant_be_cancelled_ends_the_process(caplog):
 
 def test_a_call_of_many_steps_is_no_stall_while_it_makes_them():
     with tf.Graph().as_default():
-        loop, count = _counting(12, 0.1)
-        watch = StallWatch("Training", timeout_secs=0.5, steps_done=count)
-        assert _run(loop, watch) == [12]
+        loop, count = _counting(15, 0.1)
+        watch = StallWatch("Training", timeout_secs=1, steps_done=count)
+        assert _run(loop, watch) == [15]
     with tf.Graph().as_default():
-        loop, _ = _counting(12, 0.1)
+        loop, _ = _counting(15, 0.1)
         with pytest.raises(StalledError):
-            _run(loop, StallWatch("Training", timeout_secs=0.5, end_process=lambda code: None))
+            _run(loop, StallWatch("Training", timeout_secs=1, end_process=lambda code: None))
 
 
 def test_calls_that_come_back_are_no_stall():
     with tf.Graph().as_default():
-        watch = StallWatch("Training", timeout_secs=0.5)
-        assert len(_run(_sleeping(0.1), watch, calls=8)) == 8
+        watch = StallWatch("Training", timeout_secs=1)
+        assert len(_run(_sleeping(0.1), watch, calls=14)) == 14
 
 
 def test_an_evaluation_inside_of_a_training_call_is_no_stall_while_it_goes_on():
     class Evaluating(v1.train.SessionRunHook):
         def after_run(self, run_context, run_values):
             with tf.Graph().as_default():
-                inner = StallWatch("Evaluation", timeout_secs=0.5)
-                _run(_sleeping(0.1), inner, calls=8)
+                inner = StallWatch("Evaluation", timeout_secs=1)
+                _run(_sleeping(0.1), inner, calls=14)
 
     with tf.Graph().as_default():
         zero = tf.constant(0)
-        watch = StallWatch("Training", timeout_secs=0.5)
+        watch = StallWatch("Training", timeout_secs=1)
         with v1.train.MonitoredSession(hooks=[Evaluating()]) as session, watch:
             assert PatientSession(session, watch).run(zero) == 0
 
@@ -138,7 +138,7 @@ def test_a_long_call_is_named_again_and_again(caplog, timeout, ends):
     with tf.Graph().as_default(), log_lines(caplog) as logged:
         _run(_sleeping(0.45), watch)
     said = [line for line in logged if "has made no step" in line]
-    assert len(said) == 2
+    assert len(said) >= 2
     assert all(line.endswith(ends) for line in said)
 
 
