@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case, row
 from tfx_tpu_trainer.estimator.tpu import (
     CrossShardOptimizer,
     RunConfig,
@@ -88,24 +89,43 @@ def test_an_estimator_brings_its_params_and_config(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+NO_INPUT = "Step 'train' needs an input function and a batch size"
+
+
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed",
     [
-        ({"steps": ["train", "serve"]}, "'serve']: give some of train, eval, predict"),
-        ({"steps": []}, "give some of train, eval, predict"),
-        ({"batch_size": 63}, "batch size of train 63 must be divisible by the 8 replicas"),
-        ({"batch_size": {"eval": 64}}, "Step 'train' needs an input function and a batch size"),
-        ({"input_fn": {"eval": input_fn}}, "Step 'train' needs an input function and a batch size"),
-        ({"input_fn": None}, "input_fn=None: give the function"),
-        ({"model": "dense"}, "model='dense': give a model_fn, a TPUEstimator or"),
-        ({"tpu": "v5e:3x3"}, "v5e has no slice '3x3'"),
-        (
-            {"model": PreflightModel(model_fn=dense_model, input_fns={"train": input_fn})},
-            "are those of the PreflightModel: leave them out",
-        ),
+        case("preflight", f"`preflight({given})`", *says, values=changed)
+        for given, changed, *says in (
+            (
+                "steps=['train', 'serve']",
+                {"steps": ["train", "serve"]},
+                "'serve']: give some of train, eval, predict",
+            ),
+            ("steps=[]", {"steps": []}, "give some of train, eval, predict"),
+            (
+                "batch_size=63, tpu='v5e:2x4'",
+                {"batch_size": 63},
+                "batch size of train 63 must be divisible by the 8 replicas of v5e:2x4: 56 or 64",
+            ),
+            ("batch_size={'eval': 64}, steps=['train']", {"batch_size": {"eval": 64}}, NO_INPUT),
+            ("{'eval': input_fn}, steps=['train']", {"input_fn": {"eval": input_fn}}, NO_INPUT),
+            ("input_fn=None", {"input_fn": None}, "input_fn=None: give the function"),
+            (
+                "model='dense'",
+                {"model": "dense"},
+                "model='dense': give a model_fn, a TPUEstimator or",
+            ),
+            ("tpu='v5e:3x3'", {"tpu": "v5e:3x3"}, "v5e has no slice '3x3'; nearest: v5e:2x4"),
+            (
+                "PreflightModel(...), input_fn",
+                {"model": PreflightModel(model_fn=dense_model, input_fns={"train": input_fn})},
+                "are those of the PreflightModel: leave them out",
+            ),
+        )
     ],
 )
-def test_arguments_that_do_not_hold(changed, message):
+def test_arguments_that_do_not_hold(changed, refused):
     given = {
         "model": dense_model,
         "input_fn": input_fn,
@@ -114,16 +134,21 @@ def test_arguments_that_do_not_hold(changed, message):
         "steps": ["train"],
         **changed,
     }
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError):
         preflight(**given)
 
 
-def test_without_a_compiler_nothing_is_traced():
+@row(
+    "preflight",
+    "`CompilerOptions(libtpu_path='no/libtpu.so')`",
+    "there is no libtpu.so. Give the file",
+)
+def test_without_a_compiler_nothing_is_traced(refused):
     def never(params):
         raise AssertionError
 
     options = CompilerOptions(libtpu_path="no/libtpu.so")
-    with pytest.raises(PreflightUnavailableError, match="there is no libtpu"):
+    with refused(PreflightUnavailableError):
         preflight(dense_model, never, tpu="v5e:2x4", batch_size=64, options=options)
 
 
@@ -154,26 +179,37 @@ def test_a_module_s_own_input_fn_is_used_where_there_is_no_spec():
 
 
 @pytest.mark.parametrize(
-    ("values", "spec", "message"),
+    ("values", "spec"),
     [
-        ({}, None, "has no input_fn, so what model_fn is fed is not known"),
-        (
-            {"input_fn": lambda params, fn_args: None},
-            None,
-            "takes fn_args, which only a pipeline has",
-        ),
-        (
-            {"params": lambda fn_args: {}},
-            SPEC,
-            "is a function of fn_args, which only a pipeline has",
-        ),
-        (
-            {},
-            FeatureSpec(features=SPEC.features),
-            "takes labels: name the feature that is the label",
-        ),
+        case("preflight", f"a module {given}", *says, values=(values, spec))
+        for given, values, spec, *says in (
+            (
+                "without input_fn, and no feature spec",
+                {},
+                None,
+                "has no input_fn, so what model_fn is fed is not known: give a Transform output or",
+            ),
+            (
+                "whose input_fn takes fn_args",
+                {"input_fn": lambda params, fn_args: None},
+                None,
+                "takes fn_args, which only a pipeline has",
+            ),
+            (
+                "whose params are a function of fn_args",
+                {"params": lambda fn_args: {}},
+                SPEC,
+                "is a function of fn_args, which only a pipeline has",
+            ),
+            (
+                "whose model_fn takes labels, and a feature spec without a label",
+                {},
+                FeatureSpec(features=SPEC.features),
+                "takes labels: name the feature that is the label",
+            ),
+        )
     ],
 )
-def test_what_only_a_pipeline_has_is_asked_for(values, spec, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_only_a_pipeline_has_is_asked_for(values, spec, refused):
+    with refused(ValueError):
         model_of_module(_module(**values), spec=spec)

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.saved_model.model_utils import export_output as of_tensorflow
 
+from tests.bad_input import row
 from tfx_tpu_trainer.estimator import export
 from tfx_tpu_trainer.estimator.export.outputs import normalise_export_outputs
 
@@ -34,8 +35,11 @@ class TestPredictOutput:
         tensor = floats()
         assert export.PredictOutput({("head", "scores"): tensor}).outputs == {"head/scores": tensor}
 
-    def test_a_key_that_is_no_string(self):
-        with pytest.raises(ValueError, match="Prediction output key must be a string; got 1"):
+    @row(
+        "exports", "`PredictOutput` with the key 1", "Prediction output key must be a string; got 1"
+    )
+    def test_a_key_that_is_no_string(self, refused):
+        with refused(ValueError):
             export.PredictOutput({1: floats()})
 
     @pytest.mark.parametrize("value", [None, 3.0, "text"])
@@ -63,16 +67,28 @@ class TestClassificationOutput:
         assert output.scores is scores
         assert output.classes is classes
 
-    def test_needs_one_of_the_two(self):
-        with pytest.raises(ValueError, match=r"At least one of `scores` and `classes`"):
+    @row("exports", "`ClassificationOutput()`", "At least one of `scores` and `classes`")
+    def test_needs_one_of_the_two(self, refused):
+        with refused(ValueError):
             export.ClassificationOutput()
 
-    def test_scores_must_be_floats(self):
-        with pytest.raises(ValueError, match="scores must be a float32 Tensor; got"):
+    @row(
+        "exports",
+        "`ClassificationOutput` of integers as scores",
+        "scores must be a float32 Tensor; got",
+    )
+    def test_scores_must_be_floats(self, refused):
+        with refused(ValueError):
             export.ClassificationOutput(scores=tf.constant([1]))
 
-    def test_classes_must_be_strings(self):
-        with pytest.raises(ValueError, match=r"classes must be a string Tensor; got.*as_string"):
+    @row(
+        "exports",
+        "`ClassificationOutput` of integers as classes",
+        "classes must be a string Tensor; got",
+        "as_string",
+    )
+    def test_classes_must_be_strings(self, refused):
+        with refused(ValueError):
             export.ClassificationOutput(classes=tf.constant([1]))
 
     def test_signature(self):
@@ -96,8 +112,9 @@ class TestClassificationOutput:
 
 
 class TestRegressionOutput:
-    def test_value_must_be_floats(self):
-        with pytest.raises(ValueError, match="value must be a float32 Tensor; got"):
+    @row("exports", "`RegressionOutput` of text", "value must be a float32 Tensor; got")
+    def test_value_must_be_floats(self, refused):
+        with refused(ValueError):
             export.RegressionOutput(strings())
 
     def test_signature(self):
@@ -120,12 +137,14 @@ class TestNormaliseExportOutputs:
         assert list(outputs) == ["serving_default"]
         assert outputs["serving_default"].outputs == predictions
 
-    def test_no_dict(self):
-        with pytest.raises(TypeError, match="`export_outputs` must be dict, received"):
+    @row("exports", "`export_outputs` that is no dict", "`export_outputs` must be dict, received")
+    def test_no_dict(self, refused):
+        with refused(TypeError):
             normalise_export_outputs(export.PredictOutput(floats()), None)
 
-    def test_a_value_that_is_no_export_output(self):
-        with pytest.raises(TypeError, match="must be ExportOutput objects, received"):
+    @row("exports", "`export_outputs` of a tensor", "must be ExportOutput objects, received")
+    def test_a_value_that_is_no_export_output(self, refused):
+        with refused(TypeError):
             normalise_export_outputs({"head": floats()}, None)
 
     def test_a_lone_output_stands_under_the_default_name_too(self):
@@ -142,11 +161,15 @@ class TestNormaliseExportOutputs:
         given = {"serving_default": of_tensorflow.PredictOutput(floats()), "own": Own()}
         assert normalise_export_outputs(given, None) == given
 
-    def test_several_without_a_default(self):
+    @row(
+        "exports",
+        "two `export_outputs`, neither of them the default",
+        "none of them are specified as the default. Use",
+        "'b'",
+    )
+    def test_several_without_a_default(self, refused):
         output = export.PredictOutput(floats())
-        with pytest.raises(
-            ValueError, match=r"none of them are specified as the default\. Use.*'b'"
-        ):
+        with refused(ValueError):
             normalise_export_outputs({"a": output, "b": output}, None)
 
     def test_several_with_a_default(self):
