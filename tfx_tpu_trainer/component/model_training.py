@@ -214,7 +214,8 @@ class ModelTraining(Training[TrainedModel]):
             eval_steps=self.job.eval_steps,
             eval_hooks=self._eval_hooks,
         )
-        help_chief(part, watch)
+        with failures_explained(self.rows):
+            help_chief(part, watch)
 
     def train(self) -> TrainedModel:
         """Trains to the last step, or until the goal's patience ends."""
