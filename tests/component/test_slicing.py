@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.component import slicing as slicing_
@@ -178,22 +179,35 @@ def test_specs_without_a_row_measure_nothing(tmp_path):
 
 
 class TestRefused:
-    def test_unknown_feature(self):
-        with pytest.raises(ValueError, match=r"name the feature 'color', .* did you mean 'colour'"):
+    @row(
+        "component",
+        "slices by a feature that is nearly one",
+        "name the feature 'color', ",
+        "did you mean 'colour'",
+    )
+    def test_unknown_feature(self, refused):
+        with refused(ValueError):
             found({"feature_keys": ["color"]})
 
-    def test_features_without_names(self):
-        with pytest.raises(ValueError, match="need features by name"):
+    @row("component", "slices of features without names", "slicing_specs need features by name")
+    def test_features_without_names(self, refused):
+        with refused(ValueError):
             found(
                 {"feature_keys": ["x"]}, input_fn=lambda params: tf.data.Dataset.range(3).batch(2)
             )
 
-    def test_metrics_that_are_built_already(self, tmp_path):
+    @row(
+        "component",
+        "slices of an EstimatorSpec's metrics",
+        "need a metric_fn ",
+        "returned a EstimatorSpec",
+    )
+    def test_metrics_that_are_built_already(self, tmp_path, refused):
         def built(features, labels, mode, params):
             loss = tf.reduce_mean(features["x"])
             return EstimatorSpec(mode, loss=loss, eval_metric_ops={"m": v1.metrics.mean(loss)})
 
-        with pytest.raises(ValueError, match=r"need a metric_fn .* returned a EstimatorSpec"):
+        with refused(ValueError):
             evaluated(tmp_path, found({"feature_keys": ["hour"]}), model=built)
 
     def _with_tensor(self, tensor_of):
@@ -212,11 +226,16 @@ class TestRefused:
         with pytest.raises(Exception, match="does not have the rows of the batch on axis 0"):
             evaluated(tmp_path, found({"feature_keys": ["hour"]}), model=model)
 
-    def test_a_metric_that_takes_the_counters_name(self, tmp_path):
+    @row(
+        "component",
+        "slices, and a metric called 'example_count'",
+        "metric_fn gives a metric 'example_count'",
+    )
+    def test_a_metric_that_takes_the_counters_name(self, tmp_path, refused):
         def model(features, labels, mode, params):
             loss = tf.reduce_mean(features["x"])
             metrics = (lambda t: {"example_count": v1.metrics.mean(t)}, [features["x"]])
             return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
 
-        with pytest.raises(ValueError, match="metric_fn gives a metric 'example_count'"):
+        with refused(ValueError):
             evaluated(tmp_path, found({"feature_keys": ["hour"]}), model=model)

@@ -9,6 +9,7 @@ from ml_metadata import MetadataStore
 from tfx import v1 as tfx
 
 from tests import tfx_testdata
+from tests.bad_input import row
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.component import (
     TpuTrainer,
@@ -84,12 +85,17 @@ def test_what_does_not_fit_is_found_when_the_pipeline_is_made(arguments, says):
         _trainer(**{"tpu": "v5e:2x4", **arguments})
 
 
-def test_what_a_run_decides_is_checked_when_it_runs():
+@row(
+    "component",
+    "`train_batch_size=60` of an execution on `v5e:2x4`",
+    "train_batch_size 60 must be divisible by the 8 replicas",
+)
+def test_what_a_run_decides_is_checked_when_it_runs(refused):
     rows = _Runtime("rows", ptype=int)
     properties = dict(_trainer(tpu="v5e:2x4", train_batch_size=rows).exec_properties)
     assert properties["train_batch_size"] is rows
     properties["train_batch_size"] = 60
-    with pytest.raises(ValueError, match="train_batch_size 60 must be divisible by the 8 replicas"):
+    with refused(ValueError):
         settings_from(properties)
     cores = _Runtime("cores", ptype=int)
     properties = dict(_trainer(tpu="v5e:2x4", num_cores_per_replica=cores).exec_properties)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 import pytest
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
+from tests.bad_input import row
 from tests.evaluation import thresholds as t
 from tfx_tpu_trainer.evaluation import (
     EvalMetrics,
@@ -259,9 +261,11 @@ def test_the_whole_split_needs_no_spec_and_no_spec_counts_twice():
         ([config_pb2.SlicingSpec(slice_keys_sql="SELECT 1")], "only the stock Evaluator runs"),
     ],
 )
-def test_refused(specs, says):
-    with pytest.raises(ValueError, match=says):
+@row("component", "slicing specs of other types and fields", "slicing_specs")
+def test_refused(specs, says, refused):
+    with refused(ValueError) as raised:
         parse_slicing_specs(specs)
+    assert re.search(says, str(raised.value))
 
 
 def test_rows_are_counted_as_tfma_slices_them():

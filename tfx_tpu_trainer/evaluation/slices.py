@@ -59,18 +59,23 @@ def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
             ) from None
         except ValueError as error:
             raise ValueError(
-                f"slicing_specs={specs!r} is no JSON: {error}. Give a list of dicts, as "
+                f"slicing_specs={_shown(specs)} is no JSON: {error}. Give a list of dicts, as "
                 '[{"feature_keys": ["hour"]}].'
             ) from None
     if isinstance(specs, (Mapping, config_pb2.SlicingSpec)) or not isinstance(specs, Iterable):
         raise ValueError(
-            f"slicing_specs={specs!r} is no list: give [tfma.SlicingSpec(feature_keys=['...']), ...]."
+            f"slicing_specs={_shown(specs)} is no list: give [tfma.SlicingSpec(feature_keys=['...']), ...]."
         )
     parsed = [_parse(spec) for spec in specs]
     unique = {
         spec.SerializeToString(deterministic=True): spec for spec in parsed if spec.ByteSize()
     }
     return tuple(unique.values())
+
+
+def _shown(value: Any) -> str:
+    # A message's repr has lines.
+    return " ".join(repr(value).split())
 
 
 def slicing_specs_to_json(specs: Iterable[config_pb2.SlicingSpec]) -> list[dict[str, Any]]:
@@ -168,7 +173,7 @@ def _parse(spec: Any) -> config_pb2.SlicingSpec:
             ) from None
     else:
         raise ValueError(
-            f"slicing_specs has {spec!r}: give a tfma.SlicingSpec, or a dict with feature_keys and "
+            f"slicing_specs has {_shown(spec)}: give a tfma.SlicingSpec, or a dict with feature_keys and "
             "feature_values."
         )
     if parsed.slice_keys_sql:
