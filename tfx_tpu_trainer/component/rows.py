@@ -147,7 +147,8 @@ def failures_explained(rows: Sequence[Rows]) -> Iterator[None]:
         if found := _explained(error.message, rows):
             raise ValueError(found) from error
         # The base class stands for codes that have no class.
-        if "\n" not in error.message.strip() or type(error) is tf.errors.OpError:
+        is_short = "\n" not in error.message.strip() and error.op is None
+        if is_short or type(error) is tf.errors.OpError:
             raise
         # Without the op: with it, an error shows where in the program the op was made.
         raise type(error)(None, None, _one_line(error.message)) from error
@@ -181,7 +182,8 @@ def _not_finite(_: str, values: np.ndarray) -> bool:
 
 
 def _one_line(message: str) -> str:
-    return f"{first_reason(message)} (at {_op(message)})"
+    reason = first_reason(message)
+    return f"{reason} (at {_op(message)})" if _NODE.search(message) else reason
 
 
 def _op(message: str) -> str:

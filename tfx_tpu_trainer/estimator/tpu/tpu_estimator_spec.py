@@ -193,6 +193,8 @@ class TPUEstimatorSpec(_Fields):
 def _host_function(name: str, pair: Any) -> HostFunction | None:
     if pair is None:
         return None
+    # Again: a spec's _replace does not look at what it is given.
+    _check_host_function(name, pair)
     function, tensors = pair
     return HostFunction(name, function, tensors)
 
