@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import shlex
 import subprocess
 import sys
@@ -109,6 +110,59 @@ def _run_both(tmp_path, words: list[str], kind: str):
             ),
         )
     ]
+
+
+def write_nothing(path):
+    del path
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "make"),
+    [
+        case(
+            "doctor",
+            f"`python -m tfx_tpu_trainer.compat` of {given}",
+            f"python -m tfx_tpu_trainer.compat: can't run '{name}': ",
+            *says,
+            "Give a program's file, a folder or an archive with a __main__.py",
+            values=(kind, name, make),
+        )
+        for given, kind, name, make, *says in (
+            (
+                "a folder without `__main__.py`",
+                "file",
+                "folder",
+                pathlib.Path.mkdir,
+                "can't find '__main__' module in 'folder'",
+            ),
+            (
+                "a null byte",
+                "file",
+                "a.py",
+                lambda path: path.write_bytes(b"x = " + b" " * 99 + b"\0"),
+            ),
+            (
+                "a module that is not in its package",
+                "module",
+                "json.no",
+                write_nothing,
+                "No module named",
+            ),
+        )
+    ],
+)
+def test_a_program_that_never_began_is_one_line(tmp_path, kind, name, make, refused):
+    make(tmp_path / name)
+    ended = subprocess.run(
+        [sys.executable, "-c", _RUN, kind, name],
+        cwd=tmp_path,
+        env={"PATH": "", "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    refused.output(ended)
+    assert ended.returncode == 1 and len(ended.stderr.splitlines()) == 1
 
 
 PROGRAMS = {

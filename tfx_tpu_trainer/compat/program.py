@@ -96,12 +96,25 @@ def _run(program: Callable[[], object]) -> int:
         traceback = _without_importing(traceback)
         error = error.with_traceback(traceback)
         words = in_one_line(error) if sys.excepthook is sys.__excepthook__ else None
+        if traceback is None and words is None:
+            words = _never_began(error)
         if words is not None:
             print(printable(words), file=sys.stderr)
         else:
             sys.excepthook(type(error), error, traceback)
         return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
+
+
+def _never_began(error: BaseException) -> str | None:
+    """Returns what to say where nothing of the program has run; `None` where Python says it better."""
+    if isinstance(error, KeyboardInterrupt | SyntaxError):
+        return None
+    reason = " ".join(str(error).split()).rstrip(".")
+    return (
+        f"python -m tfx_tpu_trainer.compat: can't run {sys.argv[0]!r}: {reason}. Give a program's file, a folder "
+        "or an archive with a __main__.py, or a module with -m."
+    )
 
 
 def _is_a_runners(file: str) -> bool:
