@@ -6,6 +6,7 @@ are wrapped here, in the process that is to be killed.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import json
@@ -32,6 +33,8 @@ PHASES = ("prepare", "training", "evaluation", "publishing", "export", "check", 
 """What a process may be doing when it is killed, in the order of an execution."""
 
 NODE = "TpuTrainer"
+
+_PR_SET_PDEATHSIG = 1
 
 _kinds = tfx.types.standard_artifacts
 _PARAMS = {
@@ -166,6 +169,8 @@ def in_process(work: Callable[[], None], log: Path, pipe: int | None = None) -> 
     code = 1
     try:
         os.setsid()
+        # With the process that kills it ends the one to be killed, paused or not.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -225,14 +226,17 @@ class Sweep:
             kills: How many.
             pauses: How many; `None` pauses at each write.
         """
-        left_alone = {plan: self._left_alone(plan) for plan in self._plans}
+        left_alone: dict[Plan, tuple[Ending, Execution]] = {}
         for number, plan in enumerate(itertools.cycle(self._plans)):
+            if plan not in left_alone:
+                left_alone[plan] = self._left_alone(plan)
             missing = kills - self.tally.kills.total()
             if missing <= 0 or len(self.tally.problems) > 10:
                 break
             self._killed(number, plan, *left_alone[plan], most=missing)
-        plan = min(self._plans, key=lambda plan: sum(left_alone[plan][1].seconds.values()))
-        expected, alone = left_alone[plan]
+        plan, (expected, alone) = min(
+            left_alone.items(), key=lambda item: sum(item[1][1].seconds.values())
+        )
         expected = dataclasses.replace(expected, pushed={})
         writes = range(1, alone.writes + 1)
         for number in sorted(self._drawn.sample(writes, len(writes) if pauses is None else pauses)):
@@ -292,7 +296,7 @@ def _say(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes a sweep and prints what it has seen.
+    """Makes a sweep and prints what it has seen, up to Ctrl-C where that ends it.
 
     Returns:
         0 where all promises were kept.
@@ -336,13 +340,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             for place in given.places.split(",")
         ]
     sweep = Sweep(plans, folder, seed=given.seed)
-    sweep.run(given.kills, None if given.pauses == "all" else int(given.pauses))
+    # Also where a shell has started this in the background, and ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        sweep.run(given.kills, None if given.pauses == "all" else int(given.pauses))
     print(f"seed {given.seed}", *sweep.tally.lines(), sep="\n")
     if given.json:
         given.json.write_text(json.dumps(vars(sweep.tally)))
     if sweep.tally.problems:
         return 1
-    shutil.rmtree(folder)
+    # After Ctrl-C a process may still be writing there.
+    shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

@@ -33,7 +33,7 @@ _TENSORFLOWS_WRITES = (
     "WritableFile",
 )
 
-_PATIENCE_SECONDS = 120
+_PATIENCE_SECONDS = 300
 
 
 class Writes:
@@ -103,7 +103,7 @@ def older_and_newer(
         folder: Where everything of both goes.
         pauses: Number of the older one's write before which it is paused, and of the newer one's
             before which that is paused until the older one has ended; with `None` it has ended before.
-        expected: What the newer one leaves alone, without a push.
+        expected: What one of them leaves alone, without a push.
 
     Returns:
         A line for each thing that is not as it should be.
@@ -117,14 +117,26 @@ def older_and_newer(
     was_replaced = had_the_folder and (not newer.is_paused or newer.has_the_folder)
     problems = []
     if not newer.is_paused:
-        problems = [f"newer: {line}" for line in newer.problems(expected)]
+        problems = [f"before the older one went on: {line}" for line in _unequal(folder, expected)]
     older.go_on()
     newer.go_on()
-    problems += [f"both: {line}" for line in newer.problems(expected)]
-    said = [line for line in older.log.read_text().splitlines() if "Error: " in line][-1:]
-    if was_replaced and not (older.code and said and "Another attempt at this" in said[0]):
-        problems.append(f"the older one ended with {older.code}, saying {said}: {older.log}")
+    problems += _unequal(folder, expected)
+    if was_replaced:
+        if newer.code:
+            problems.append(f"the newer one ended with {newer.code}: {newer.log}")
+        if not older.code or "Another attempt at this training" not in older.last_error:
+            problems.append(f"the older one ended with {older.code}: {older.log}")
+    elif older.code and newer.code:
+        # Neither had the folder, so that either may take it from the other.
+        problems.append(f"neither has ended well: {older.log}, {newer.log}")
     return problems
+
+
+def _unequal(folder: Path, expected: Ending) -> list[str]:
+    try:
+        return Ending.read(folder / "outputs", folder / "checkpoints", None).differences(expected)
+    except (OSError, tf.errors.OpError) as error:
+        return [f"not all is there: {error}"]
 
 
 class _Attempt:
@@ -149,12 +161,11 @@ class _Attempt:
             os.kill(self._process, signal.SIGCONT)
             self._wait(0)
 
-    def problems(self, expected: Ending) -> list[str]:
-        """Tells what is not as it should be after it has ended well."""
-        if self.code:
-            return [f"ended with {self.code}: {self.log}"]
-        outputs, checkpoints = self._folder / "outputs", self._folder / "checkpoints"
-        return Ending.read(outputs, checkpoints, None).differences(expected)
+    @property
+    def last_error(self) -> str:
+        """The last line of its log that tells an error."""
+        lines = [line for line in self.log.read_text().splitlines() if "Error: " in line]
+        return lines[-1] if lines else ""
 
     def _wait(self, options: int) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS
