@@ -239,7 +239,7 @@ class Sweep:
         )
         expected = dataclasses.replace(expected, pushed={})
         writes = range(1, alone.writes + 1)
-        for number in sorted(self._drawn.sample(writes, len(writes) if pauses is None else pauses)):
+        for number in self._drawn.sample(writes, len(writes) if pauses is None else pauses):
             newers = self._drawn.choice((None, self._drawn.choice(writes)))
             self._paused((number, newers), plan, expected)
 

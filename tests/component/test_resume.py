@@ -459,6 +459,23 @@ def test_an_attempt_leaves_the_folder_to_the_one_that_has_taken_it(tmp_path):
     assert not os.path.exists(second.path)
 
 
+def test_nothing_is_gone_on_from_where_a_kill_came_while_the_folder_was_removed(
+    tmp_path, monkeypatch
+):
+    def killed(path):
+        raise KeyboardInterrupt
+
+    folder = _folder(tmp_path)
+    _with_checkpoint(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(tf.io.gfile, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.remove()
+    again = _folder(tmp_path)
+    assert again.take_up() == 0
+    assert os.listdir(tmp_path) == [os.path.basename(again.path)]
+
+
 def test_what_a_killed_attempt_was_writing_is_swept(tmp_path):
     folder = _folder(tmp_path)
     _with_checkpoint(folder)

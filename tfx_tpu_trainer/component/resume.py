@@ -22,6 +22,7 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
     find_damage,
     newest_sound_checkpoint,
 )
+from tfx_tpu_trainer.file_systems import renames_folders
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.whole_files import (
     file_written_whole,
@@ -29,6 +30,7 @@ from tfx_tpu_trainer.whole_files import (
     is_temporary,
     move_folder,
     sweep,
+    temporary_beside,
     write_whole,
 )
 
@@ -204,16 +206,31 @@ class CheckpointFolder:
             if record is not None and record.get("claim") != self.claim:
                 _logger.info("Another attempt has taken %s, which stays", self.path)
                 return
-            tf.io.gfile.rmtree(self.path)
-        except tf.errors.NotFoundError:
+            self._remove_whole()
+        except (tf.errors.NotFoundError, FileNotFoundError):
             return
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, OSError) as error:
             _logger.warning(
                 "The checkpoint folder %s can't be removed (%s): remove it by hand, or the same "
                 "training will go on from its end.",
                 self.path,
-                error.message,
+                getattr(error, "message", error),
             )
+
+    def _remove_whole(self) -> None:
+        """Removes the folder so that no attempt goes on from what a kill leaves of it.
+
+        It may be a checkpoint of an earlier step, whose input position has gone.
+        """
+        if renames_folders(self.path):
+            going = temporary_beside(self.path)
+            move_folder(self.path, going)
+            tf.io.gfile.rmtree(going)
+            return
+        record = os.path.join(self.path, RECORD_FILE)
+        if tf.io.gfile.exists(record):
+            tf.io.gfile.remove(record)
+        tf.io.gfile.rmtree(self.path)
 
     def _is_ours(self) -> bool:
         record = self._read_record()

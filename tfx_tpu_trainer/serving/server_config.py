@@ -10,10 +10,11 @@ import dataclasses
 import os
 from collections.abc import Mapping
 
+import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from tfx_tpu_trainer.whole_files import folder_written_whole, write_whole
+from tfx_tpu_trainer.whole_files import folder_written_whole
 
 CONFIG_FOLDER = "serving_config"
 """Name of the folder, at the root of a Model artifact."""
@@ -143,5 +144,7 @@ def write_server_config(
     folder = os.path.join(model_uri, CONFIG_FOLDER)
     with folder_written_whole(folder, replaceable=_FILES, last=[MODEL_CONFIG_FILE]) as staging:
         for name, text in files.items():
-            write_whole(os.path.join(staging, name), text)
+            # Makes no folder: one that has gone was swept by another attempt, and half of it would be put in place.
+            with tf.io.gfile.GFile(os.path.join(staging, name), "w") as file:
+                file.write(text)
     return folder
