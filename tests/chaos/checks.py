@@ -180,7 +180,8 @@ class Ending:
             destination: Where versions were pushed to; `None` where nothing was.
         """
         last = checkpoints.latest_checkpoint(str(outputs / "model_run"))
-        assert last is not None, f"no checkpoint in {outputs}"
+        if last is None:
+            raise FileNotFoundError(f"There is no checkpoint in {outputs}")
         variables = Path("variables") / "variables.index"
         versions = sorted(destination.glob("*/saved_model.pb")) if destination else []
         folders = [outputs / "model", outputs / "model_run", outputs / "evaluation"]

@@ -113,8 +113,12 @@ def older_and_newer(
     if not older.is_paused:
         return [f"the older one has ended before its write {pauses[0]}: {older.log}"]
     had_the_folder = _owner(folder) is not None
+    # What is left to it then is to remove its checkpoints.
+    had_done_all = not _unequal(folder, expected)
     newer = _Attempt(plan, folder, "newer.txt", pauses[1])
-    was_replaced = had_the_folder and (not newer.is_paused or newer.has_the_folder)
+    was_replaced = (
+        had_the_folder and not had_done_all and (not newer.is_paused or newer.has_the_folder)
+    )
     problems = []
     if not newer.is_paused:
         problems = [f"before the older one went on: {line}" for line in _unequal(folder, expected)]
@@ -135,7 +139,7 @@ def older_and_newer(
 def _unequal(folder: Path, expected: Ending) -> list[str]:
     try:
         return Ending.read(folder / "outputs", folder / "checkpoints", None).differences(expected)
-    except (OSError, tf.errors.OpError) as error:
+    except (OSError, ValueError, tf.errors.OpError) as error:
         return [f"not all is there: {error}"]
 
 
