@@ -5,6 +5,7 @@
 | methods of `tf.compat.v1.distribute.StrategyExtended` with an underscore | model_fn is traced once, and what it asks of `tf.distribute` (optimizers ask it how to sum gradients) must end in that one trace: a strategy of our own answers | patch the optimizers, as `from_estimator` does |
 | `Strategy._scale_loss_for_estimator_enabled` | makes v1 optimizers take the mean over replicas, as they do in the original's strategies | divide the gradients in `_reduce_to` |
 | `StrategyExtended._experimental_distribute_values_from_function` | strategies of `tf.compat.v1.distribute` have no public way to give each replica its own value | refuse them in evaluation |
+| `ops.gradient_registry` | `ReplicaContext.all_reduce` registers a gradient function in each graph, for ever, and with it the graph and the strategy | live with some megabytes a session |
 | `context.eager_mode` | a strategy runs eagerly, and programs for TensorFlow 1 switch eager execution off for every thread (`disable_v2_behavior()`) | call the functions in a `tf.py_function` of a session, which runs them eagerly |
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
+from tensorflow.python.framework import ops
 
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 
@@ -205,3 +207,28 @@ def distribute_values(
         What `strategy.run` takes as an argument.
     """
     return strategy.extended._experimental_distribute_values_from_function(value_fn)
+
+
+def sum_in_replicas(
+    context: tf.distribute.ReplicaContext, addends: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Sums tensors over replicas, in a graph that nobody differentiates.
+
+    Args:
+        context: The replica's context.
+        addends: Its tensors, all of one type.
+
+    Returns:
+        The sums.
+    """
+    sums = tf.nest.flatten(context.all_reduce(tf.distribute.ReduceOp.SUM, list(addends)))
+    for name in {tensor.op.get_attr(_GRADIENT) for tensor in sums if _has_gradient(tensor.op)}:
+        ops.gradient_registry._registry.pop(name.decode(), None)
+    return sums
+
+
+_GRADIENT = "_gradient_op_type"
+
+
+def _has_gradient(op: tf.Operation) -> bool:
+    return _GRADIENT in op.node_def.attr

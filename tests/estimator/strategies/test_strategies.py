@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -193,3 +195,16 @@ def test_one_of_training_and_evaluation_may_be_distributed(tmp_path, distributed
     host = runs.make(tmp_path)
     metrics = trained.evaluate(runs.eval_input_of(3))
     assert metrics == pytest.approx(host.evaluate(runs.eval_input_of(3)), rel=1e-5)
+
+
+def test_nothing_of_a_strategy_outlives_its_calls(tmp_path):
+    strategy = runs.mirrored()
+    of_strategy = weakref.ref(strategy)
+    estimator = runs.make(tmp_path, strategy)
+    del strategy
+    estimator.train(runs.train_input_of(), steps=1)
+    estimator.evaluate(runs.eval_input_of(3))
+    list(estimator.predict(runs.eval_input_of(3)))
+    del estimator
+    gc.collect()
+    assert of_strategy() is None

@@ -16,6 +16,7 @@ from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, is_elsewh
 from tfx_tpu_trainer.engine.placement.strategy_variables import StrategyVariables
 from tfx_tpu_trainer.engine.sessions.strategy_session import StrategySession
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.engine.tf_private_strategy import sum_in_replicas
 
 v1 = tf.compat.v1
 
@@ -71,8 +72,7 @@ class _ReplicaSteps:
             for dtype in dict.fromkeys(addend.dtype for addend in addends):
                 places = [place for place, each in enumerate(addends) if each.dtype == dtype]
                 of_type = [addends[place] for place in places]
-                summed = context.all_reduce(tf.distribute.ReduceOp.SUM, of_type)
-                totals.update(zip(places, tf.nest.flatten(summed), strict=True))
+                totals.update(zip(places, sum_in_replicas(context, of_type), strict=True))
             return [totals[place] for place in range(len(addends))]
 
         # TPUStrategy traces the replicas once for all: their number is no constant there, and
