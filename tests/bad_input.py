@@ -22,7 +22,7 @@ import click.testing
 import pytest
 
 PAGE = Path(__file__).parents[1] / "docs" / "bad-input.md"
-LEAST_ROWS = 30
+LEAST_ROWS = 200
 
 GROUPS = {
     "component": "Arguments of the components",
