@@ -102,9 +102,8 @@ def test_warn_lets_it_pass_and_says_so(tmp_path, caplog):
         tmp_path,
         steps=2,
         serving_check="warn",
-        # No process imports TensorFlow in a second.
-        serving_check_timeout=1,
         export_to_tpu=0,
+        **_module(tmp_path, RANDOM_MODEL),
     )
     with caplog.at_level(logging.WARNING):
         execution.run()

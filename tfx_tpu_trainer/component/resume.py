@@ -152,7 +152,7 @@ class CheckpointFolder:
         except AnotherAttemptError:
             raise
         except Exception as error:
-            if self.path not in self.taken or self.surely_is_ours():
+            if not self.taken or self.surely_is_ours():
                 raise
             raise self._another_attempt() from error
 
@@ -202,8 +202,8 @@ class CheckpointFolder:
         Where another attempt has taken it since, it is that one's, and stays.
         """
         try:
-            record = self._read_record()
-            if record is not None and record.get("claim") != self.claim:
+            records = map(self._read_record, self.taken)
+            if any(record and record.get("claim") != self.claim for record in records):
                 _logger.info("Another attempt has taken %s, which stays", self.path)
                 return
             self._remove_whole()
@@ -233,8 +233,9 @@ class CheckpointFolder:
         tf.io.gfile.rmtree(self.path)
 
     def _is_ours(self) -> bool:
-        record = self._read_record()
-        return record is not None and record.get("claim") == self.claim
+        # A legacy module's estimator has a folder of its own, below this one or elsewhere.
+        records = map(self._read_record, self.taken)
+        return all(record and record.get("claim") == self.claim for record in records)
 
     def _another_attempt(self) -> AnotherAttemptError:
         return AnotherAttemptError(
@@ -245,7 +246,7 @@ class CheckpointFolder:
     def _set_aside_what_is_not_ours(self) -> None:
         if not tf.io.gfile.isdir(self.path) or not checkpoint_paths(self.path):
             return
-        record = self._read_record()
+        record = self._read_record(self.path)
         if record is None:
             self._set_aside(f"it has no readable {RECORD_FILE} that says what it belongs to")
         elif record.get("training") != _as_json(self.identity.description):
@@ -281,9 +282,9 @@ class CheckpointFolder:
         )
         move_folder(self.path, aside)
 
-    def _read_record(self) -> Mapping[str, Any] | None:
+    def _read_record(self, path: str) -> Mapping[str, Any] | None:
         try:
-            with tf.io.gfile.GFile(os.path.join(self.path, RECORD_FILE), "r") as file:
+            with tf.io.gfile.GFile(os.path.join(path, RECORD_FILE), "r") as file:
                 record = json.loads(file.read())
         except (tf.errors.NotFoundError, ValueError, RecursionError):
             return None

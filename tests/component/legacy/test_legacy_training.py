@@ -19,6 +19,7 @@ from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator import BestExporter, Exporter
 from tfx_tpu_trainer.evaluation import read_eval_metrics, read_model_evaluation
 from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
+from tfx_tpu_trainer.inputs.user_failures import ModuleFailedError
 from tfx_tpu_trainer.serving import load_serving
 
 pytestmark = pytest.mark.matrix
@@ -106,7 +107,7 @@ def test_the_modules_own_estimator_fills_the_artifacts(execution):
 
 def test_without_tf_estimator_the_module_must_import_ours(execution):
     trained = execution(restore_tf_estimator=0)
-    with pytest.raises(AttributeError, match="has no attribute 'estimator'"):
+    with pytest.raises(ModuleFailedError, match=r"trainer_fn of .* has no attribute 'estimator'"):
         trained.run()
     assert trained.files() == []
 

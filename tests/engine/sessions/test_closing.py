@@ -49,9 +49,8 @@ def leave(*, master="", raises=None):
 
 
 def test_a_session_that_waits_goes_on_closing_in_a_thread(slow_close):
-    began = time.monotonic()
     left = leave()
-    assert time.monotonic() - began < 20
+    assert not slow_close.is_set()
     # It has its own method again, for its end.
     assert "close" not in vars(left)
     slow_close.set()
@@ -67,10 +66,9 @@ def test_errors_come_through(slow_close):
 def test_others_are_closed_as_ever(slow_close, options):
     timer = threading.Timer(0.5, slow_close.set)
     timer.start()
-    began = time.monotonic()
     with contextlib.suppress(GeneratorExit):
         leave(**options)
-    assert time.monotonic() - began >= 0.5
+    assert slow_close.is_set()
 
 
 def test_a_closed_session_runs_nothing_more():
