@@ -56,6 +56,7 @@ OTHER_WRITERS = {
         "open": "in a temporary folder of two processes, before the file that the other looks for"
     },
     "tfx_tpu_trainer/serving/requests.py": {"TFRecordWriter": "where its callers say"},
+    "tfx_tpu_trainer/serving/server_config.py": {"GFile": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/serving/single_tag.py": {"copy": _IN_A_TEMPORARY_PLACE},
 }
 

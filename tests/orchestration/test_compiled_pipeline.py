@@ -143,7 +143,7 @@ def test_a_json_file_is_a_job(tmp_path):
     "disks",
     "a folder in the place of the compiled pipeline's file",
     "output '",
-    "tiny.json' cannot be written (Is a directory); make room there, or name another file",
+    "tiny.json' cannot be written (Is a directory; give another place)",
 )
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, refused):
     (tmp_path / "tiny.json").mkdir()

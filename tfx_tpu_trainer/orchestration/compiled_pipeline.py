@@ -71,9 +71,7 @@ class CompiledPipeline:
         try:
             write_whole(path, text)
         except OSError as error:
-            raise OSError(
-                f"output {str(path)!r} cannot be written ({error.strerror}); name another file"
-            ) from None
+            raise OSError(f"output {str(path)!r} cannot be written ({error.strerror})") from None
 
 
 def form_of(path: str | pathlib.Path) -> Literal["yaml", "json"]:
