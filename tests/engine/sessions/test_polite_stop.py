@@ -154,6 +154,26 @@ def test_an_error_that_c_plus_plus_makes_of_a_stop_is_one(number, stop):
         evaluating()
 
 
+@pytest.mark.parametrize(
+    ("number", "stop"), [(signal.SIGTERM, StoppedBySignal), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_an_error_of_context_managers_that_a_stop_leaves_is_one(number, stop):
+    @contextlib.contextmanager
+    def stack_in_order():
+        try:
+            yield
+        except BaseException:
+            raise AssertionError("Nesting violated") from None
+
+    def tracing():
+        with listening(), stack_in_order(), stack_in_order():
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+
+    with pytest.raises(stop):
+        tracing()
+
+
 def test_what_is_postponed_ends_first():
     reached = []
 

@@ -182,11 +182,21 @@ def listening() -> Iterator[PoliteStop]:
             signal.signal(number, handler)
 
 
-def _is_made_of_a_stop(error: Exception) -> bool:
-    """Tells whether an error is what C++ makes of a stop that is raised while it turns an error into Python's."""
-    return isinstance(error, (RuntimeError, SystemError)) and any(
+def _is_made_of_a_stop(error: BaseException) -> bool:
+    """Tells whether an error is what others make of a stop that is raised in the middle of their work.
+
+    C++ may be turning an error into Python's, and TensorFlow's context managers find their stacks of
+    graphs in disorder.
+    """
+    if isinstance(error, (RuntimeError, SystemError)) and any(
         stop.__name__ in str(error) for stop in (StoppedBySignal, KeyboardInterrupt)
-    )
+    ):
+        return True
+    while (former := error.__cause__ or error.__context__) is not None:
+        if isinstance(former, (StoppedBySignal, KeyboardInterrupt)):
+            return True
+        error = former
+    return False
 
 
 def signal_received() -> int | None:
