@@ -41,12 +41,7 @@ def _ids(length=8):
     return tf.zeros([2, length], tf.int32)
 
 
-def bert():
-    """BERT with the heads that it is pretrained with."""
-    from bert import modeling, run_pretraining
-
-    config = modeling.BertConfig(**SIZES)
-    model = modeling.BertModel(config, is_training=True, input_ids=_ids())
+def _masked_lm_head(run_pretraining, config, model):
     run_pretraining.get_masked_lm_output(
         config,
         model.get_sequence_output(),
@@ -55,6 +50,15 @@ def bert():
         _ids(3),
         tf.ones([2, 3]),
     )
+
+
+def bert():
+    """BERT with the heads that it is pretrained with."""
+    from bert import modeling, run_pretraining
+
+    config = modeling.BertConfig(**SIZES)
+    model = modeling.BertModel(config, is_training=True, input_ids=_ids())
+    _masked_lm_head(run_pretraining, config, model)
     run_pretraining.get_next_sentence_output(
         config, model.get_pooled_output(), tf.zeros([2], tf.int32)
     )
@@ -66,14 +70,7 @@ def albert():
 
     config = modeling.AlbertConfig(embedding_size=16, **SIZES)
     model = modeling.AlbertModel(config, is_training=True, input_ids=_ids())
-    run_pretraining.get_masked_lm_output(
-        config,
-        model.get_sequence_output(),
-        model.get_embedding_table(),
-        _ids(3),
-        _ids(3),
-        tf.ones([2, 3]),
-    )
+    _masked_lm_head(run_pretraining, config, model)
     run_pretraining.get_sentence_order_output(
         config, model.get_pooled_output(), tf.zeros([2], tf.int32)
     )
