@@ -24,6 +24,7 @@ from tfx.components.pusher import executor as pusher
 
 from tests.chaos import counted_model, data
 from tests.chaos.reports import report, report_to
+from tests.chaos.writes import Writes
 from tfx_tpu_trainer.component import TpuTrainerExecutor
 from tfx_tpu_trainer.component.resume import CheckpointFolder
 from tfx_tpu_trainer.component.serving_step import ServingStep
@@ -33,6 +34,9 @@ PHASES = ("prepare", "training", "evaluation", "publishing", "export", "check", 
 """What a process may be doing when it is killed, in the order of an execution."""
 
 NODE = "TpuTrainer"
+
+ARCHIVE = "pushed_model"
+"""The folder of the pusher's artifact."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -134,18 +138,21 @@ def train(plan: Plan, outputs: Path, checkpoints: Path) -> None:
     TpuTrainerExecutor().Do(data.inputs(plan.inputs), made, plan.exec_properties(checkpoints))
 
 
-def push(outputs: Path, destination: Path) -> None:
-    """Executes TFX's Pusher on the trainer's model.
+def push(outputs: Path, destination: Path, *, pause_at: int | None = None) -> None:
+    """Executes TFX's Pusher on the trainer's model, counting writes.
 
     Args:
         outputs: The trainer's folder; the pusher's artifact goes beside its own.
-        destination: Where a server looks for versions.
+        destination: Where a server looks for versions, beside the outputs.
+        pause_at: Number of the write, from 1, before which the process pauses. A push lasts
+            milliseconds, too short for a moment to be met. Defaults to `None`: it does not.
     """
+    Writes(destination.parent, pause_at).watch()
     report("phase", "push")
     filesystem = {"filesystem": {"base_directory": str(destination)}}
     pusher.Executor().Do(
         {"model": [data.artifact(_kinds.Model, outputs / "model")]},
-        {"pushed_model": [_output(_kinds.PushedModel, outputs / "pushed_model")]},
+        {"pushed_model": [_output(_kinds.PushedModel, outputs / ARCHIVE)]},
         {"push_destination": json.dumps(filesystem)},
     )
 

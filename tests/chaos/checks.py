@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tests.chaos.attempt import NODE, Plan
+from tests.chaos.attempt import ARCHIVE, NODE, Plan
 from tests.chaos.counted_model import COUNTS
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.evaluation import read_eval_metrics
@@ -22,18 +22,21 @@ Values = Mapping[str, np.ndarray]
 """Variables by name."""
 
 
-def half_written(root: Path, *, thorough: bool) -> list[str]:
+def half_written(root: Path, *, thorough: bool, is_pushing: bool = False) -> list[str]:
     """Looks through all files that bear the name by which somebody looks for them.
 
     Args:
         root: Where to look; it may change meanwhile.
         thorough: Whether values are read as well. Else only what is quick is looked at.
+        is_pushing: Whether TFX's Pusher is at work, or was killed: it copies the model into its
+            artifact file by file, and until it ends well nobody is told of that artifact. Defaults to
+            `False`: it has ended, or has not begun.
 
     Returns:
         A line for each file that is not whole.
     """
     found = []
-    for path in _final_files(root):
+    for path in _final_files(root, {ARCHIVE} if is_pushing else set()):
         try:
             problem = _problem(path, thorough=thorough)
         except FileNotFoundError:
@@ -44,9 +47,13 @@ def half_written(root: Path, *, thorough: bool) -> list[str]:
     return found
 
 
-def _final_files(root: Path) -> Iterator[Path]:
+def _final_files(root: Path, without: Set[str]) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
-        folders[:] = [n for n in folders if not (n.startswith((".tmp-", "temp-")) or "_temp" in n)]
+        folders[:] = [
+            name
+            for name in folders
+            if not (name.startswith((".tmp-", "temp-")) or "_temp" in name or name in without)
+        ]
         for name in names:
             if not name.startswith(".tmp-") and ".tempstate" not in name and ".tmp" not in name:
                 yield Path(folder) / name

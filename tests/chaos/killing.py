@@ -30,7 +30,7 @@ class Kill:
 
     Attributes:
         phase: What the process is doing.
-        moment: How far it is with that: 0, just begun, to 1, done.
+        moment: How far it is with that: 0, just begun, to 1, done. A push is killed where it pauses.
         signal: SIGKILL or SIGTERM.
     """
 
@@ -134,6 +134,7 @@ class _Followed:
         self._rest = b""
         self._step: int | None = None
         self._writes: list[str] = []
+        self._paused = False
         self._made: Kill | None = None
         self._made_at = 0.0
 
@@ -146,6 +147,9 @@ class _Followed:
                 continue
             if kind == "write":
                 self._writes.append(value)
+                continue
+            if kind == "paused":
+                self._paused = True
                 continue
             now = time.monotonic()
             self._spent[self._phase] += now - self._since
@@ -166,6 +170,8 @@ class _Followed:
         self._made_at = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process, kill.signal)
+            # What is stopped would see SIGTERM only then.
+            os.kill(self._process, signal.SIGCONT)
 
     def ended(self, code: int) -> Ended:
         now = time.monotonic()
@@ -198,5 +204,7 @@ class _Followed:
         kill = self._next()
         if kill is None:
             return None
+        if kill.phase == "push":
+            return 0.0 if self._paused else None
         spent = self._spent[self._phase] + time.monotonic() - self._since
         return kill.moment * self._usual.get(self._phase, 1.0) - spent

@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.chaos import checks, data, killing
@@ -125,24 +125,26 @@ class Execution:
         self._attempts = 0
         self.seconds: dict[str, float] = {}
         """How long each phase of the last attempts took."""
-        self.writes = 0
-        """How many writes the last attempt of the trainer has made, where they are counted."""
+        self.writes: dict[str, int] = {}
+        """How many writes the last attempt of each component has made; a trainer's where they are counted."""
         folder.mkdir(parents=True)
 
     def run(
-        self, kills: Sequence[Kill], seconds: Mapping[str, float], *, most: int = 0
+        self, kills: Sequence[Kill], alone: Execution | None = None, *, most: int = 0
     ) -> Ending | None:
         """Runs both components to their ends.
 
         Args:
             kills: The kills, in order; those whose moment does not come are not made.
-            seconds: How long each phase usually takes.
+            alone: The one that nobody has killed, for how long each phase takes. Defaults to `None`:
+                this is that one.
             most: Kills to make, at most. Defaults to 0.
 
         Returns:
             What is there at the end; `None` where an attempt failed by itself.
         """
         outputs, left = self._folder, tuple(kills)
+        seconds = alone.seconds if alone else {}
         for component in ("trainer", "pusher"):
             ended = None
             while ended is None or ended.killed:
@@ -153,16 +155,22 @@ class Execution:
                     if self._counts_writes:
                         work = functools.partial(training, self._plan, self._folder)
                 else:
-                    work = functools.partial(push, outputs, self._destination)
-                ended = killing.run(
-                    work, self._log, kills=left, seconds=seconds, watch=self._look_for_halves
-                )
+                    moments = [kill.moment for kill in left if kill.phase == "push"]
+                    pause_at = (
+                        1 + int(moments[0] * alone.writes["pusher"]) if alone and moments else None
+                    )
+                    work = functools.partial(push, outputs, self._destination, pause_at=pause_at)
+                look = functools.partial(self._look_for_halves, is_pushing=component == "pusher")
+                ended = killing.run(work, self._log, kills=left, seconds=seconds, watch=look)
                 left = ended.left
                 if ended.killed:
                     self._count(ended)
                     most -= 1
                     left = left if most else ()
-                self._look_for_halves(thorough=True)
+                look(thorough=True)
+                if component == "pusher":
+                    # It names versions by the second and takes a folder of this second for its own.
+                    time.sleep(1)
                 if self._attempts > _ATTEMPTS:
                     self.problem(f"has not ended after {_ATTEMPTS} attempts")
                     return None
@@ -172,7 +180,8 @@ class Execution:
                 return None
             # The pusher prepares itself as well, in no time.
             self.seconds = {**ended.seconds, **self.seconds}
-            self.writes = self.writes or len(ended.writes)
+            self.writes[component] = len(ended.writes)
+        self._look_for_halves(thorough=True)
         unfinished = [v for v in self._destination.iterdir() if not (v / "saved_model.pb").exists()]
         self._tally.unfinished_versions += len(unfinished)
         return Ending.read(outputs, self._checkpoints, self._destination)
@@ -206,8 +215,9 @@ class Execution:
         if lost > self._plan.loop:
             self.problem(f"SIGTERM at step {ended.step} left the checkpoint of step {step}")
 
-    def _look_for_halves(self, *, thorough: bool = False) -> None:
-        for line in checks.half_written(self._folder, thorough=thorough):
+    def _look_for_halves(self, *, thorough: bool = False, is_pushing: bool = False) -> None:
+        found = checks.half_written(self._folder, thorough=thorough, is_pushing=is_pushing)
+        for line in found:
             self._tally.half_written += 1
             self.problem(f"half-written: {line}")
 
@@ -239,7 +249,7 @@ class Sweep:
             left_alone.items(), key=lambda item: sum(item[1][1].seconds.values())
         )
         expected = dataclasses.replace(expected, pushed={})
-        writes = range(1, alone.writes + 1)
+        writes = range(1, alone.writes["trainer"] + 1)
         for number in self._drawn.sample(writes, len(writes) if pauses is None else pauses):
             newers = self._drawn.choice((None, self._drawn.choice(writes)))
             self._paused((number, newers), plan, expected)
@@ -247,7 +257,7 @@ class Sweep:
     def _left_alone(self, plan: Plan) -> tuple[Ending, Execution]:
         folder = self._folder / f"{plan.model}-{plan.place}"
         alone = Execution(plan, folder, Tally(), counts_writes=True)
-        ending = alone.run([], {})
+        ending = alone.run([])
         if ending is None:
             raise SystemExit(f"A training that nobody kills fails: see {folder}/log.txt")
         _say(f"{plan.model} on {plan.place}, left alone: {sum(alone.seconds.values()):.0f} s")
@@ -271,7 +281,7 @@ class Sweep:
         folder = self._folder / f"{number}-{plan.model}-{plan.place}"
         execution = Execution(plan, folder, tally, same_uris=self._drawn.random() < 0.5)
         kills = killing.draw_kills(self._drawn, self._drawn.randint(6, 12), plan)
-        ending = execution.run(kills, alone.seconds, most=most)
+        ending = execution.run(kills, alone, most=most)
         if ending is not None:
             tally.trainings += 1
             differences = ending.differences(expected)
