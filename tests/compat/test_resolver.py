@@ -84,10 +84,10 @@ def test_replicas_of_the_environment(monkeypatch):
         case(
             "doctor",
             f"`TFX_TPU_TRAINER_EMULATED_REPLICAS={text}`",
-            f"TFX_TPU_TRAINER_EMULATED_REPLICAS must be an integer above 0; got '{text}'",
+            f"TFX_TPU_TRAINER_EMULATED_REPLICAS must be an integer from 1 to 1024; got '{text}'",
             values=text,
         )
-        for text in ("0", "-1", "many", "1.5", "²")
+        for text in ("0", "-1", "1025", "many", "1.5", "²")
     ],
 )
 def test_replicas_that_are_none(monkeypatch, text, refused):

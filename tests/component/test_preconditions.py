@@ -506,6 +506,16 @@ class TestModules:
                 values=f"from {small_model.__name__} import model_fn\n"
                 "def serving_input_receiver_fn(): pass\n",
             ),
+            case(
+                "modules",
+                "a model_fn that returns no loss in mode EVAL",
+                "Missing loss",
+                values=f"from {small_model.__name__} import model_fn as small, params\n"
+                "from tfx_tpu_trainer.estimator import tpu\n"
+                "def model_fn(features, labels, mode, params):\n"
+                "    if mode == 'eval': return tpu.TPUEstimatorSpec(mode=mode)\n"
+                "    return small(features, labels, mode, params)\n",
+            ),
         ],
     )
     def test_a_module_that_cannot_be_used(self, tmp_path, text, fails):

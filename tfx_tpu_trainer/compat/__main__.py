@@ -26,7 +26,7 @@ _REPLICAS = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
 @click.option(
     "--emulate",
     metavar="[N]",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 1024),
     help=(
         "Emulates TPU cores, and answers each TPUClusterResolver; N (default 8) replicas where the "
         "program does not say how many. TFX_TPU_TRAINER_EMULATE=1 does so too."

@@ -46,6 +46,7 @@ from tfx_tpu_trainer.engine.checkpointing.input_position import (
 )
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
+from tfx_tpu_trainer.estimator.tpu.run_place import emulates
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve
@@ -195,7 +196,15 @@ class ModelTraining(Training[TrainedModel]):
         )
 
     def check_before_training(self) -> None:
-        """Compiles the training and evaluation steps for the slice, if the settings ask for it."""
+        """Builds the graphs that come after the training; compiles its steps if the settings ask for it."""
+        # Whoever mends a module after days of training begins anew: its source is part of what a
+        # checkpoint belongs to.
+        with failures_explained(self.rows):
+            self.estimator.build_graphs(
+                eval_input_fn=self._measured_input_fn if self._evaluates_here else None,
+                eval_steps=self.job.eval_steps,
+                serving_input_receiver_fn=self.serving_input_receiver_fn,
+            )
         preflight_step.check_before_training(
             self.job,
             self.estimator,
@@ -289,6 +298,14 @@ class ModelTraining(Training[TrainedModel]):
         """Removes what no attempt goes on from any more: it holds rows, and would be published."""
         check_before_writing(self.checkpoint_folder)()
         remove_positions(self.estimator.model_dir)
+
+    @property
+    def _evaluates_here(self) -> bool:
+        """Whether an evaluation needs nothing but this host: no TPU, and no strategy, to be built."""
+        config = self.estimator.config
+        return config.eval_distribute is None and (
+            not self.job.settings.use_tpu or emulates(config.evaluation_master or config.master)
+        )
 
     @property
     def _eval_hooks(self) -> list[tf.compat.v1.train.SessionRunHook]:

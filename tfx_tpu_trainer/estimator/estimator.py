@@ -28,7 +28,11 @@ from tfx_tpu_trainer.estimator.construction import (
     complete_config,
 )
 from tfx_tpu_trainer.estimator.export.exported_variables import find_checkpoint
-from tfx_tpu_trainer.estimator.export.saved_model import check_receiver_fns, export_saved_model
+from tfx_tpu_trainer.estimator.export.saved_model import (
+    build_meta_graphs,
+    check_receiver_fns,
+    export_saved_model,
+)
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.predicted_rows import single_rows
 from tfx_tpu_trainer.estimator.run_config import RunConfig
@@ -311,6 +315,39 @@ class Estimator:
             )
             write_evaluation_events(result, output_dir=self.eval_dir(name))
         return result
+
+    def build_graphs(
+        self,
+        *,
+        eval_input_fn: Callable[..., Any] | None = None,
+        eval_steps: int | None = None,
+        serving_input_receiver_fn: Callable[[], Any] | None = None,
+    ) -> None:
+        """Builds the graphs of an evaluation and of an export, and runs nothing.
+
+        Ours; the original has no such method. Called before a training, it finds what would fail
+        only after it: a model_fn, an input_fn or a receiver that fails in modes EVAL and PREDICT.
+
+        Args:
+            eval_input_fn: Returns the evaluation data. Defaults to `None`: no evaluation.
+            eval_steps: Batches to evaluate. Defaults to `None`: until the data ends.
+            serving_input_receiver_fn: As in `export_saved_model`. Defaults to `None`: no export.
+
+        Raises:
+            ValueError: As `evaluate` and `export_saved_model` raise it, or from a function that the
+                user gave.
+        """
+        if eval_input_fn is not None:
+            self._calls.check_eval_steps(eval_steps)
+            self._evaluation_scaffold(eval_input_fn, eval_steps)
+        if serving_input_receiver_fn is not None:
+            for _ in build_meta_graphs(
+                self._calls.call_model_for_export,
+                {ModeKeys.PREDICT: serving_input_receiver_fn},
+                random_seed=self._config.tf_random_seed,
+                **self._calls.export_options(),
+            ):
+                pass
 
     def _evaluation_scaffold(
         self, input_fn: Callable[..., Any], steps: int | None

@@ -87,7 +87,7 @@ def export_saved_model(
     _check_base(export_dir_base)
 
     meta_graphs = list(
-        _build_meta_graphs(
+        build_meta_graphs(
             call_model,
             input_receiver_fns,
             export_to_cpu=export_to_cpu,
@@ -141,7 +141,7 @@ def check_receiver_fns(input_receiver_fns: Mapping[str, Callable[[], Any]]) -> N
             )
 
 
-def _build_meta_graphs(
+def build_meta_graphs(
     call_model: ModelCall,
     input_receiver_fns: Mapping[str, Callable[[], Any]],
     *,
@@ -150,6 +150,11 @@ def _build_meta_graphs(
     api_version: int,
     random_seed: int | None,
 ) -> Iterator[MetaGraph]:
+    """Yields what `export_saved_model` would write, from the same arguments.
+
+    Raises:
+        ValueError: If an output cannot be exported.
+    """
     for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
         if mode not in input_receiver_fns:
             continue

@@ -16,6 +16,9 @@ REPLICAS_VARIABLE = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
 
 _DEFAULT_REPLICAS = 8
 
+# Each of them has its copy of the model's graph.
+_MOST_REPLICAS = 1024
+
 
 class Places(Protocol):
     """The places that a call of a TPUEstimator may run at; making one costs nothing."""
@@ -57,11 +60,13 @@ def emulated_replicas() -> int:
         8, unless TFX_TPU_TRAINER_EMULATED_REPLICAS says otherwise.
 
     Raises:
-        ValueError: If that is no number above 0.
+        ValueError: If that is no number from 1 to 1024.
     """
     text = os.environ.get(REPLICAS_VARIABLE) or str(_DEFAULT_REPLICAS)
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{REPLICAS_VARIABLE} must be an integer above 0; got {text!r}.")
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_REPLICAS:
+        raise ValueError(
+            f"{REPLICAS_VARIABLE} must be an integer from 1 to {_MOST_REPLICAS}; got {text!r}."
+        )
     return int(text)
 
 
