@@ -43,6 +43,18 @@ def test_rows_of_mappings():
     assert rows == [{"a": 1, "b": [3]}, {"a": 2, "b": [4]}, {"a": 5, "b": [6]}]
 
 
+def test_a_row_is_a_mapping_of_its_own_with_the_names_in_their_order():
+    batches = [{"b": np.zeros((3, 2)), "a": np.arange(3), "c": np.ones(3)}]
+    rows = list(single_rows(batches))
+    assert [list(row) for row in rows] == [["b", "a", "c"]] * 3
+    rows[0].clear()
+    assert [row["a"] for row in rows[1:]] == [1, 2]
+
+
+def test_a_batch_of_no_predictions_or_no_rows_has_no_rows():
+    assert list(single_rows([{}, {"a": np.zeros((0, 2)), "b": np.zeros(0)}])) == []
+
+
 @pytest.mark.behaviour(230)
 def test_rows_of_a_lone_tensor():
     assert list(single_rows([np.array([1, 2]), np.array([3])])) == [1, 2, 3]

@@ -53,10 +53,21 @@ def single_rows(batches: Iterable[Any]) -> Iterator[Any]:
             yield from batch
             continue
         _check_batch_length(batch)
-        names = tuple(batch)
-        # Iterating over columns takes half the time of indexing row by row.
-        for row in zip(*(list(batch[name]) for name in names)):
-            yield dict(zip(names, row))
+        yield from _rows_of(batch)
+
+
+def _rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Takes a batch apart, column by column.
+
+    A mapping made whole, of pairs of a name and a value, takes almost twice the time for each row.
+    """
+    columns = iter(batch.items())
+    first, values = next(columns, ("", ()))
+    rows = [{first: value} for value in values]
+    for name, values in columns:
+        for row, value in zip(rows, values):
+            row[name] = value
+    return rows
 
 
 def _check_batch_length(batch: Mapping[str, Any]) -> None:
