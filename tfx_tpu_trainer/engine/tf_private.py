@@ -5,6 +5,7 @@
 | `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only | refuse listeners beside such a hook |
 | `CheckpointSaverHook._timer` | early checkpoints, after 60 s and 120 s, are due by a timer that its constructor does not take | all intervals are equal |
 | `CheckpointSaverHook._set_steps_per_run` | a loop makes many steps in a session call, and the hook must see that a step within it is due | save at the next loop's end |
+| `CheckpointSaverHook._save_graph_def` | the hook prints the graph in Python, a third of the time to a large model's first step; protobuf's own printer gives the same graph | the hook prints it |
 | `iterator_ops._IteratorSaveable` | makes a `tf.compat.v1.train.Saver` of iterators by their handles, with the keys that the original's CheckpointInputPipelineHook wrote | `make_saveable_from_iterator`, where the iterator object is at hand |
 | `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
 | `tpu_function.tpu_shard_context`, `get_tpu_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
@@ -139,6 +140,16 @@ def set_steps_per_run(hook: v1.train.CheckpointSaverHook, steps: int) -> None:
         steps: Steps of a session call, at most.
     """
     hook._set_steps_per_run(steps)
+
+
+def set_writes_graph(hook: v1.train.CheckpointSaverHook, writes: bool) -> None:
+    """Tells a saver hook whether to write the graph's text, and .meta files with checkpoints.
+
+    Args:
+        hook: The hook.
+        writes: Whether it does from now on.
+    """
+    hook._save_graph_def = writes
 
 
 @contextlib.contextmanager

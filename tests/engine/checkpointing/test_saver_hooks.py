@@ -9,9 +9,10 @@ import time
 
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 
 from tfx_tpu_trainer import estimator as estimators
-from tfx_tpu_trainer.engine.checkpointing.saver_hooks import GrowingTimer
+from tfx_tpu_trainer.engine.checkpointing.saver_hooks import FiniteSaverHook, GrowingTimer
 
 v1 = tf.compat.v1
 
@@ -104,3 +105,52 @@ def test_an_estimator_saves_when_its_config_says(tmp_path, clock, first, steps):
 def test_a_first_time_below_1_is_refused():
     with pytest.raises(ValueError, match="first_checkpoint_secs should be > 0; got 0"):
         estimators.RunConfig(first_checkpoint_secs=0)
+
+
+def _save(folder, **options):
+    """Makes a session with a hook that saves; the graph that it had."""
+    with tf.Graph().as_default() as graph:
+        next_step = v1.train.create_global_step().assign_add(1)
+        texts = tf.constant([b"\xff\n", 'a "quoted" \\ ü'.encode()])
+        numbers = tf.constant([0.1, 3e38, float("nan"), float("-inf")])
+        loss = tf.reduce_sum(numbers) + tf.cast(tf.size(texts), tf.float32)
+        scaffold = v1.train.Scaffold()
+        hook = FiniteSaverHook(
+            str(folder), loss=tf.zeros_like(loss), save_steps=1, scaffold=scaffold, **options
+        )
+        with v1.train.MonitoredTrainingSession(scaffold=scaffold, hooks=[hook]) as session:
+            session.run(next_step)
+        return graph.as_graph_def(add_shapes=True)
+
+
+def test_the_graphs_text_is_printed_without_python(tmp_path, monkeypatch):
+    printed = []
+    in_python = text_format.MessageToString
+
+    def counted(message, *args, **kwargs):
+        printed.append(type(message).__name__)
+        return in_python(message, *args, **kwargs)
+
+    monkeypatch.setattr(text_format, "MessageToString", counted)
+    graph_def = _save(tmp_path)
+    assert "GraphDef" not in printed
+    text = (tmp_path / "graph.pbtxt").read_text(encoding="utf-8")
+    # NaN is unequal to itself; the bytes are not.
+    read = text_format.Parse(text, v1.GraphDef())
+    assert read.SerializeToString(deterministic=True) == graph_def.SerializeToString(
+        deterministic=True
+    )
+    assert not list(tmp_path.glob("*.tmp*"))
+    # What this test counts is what TensorFlow's own function does.
+    tf.io.write_graph(graph_def, str(tmp_path), "theirs.pbtxt")
+    assert "GraphDef" in printed
+
+
+def test_every_checkpoint_has_its_graph_or_none(tmp_path):
+    _save(tmp_path / "with")
+    metas = [path.name for path in sorted((tmp_path / "with").glob("*.meta"))]
+    assert metas == ["model.ckpt-0.meta", "model.ckpt-1.meta"]
+    _save(tmp_path / "without", save_graph_def=False)
+    names = {path.name for path in (tmp_path / "without").iterdir()}
+    assert "model.ckpt-1.index" in names
+    assert not [name for name in names if name.endswith((".meta", ".pbtxt"))]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,6 +81,30 @@ def choose_saver_hooks(
     return saving
 
 
+class _MetaGraphs(v1.train.CheckpointSaverListener):
+    """Lets a hook write the .meta files that it has been kept from writing with the graph's text."""
+
+    def __init__(self, hook: v1.train.CheckpointSaverHook) -> None:
+        self._hook = hook
+
+    def before_save(self, session: v1.Session, global_step_value: int) -> None:
+        del session, global_step_value
+        tf_private.set_writes_graph(self._hook, True)
+
+
+def _write_as_text(graph: tf.Graph, path: str) -> None:
+    """Writes a graph as `tf.io.write_graph` does.
+
+    But that prints in Python, which takes a third of the time to a large model's first step.
+    """
+    text = str(graph.as_graph_def(add_shapes=True))
+    # A name that `write_errors_explained` knows.
+    temporary = f"{path}.tmp{uuid.uuid4().hex}"
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(text)
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
 class GrowingTimer:
     """A `SecondOrStepTimer` whose intervals double until they are as long as they are to be."""
 
@@ -132,13 +158,20 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
             loss: Scalar tensor.
             **kwargs: Arguments of `tf.compat.v1.train.CheckpointSaverHook`.
         """
-        super().__init__(checkpoint_dir, **kwargs)
+        self._writes_graph = kwargs.get("save_graph_def", True)
+        listeners = kwargs.pop("listeners", None) or ()
+        if self._writes_graph:
+            listeners = [_MetaGraphs(self), *listeners]
+        super().__init__(checkpoint_dir, listeners=listeners, **kwargs)
         self._folder = checkpoint_dir
         self._loss = loss
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Saves the graph, and a checkpoint of where the training begins."""
         with write_errors_explained(self._folder):
+            if self._writes_graph:
+                _write_as_text(v1.get_default_graph(), os.path.join(self._folder, "graph.pbtxt"))
+                tf_private.set_writes_graph(self, False)
             super().after_create_session(session, coord)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
