@@ -38,7 +38,7 @@ from tfx_tpu_trainer.orchestration.online_checks import Deadline
 @click.option("--run-name", help="Name of the run; the pipeline's where absent.")
 @click.option("--service-account", help="Kubernetes service account of the pods.")
 def main(**values: Any) -> None:
-    pipeline = load_pipeline(**values)
+    pipeline = load_pipeline("kubeflow", **values)
     output, submit, dry_run = values["output"], values["submit"], values["dry_run"]
     if submit or dry_run:
         if not values["host"]:
@@ -51,7 +51,7 @@ def main(**values: Any) -> None:
         if submit:
             _ask(pipeline, deadline, host=values["host"], token=values["token"])
         check_pipeline_image(pipeline, deadline)
-    compiled = pipeline.compile("kubeflow")
+    compiled = pipeline.compile()
     if output:
         compiled.write(output)
         click.echo(f"{output}: compiled for Kubeflow Pipelines, image {pipeline.image}", err=True)

@@ -39,7 +39,7 @@ from tfx_tpu_trainer.orchestration.vertex_run import VertexRun
 @click.option("--network", help="Full name of a network to peer with.")
 def main(**values: Any) -> None:
     check_project(values["project"], values["region"])
-    pipeline = _with_custom_job(load_pipeline(**values), values)
+    pipeline = _with_custom_job(load_pipeline("vertex", **values), values)
     output, submit, dry_run = values["output"], values["submit"], values["dry_run"]
     check_bucket_paths(pipeline.bucket_paths, schemes=("gs",))
     run = VertexRun(
@@ -56,7 +56,7 @@ def main(**values: Any) -> None:
         online_checks.check_gcs_buckets(pipeline.bucket_paths, credentials, deadline)
     if submit or dry_run:
         check_pipeline_image(pipeline, deadline)
-    compiled = pipeline.compile("vertex")
+    compiled = pipeline.compile()
     if output:
         compiled.write(output)
         click.echo(f"{output}: compiled for Vertex AI Pipelines, image {pipeline.image}", err=True)

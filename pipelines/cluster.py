@@ -22,6 +22,7 @@ class ClusterPipeline:
         definition: The pipeline.
         config: Its config.
         image: Container image of its components.
+        backend: What it is for.
         spec_version: Version of the pipeline specification.
         options: Retries and caching.
     """
@@ -29,6 +30,7 @@ class ClusterPipeline:
     definition: PipelineDefinition
     config: PipelineConfig
     image: str
+    backend: Literal["kubeflow", "vertex"]
     spec_version: Literal["2.0", "2.1"]
     options: TaskOptions
 
@@ -40,6 +42,7 @@ class ClusterPipeline:
         root: str,
         data: str,
         image: str,
+        backend: Literal["kubeflow", "vertex"],
         overrides: Sequence[str] = (),
         spec_version: Literal["2.0", "2.1"] = "2.1",
         options: TaskOptions | None = None,
@@ -53,6 +56,8 @@ class ClusterPipeline:
             root: Bucket or folder for everything that is written.
             data: Bucket or folder of the input data.
             image: Container image of the components.
+            backend: What it is for. "kubeflow" has no resolvers: there the last blessed model is found
+                by a pointer file.
             overrides: Settings as `key=value`.
             spec_version: Version of the pipeline specification.
             options: Retries and caching. Defaults to `None`: as the pipeline is declared.
@@ -68,7 +73,12 @@ class ClusterPipeline:
         config = load_config(
             definition.config_class(),
             definition.config_file,
-            values={"root": root, "data": data, "user_code": "import"},
+            values={
+                "root": root,
+                "data": data,
+                "user_code": "import",
+                "baseline": "pointer" if backend == "kubeflow" else "metadata",
+            },
             overrides=overrides,
         )
         if "_" in config.name:
@@ -87,6 +97,7 @@ class ClusterPipeline:
             definition=definition,
             config=config,
             image=image,
+            backend=backend,
             spec_version=spec_version,
             options=options or TaskOptions(),
         )
@@ -105,7 +116,7 @@ class ClusterPipeline:
             paths["serving_dir"] = self.config.serving_dir
         return paths
 
-    def compile(self, backend: Literal["kubeflow", "vertex"]) -> Any:
+    def compile(self) -> Any:
         """Compiles the pipeline, which imports TFX.
 
         Returns:
@@ -116,7 +127,7 @@ class ClusterPipeline:
         return compile_pipeline(
             self.definition.create_pipeline(self.config),
             image=self.image,
-            backend=backend,
+            backend=self.backend,
             spec_version=self.spec_version,
             options=self.options,
         )

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -95,10 +95,11 @@ def help_text(document: str) -> str:
     return document.replace("\n    python", "\n\b\n    python")
 
 
-def load_pipeline(**values: Any) -> ClusterPipeline:
+def load_pipeline(backend: Literal["kubeflow", "vertex"], **values: Any) -> ClusterPipeline:
     """Makes a pipeline of the shared options' values."""
     return ClusterPipeline.load(
         values["name"],
+        backend=backend,
         root=values["root"],
         data=values["data"],
         image=values["image"],

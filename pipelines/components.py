@@ -14,7 +14,12 @@ import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
 from pipelines.config import GateSettings, PipelineConfig
-from tfx_tpu_trainer.component import EvalMetricsGate, TpuTrainer, VertexTpuTrainer
+from tfx_tpu_trainer.component import (
+    EvalMetricsGate,
+    LastBlessedModel,
+    TpuTrainer,
+    VertexTpuTrainer,
+)
 
 
 def preprocessing(config: PipelineConfig, module: str) -> dict[str, str]:
@@ -101,16 +106,13 @@ def train_gate_push(
         tf_random_seed=settings.tf_random_seed,
         checkpoint_root=config.checkpoint_root,
     ).with_id("TpuTrainer")
-    baseline = tfx.dsl.Resolver(
-        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
-        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
-        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
-    ).with_id("latest_blessed_model")
+    baseline = last_blessed(config).with_id("latest_blessed_model")
     gate = EvalMetricsGate(
         model=trainer.outputs["model"],
         evaluation=trainer.outputs["evaluation"],
         baseline_model=baseline.outputs["model"],
         eval_config=gate_config(config.gate),
+        pointer=config.blessed_pointer,
     )
     pusher = tfx.components.Pusher(
         model=trainer.outputs["model"],
@@ -120,6 +122,21 @@ def train_gate_push(
         ),
     )
     return [trainer, baseline, gate, pusher]
+
+
+def last_blessed(config: PipelineConfig) -> Any:
+    """The node that finds the model to compare with.
+
+    Args:
+        config: Its `baseline` says how.
+    """
+    if config.blessed_pointer is not None:
+        return LastBlessedModel(pointer=config.blessed_pointer)
+    return tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
+        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+    )
 
 
 def gate_config(settings: GateSettings) -> tfma.EvalConfig:

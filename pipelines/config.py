@@ -170,6 +170,9 @@ class PipelineConfig(Settings):
         beam_args: Beam pipeline arguments: where the Beam components run (docs/beam.md).
         serving_absent: Raw features that only exist in training data (what the label is made from);
             a prediction for a raw row is made without them.
+        baseline: How the last blessed model is found: 'metadata' asks ML Metadata with a Resolver, 'pointer'
+            reads a file that the gate writes, for backends without resolvers.
+            `kubeflow/kubeflow_runner.py` sets it to 'pointer'.
         trainer: Settings of `TpuTrainer`.
         vertex: The CustomJob of Vertex AI that trains on `trainer.tpu`, in place of the trainer's own
             pod. `kubeflow/vertex_runner.py` fills it in.
@@ -185,6 +188,7 @@ class PipelineConfig(Settings):
     enable_cache: bool = True
     beam_args: Strings = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
     serving_absent: Strings = ()
+    baseline: Literal["metadata", "pointer"] = "metadata"
     trainer: TrainerSettings
     vertex: VertexJob | None = None
     gate: GateSettings = GateSettings()
@@ -203,6 +207,11 @@ class PipelineConfig(Settings):
     def checkpoint_root(self) -> str:
         """Where checkpoints are until their training has ended, so that a retry finds them."""
         return f"{self.root}/checkpoints/{self.name}"
+
+    @property
+    def blessed_pointer(self) -> str | None:
+        """The file that names the last blessed model; `None` where ML Metadata is asked."""
+        return f"{self.root}/{self.name}/blessed.json" if self.baseline == "pointer" else None
 
     @property
     def metadata_file(self) -> str:

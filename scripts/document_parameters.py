@@ -30,6 +30,7 @@ from tfx import v1 as tfx
 from tfx.v1.dsl.experimental import RuntimeParameter
 
 from tfx_tpu_trainer.component.gate import EvalMetricsGate as EvalMetricsGate
+from tfx_tpu_trainer.component.last_blessed_model import LastBlessedModel as LastBlessedModel
 from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor as TpuTrainerExecutor
 from tfx_tpu_trainer.component.vertex_executor import (
     VertexTpuTrainerExecutor as VertexTpuTrainerExecutor,

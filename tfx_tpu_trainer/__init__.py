@@ -16,15 +16,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.component import EvalMetricsGate, TpuTrainer, VertexTpuTrainer
+    from tfx_tpu_trainer.component import (
+        EvalMetricsGate,
+        LastBlessedModel,
+        TpuTrainer,
+        VertexTpuTrainer,
+    )
     from tfx_tpu_trainer.hardware import TpuSpec
 
 __version__ = "0.1.0"
 
-__all__ = ["EvalMetricsGate", "TpuSpec", "TpuTrainer", "VertexTpuTrainer"]
+__all__ = ["EvalMetricsGate", "LastBlessedModel", "TpuSpec", "TpuTrainer", "VertexTpuTrainer"]
 
 _HOMES = {
     "EvalMetricsGate": "tfx_tpu_trainer.component",
+    "LastBlessedModel": "tfx_tpu_trainer.component",
     "TpuSpec": "tfx_tpu_trainer.hardware",
     "TpuTrainer": "tfx_tpu_trainer.component",
     "VertexTpuTrainer": "tfx_tpu_trainer.component",

@@ -116,8 +116,7 @@ def test_every_task_of_the_pipeline_has_run(run):
         "Transform",
         "TpuTrainer",
         "Evaluator",
-        "latest_blessed_model-model-blessing-resolver",
-        "latest_blessed_model-model-resolver",
+        "latest_blessed_model",
         "EvalMetricsGate",
         "Pusher",
     }
@@ -177,11 +176,15 @@ def test_metrics_reach_the_backend_with_the_artifacts(run):
         assert artifact["metadata"]["global_step"] == STEPS
 
 
-def test_the_next_run_finds_it_as_its_baseline(run):
+def test_the_next_run_finds_it_as_its_baseline_without_ml_metadata(run):
     (model,) = run.compiled.outputs["TpuTrainer"]["model"]
-    for task in run.compiled.order:
-        if task.startswith("latest_blessed_model") or task == "EvalMetricsGate":
-            run.compiled.run(task)
-    assert run.compiled.outputs["latest_blessed_model-model-resolver"]["model"] == [model]
+    pointer = json.loads((run.checkpoints.parent / "taxi" / "blessed.json").read_text())
+    assert pointer["uri"] == model["uri"]
+    assert pointer["training"] == model["metadata"]["training"]
+    for task in ("latest_blessed_model", "EvalMetricsGate"):
+        run.compiled.run(task)
+    (baseline,) = run.compiled.outputs["latest_blessed_model"]["model"]
+    assert baseline["uri"] == model["uri"] and baseline["name"] != model["name"]
     (blessing,) = run.compiled.outputs["EvalMetricsGate"]["blessing"]
-    assert blessing["metadata"]["baseline_model_id"] == model["name"]
+    assert blessing["metadata"]["baseline_model_id"] == baseline["name"]
+    assert "the baseline's" in blessing["metadata"]["verdict"]

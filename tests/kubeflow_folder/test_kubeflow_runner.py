@@ -121,10 +121,7 @@ def test_retries_and_caching_are_in_the_tasks(compiled, version):
     tasks = json_format.ParseDict(document, pipeline_spec_pb2.PipelineSpec()).root.dag.tasks
     retries = {name: task.retry_policy.max_retry_count for name, task in tasks.items()}
     assert retries.pop("TpuTrainer") == 4
-    assert {name for name, count in retries.items() if count == 0} == {
-        "latest_blessed_model-model-blessing-resolver",
-        "latest_blessed_model-model-resolver",
-    }
+    assert set(retries.values()) == {1}
     policy = tasks["Transform"].retry_policy
     assert (policy.max_retry_count, policy.backoff_duration.seconds, policy.backoff_factor) == (
         1,
@@ -133,6 +130,7 @@ def test_retries_and_caching_are_in_the_tasks(compiled, version):
     )
     assert tasks["Transform"].caching_options.enable_cache
     assert not tasks["Pusher"].caching_options.enable_cache
+    assert not tasks["latest_blessed_model"].caching_options.enable_cache
 
 
 @pytest.mark.e2e

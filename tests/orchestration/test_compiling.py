@@ -60,3 +60,23 @@ def test_an_image_has_a_tag(refused):
     pipeline = _pipeline("gs://bucket/p", module="tests.component.small_model")
     with refused(ValueError):
         compile_pipeline(pipeline, image="r/p", backend="kubeflow")
+
+
+@row(
+    "runners",
+    "a Resolver, for Kubeflow Pipelines",
+    "-resolver: Kubeflow Pipelines runs no task of kind 'resolver', only containers and importers",
+    "let a LastBlessedModel find the baseline",
+)
+def test_kubeflow_pipelines_has_no_resolvers(refused):
+    resolver = tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
+        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+    ).with_id("latest")
+    with refused(ValueError):
+        compile_pipeline(
+            tfx.dsl.Pipeline("p", "gs://bucket/p", components=[resolver]),
+            image="r/p:1",
+            backend="kubeflow",
+        )

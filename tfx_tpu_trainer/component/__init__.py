@@ -1,6 +1,7 @@
 """What a TFX user imports: the components and their executors."""
 
 from tfx_tpu_trainer.component.gate import EvalMetricsGate
+from tfx_tpu_trainer.component.last_blessed_model import LastBlessedModel
 from tfx_tpu_trainer.component.trainer import TpuTrainer
 from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
 from tfx_tpu_trainer.component.vertex_executor import VertexTpuTrainerExecutor
@@ -8,6 +9,7 @@ from tfx_tpu_trainer.component.vertex_trainer import VertexTpuTrainer
 
 __all__ = [
     "EvalMetricsGate",
+    "LastBlessedModel",
     "TpuTrainer",
     "TpuTrainerExecutor",
     "VertexTpuTrainer",

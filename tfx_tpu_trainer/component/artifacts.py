@@ -20,6 +20,9 @@ from tfx_tpu_trainer.evaluation import (
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.whole_files import file_written_whole, sweep
 
+TRAINING = "training"
+"""Custom property of a Model: the digest of its training's inputs, code and settings."""
+
 
 @contextlib.contextmanager
 def emptied_on_failure(

@@ -17,8 +17,10 @@ from tfx_tpu_trainer.component.gate_executor import (
     EVAL_CONFIG,
     EVALUATION,
     MODEL,
+    POINTER,
     EvalMetricsGateExecutor,
 )
+from tfx_tpu_trainer.component.last_blessed_model import check_pointer
 from tfx_tpu_trainer.evaluation import check_eval_config
 
 _artifacts = tfx.types.standard_artifacts
@@ -31,7 +33,10 @@ class EvalMetricsGateSpec(tfx_private.ComponentSpec):
     for an input and an output.
     """
 
-    PARAMETERS: ClassVar = {EVAL_CONFIG: tfx_private.ExecutionParameter(type=config_pb2.EvalConfig)}
+    PARAMETERS: ClassVar = {
+        EVAL_CONFIG: tfx_private.ExecutionParameter(type=config_pb2.EvalConfig),
+        POINTER: tfx_private.ExecutionParameter(type=str, optional=True),
+    }
     INPUTS: ClassVar = {
         MODEL: tfx_private.ChannelParameter(type=_artifacts.Model),
         CANDIDATE_EVALUATION: tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
@@ -86,6 +91,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
         evaluation: tfx.types.BaseChannel,
         eval_config: config_pb2.EvalConfig,
         baseline_model: tfx.types.BaseChannel | None = None,
+        pointer: str | None = None,
     ):
         """Declares the component.
 
@@ -98,11 +104,15 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
                 every slice that TpuTrainer measured, `per_slice_thresholds` for some of them. Without
                 any, no blessing is written, as with the stock Evaluator.
             baseline_model: channel of the Model to compare with, usually from a Resolver with
-                LatestBlessedModelStrategy. While it gives no model, change thresholds are not checked.
+                LatestBlessedModelStrategy or from a LastBlessedModel. While it gives no model, change
+                thresholds are not checked.
+            pointer: path of a `.json` file that names the model whenever one is blessed, for a
+                LastBlessedModel. Defaults to None: no such file.
 
         Raises:
             TypeError: an argument of the wrong type, or a channel of another artifact type.
-            ValueError: thresholds that could only fail or never be checked: see `check_eval_config`.
+            ValueError: thresholds that could only fail or never be checked: see `check_eval_config`; or a
+                pointer that is no path of a `.json` file.
         """
         for name, channel in {"model": model, "evaluation": evaluation}.items():
             if channel is None:
@@ -118,7 +128,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
             "trainer.outputs['evaluation']",
         )
         if baseline_model is not None:
-            source = "the `model` output of a Resolver"
+            source = "the `model` output of a Resolver or of a LastBlessedModel"
             check_channel(
                 "EvalMetricsGate", BASELINE_MODEL, baseline_model, _artifacts.Model, source
             )
@@ -128,6 +138,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
             candidate_evaluation=evaluation,
             baseline_model=baseline_model,
             eval_config=eval_config,
+            pointer=None if pointer is None else check_pointer("EvalMetricsGate", pointer),
             evaluation=tfx.dsl.Channel(type=_artifacts.ModelEvaluation),
             blessing=tfx.dsl.Channel(type=_artifacts.ModelBlessing),
         )

@@ -13,6 +13,8 @@ from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.component import tfx_private
+from tfx_tpu_trainer.component.artifacts import TRAINING
+from tfx_tpu_trainer.component.last_blessed_model import FOUND, NONE_YET
 from tfx_tpu_trainer.evaluation import (
     EVAL_METRICS_FILE,
     EvalMetrics,
@@ -23,6 +25,7 @@ from tfx_tpu_trainer.evaluation import (
     write_blessing,
     write_model_evaluation,
 )
+from tfx_tpu_trainer.evaluation.blessed_models import BlessedModel, point_to
 from tfx_tpu_trainer.evaluation.eval_config import metrics_with_change_thresholds
 from tfx_tpu_trainer.evaluation.eval_metrics import GLOBAL_STEP
 
@@ -30,6 +33,7 @@ MODEL = "model"
 CANDIDATE_EVALUATION = "candidate_evaluation"
 BASELINE_MODEL = "baseline_model"
 EVAL_CONFIG = "eval_config"
+POINTER = "pointer"
 EVALUATION = "evaluation"
 # The Kubeflow V2 entry point looks for this very key.
 BLESSING = "blessing"
@@ -57,16 +61,15 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
         Args:
             input_dict: `model`, `candidate_evaluation` and, if there is one, `baseline_model`.
             output_dict: `evaluation` and `blessing`.
-            exec_properties: `eval_config`, a tfma.EvalConfig as JSON.
+            exec_properties: `eval_config`, a tfma.EvalConfig as JSON, and where there is one `pointer`,
+                the path of the file that names the last blessed model.
 
         Raises:
             ValueError: no metrics of the model to be found, or an artifact is missing.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         model = _only(input_dict, MODEL)
-        baseline_model = (
-            _only(input_dict, BASELINE_MODEL) if input_dict.get(BASELINE_MODEL) else None
-        )
+        baseline_model = _baseline(input_dict)
         evaluation, blessing = _only(output_dict, EVALUATION), _only(output_dict, BLESSING)
         eval_config = json_format.Parse(exec_properties[EVAL_CONFIG], config_pb2.EvalConfig())
 
@@ -96,12 +99,23 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
             baseline_model=baseline_model,
             component_id=exec_properties.get("current_component_id"),
         )
+        if verdict.blessed and (pointer := exec_properties.get(POINTER)):
+            training = model.get_string_custom_property(TRAINING) or None
+            point_to(pointer, BlessedModel.now(model.uri, metrics, training))
         _logger.log(
             logging.INFO if verdict.blessed else logging.WARNING,
             "EvalMetricsGate: model %s %s",
             model.uri,
             verdict.summary(),
         )
+
+
+def _baseline(inputs: _Artifacts) -> tfx.dsl.Artifact | None:
+    """Returns the model to compare with; a LastBlessedModel has one to give even where it has found none."""
+    if not inputs.get(BASELINE_MODEL):
+        return None
+    baseline = _only(inputs, BASELINE_MODEL)
+    return None if baseline.get_string_custom_property(FOUND) == NONE_YET else baseline
 
 
 def _unfit(baseline: EvalMetrics, config: config_pb2.EvalConfig) -> str:

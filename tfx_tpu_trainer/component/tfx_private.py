@@ -17,6 +17,10 @@ from tfx.components.trainer.executor import GenericExecutor
 # Packages a module_file as a wheel when the pipeline is made, and installs it where it runs.
 from tfx.components.util import udf_utils
 
+# Base classes of a driver: what runs before TFX looks into its cache. LastBlessedModel has one, whose result
+# depends on a file that is no input. ExampleGen's drivers derive from the same two.
+from tfx.dsl.components.base.base_driver import BaseDriver
+
 # Base class of VertexTpuTrainerExecutor; `tfx.v1` has only that of components that use Beam.
 from tfx.dsl.components.base.base_executor import BaseExecutor
 
@@ -32,6 +36,11 @@ from tfx.dsl.placeholder.placeholder import Placeholder
 # Vertex Trainer does, whose executor can start no other trainer than the stock one.
 from tfx.extensions.google_cloud_ai_platform.runner import start_cloud_training
 
+# Where a driver gets its execution, and what it returns: see BaseDriver.
+from tfx.orchestration.portable.base_driver import BaseDriver as PortableDriver
+from tfx.orchestration.portable.data_types import ExecutionInfo
+from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
+
 # Names of the keys and messages that the stock Trainer uses; reading a single artifact of a list.
 from tfx.types import artifact_utils, standard_component_specs
 
@@ -43,15 +52,19 @@ from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionP
 from tfx.utils import json_utils, name_utils, proto_utils
 
 __all__ = [
+    "BaseDriver",
     "BaseExecutor",
     "BeamExecutorSpec",
     "ChannelParameter",
     "ComponentSpec",
+    "DriverOutput",
     "EvaluatorExecutor",
+    "ExecutionInfo",
     "ExecutionParameter",
     "ExecutorClassSpec",
     "GenericExecutor",
     "Placeholder",
+    "PortableDriver",
     "artifact_utils",
     "json_utils",
     "name_utils",

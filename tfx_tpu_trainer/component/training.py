@@ -17,7 +17,12 @@ from typing import Generic, TypeVar
 import tensorflow as tf
 
 from tfx_tpu_trainer.component import preconditions
-from tfx_tpu_trainer.component.artifacts import all_or_nothing, sweep_outputs, write_metrics
+from tfx_tpu_trainer.component.artifacts import (
+    TRAINING,
+    all_or_nothing,
+    sweep_outputs,
+    write_metrics,
+)
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
 from tfx_tpu_trainer.component.diverged import check_finite
 from tfx_tpu_trainer.component.hosts import Host
@@ -166,6 +171,8 @@ class Training(abc.ABC, Generic[Trained]):
             self._place(trained, results.metrics.checkpoint, process, check_still_ours)
             check_still_ours()
             write_metrics(job, results.metrics)
+            if folder:
+                job.model.set_string_custom_property(TRAINING, folder.identity.digest)
             check_still_ours()
         if self.checkpoint_folder:
             self.checkpoint_folder.remove()

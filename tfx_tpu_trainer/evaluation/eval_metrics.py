@@ -199,14 +199,14 @@ def write_eval_metrics(model_uri: str, metrics: EvalMetrics) -> str:
         "num_examples": metrics.num_examples,
         "checkpoint": metrics.checkpoint,
         "seconds": None if metrics.seconds is None else number_to_json(metrics.seconds),
-        "overall": _to_json(metrics.overall),
+        "overall": metrics_to_json(metrics.overall),
     }
     if metrics.slices:
         document["slices"] = [
             {
                 "slice": [[name, value] for name, value in one.key],
                 "num_examples": one.num_examples,
-                "metrics": _to_json(one.metrics),
+                "metrics": metrics_to_json(one.metrics),
             }
             for one in metrics.slices
         ]
@@ -286,6 +286,11 @@ def number_from_json(value: Any) -> float:
         raise ValueError("a number of more than 308 digits is no metric") from None
 
 
+def metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
+    """Returns metrics as they stand in JSON, sorted by name."""
+    return {name: number_to_json(value) for name, value in sorted(metrics.items())}
+
+
 def metrics_from_json(metrics: Any) -> dict[str, float]:
     """Returns the metrics that stand in JSON, by name.
 
@@ -332,10 +337,6 @@ def _text_from_json(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name} is {value!r}, which is no text")
     return value
-
-
-def _to_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
-    return {name: number_to_json(value) for name, value in sorted(metrics.items())}
 
 
 def _slice_from_json(part: Mapping[str, Any]) -> SliceMetrics:

@@ -11,8 +11,8 @@ from tfx import v1 as tfx
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.checks import JobError, check_image
 from tfx_tpu_trainer.orchestration.compiled_pipeline import CompiledPipeline
-from tfx_tpu_trainer.orchestration.platform_document import place_on_tpus
-from tfx_tpu_trainer.orchestration.task_options import TaskOptions
+from tfx_tpu_trainer.orchestration.platform_document import check_executors, place_on_tpus
+from tfx_tpu_trainer.orchestration.task_options import TaskOptions, never_cache
 
 Backend = Literal["kubeflow", "vertex"]
 
@@ -63,8 +63,13 @@ def compile_pipeline(
         )
     )
     job = runner.run(pipeline, write_out=False)
+    if backend == "kubeflow":
+        check_executors(job["pipelineSpec"])
     platform_spec = place_on_tpus(job["pipelineSpec"], tpus)
     (options or TaskOptions()).apply(job["pipelineSpec"])
+    for node in pipeline.components:
+        if not getattr(node, "is_cacheable", True):
+            never_cache(job["pipelineSpec"], node.id)
     # What was put in by hand above must still be what the schema allows.
     json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
     json_format.ParseDict(platform_spec, pipeline_spec_pb2.PlatformSpec())

@@ -81,3 +81,13 @@ class TaskOptions(pydantic.BaseModel):
             caching = self.node_caching.get(node, self.caching)
             if caching is not None:
                 tasks[node]["cachingOptions"] = {"enableCache": caching}
+
+
+def never_cache(pipeline_spec: dict[str, Any], node: str) -> None:
+    """Switches the cache of a node off whose result depends on more than its inputs.
+
+    Args:
+        pipeline_spec: A `PipelineSpec` in JSON form.
+        node: The node's id.
+    """
+    pipeline_spec["root"]["dag"]["tasks"][node]["cachingOptions"] = {"enableCache": False}
