@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight bench soak test test-unit test-all test-latest test-programs chaos lint format docs lock clean
+.PHONY: help setup demo preflight bench growth soak test test-unit test-all test-latest test-programs chaos lint format docs lock clean
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -46,6 +46,9 @@ preflight: setup ## Compile the taxi model for a TPU slice with Google's compile
 
 bench: setup ## Measure training, evaluation and prediction beside the original and Keras (ARGS=--quick: a short run)
 	@$(PYTHON) -m benchmarks.run $(ARGS)
+
+growth: setup ## Measure how cost grows with rows, variables, layers, cores, slices, predictions, bytes and hosts
+	@$(PYTHON) -m benchmarks.growth $(ARGS)
 
 soak: setup ## Train, evaluate, predict and export for 300 rounds in one process: does anything grow (docs/reliability.md)
 	@$(PYTHON) -m benchmarks.soak $(ARGS)

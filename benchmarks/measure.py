@@ -61,7 +61,7 @@ def measure(request: Request) -> Measurement:
     eval_loss, eval_rate, predict_rate = None, math.nan, math.nan
     if "train" in contender.activities:
         segment_rates = runner.train(plan.segment_steps, plan.segments + 1)
-    train_memory_mb = _peak_memory_mb()
+    train_memory_mb = peak_memory_mb()
     if contender.activities:
         eval_loss = runner.evaluate(plan.eval_batches[0])
     if "evaluate" in contender.activities:
@@ -73,7 +73,7 @@ def measure(request: Request) -> Measurement:
         train_steps_per_second=statistics.median(segment_rates) if segment_rates else math.nan,
         eval_examples_per_second=eval_rate * runner.batch_size,
         predict_examples_per_second=predict_rate * runner.batch_size,
-        memory_mb=_peak_memory_mb(),
+        memory_mb=peak_memory_mb(),
         train_memory_mb=train_memory_mb,
         segment_rates=tuple(segment_rates),
         steps=runner.steps_made(),
@@ -97,7 +97,7 @@ def _seconds(run: Callable[[int], object], batches: int) -> float:
     return time.monotonic() - started
 
 
-def _peak_memory_mb() -> float:
+def peak_memory_mb() -> float:
     # getrusage would count the parent's memory too, from before this program was loaded.
     status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
     (peak,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))

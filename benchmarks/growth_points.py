@@ -1,0 +1,283 @@
+"""The processes of `make growth`: one point of one axis each, its calls measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks import growth_hosts
+from benchmarks.measure import peak_memory_mb
+from tfx_tpu_trainer import estimator
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
+
+v1 = tf.compat.v1
+
+_WIDTH, _BATCH, _STEPS = 16, 256, 10
+_HIDDEN_LAYERS = 3
+# Of a sliced evaluation, whose slices are as many as they may be.
+_SLICED_BATCHES = 400
+_SAVED_MIB = 64
+
+
+class Clock:
+    """Reads the processors and the wall clock around calls.
+
+    Attributes:
+        calls: By the call's name, the seconds of `"cpu"` (all threads and processes that it waited
+            for) and of `"wall"`.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[str, dict[str, float]] = {}
+
+    @contextlib.contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """Measures what happens inside."""
+        cpu, wall = _processor_seconds(), time.monotonic()
+        yield
+        self.calls[name] = {"cpu": _processor_seconds() - cpu, "wall": time.monotonic() - wall}
+
+
+def _processor_seconds() -> float:
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _rows(number: int, folder: Path, clock: Clock) -> None:
+    """An evaluation of many rows."""
+    made = _estimator(folder, layers=_HIDDEN_LAYERS)
+    made.train(_input_fn, steps=1)
+    with clock.call("evaluate"):
+        made.evaluate(lambda: _input_fn().take(number // _BATCH))
+
+
+def _predictions(number: int, folder: Path, clock: Clock) -> None:
+    """A prediction of many rows, one by one."""
+    made = _estimator(folder, layers=_HIDDEN_LAYERS)
+    made.train(_input_fn, steps=1)
+    with clock.call("predict"):
+        for _ in made.predict(lambda: _input_fn().take(number // _BATCH)):
+            pass
+
+
+def _variables(number: int, folder: Path, clock: Clock) -> None:
+    """A model of many variables side by side."""
+    _make_calls(_estimator(folder, variables=number), folder, clock)
+
+
+def _layers(number: int, folder: Path, clock: Clock) -> None:
+    """A model of many layers, one after the other."""
+    _make_calls(_estimator(folder, layers=number), folder, clock)
+
+
+def _cores(number: int, folder: Path, clock: Clock) -> None:
+    """A batch on many emulated cores."""
+    config = tpu.RunConfig(
+        model_dir=str(folder / "model"),
+        master="emulated",
+        tpu_config=tpu.TPUConfig(num_shards=number, iterations_per_loop=_STEPS),
+    )
+    made = tpu.TPUEstimator(
+        _model_fn,
+        config=config,
+        params={"layers": _HIDDEN_LAYERS, "variables": 0},
+        train_batch_size=_BATCH,
+        eval_batch_size=_BATCH,
+        predict_batch_size=_BATCH,
+    )
+    _make_calls(made, folder, clock)
+
+
+def _slices(number: int, folder: Path, clock: Clock) -> None:
+    """An evaluation with many slices of the rows, found in them."""
+    import tensorflow_model_analysis as tfma
+
+    from tfx_tpu_trainer.component.slicing import Slicing
+
+    def input_fn(params: Any = None) -> tf.data.Dataset:
+        def with_id(index: tf.Tensor, batch: Any) -> Any:
+            features, labels = batch
+            rows = index * _BATCH + tf.range(_BATCH, dtype=tf.int64)
+            return {**features, "id": rows % max(1, number)}, labels
+
+        return tf.data.Dataset.zip(tf.data.Dataset.range(_SLICED_BATCHES), _input_fn(params)).map(
+            with_id
+        )
+
+    slicing = Slicing((), ())
+    with clock.call("find slices"):
+        if number:
+            spec = tfma.SlicingSpec(feature_keys=["id"])
+            slicing = Slicing.find([spec], input_fn, max_slices=number, label_key=None)
+    assert len(slicing.names) == number
+    made = tpu.TPUEstimator(
+        slicing.model_fn(_model_fn),
+        config=tpu.RunConfig(model_dir=str(folder / "model")),
+        params={"layers": _HIDDEN_LAYERS, "variables": 0},
+        use_tpu=False,
+        train_batch_size=_BATCH,
+        eval_batch_size=_BATCH,
+    )
+    made.train(_input_fn, steps=1)
+    sliced_input = slicing.input_fn(input_fn)
+    with clock.call("build"):
+        made.evaluate(sliced_input, steps=1)
+    with clock.call("evaluate"):
+        made.evaluate(sliced_input)
+
+
+def _checkpoint(mib: int, folder: Path, clock: Clock) -> None:
+    """A checkpoint of many bytes, beside a file of the same bytes."""
+    made = _estimator(folder, saved=max(1, mib // _SAVED_MIB))
+    listener = _SaveClock(clock)
+    made.train(_input_fn, steps=1, saving_listeners=[listener])
+    ones = np.ones(_SAVED_MIB << 18, np.float32)
+    with clock.call("write"), open(folder / "bytes", "wb", buffering=0) as file:
+        for _ in range(max(1, mib // _SAVED_MIB)):
+            view = memoryview(ones).cast("B")
+            while view:
+                view = view[file.write(view) :]
+    with clock.call("restore"):
+        made.train(_input_fn, steps=1)
+
+
+class _SaveClock(v1.train.CheckpointSaverListener):
+    """Measures the first checkpoint, that of the values that the training begins with."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._saving = contextlib.ExitStack()
+
+    def before_save(self, session: v1.Session, global_step_value: int) -> None:
+        if "save" not in self._clock.calls:
+            self._saving.enter_context(self._clock.call("save"))
+
+    def after_save(self, session: v1.Session, global_step_value: int) -> None:
+        self._saving.close()
+
+
+def _hosts(number: int, folder: Path, clock: Clock) -> None:
+    """A training by many processes of a cluster, each with its own rows."""
+    found = growth_hosts.train(number, folder, steps=_STEPS)
+    clock.calls["train"] = {
+        "cpu": sum(each["cpu"] for each in found),
+        "wall": max(each["wall"] for each in found),
+    }
+
+
+def _make_calls(made: estimator.Estimator, folder: Path, clock: Clock) -> None:
+    with clock.call("first step"):
+        made.train(_input_fn, steps=1)
+    with clock.call("steps"):
+        made.train(_input_fn, steps=_STEPS + 1)
+    with clock.call("evaluate"):
+        made.evaluate(_input_fn, steps=3)
+    with clock.call("predict"):
+        for _ in made.predict(lambda params=None: _input_fn().take(3)):
+            pass
+    receiver_fn = build_raw_serving_input_receiver_fn(
+        {"x": tf.TensorSpec([None, _WIDTH], tf.float32)}, default_batch_size=None
+    )
+    with clock.call("export"):
+        made.export_saved_model(str(folder / "exports"), receiver_fn)
+
+
+def _estimator(
+    folder: Path, *, layers: int = 0, variables: int = 0, saved: int = 0
+) -> estimator.Estimator:
+    return estimator.Estimator(
+        _model_fn,
+        config=estimator.RunConfig(model_dir=str(folder / "model")),
+        params={"layers": layers, "variables": variables, "saved": saved},
+    )
+
+
+def _input_fn(params: Any = None) -> tf.data.Dataset:
+    del params
+    generator = np.random.default_rng(3)
+    rows = generator.normal(size=(_BATCH, _WIDTH)).astype(np.float32)
+    labels = (rows.sum(axis=1) > 0).astype(np.int64)
+    return tf.data.Dataset.from_tensors(({"x": rows}, labels)).repeat()
+
+
+def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    hidden = features["x"]
+    for _ in range(params["layers"]):
+        hidden += v1.layers.dense(hidden, _WIDTH, tf.nn.relu)
+    if params["variables"]:
+        zeros = v1.zeros_initializer()
+        weights = [
+            v1.get_variable(f"weight_{number}", [_WIDTH], initializer=zeros)
+            for number in range(params["variables"])
+        ]
+        hidden = tf.add_n([hidden * weight for weight in weights])
+    for number in range(params.get("saved", 0)):
+        v1.get_variable(
+            f"saved_{number}",
+            [_SAVED_MIB << 18],
+            initializer=v1.ones_initializer(),
+            trainable=False,
+        )
+    logits = v1.layers.dense(hidden, 2)
+    on_cores = "batch_size" in params
+    spec = tpu.TPUEstimatorSpec if on_cores else estimator.EstimatorSpec
+    if mode == "infer":
+        return spec(mode, predictions={"class": tf.argmax(logits, axis=1), "logits": logits})
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    loss = tf.reduce_mean(losses)
+    if mode == "eval":
+        if on_cores:
+            return spec(mode, loss=loss, eval_metrics=(_metrics, [labels, logits]))
+        return spec(mode, loss=loss, eval_metric_ops=_metrics(labels, logits))
+    optimizer = v1.train.GradientDescentOptimizer(0.001)
+    if on_cores:
+        optimizer = tpu.CrossShardOptimizer(optimizer)
+    return spec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
+
+
+def _metrics(labels: tf.Tensor, logits: tf.Tensor) -> dict[str, Any]:
+    return {
+        "accuracy": v1.metrics.accuracy(labels, tf.argmax(logits, axis=1)),
+        "auc": v1.metrics.auc(labels, tf.nn.softmax(logits)[:, 1]),
+    }
+
+
+PROGRAMS: dict[str, Callable[[int, Path, Clock], None]] = {
+    "rows": _rows,
+    "predictions": _predictions,
+    "variables": _variables,
+    "layers": _layers,
+    "cores": _cores,
+    "slices": _slices,
+    "checkpoint": _checkpoint,
+    "hosts": _hosts,
+}
+
+
+def main(axis: str, size: int, folder: Path, output: Path) -> None:
+    """Measures one point, and writes what was found as JSON.
+
+    Args:
+        axis: A key of `PROGRAMS`.
+        size: How large the program is made.
+        folder: An empty folder.
+        output: The file to write.
+    """
+    clock = Clock()
+    PROGRAMS[axis](size, folder, clock)
+    found = {"calls": clock.calls, "memory": peak_memory_mb()}
+    output.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]))

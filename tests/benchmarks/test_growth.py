@@ -1,0 +1,125 @@
+"""What `make growth` says of its points, and that each of them can be measured."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import growth
+from benchmarks.growth_fit import growth_of
+from benchmarks.growth_points import PROGRAMS
+from tests import bad_input
+from tests.sweeps import mostly_swept
+
+
+def costs(function, sizes=(10, 100, 1_000, 10_000), *, noise=0.0):
+    generator = np.random.default_rng(0)
+    return {
+        size: [function(size) * (1 + noise * generator.standard_normal()) for _ in range(3)]
+        for size in sizes
+    }
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("fixed", [0.0, 1.0, 10.0])
+def test_the_exponent_is_that_of_what_grows(exponent, fixed):
+    found = growth_of(costs(lambda size: fixed + 0.03 * size**exponent))
+    assert found.exponent == pytest.approx(exponent, abs=0.02)
+
+
+def test_sizes_may_begin_with_none():
+    found = growth_of(costs(lambda size: 2 + 0.1 * size, (0, 10, 50, 200)))
+    assert found.exponent == pytest.approx(1.0, abs=0.02)
+    assert found.each == pytest.approx(0.1)
+
+
+def test_the_interval_holds_the_exponent_of_noisy_costs():
+    found = growth_of(costs(lambda size: 1 + 0.01 * size, noise=0.05))
+    assert found.low <= 1.0 <= found.high
+    assert found.verdict == "linear or less"
+
+
+def test_verdicts():
+    assert growth_of(costs(lambda size: 1 + 1e-6 * size)).verdict == "flat"
+    assert growth_of(costs(lambda size: 1 + 1e-3 * size)).verdict == "linear or less"
+    assert growth_of(costs(lambda size: 1 + 1e-6 * size**1.5)).verdict == "faster than linear"
+
+
+def test_two_sizes_are_no_exponent():
+    with pytest.raises(ValueError, match=r"needs three sizes, got \[1, 2\]"):
+        growth_of({1: [1.0], 2: [2.0]})
+
+
+def point(axis, size, *, memory=500.0, **calls):
+    return {
+        "axis": axis,
+        "size": size,
+        "memory": memory,
+        "calls": {call: {"cpu": cost, "wall": 10 * cost} for call, cost in calls.items()},
+    }
+
+
+def test_bounds_are_ratios_of_medians():
+    points = [point("slices", 0, evaluate=cost) for cost in (1.0, 2.0, 9.0)]
+    points += [point("slices", 50, evaluate=3.0), {"axis": "slices", "size": 50, "reason": "no"}]
+    points.append(point("checkpoint", 4_096, save=1.0, write=0.5))
+    found = growth.costs_of(points)
+    ratios = {bound.axis: growth.ratio_of(bound, found) for bound in growth.BOUNDS}
+    assert ratios["slices"] == 1.5
+    # Of bytes the wall clock counts, for both.
+    assert found["checkpoint"]["save"] == {4_096: [10.0]}
+    assert ratios["checkpoint"] == 2.0
+    assert math.isnan(ratios["rows"])
+
+
+def test_a_run_is_told_in_a_table_and_a_picture(tmp_path):
+    points = [point("layers", size, train=0.5 + size**2 / 100) for size in (3, 10, 30, 100, 300)]
+    found = growth.costs_of(points)
+    growths = growth.growths_of(found)
+    assert growths["layers", "train"].verdict == growth.FASTER
+    assert growths["layers", growth.MEMORY].verdict == "flat"
+    (table,) = growth.tables(found, growths)
+    assert [column._cells for column in table.columns][2] == ["3 to 300"] * 2
+    growth.draw(found, growths, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_axis_has_a_program_and_sizes_for_an_exponent():
+    assert growth.AXES.keys() == PROGRAMS.keys()
+    for axis in growth.AXES.values():
+        assert len(axis.sizes) >= 3
+    for bound in growth.BOUNDS:
+        assert {bound.over[1], bound.under[1]} <= set(growth.AXES[bound.axis].sizes)
+
+
+SMALL = {"rows": 512, "predictions": 512, "hosts": 2, "checkpoint": 64}
+
+
+@pytest.mark.matrix
+@mostly_swept("axis", sorted(PROGRAMS), kept=["layers"])
+def test_a_point_is_measured_in_a_process_of_its_own(axis):
+    found = growth.measure(axis, SMALL.get(axis, 2), threads=1, timeout=300)
+    assert "reason" not in found, found
+    assert found["memory"] > 100
+    assert found["calls"]
+    for seconds in found["calls"].values():
+        assert seconds["cpu"] >= 0
+        assert seconds["wall"] > 0
+
+
+def test_a_point_that_fails_says_why():
+    assert growth.measure("rows", 512, threads=1, timeout=0.01) == {
+        "reason": "took longer than 0.01 s"
+    }
+
+
+@bad_input.row(
+    "runners",
+    '`make growth ARGS="--axes rows,gpus"`',
+    "'gpus' is none of rows, variables, layers, cores, slices, predictions, checkpoint, hosts",
+)
+def test_an_axis_that_is_none_is_refused(refused):
+    refused.output(CliRunner().invoke(growth.main, ["--axes", "rows,gpus"]))
