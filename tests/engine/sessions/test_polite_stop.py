@@ -174,6 +174,22 @@ def test_an_error_of_context_managers_that_a_stop_leaves_is_one(number, stop):
         tracing()
 
 
+@pytest.mark.parametrize(
+    ("number", "stop"), [(signal.SIGTERM, StoppedBySignal), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_an_error_that_has_forgotten_the_stop_it_came_of_is_one(number, stop):
+    def flattening():
+        with listening():
+            with contextlib.suppress(stop):
+                os.kill(os.getpid(), number)
+                time.sleep(5)
+            # What `nest.flatten` raised where the signal came inside of its C++.
+            raise TypeError
+
+    with pytest.raises(stop):
+        flattening()
+
+
 def test_what_is_postponed_ends_first():
     reached = []
 

@@ -49,10 +49,13 @@ class PoliteStop:
 
     Attributes:
         number: The signal that asked for it; `None` until one has.
+        was_raised: Whether it has been raised, so that what ends the process is the stop, whatever came
+            of it on its way.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.was_raised = False
         self._postponed = 0
         self._end_loop: Callable[[], None] | None = None
         self._timers: list[threading.Timer] = []
@@ -134,6 +137,7 @@ class PoliteStop:
         _end_now(number)
 
     def _end(self, number: int) -> NoReturn:
+        self.was_raised = True
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise StoppedBySignal(number)
@@ -171,8 +175,10 @@ def listening() -> Iterator[PoliteStop]:
     try:
         with _noticed_at_once(stop, taken) if taken else contextlib.nullcontext():
             yield stop
-    except Exception as error:
-        if stop.number is not None and _is_made_of_a_stop(error):
+    except Exception:
+        # Raised in the middle of others' work, a stop comes out as something else: C++ makes a TypeError without
+        # words of it, and TensorFlow's context managers find their stacks of graphs in disorder.
+        if stop.number is not None and stop.was_raised:
             stop._end(stop.number)
         raise
     finally:
@@ -180,23 +186,6 @@ def listening() -> Iterator[PoliteStop]:
         stop.close()
         for number, handler in taken.items():
             signal.signal(number, handler)
-
-
-def _is_made_of_a_stop(error: BaseException) -> bool:
-    """Tells whether an error is what others make of a stop that is raised in the middle of their work.
-
-    C++ may be turning an error into Python's, and TensorFlow's context managers find their stacks of
-    graphs in disorder.
-    """
-    if isinstance(error, (RuntimeError, SystemError)) and any(
-        stop.__name__ in str(error) for stop in (StoppedBySignal, KeyboardInterrupt)
-    ):
-        return True
-    while (former := error.__cause__ or error.__context__) is not None:
-        if isinstance(former, (StoppedBySignal, KeyboardInterrupt)):
-            return True
-        error = former
-    return False
 
 
 def signal_received() -> int | None:
