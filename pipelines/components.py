@@ -6,8 +6,10 @@ Nothing in it belongs to a runner: the same components run locally, on Kubeflow 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.util
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -22,7 +24,7 @@ from tfx_tpu_trainer.component import (
 )
 
 
-def preprocessing(config: PipelineConfig, module: str) -> dict[str, str]:
+def preprocessing(config: PipelineConfig, module: str) -> dict[str, Any]:
     """Transform's arguments for a module with a `preprocessing_fn`.
 
     Args:
@@ -31,15 +33,31 @@ def preprocessing(config: PipelineConfig, module: str) -> dict[str, str]:
 
     Returns:
         Keyword arguments for Transform.
+
+    Raises:
+        ValueError: If there is no such module.
     """
-    if config.user_code == "import":
-        return {"preprocessing_fn": f"{module}.preprocessing_fn"}
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise ValueError(
             f"the preprocessing module {module!r} cannot be found; run from the folder that holds it"
         )
-    return {"module_file": spec.origin}
+    if config.user_code == "file":
+        return {"module_file": spec.origin}
+    return {
+        "preprocessing_fn": f"{module}.preprocessing_fn",
+        # TFX's cache compares arguments, and the import path stays when the code changes.
+        "custom_config": {"code": _fingerprint(Path(spec.origin).parent)},
+    }
+
+
+def _fingerprint(folder: Path) -> str:
+    """A hash of a folder's Python files, their names and their contents."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
 
 
 def data_folder(config: PipelineConfig) -> str:

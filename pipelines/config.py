@@ -164,10 +164,12 @@ class PipelineConfig(Settings):
         metadata_path: SQLite file of ML Metadata; `<root>/metadata.sqlite` where it is null. Only
             local runners use it.
         serving_dir: Where Pusher puts blessed models; `<root>/serving` where it is null.
-        user_code: 'file' packages the preprocessing module with TFX, so that an edit never meets a
-            stale cache; 'import' names its import path, for runners whose image holds the code.
+        user_code: 'import' names the preprocessing module's import path, and gives TFX a hash of its folder, so
+            that an edit never meets a stale cache; 'file' has TFX package the folder as a wheel, for Beam workers
+            that don't have the code, and install it where Transform runs, which takes some seconds.
         enable_cache: Whether TFX may reuse results of earlier runs.
-        beam_args: Beam pipeline arguments: where the Beam components run (docs/beam.md).
+        beam_args: Beam pipeline arguments: where the Beam components run (docs/beam.md). None, the default, is
+            Beam's DirectRunner in the component's own process; with any, TFX packs a copy of itself for each job.
         serving_absent: Raw features that only exist in training data (what the label is made from);
             a prediction for a raw row is made without them.
         baseline: How the last blessed model is found: 'metadata' asks ML Metadata with a Resolver, 'pointer'
@@ -184,9 +186,9 @@ class PipelineConfig(Settings):
     data: Folder | None = None
     metadata_path: Folder | None = None
     serving_dir: Folder | None = None
-    user_code: Literal["file", "import"] = "file"
+    user_code: Literal["file", "import"] = "import"
     enable_cache: bool = True
-    beam_args: Strings = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
+    beam_args: Strings = ()
     serving_absent: Strings = ()
     baseline: Literal["metadata", "pointer"] = "metadata"
     trainer: TrainerSettings

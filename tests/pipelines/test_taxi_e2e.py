@@ -48,6 +48,13 @@ def test_every_component_completes(taxi_run: PipelineRun) -> None:
     assert {status.state for status in taxi_run.statuses.values()} == {State.COMPLETE}
 
 
+def test_nothing_is_packaged_for_workers_that_run_in_this_process(taxi_run: PipelineRun) -> None:
+    assert "Transform" in taxi_run.log
+    # What TFX says when it packs a copy of itself, and when it packs a module file.
+    for packed in ("infer TFX Python dependency", "ephemeral wheel"):
+        assert packed not in taxi_run.log
+
+
 def test_the_model_is_blessed_by_the_gate_and_pushed(taxi_run: PipelineRun) -> None:
     report = taxi_run.report
     assert report.blessed is True
