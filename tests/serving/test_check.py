@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.bad_input import row
 from tests.serving.exports import ROWS, edited, examples, formula, tpu_program, with_other_values
 from tfx_tpu_trainer.serving import Sample, check_saved_model, place_ops, read_saved_model
 from tfx_tpu_trainer.serving.check import check_placement
+from tfx_tpu_trainer.serving.check_report import Finding
 
 ANSWERS = "serve: answers as the estimator predicts"
 LOADS = "serve, tpu: loads"
@@ -81,6 +83,32 @@ class TestInFreshProcesses:
         assert checks[ANSWERS].outcome == "not run"
         assert checks[ANSWERS].detail == "it can be loaded; it rained"
         assert checks[LOADS].outcome == "passed"
+
+
+def test_rows_are_taken_while_what_needs_none_is_checked(exported):
+    began = threading.Event()
+
+    def compiles():
+        began.set()
+        return Finding("passed", "it compiles")
+
+    def take():
+        assert began.wait(60)
+        assert threading.current_thread() is threading.main_thread()
+        return "it rained"
+
+    _, checks = _checks(
+        exported, sample=take, further_checks={"compiles": compiles}, timeout_seconds=0.01
+    )
+    assert list(checks) == [ANSWERS, LOADS, PLACED, "compiles"]
+    assert checks["compiles"].detail == "it compiles"
+
+
+@pytest.mark.e2e
+def test_why_there_are_no_rows_is_what_the_function_says(exported_in_batches):
+    _, checks = _checks(exported_in_batches, sample=lambda: "it rained")
+    assert checks[ANSWERS].outcome == "not run"
+    assert checks[ANSWERS].detail == "it can be loaded; it rained"
 
 
 def test_a_process_that_takes_too_long_is_stopped(exported):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
 import time
+from types import ModuleType
 
 import pytest
 
@@ -35,6 +37,26 @@ def test_a_bad_end_has_a_reason_of_one_line(way, reason):
 def test_a_good_end_says_nothing(capfd):
     run_fresh("well")
     assert capfd.readouterr() == ("", "")
+
+
+def test_keras_is_not_imported_and_is_there_when_it_is_asked_for(tmp_path):
+    told = told_imports(tmp_path)
+    assert told["with_tensorflow"] == []
+    assert told["keras"].startswith("tf_keras")
+
+
+def test_an_op_library_finds_keras_where_tensorflow_has_it(tmp_path, monkeypatch):
+    library = tmp_path / "struct2tensor.py"
+    library.write_text("from tensorflow.keras import layers\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "struct2tensor", ModuleType("struct2tensor"))
+    assert "tf_keras" in told_imports(tmp_path)["with_tensorflow"]
+
+
+def told_imports(folder):
+    with FreshProcess("tests.serving.tells_imports") as process:
+        process.run([str(folder / "told.json")], timeout_seconds=120)
+    return json.loads((folder / "told.json").read_text(encoding="utf-8"))
 
 
 def test_files_of_the_working_directory_are_not_imported(tmp_path, monkeypatch):

@@ -151,30 +151,67 @@ class NoSampleError(ValueError):
     """Rows that can't be sent through the receiver, with the reason."""
 
 
-def receiver_inputs(receiver_fn: Callable[[], Any]) -> SignatureDescription:
-    """Describes what a receiver takes, as a signature without outputs.
+class TracedReceiver:
+    """What a serving_input_receiver_fn builds, called once, in a graph of its own.
 
-    Args:
-        receiver_fn: A serving_input_receiver_fn.
+    Attributes:
+        inputs: What it takes, as a signature without outputs.
+        host_signatures: The signatures that it brings along for the metagraph on the host, by name.
     """
-    with tf.Graph().as_default():
-        tensors = _named(receiver_fn().receiver_tensors)
-        return SignatureDescription(
+
+    def __init__(self, receiver_fn: Callable[[], Any]) -> None:
+        """Calls the function.
+
+        Args:
+            receiver_fn: A serving_input_receiver_fn.
+        """
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            receiver = receiver_fn()
+        self._features = receiver.features
+        self._tensors = _named(receiver.receiver_tensors)
+        self.host_signatures: Mapping[str, Any] = getattr(receiver, "host_signatures", None) or {}
+        self.inputs = SignatureDescription(
             inputs={
                 key: TensorDescription(
                     tensor.dtype.name,
                     None if tensor.shape.rank is None else tuple(tensor.shape.as_list()),
                 )
-                for key, tensor in tensors.items()
+                for key, tensor in self._tensors.items()
             },
             outputs={},
         )
+
+    def features(self, inputs: Mapping[str, np.ndarray], *, origin: str) -> Any:
+        """Computes the features that the model is given for some rows.
+
+        Args:
+            inputs: Input name -> array.
+            origin: Where the rows are from, for reports.
+
+        Returns:
+            The features, as arrays.
+
+        Raises:
+            NoSampleError: The receiver takes something else than these rows.
+        """
+        with self._graph.as_default(), v1.Session() as session:
+            fed = {self._tensors[key]: value for key, value in inputs.items()}
+            try:
+                session.run([v1.global_variables_initializer(), v1.tables_initializer()])
+                return session.run(self._features, fed)
+            except tf.errors.OpError as error:
+                message = error.message.splitlines()[0]
+                raise NoSampleError(f"the receiver fails on {origin}: {message}") from None
+            except (TypeError, ValueError) as error:
+                # A sparse or ragged input, which a tf.Example does not become by itself.
+                raise NoSampleError(f"{origin} can't be fed to the receiver: {error}") from None
 
 
 def take_sample(
     rows: ServingRows,
     *,
-    receiver_fn: Callable[[], Any],
+    receiver: TracedReceiver,
     meta_graph: MetaGraphDescription,
     estimator: Estimator,
     checkpoint_path: str | None,
@@ -183,7 +220,7 @@ def take_sample(
 
     Args:
         rows: The rows.
-        receiver_fn: The receiver that the model was exported with.
+        receiver: The receiver that the model was exported with.
         meta_graph: The exported metagraph `serve`.
         estimator: Predicts, on the host: a TPU rounds otherwise.
         checkpoint_path: The checkpoint that was exported.
@@ -195,33 +232,14 @@ def take_sample(
         NoSampleError: The receiver takes something else than these rows.
     """
     try:
-        inputs = request_inputs(receiver_inputs(receiver_fn), rows.examples, defaults=rows.defaults)
+        inputs = request_inputs(receiver.inputs, rows.examples, defaults=rows.defaults)
     except RequestError as error:
         raise NoSampleError(f"{rows.origin} don't fit the receiver: {error}") from None
-    features, host_signatures = _features(receiver_fn, inputs, rows)
+    features = receiver.features(inputs, origin=rows.origin)
     return Sample(
-        inputs=_inputs_by_signature(meta_graph, inputs, host_signatures, rows),
+        inputs=_inputs_by_signature(meta_graph, inputs, receiver.host_signatures, rows),
         predictions=_predictions(estimator, features, checkpoint_path),
     )
-
-
-def _features(
-    receiver_fn: Callable[[], Any], inputs: Mapping[str, np.ndarray], rows: ServingRows
-) -> tuple[Any, Mapping[str, Any]]:
-    with tf.Graph().as_default(), v1.Session() as session:
-        receiver = receiver_fn()
-        tensors = _named(receiver.receiver_tensors)
-        fed = {tensors[key]: value for key, value in inputs.items()}
-        try:
-            session.run([v1.global_variables_initializer(), v1.tables_initializer()])
-            features = session.run(receiver.features, fed)
-        except tf.errors.OpError as error:
-            message = error.message.splitlines()[0]
-            raise NoSampleError(f"the receiver fails on {rows.origin}: {message}") from None
-        except (TypeError, ValueError) as error:
-            # A sparse or ragged input, which a tf.Example does not become by itself.
-            raise NoSampleError(f"{rows.origin} can't be fed to the receiver: {error}") from None
-        return features, getattr(receiver, "host_signatures", None) or {}
 
 
 def _named(tensors: Any) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ import tensorflow_transform as tft
 from tfx_tpu_trainer.component.serving_sample import (
     NoSampleError,
     ServingRows,
-    receiver_inputs,
+    TracedReceiver,
     serving_rows,
     take_sample,
 )
@@ -78,7 +78,10 @@ class ServingStep:
         settings, model_uri = self.job.settings, self.job.model.uri
         meta_graphs = [graph for graph in describe_saved_model(path) if "serve" in graph.tags]
         batch_sizes = _batch_sizes(path)
-        rows = self._rows(max(SAMPLE_ROWS, *(settings.warmup_batch_sizes or batch_sizes), 1))
+        receiver = TracedReceiver(self.receiver_fn)
+        rows = self._rows(
+            receiver, max(SAMPLE_ROWS, *(settings.warmup_batch_sizes or batch_sizes), 1)
+        )
         if rows.are_real:
             self._write_warmup(path, meta_graphs, rows, settings.warmup_batch_sizes or batch_sizes)
         write_server_config(
@@ -89,11 +92,15 @@ class ServingStep:
         )
         if settings.serving_check != "off":
             sizes = settings.warmup_batch_sizes or batch_sizes
-            self._check(path, meta_graphs, rows, checkpoint_path, max(sizes, default=1), process)
 
-    def _rows(self, count: int) -> ServingRows:
+            def take() -> Sample | str:
+                return self._sample(meta_graphs, receiver, rows, checkpoint_path)
+
+            self._check(path, take, max(sizes, default=1), process)
+
+    def _rows(self, receiver: TracedReceiver, count: int) -> ServingRows:
         transformed = tft.TFTransformOutput(self.job.transform_graph_path)
-        taken = set(receiver_inputs(self.receiver_fn).inputs)
+        taken = set(receiver.inputs.inputs)
         return serving_rows(
             self.job,
             count,
@@ -127,18 +134,14 @@ class ServingStep:
     def _check(
         self,
         path: str,
-        meta_graphs: list[MetaGraphDescription],
-        rows: ServingRows,
-        checkpoint_path: str | None,
+        sample: Callable[[], Sample | str],
         batch_size: int,
         process: FreshProcess | None,
     ) -> None:
         settings = self.job.settings
-        sample, why_not = self._sample(meta_graphs, rows, checkpoint_path)
         report = check_saved_model(
             path,
             sample=sample,
-            no_sample_because=why_not,
             whole_model_on_tpu=settings.export_saved_model_api_version == 1,
             timeout_seconds=settings.serving_check_timeout,
             process=process,
@@ -168,26 +171,26 @@ class ServingStep:
     def _sample(
         self,
         meta_graphs: list[MetaGraphDescription],
+        receiver: TracedReceiver,
         rows: ServingRows,
         checkpoint_path: str | None,
-    ) -> tuple[Sample | None, str]:
+    ) -> Sample | str:
         on_host = [graph for graph in meta_graphs if graph.tags == HOST_TAGS]
         if not on_host:
-            return None, "there is no metagraph for CPU hosts"
+            return "there is no metagraph for CPU hosts"
         if self.host_estimator is None:
-            return None, "its estimator predicts on TPU cores, which round otherwise"
+            return "its estimator predicts on TPU cores, which round otherwise"
         try:
-            sample = take_sample(
+            return take_sample(
                 rows,
-                receiver_fn=self.receiver_fn,
+                receiver=receiver,
                 meta_graph=on_host[0],
                 estimator=self.host_estimator,
                 checkpoint_path=checkpoint_path,
             )
         except NoSampleError as error:
             advice = "" if rows.are_real else "; give the trainer raw_examples to have it checked"
-            return None, f"{error}{advice}"
-        return sample, ""
+            return f"{error}{advice}"
 
 
 def checking_process(settings: TrainSettings) -> contextlib.AbstractContextManager[Any]:

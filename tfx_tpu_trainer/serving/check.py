@@ -14,6 +14,8 @@ from tfx_tpu_trainer.serving.fresh_process import FreshProcess
 from tfx_tpu_trainer.serving.op_placement import OpPlacement, place_ops
 from tfx_tpu_trainer.serving.saved_model_file import meta_graph_with, read_saved_model
 
+_Begun = concurrent.futures.Future[Check]
+
 RELATIVE_TOLERANCE = 1e-6
 TIMEOUT_SECONDS = 300.0
 
@@ -21,7 +23,7 @@ TIMEOUT_SECONDS = 300.0
 def check_saved_model(
     path: str,
     *,
-    sample: Sample | None,
+    sample: Sample | Callable[[], Sample | str] | None,
     no_sample_because: str = "no rows were given",
     whole_model_on_tpu: bool = True,
     relative_tolerance: float = RELATIVE_TOLERANCE,
@@ -37,8 +39,10 @@ def check_saved_model(
 
     Args:
         path: The SavedModel.
-        sample: Rows to serve, or `None`: then the `serve` metagraph is only loaded.
-        no_sample_because: What the report says where there is no sample.
+        sample: Rows to serve, or `None`: then the `serve` metagraph is only loaded. Or a function that
+            returns them, or says in a line why there are none: it is called here, in the caller's thread,
+            while what needs no rows is checked.
+        no_sample_because: What the report says where `sample` is `None`.
         whole_model_on_tpu: Whether the exporter has put all of the model on the TPU (version 1), so
             that nothing of it may stand outside but by `outside_compilation`. With version 2 the
             model decides.
@@ -62,43 +66,46 @@ def check_saved_model(
     on_host = meta_graph_with(saved_model, HOST_TAGS)
     on_tpu = meta_graph_with(saved_model, TPU_TAGS)
     with concurrent.futures.ThreadPoolExecutor() as pool:
+
+        def begin(checks: Mapping[str, Callable[[], Finding]]) -> list[_Begun]:
+            return [pool.submit(_timed, name, check) for name, check in checks.items()]
+
+        without_rows: dict[str, Callable[[], Finding]] = {}
+        if on_tpu is not None:
+            without_rows["serve, tpu: all of the model on the TPU"] = lambda: check_placement(
+                place_ops(on_tpu), whole_model=whole_model_on_tpu
+            )
+            without_rows.update(further_checks or {})
+        begun = begin(without_rows)
+        given: Sample | str = (
+            sample() if callable(sample) else no_sample_because if sample is None else sample
+        )
         loading = pool.submit(
             load_fresh,
             path,
-            inputs=None if on_host is None else sample.inputs if sample else {},
+            inputs=None if on_host is None else {} if isinstance(given, str) else given.inputs,
             tags=() if on_tpu is None else TPU_TAGS,
             timeout_seconds=timeout_seconds,
             process=process,
         )
-        planned: list[tuple[str, Callable[[], Finding]]] = []
+        loaded: dict[str, Callable[[], Finding]] = {}
         if on_host is not None:
-            check = functools.partial(
-                _check_answers, loading, sample, no_sample_because, relative_tolerance
+            loaded["serve: answers as the estimator predicts"] = functools.partial(
+                _check_answers, loading, given, relative_tolerance
             )
-            planned.append(("serve: answers as the estimator predicts", check))
         if on_tpu is not None:
-            planned += [
-                ("serve, tpu: loads", functools.partial(_check_loads, loading)),
-                (
-                    "serve, tpu: all of the model on the TPU",
-                    lambda: check_placement(place_ops(on_tpu), whole_model=whole_model_on_tpu),
-                ),
-                *(further_checks or {}).items(),
-            ]
-        return ServingCheck(tuple(pool.map(lambda each: _timed(*each), planned)))
+            loaded["serve, tpu: loads"] = functools.partial(_check_loads, loading)
+        return ServingCheck(tuple(check.result() for check in [*begin(loaded), *begun]))
 
 
 def _check_answers(
-    loading: concurrent.futures.Future[Loaded],
-    sample: Sample | None,
-    no_sample_because: str,
-    tolerance: float,
+    loading: concurrent.futures.Future[Loaded], sample: Sample | str, tolerance: float
 ) -> Finding:
     loaded = loading.result()
     if loaded.answers is None:
         return Finding("failed", f"the metagraph can't be loaded and run: {loaded.no_answers}")
-    if sample is None:
-        return Finding("not run", f"it can be loaded; {no_sample_because}")
+    if isinstance(sample, str):
+        return Finding("not run", f"it can be loaded; {sample}")
     return compare(loaded.answers, sample.predictions, tolerance)
 
 
