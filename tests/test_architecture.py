@@ -28,6 +28,7 @@ REGISTRY_HOST = re.compile(r"(pypi|pythonhosted|npmjs|debian)\.(org|com|net)\b")
 # Who writes a file without tfx_tpu_trainer/whole_files.py, by what, and why nobody sees half of it.
 _IN_A_TEMPORARY_PLACE = "below a temporary name of whole_files.py"
 _SETS_ASIDE = "gives another name to what is damaged"
+_HAS_NO_NAME = "into a file without a name, which no other process opens"
 _ASKS_THE_DISK = "an empty file that asks whether the folder can be written to, and goes"
 OTHER_WRITERS = {
     "kubeflow/image_steps.py": {
@@ -56,6 +57,8 @@ OTHER_WRITERS = {
     "tfx_tpu_trainer/estimator/keras/saved_files.py": {"open": "unpacks into a temporary folder"},
     "tfx_tpu_trainer/evaluation/learning_curve.py": {"rename": _SETS_ASIDE},
     "tfx_tpu_trainer/evaluation/model_evaluation.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/inputs/row_cache/column_files.py": {"fdopen": _HAS_NO_NAME},
+    "tfx_tpu_trainer/inputs/row_cache/parsed_rows.py": {"TFRecordWriter": _HAS_NO_NAME},
     "tfx_tpu_trainer/pjrt/compile_request.py": {
         "open": "in a temporary folder of two processes, before the file that the other looks for"
     },

@@ -110,6 +110,8 @@ def test_a_second_attempt_goes_on_from_the_last_checkpoint(tmp_path, interrupted
         {"eval_every_steps": 12, "save_checkpoints_steps": 5},
         {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5},
         {"module": own_input.__name__, "save_input_position": 1},
+        # The checkpoint is in the second epoch of rows that are parsed once.
+        {"train_batch_size": 1024},
     ],
 )
 def test_an_interrupted_training_ends_with_the_model_of_one_that_was_not(
@@ -199,6 +201,7 @@ def test_another_training_does_not_go_on_from_it(tmp_path, change):
         {"checkpoint_root": "/elsewhere"},
         {"keep_checkpoint_max": 1},
         {"save_input_position": 0},
+        {"cache_input": 0},
     ],
 )
 def test_the_same_training_otherwise_run_does(tmp_path, change):

@@ -107,6 +107,7 @@ def _in_itself():
             {"save_input_position": "yes"},
             "save_input_position='yes' is not valid; give True or False",
         ),
+        refusal({"cache_input": 2}, "cache_input=2 is not valid; give True or False"),
         refusal({"label_key": ""}, "label_key='' is not valid; give a name, or None"),
         refusal(
             {"export_saved_model_api_version": 3}, "export_saved_model_api_version=3", "give 1 or 2"

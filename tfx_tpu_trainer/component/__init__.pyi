@@ -51,6 +51,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         schema: tfx.types.BaseChannel,
         raw_examples: tfx.types.BaseChannel | None = None,
         label_key: str | RuntimeParameter | None = None,
+        cache_input: bool | RuntimeParameter | None = None,
         module_file: str | RuntimeParameter | None = None,
         module: str | None = None,
         trainer_fn: str | None = None,
@@ -106,6 +107,11 @@ class TpuTrainer(tfx.types.BaseComponent):
                 warm-up requests and for the check of the exported model. Defaults to `None`.
             label_key: Transformed feature that is the label. Needed unless the module has an
                 `input_fn`, or its model_fn takes no labels. Defaults to `None`.
+            cache_input: Parse the rows of the training once, and draw each epoch from what was
+                parsed: in memory, up to a quarter of what is available, else on local disk
+                (TMPDIR), up to half of what is free. False parses them in each epoch. For trainings
+                without an `input_fn` of their own. Defaults to whether `num_steps` comes to a
+                second epoch.
             module_file: Path of a .py file that defines `model_fn`. TFX packages it, with the .py
                 files beside it, as a wheel. Defaults to `None`.
             module: Import path of a module that defines `model_fn`, in place of `module_file`. Its
@@ -239,6 +245,7 @@ class VertexTpuTrainer(TpuTrainer):
         schema: tfx.types.BaseChannel,
         raw_examples: tfx.types.BaseChannel | None = None,
         label_key: str | RuntimeParameter | None = None,
+        cache_input: bool | RuntimeParameter | None = None,
         module_file: str | RuntimeParameter | None = None,
         module: str | None = None,
         trainer_fn: str | None = None,
@@ -295,6 +302,11 @@ class VertexTpuTrainer(TpuTrainer):
                 warm-up requests and for the check of the exported model. Defaults to `None`.
             label_key: Transformed feature that is the label. Needed unless the module has an
                 `input_fn`, or its model_fn takes no labels. Defaults to `None`.
+            cache_input: Parse the rows of the training once, and draw each epoch from what was
+                parsed: in memory, up to a quarter of what is available, else on local disk
+                (TMPDIR), up to half of what is free. False parses them in each epoch. For trainings
+                without an `input_fn` of their own. Defaults to whether `num_steps` comes to a
+                second epoch.
             module_file: Path of a .py file that defines `model_fn`. TFX packages it, with the .py
                 files beside it, as a wheel. Defaults to `None`.
             module: Import path of a module that defines `model_fn`, in place of `module_file`. Its

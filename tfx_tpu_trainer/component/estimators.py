@@ -159,6 +159,18 @@ def strategies(settings: TrainSettings) -> dict[str, tf.distribute.Strategy]:
     return {"train_distribute": strategy, "eval_distribute": strategy}
 
 
+def draws_elsewhere(settings: TrainSettings) -> bool:
+    """Tells whether a session in another process draws the training's input: that of a TPU's own host.
+
+    Args:
+        settings: The settings of a training.
+    """
+    if not settings.use_tpu or emulates(settings.master or ""):
+        return False
+    tpu = settings.tpu
+    return settings.master is not None or tpu is None or tpu.tpu_slice.chip.session_training
+
+
 @functools.lru_cache(maxsize=1)
 def _local_strategy(slice_name: str) -> Any:
     """Makes the strategy of this machine's TPU; initialized twice, a TPU would lose its variables."""

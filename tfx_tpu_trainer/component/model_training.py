@@ -11,6 +11,12 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.component import preconditions, preflight_step
 from tfx_tpu_trainer.component.chief_status import ChiefWatch
+from tfx_tpu_trainer.component.default_input import (
+    check_default_input,
+    eval_input,
+    row_cache_for,
+    train_input,
+)
 from tfx_tpu_trainer.component.early_stopping import EvaluatedTraining
 from tfx_tpu_trainer.component.estimators import (
     make_estimator,
@@ -28,7 +34,7 @@ from tfx_tpu_trainer.component.resume import (
     StillOursListener,
     check_before_writing,
 )
-from tfx_tpu_trainer.component.rows import Rows, check_rows, failures_explained, rows_of
+from tfx_tpu_trainer.component.rows import failures_explained, rows_of
 from tfx_tpu_trainer.component.serving_sample import check_raw_examples
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.slicing import SlicedInput
@@ -50,7 +56,7 @@ from tfx_tpu_trainer.estimator.tpu.run_place import emulates
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve
-from tfx_tpu_trainer.inputs import TransformedInput, TransformServing
+from tfx_tpu_trainer.inputs import RowCache, TransformServing
 from tfx_tpu_trainer.inputs.user_module import UserModule
 
 _logger = logging.getLogger(__name__)
@@ -86,6 +92,7 @@ class ModelTraining(Training[TrainedModel]):
             it goes on with the rows that come next.
         sliced: The slices to measure and the input that they are found in, or `None`.
         row_limit: The most rows of an evaluation whose input is the module's own; `None` is no limit.
+        row_cache: Keeps the parsed rows of the training; `None` parses them in each epoch.
     """
 
     estimator: tpu.TPUEstimator
@@ -97,6 +104,7 @@ class ModelTraining(Training[TrainedModel]):
     input_not_saved: str
     sliced: SlicedInput | None = None
     row_limit: RowLimit | None = None
+    row_cache: RowCache | None = None
 
     @classmethod
     def prepare(
@@ -134,7 +142,7 @@ class ModelTraining(Training[TrainedModel]):
         preconditions.check_base_model(job.base_model)
         rows = rows_of(job) if default_input else ()
         if host.is_chief and rows:
-            _check_rows(job, rows)
+            check_default_input(job, rows)
         if host.is_chief:
             check_raw_examples(job)
         model_dir = writable_working_folder(job, host, checkpoint_folder)
@@ -142,7 +150,7 @@ class ModelTraining(Training[TrainedModel]):
             transform_graph_path=job.transform_graph_path, label_key=settings.label_key
         )
         preconditions.check_receiver(receiver_fn, transform_graph_path=job.transform_graph_path)
-        eval_input_fn = module.input_fn_for("eval", fn_args) or _eval_input(job).eval_fn()
+        eval_input_fn = module.input_fn_for("eval", fn_args) or eval_input(job).eval_fn()
         config = run_config(settings, model_dir=model_dir, tf_config=ALONE)
         row_limit = None if default_input else RowLimit.of(job)
         if row_limit is not None and host.is_chief:
@@ -167,6 +175,7 @@ class ModelTraining(Training[TrainedModel]):
 
         input_not_saved = _why_input_is_not_saved(settings, host, default_input=default_input)
         goes_on = not input_not_saved
+        row_cache = row_cache_for(job, host, checkpoints=model_dir) if default_input else None
 
         def estimator_at(step: int) -> tpu.TPUEstimator:
             return make_estimator(
@@ -184,7 +193,7 @@ class ModelTraining(Training[TrainedModel]):
             estimator=make_estimator(job, module, settings, model_dir, tf_config=ALONE),
             host_estimator=make_estimator(job, module, on_host, model_dir, tf_config=ALONE),
             train_input_fn=module.input_fn_for("train", fn_args)
-            or _train_input(job, host).train_fn(),
+            or train_input(job, host, row_cache).train_fn(),
             eval_input_fn=eval_input_fn,
             serving_input_receiver_fn=receiver_fn,
             estimator_at=estimator_at,
@@ -193,6 +202,7 @@ class ModelTraining(Training[TrainedModel]):
             checkpoint_folder=checkpoint_folder,
             rows=rows,
             row_limit=row_limit,
+            row_cache=row_cache,
         )
 
     def check_before_training(self) -> None:
@@ -246,7 +256,7 @@ class ModelTraining(Training[TrainedModel]):
                 saving_listeners=[*listeners, last_saved],
             )
             del server
-            self._remove_positions()
+            self._forget_input()
             return TrainedModel(last_saved.path(self.estimator.model_dir))
         training = EvaluatedTraining(
             estimator_at=self.estimator_at,
@@ -262,7 +272,7 @@ class ModelTraining(Training[TrainedModel]):
             before_writing=check_before_writing(self.checkpoint_folder),
         )
         curve = training.run()
-        self._remove_positions()
+        self._forget_input()
         return TrainedModel(training.chosen_checkpoint(curve), curve)
 
     def evaluate(self, trained: TrainedModel) -> Results:
@@ -294,8 +304,10 @@ class ModelTraining(Training[TrainedModel]):
             ),
         )
 
-    def _remove_positions(self) -> None:
+    def _forget_input(self) -> None:
         """Removes what no attempt goes on from any more: it holds rows, and would be published."""
+        if self.row_cache:
+            self.row_cache.release()
         check_before_writing(self.checkpoint_folder)()
         remove_positions(self.estimator.model_dir)
 
@@ -362,41 +374,4 @@ def _goal(settings: TrainSettings) -> Goal | None:
         metric=settings.best_metric,
         mode=settings.best_metric_mode,
         patience=settings.early_stopping_patience,
-    )
-
-
-def _train_input(job: TrainJob, host: Host = ONLY_HOST) -> TransformedInput:
-    if host.readers > 1:
-        _logger.info("Reads part %d of %d of the training input.", host.reader + 1, host.readers)
-    return dataclasses.replace(_input(job, job.train_files), shard=(host.reader, host.readers))
-
-
-def _eval_input(job: TrainJob) -> TransformedInput:
-    return _input(job, job.eval_files)
-
-
-def _input(job: TrainJob, files: tuple[str, ...]) -> TransformedInput:
-    return TransformedInput(
-        transform_graph_path=job.transform_graph_path,
-        file_patterns=files,
-        dataset_factory=job.dataset_factory,
-        label_key=job.settings.label_key,
-        shuffle_seed=job.settings.tf_random_seed,
-    )
-
-
-def _check_rows(job: TrainJob, rows: tuple[Rows, ...]) -> None:
-    # eval_fn goes through a split once with a short last batch: that is what is to be counted.
-    trained_on, evaluated, *_ = rows
-    check_rows(
-        trained_on,
-        _train_input(job).eval_fn(),
-        batch_size=job.settings.train_batch_size,
-        training=True,
-    )
-    check_rows(
-        evaluated,
-        _eval_input(job).eval_fn(),
-        batch_size=job.settings.rows_per_eval_batch,
-        training=False,
     )

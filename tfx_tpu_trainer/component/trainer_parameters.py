@@ -93,6 +93,18 @@ class TrainSettings(pydantic.BaseModel):
             not_legacy="the input functions and the eval_input_receiver_fn of the module say so",
         ),
     ] = None
+    cache_input: Annotated[
+        Flag | None,
+        About(
+            "Parse the rows of the training once, and draw each epoch from what was parsed: in memory, up to a quarter "
+            "of what is available, else on local disk (TMPDIR), up to half of what is free. False parses them in each "
+            "epoch. For trainings without an `input_fn` of their own.",
+            DATA,
+            default="whether `num_steps` comes to a second epoch",
+            in_checkpoint=False,
+            not_legacy=_INPUTS_SAY,
+        ),
+    ] = None
     params: Annotated[
         Params,
         About(

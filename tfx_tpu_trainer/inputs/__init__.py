@@ -6,6 +6,7 @@ open them as a `tf.data.Dataset` are enough.
 
 from tfx_tpu_trainer.inputs.raw_evaluation import RAW_PREFIX, RawEvaluationInput
 from tfx_tpu_trainer.inputs.raw_features import MISSING_INTEGER
+from tfx_tpu_trainer.inputs.row_cache.cache import RowCache
 from tfx_tpu_trainer.inputs.serving import TransformServing
 from tfx_tpu_trainer.inputs.transformed import TransformedInput, vocabulary_sizes
 
@@ -13,6 +14,7 @@ __all__ = [
     "MISSING_INTEGER",
     "RAW_PREFIX",
     "RawEvaluationInput",
+    "RowCache",
     "TransformServing",
     "TransformedInput",
     "vocabulary_sizes",

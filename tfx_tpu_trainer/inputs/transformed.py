@@ -13,6 +13,10 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx_bsl.public import tfxio
 
+from tfx_tpu_trainer.inputs.row_cache.cache import RowCache
+from tfx_tpu_trainer.inputs.row_cache.parsed_rows import Columns, can_be_columns, no_rows
+from tfx_tpu_trainer.inputs.row_cache.row_order import shuffled_row_numbers
+
 DatasetFactory = Callable[[Sequence[str], tfxio.TensorFlowDatasetOptions, Any], tf.data.Dataset]
 """Opens files as a batched dataset: `DataAccessor.tf_dataset_factory` of TFX's FnArgs."""
 
@@ -39,6 +43,7 @@ class TransformedInput:
         shuffle_seed: Makes the order of training repeatable; `None` takes a new order each time.
         shard: Which part of the rows training reads, and of how many: one for each host that reads.
             Where a TPU has several hosts, each of them gets a part of this part.
+        cache: Keeps the parsed rows of training for all epochs; `None` parses them in each.
     """
 
     transform_graph_path: str
@@ -48,6 +53,7 @@ class TransformedInput:
     shuffle_buffer_size: int = 10_000
     shuffle_seed: int | None = None
     shard: tuple[int, int] = (0, 1)
+    cache: RowCache | None = None
 
     def train_fn(self) -> InputFn:
         """Returns the input function for training.
@@ -73,6 +79,51 @@ class TransformedInput:
         return self._read(self.file_patterns, batch_size=params["batch_size"], num_epochs=1)
 
     def _train_dataset(self, batch_size: int, index: int, count: int) -> tf.data.Dataset:
+        cached = self._cached_dataset(batch_size, index, count)
+        return cached or self._streamed_dataset(batch_size, index, count)
+
+    def _cached_dataset(self, batch_size: int, index: int, count: int) -> tf.data.Dataset | None:
+        if self.cache is None:
+            return None
+        spec = tft.TFTransformOutput(self.transform_graph_path).transformed_feature_spec()
+        if not self._gives_the_same(spec, batch_size):
+            return None
+        files = self._files()
+        # Too few files for each host to have its own: each keeps them all, and draws a part of the rows.
+        part, step = (files[index::count], 1) if len(files) >= count else (files, count)
+        columns = self.cache.columns(part, spec, of=files)
+        if columns is None:
+            return None
+        rows = range(index if step > 1 else 0, columns.count, step)
+        return self._drawn(columns, batch_size, rows) if rows else None
+
+    def _gives_the_same(self, spec: Mapping[str, Any], batch_size: int) -> bool:
+        """Tells whether batches drawn from columns are like those of TFX's accessor: a spec may say less."""
+        if not can_be_columns(spec):
+            return False
+        with tf.Graph().as_default():
+            streamed = self._streamed_dataset(batch_size, 0, 1)
+            drawn = self._drawn(no_rows(spec), batch_size, range(1))
+            return drawn.element_spec == streamed.element_spec
+
+    def _drawn(self, columns: Columns, batch_size: int, rows: range) -> tf.data.Dataset:
+        tensors = tf.data.Dataset.from_tensors(columns.tensors()).repeat()
+        numbers = shuffled_row_numbers(len(rows), batch_size=batch_size, seed=self.shuffle_seed)
+
+        def batch(tensors: Mapping[str, tf.Tensor], numbers: tf.Tensor) -> Any:
+            features = columns.gather(tensors, numbers * rows.step + rows.start)
+            if self.label_key is None:
+                return features
+            return features, features.pop(self.label_key)
+
+        # The tensors are no captures of the function, which would be written into a graph when one is rewritten.
+        both = tf.data.Dataset.zip((tensors, numbers))
+        return both.map(batch, num_parallel_calls=2, deterministic=True).prefetch(2)
+
+    def _files(self) -> list[str]:
+        return sorted(file for pattern in self.file_patterns for file in tf.io.gfile.glob(pattern))
+
+    def _streamed_dataset(self, batch_size: int, index: int, count: int) -> tf.data.Dataset:
         shuffling = {
             "shuffle": True,
             "shuffle_buffer_size": self.shuffle_buffer_size,
@@ -81,7 +132,7 @@ class TransformedInput:
         endless = {"batch_size": batch_size, "drop_final_batch": True, "num_epochs": None}
         if count == 1:
             return self._read(self.file_patterns, **endless, **shuffling)
-        files = sorted(file for pattern in self.file_patterns for file in tf.io.gfile.glob(pattern))
+        files = self._files()
         if len(files) >= count:
             return self._read(files[index::count], **endless, **shuffling)
         # Too few files for each host to have its own: all read them, and keep a part of the rows.

@@ -215,6 +215,27 @@ class _AtCheckpoints(v1.train.CheckpointSaverListener):
         self._position.remove_without_checkpoint(kept=int(global_step_value))
 
 
+def latest_description(model_dir: str) -> str | None:
+    """Returns what the latest position of a training says that its input is.
+
+    Args:
+        model_dir: Folder of the checkpoints.
+
+    Returns:
+        The description, as `SavedInput` has it; `None` where there is no position that can be read.
+    """
+    found = tf.io.gfile.glob(os.path.join(model_dir, FOLDER, "host*.index"))
+    paths = {int(step[1]): path for path in found if (step := re.search(r"-(\d+)\.index$", path))}
+    for number in sorted(paths, reverse=True):
+        try:
+            reader = tf.train.load_checkpoint(paths[number].removesuffix(".index"))
+            return str(reader.get_tensor(DESCRIPTION).decode())
+        except (tf.errors.OpError, IndexError, RuntimeError, ValueError):
+            # It is set aside, with a line, when the training goes on.
+            continue
+    return None
+
+
 def remove_positions(model_dir: str) -> None:
     """Removes the positions of a training that has come to its end.
 

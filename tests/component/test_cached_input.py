@@ -1,0 +1,56 @@
+"""Whether a TpuTrainer parses the rows of its training once, or in each epoch."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.component.execution import Execution
+from tests.sweeps import mostly_swept
+from tfx_tpu_trainer.component.estimators import draws_elsewhere
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.estimator.tpu.run_place import EMULATE_VARIABLE
+
+pytestmark = pytest.mark.matrix
+
+# 12 steps are 1.2 epochs of the 9,909 rows.
+TWO_EPOCHS = {"steps": 12, "train_batch_size": 1024, "export_to_tpu": 0, "tf_random_seed": 1}
+
+
+@mostly_swept(
+    ("settings", "times"),
+    [
+        # Three parts of the training, with evaluations in between, are three sessions.
+        ({"eval_every_steps": 5}, 1),
+        ({"cache_input": 0}, 0),
+        ({"train_batch_size": 64}, 0),
+        ({"train_batch_size": 64, "cache_input": 1}, 1),
+        ({"module": "tests.component.interrupted.own_input"}, 0),
+    ],
+    kept=[({"eval_every_steps": 5}, 1), ({"cache_input": 0}, 0)],
+)
+def test_rows_are_parsed_once_where_there_is_a_second_epoch(
+    tmp_path, caplog, monkeypatch, settings, times
+):
+    monkeypatch.setenv("TEST_FAILS_WHILE", str(tmp_path / "nothing"))
+    with caplog.at_level(logging.INFO):
+        Execution.of_trainer(tmp_path, **{**TWO_EPOCHS, **settings}).run()
+    assert caplog.text.count("Parsed the training input in") == times
+
+
+@pytest.mark.parametrize(
+    ("settings", "elsewhere"),
+    [
+        ({}, False),
+        ({"use_tpu": True, "master": "emulated"}, False),
+        ({"use_tpu": True, "master": "grpc://10.0.0.2:8470"}, True),
+        ({"tpu": "v3:2x2", "train_batch_size": 64}, True),
+        ({"tpu": "v5e:2x4", "train_batch_size": 64}, False),
+    ],
+)
+def test_the_session_of_a_tpu_host_draws_rows_of_its_own(monkeypatch, settings, elsewhere):
+    monkeypatch.delenv(EMULATE_VARIABLE, raising=False)
+    assert draws_elsewhere(TrainSettings.parse(settings)) == elsewhere
+    monkeypatch.setenv(EMULATE_VARIABLE, "1")
+    assert not draws_elsewhere(TrainSettings.parse(settings))

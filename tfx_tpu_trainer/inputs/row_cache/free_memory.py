@@ -1,0 +1,55 @@
+"""How much memory a process may still take: the machine's, or less in a container."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+_NO_LIMIT = 1 << 60
+
+
+def available_memory(root: str = "/") -> int:
+    """Reads how many bytes of memory are available.
+
+    Args:
+        root: Folder that holds `proc` and `sys`. Defaults to that of the system.
+
+    Returns:
+        What the kernel says is available, or what the container's limit (cgroup v1 or v2) leaves where that is
+        less. What is cached of files counts as available.
+    """
+    found = [_of_machine(pathlib.Path(root, "proc/meminfo"))]
+    cgroup = pathlib.Path(root, "sys/fs/cgroup")
+    for folder, limit, usage in (
+        (cgroup, "memory.max", "memory.current"),
+        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        most = _number(folder / limit)
+        if most is not None and most < _NO_LIMIT:
+            used = _number(folder / usage) or 0
+            found.append(most - used + _cached(folder / "memory.stat"))
+    return max(0, min(found))
+
+
+def _of_machine(path: pathlib.Path) -> int:
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _text(path), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _cached(path: pathlib.Path) -> int:
+    # The total of v1 is that of the groups below, too, as the usage is.
+    found = re.findall(r"^(?:total_)?inactive_file (\d+)", _text(path), re.MULTILINE)
+    return max(map(int, found), default=0)
+
+
+def _number(path: pathlib.Path) -> int | None:
+    text = _text(path).strip()
+    # "max" where there is no limit.
+    return int(text) if text.isdecimal() else None
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""
