@@ -9,9 +9,7 @@ from benchmarks.plan import Request
 from tfx_tpu_trainer.estimator import tpu
 
 
-def make(
-    request: Request, *, cores: int | None = None, jit_compile: Any = False
-) -> EstimatorRunner:
+def make(request: Request, *, cores: int | None = None, jit_compile: Any = None) -> EstimatorRunner:
     if cores is None:
         return EstimatorRunner(tpu, request, jit_compile=jit_compile)
     tpu_config = tpu.TPUConfig(num_shards=cores, iterations_per_loop=request.plan.loop_steps)

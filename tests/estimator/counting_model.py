@@ -53,6 +53,17 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
+def embedded_model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """A model whose steps differ in their last bits where one is made by itself."""
+    spec = model_fn(features, labels, mode, params)
+    table = v1.get_variable("table", [ROWS, 4], initializer=v1.glorot_uniform_initializer(seed=1))
+    weights = v1.get_variable("weights", [4, 3], initializer=v1.glorot_uniform_initializer(seed=1))
+    outputs = tf.matmul(tf.nn.embedding_lookup(table, features["id"]), weights)
+    loss = tf.reduce_mean(tf.square(outputs + 1.0) ** 1.5)
+    train_op = v1.train.AdamOptimizer(0.01).minimize(loss, var_list=[table, weights])
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(spec.train_op, train_op))
+
+
 def noisy_model_fn(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
     """The same for an Estimator, with a variable that remembers the random numbers drawn."""
     spec = model_fn(features, labels, mode, params)

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tests.bad_input import case, row
 from tests.estimator import counting_model
 from tests.estimator.counting_model import BATCH, ROWS, KillAt, Killed, shuffled
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.estimator import (
     Estimator,
@@ -57,9 +58,11 @@ def _killed_and_resumed(folder, input_fn=shuffled, *, kills=(13, 27), kill=KillA
 
 
 @pytest.mark.parametrize("kill", [_KillAtLoopEnd, pytest.param(KillAt, marks=pytest.mark.sweep)])
-def test_a_killed_training_ends_with_the_same_model(tmp_path, kill):
-    expected = _uninterrupted(tmp_path / "expected")
-    resumed = _killed_and_resumed(tmp_path / "resumed", kill=kill)
+@mostly_swept("jit_compile", [None, False], kept=[None])
+def test_a_killed_training_ends_with_the_same_model(tmp_path, kill, jit_compile):
+    options = {"config": {"jit_compile": jit_compile}}
+    expected = _uninterrupted(tmp_path / "expected", **options)
+    resumed = _killed_and_resumed(tmp_path / "resumed", kill=kill, **options)
     counting_model.assert_equal(resumed, expected)
     counts = resumed.get_variable_value("counts")
     assert counts.sum() == STEPS * BATCH
@@ -369,20 +372,10 @@ def _with_dropout(features, labels, mode, params):
     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def _embedded(features, labels, mode, params):
-    """A model whose steps differ in their last bits where one is made by itself."""
-    spec = counting_model.model_fn(features, labels, mode, params)
-    table = v1.get_variable("table", [ROWS, 4], initializer=v1.glorot_uniform_initializer(seed=1))
-    weights = v1.get_variable("weights", [4, 3], initializer=v1.glorot_uniform_initializer(seed=1))
-    outputs = tf.matmul(tf.nn.embedding_lookup(table, features["id"]), weights)
-    loss = tf.reduce_mean(tf.square(outputs + 1.0) ** 1.5)
-    train_op = v1.train.AdamOptimizer(0.01).minimize(loss, var_list=[table, weights])
-    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(spec.train_op, train_op))
-
-
 @pytest.mark.sweep
-def test_which_steps_are_made_in_a_loop_changes_no_bit(tmp_path):
-    options = {"model": _embedded}
+@pytest.mark.parametrize("jit_compile", [None, False])
+def test_which_steps_are_made_in_a_loop_changes_no_bit(tmp_path, jit_compile):
+    options = {"model": counting_model.embedded_model_fn, "config": {"jit_compile": jit_compile}}
     expected = _uninterrupted(tmp_path / "expected", **options)
     resumed = _killed_and_resumed(
         tmp_path / "resumed", kills=(12, 14, 25, 29), kill=_KillAtLoopEnd, **options

@@ -54,9 +54,10 @@ def _checkpoints(folder):
     return sorted(steps)
 
 
-def test_numbers_events_and_checkpoints_are_those_of_single_steps(tmp_path):
+@pytest.mark.parametrize("jit_compile", [None, False])
+def test_numbers_events_and_checkpoints_are_those_of_single_steps(tmp_path, jit_compile):
     few, every = _CountsCalls(), _SeesEveryStep()
-    options = {"save_checkpoints_steps": 25}
+    options = {"save_checkpoints_steps": 25, "jit_compile": jit_compile}
     fast = _train(tmp_path / "fast", hooks=[few], **options)
     slow = _train(tmp_path / "slow", hooks=[every], **options)
     assert every.calls == 60

@@ -233,14 +233,14 @@ def test_a_hook_that_sees_every_step_leaves_nothing_to_compile(tmp_path, logged)
 
 @pytest.mark.parametrize("value", ["on", "Auto", 2, "off"])
 def test_the_setting_is_checked_early(value):
-    with pytest.raises(ValueError, match=f'must be False, True or "auto"; got {value!r}'):
+    with pytest.raises(ValueError, match=f'must be None, False, True or "auto"; got {value!r}'):
         tpu.RunConfig(jit_compile=value)
 
 
 def test_the_setting_can_be_replaced():
     config = tpu.RunConfig(jit_compile="auto")
     assert config.jit_compile == "auto"
-    assert tpu.RunConfig().jit_compile is False
+    assert tpu.RunConfig().jit_compile is None
     assert config.replace(jit_compile=True).jit_compile is True
     with pytest.raises(ValueError, match="jit_compile"):
         config.replace(jit_compile="on")

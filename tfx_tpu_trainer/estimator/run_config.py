@@ -61,7 +61,7 @@ class RunConfig:
         session_creation_timeout_secs: int | None = 7200,
         checkpoint_save_graph_def: bool = True,
         *,
-        jit_compile: bool | Literal["auto"] = False,
+        jit_compile: bool | Literal["auto"] | None = None,
         save_input_position: bool = False,
         first_checkpoint_secs: int | None = None,
         stall_timeout_secs: float | None = None,
@@ -93,11 +93,13 @@ class RunConfig:
                 for the hosts that it needs to answer. Defaults to 7200.
             checkpoint_save_graph_def: Whether graph.pbtxt and .meta files are written.
                 Defaults to `True`.
-            jit_compile: Whether XLA compiles training steps on the host (ours; the original has
-                no such argument). `True` compiles them, which small models gain by and large
-                ones lose by; `"auto"` measures both in the first loops and goes on with the
-                faster. Where a model can't be compiled, or a hook must see every step, a log line
-                says so. Defaults to `False`.
+            jit_compile: How training steps on the host are made fast (ours; the original has
+                no such argument). `None` compiles nothing, and runs each op on one thread where
+                the graph says that a step is so small that sharing its ops among threads costs
+                more than it gains; a log line says so. `False` shares them always. `True` lets XLA
+                compile the steps; `"auto"` measures that in the first loops and goes on with the
+                faster. Where XLA can't compile a model, or a hook must see every step, a log line
+                says so. Defaults to `None`.
             save_input_position: Whether each checkpoint has beside it, in
                 `<model_dir>/input_position`, where the training input stands, so that training that
                 goes on from it reads the rows that come next (ours; the original starts the input
@@ -340,8 +342,8 @@ class RunConfig:
         return self._values["checkpoint_save_graph_def"]
 
     @property
-    def jit_compile(self) -> bool | Literal["auto"]:
-        """Whether XLA compiles training steps on the host: `False`, `True` or `"auto"`."""
+    def jit_compile(self) -> bool | Literal["auto"] | None:
+        """How steps on the host are made fast: `None`, `False`, `True` or `"auto"`."""
         return self._values["jit_compile"]
 
     @property
@@ -462,7 +464,7 @@ def _check_values(values: Mapping[str, Any]) -> None:
     check(
         "jit_compile",
         lambda value: isinstance(value, bool) or value == "auto",
-        'must be False, True or "auto"',
+        'must be None, False, True or "auto"',
     )
     check(
         "save_input_position",

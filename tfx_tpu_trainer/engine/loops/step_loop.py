@@ -72,6 +72,28 @@ def repeat_step(
         The loss of the last step; fetching it runs the loop.
     """
 
+    def all_steps(count: tf.Tensor) -> tf.Tensor:
+        return steps_in_function(
+            step,
+            count,
+            loss_dtype=loss_dtype,
+            stop_if_not_finite=stop_if_not_finite,
+            read_count=read_count,
+        )
+
+    return tf.function(all_steps, autograph=False)(count)
+
+
+def steps_in_function(
+    step: Callable[[tf.Tensor], tf.Tensor],
+    count: tf.Tensor,
+    *,
+    loss_dtype: tf.DType,
+    stop_if_not_finite: bool = False,
+    read_count: Callable[[], tf.Tensor] | None = None,
+) -> tf.Tensor:
+    """Repeats a step in a loop of the function under construction; see `repeat_step`."""
+
     def goes_on(number: tf.Tensor, loss: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
         not_done = number < count
         if not stop_if_not_finite:
@@ -88,11 +110,8 @@ def repeat_step(
         # Beside the step, which so waits for nothing.
         return number + 1, loss_of_step, read_count() if read_count else count
 
-    def all_steps(count: tf.Tensor) -> tf.Tensor:
-        start = (tf.constant(0), tf.zeros((), loss_dtype), count)
-        return tf.while_loop(goes_on, one_step, start, parallel_iterations=1)[1]
-
-    return tf.function(all_steps, autograph=False)(count)
+    start = (tf.constant(0), tf.zeros((), loss_dtype), count)
+    return tf.while_loop(goes_on, one_step, start, parallel_iterations=1)[1]
 
 
 def create_iterations() -> tf.Variable:

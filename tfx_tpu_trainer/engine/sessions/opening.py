@@ -70,8 +70,11 @@ class SessionSettings(Protocol):
         """Whether graph.pbtxt and .meta files are written."""
 
     @property
-    def jit_compile(self) -> bool | Literal["auto"]:
-        """Whether XLA compiles the steps of loops on this host; `"auto"` measures."""
+    def jit_compile(self) -> bool | Literal["auto"] | None:
+        """Whether XLA compiles the steps of loops on this host; `"auto"` measures.
+
+        `None` does not, and runs small ops on one thread each; `False` leaves them as they are.
+        """
 
     @property
     def save_input_position(self) -> bool:

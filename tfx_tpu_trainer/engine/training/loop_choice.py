@@ -1,4 +1,4 @@
-"""Chooses between two loops of steps by measuring both."""
+"""Chooses a loop of steps: by the graph, or by measuring two."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tfx_tpu_trainer.engine.loops.compiled_loop import (
     CompiledLoop,
     build_compiled_loop,
 )
+from tfx_tpu_trainer.engine.loops.small_steps import is_small
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -55,6 +56,7 @@ class LoopChoice:
 
     def prepare(self, session: v1.Session) -> None:
         """Compiles; falls back on the plain loop, with a log line."""
+        self._plain.prepare(session)
         if self._chosen is self._plain:
             return
         try:
@@ -92,6 +94,22 @@ class LoopChoice:
         )
 
 
+def runs_on_one_thread(template: ModelTemplate, *, jit_compile: bool | str | None) -> bool:
+    """Tells whether a model's loop runs each op on one thread, and says so in the log.
+
+    Args:
+        template: The model.
+        jit_compile: `False` where the program says that it does not.
+    """
+    one_thread = jit_compile is not False and is_small(template)
+    if one_thread and jit_compile is None:
+        _logger.info(
+            "The steps of this model are small: in loops each op runs on one thread, which takes "
+            "less time than to share it among several. RunConfig(jit_compile=False) shares it."
+        )
+    return one_thread
+
+
 def choose_loop(
     plain: HostLoop, template: ModelTemplate, *, jit_compile: Any
 ) -> HostLoop | LoopChoice:
@@ -100,7 +118,7 @@ def choose_loop(
     Args:
         plain: The loop of the model's own ops.
         template: The model.
-        jit_compile: `False`, `True` or `"auto"`.
+        jit_compile: `None`, `False`, `True` or `"auto"`.
 
     Returns:
         The plain loop, too, where the model is known to be none that can be compiled, with a

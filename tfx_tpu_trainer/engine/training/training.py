@@ -22,6 +22,7 @@ from tfx_tpu_trainer.engine.checkpointing.saver_hooks import choose_saver_hooks
 from tfx_tpu_trainer.engine.checkpointing.savers import add_default_saver, fitted_scaffold
 from tfx_tpu_trainer.engine.checkpointing.taken_values import log_taken_values
 from tfx_tpu_trainer.engine.feeding.saved_iterators import SavedInput
+from tfx_tpu_trainer.engine.loops.one_thread_loop import LoopReadyHook, build_one_thread_loop
 from tfx_tpu_trainer.engine.loops.pace import allows_loops, needs_no_call
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
@@ -39,7 +40,12 @@ from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.fast_forward import FastForwardHook
-from tfx_tpu_trainer.engine.training.loop_choice import choose_loop, log_no_loops
+from tfx_tpu_trainer.engine.training.loop_choice import (
+    LoopChoice,
+    choose_loop,
+    log_no_loops,
+    runs_on_one_thread,
+)
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -55,8 +61,8 @@ class TrainingPlan:
         loss: Loss of the call's last step.
         stop_hook: Stops the session at the last step; `None` goes to the end of the input.
         steps_per_call: Steps of a session call, at most.
-        make_loop: Returns a loop of steps that may run between the calls that hooks must see;
-            `None` where every call must be seen.
+        make_loop: Returns a loop of steps that may run between the calls that hooks must see, from
+            whether each op runs on one thread; `None` where every call must be seen.
         last_step_of: Returns the last step of a session that starts at a step; `None` where the
             end of the input ends it.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
@@ -72,7 +78,7 @@ class TrainingPlan:
     loss: tf.Tensor
     stop_hook: v1.train.SessionRunHook | None
     steps_per_call: int = 1
-    make_loop: Callable[[], HostLoop] | None = None
+    make_loop: Callable[[bool], HostLoop] | None = None
     last_step_of: Callable[[int], int | None] = lambda start: None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
     saved_input: SavedInput | None = None
@@ -108,7 +114,9 @@ def plan_training_on_host(
         stop_hook=(
             v1.train.StopAtStepHook(num_steps=steps, last_step=max_steps) if limited else None
         ),
-        make_loop=lambda: build_host_loop(template),
+        make_loop=lambda one_thread: (
+            build_one_thread_loop(template) if one_thread else build_host_loop(template)
+        ),
         last_step_of=last_step_of,
     )
 
@@ -145,8 +153,10 @@ def train(
         tf.errors.OpError: If the latest checkpoint can't be read or does not fit the graph, or a
             step fails.
     """
-    if settings.save_input_position:
-        plan = _with_equal_steps(plan, hooks, settings, master)
+    loop = _loop_of_all_steps(plan, hooks, settings, master)
+    if loop is not None:
+        plan = dataclasses.replace(plan, train_op=loop.loss, loss=loop.loss)
+        hooks = [*hooks, LoopReadyHook(loop)]
     template, model_dir = plan.template, folder_of(settings)
     if settings.is_chief:
         check_writable(model_dir)
@@ -197,7 +207,7 @@ def train(
             tf_private.add_checkpoint_listeners(saver_hooks[0], [position.listener])
     if plan.agreed_stop is not None:
         worker_hooks.append(plan.agreed_stop)
-    fast_forward = _fast_forward(plan, own_hooks, settings, master)
+    fast_forward = _fast_forward(plan, own_hooks, settings, master, loop)
     summary_steps, summary_hooks = settings.save_summary_steps, []
     if fast_forward is not None:
         worker_hooks.append(fast_forward)
@@ -281,17 +291,20 @@ def _may_loop(
     return plan.make_loop is not None and local and allows_loops(hooks)
 
 
-def _with_equal_steps(
+def _loop_of_all_steps(
     plan: TrainingPlan,
     hooks: Sequence[v1.train.SessionRunHook],
     settings: SessionSettings,
     master: str,
-) -> TrainingPlan:
-    """Lets every step be one of the loop, where nothing else is fetched from a step than its loss.
+) -> HostLoop | None:
+    """Returns a loop to make every step in, where that is needed for the same bits each time.
 
     A step of a loop and one by itself may differ in the last bit, and which steps are made by
-    themselves depends on the clock and on where a session starts.
+    themselves depends on the clock and on where a session starts. There is none where something
+    else is fetched from a step than its loss.
     """
+    if not _same_each_time(settings):
+        return None
     template = plan.template
     all_hooks = [*hooks, *template.hooks, *template.chief_hooks]
     reads_steps = (
@@ -300,10 +313,18 @@ def _with_equal_steps(
         or v1.get_collection(v1.GraphKeys.SUMMARIES)
     )
     if reads_steps or settings.jit_compile or not _may_loop(plan, all_hooks, settings, master):
-        return plan
+        return None
+    one_thread = runs_on_one_thread(template, jit_compile=settings.jit_compile)
+    if not (one_thread or settings.save_input_position):
+        return None
     assert plan.make_loop is not None
-    loop = plan.make_loop()
-    return dataclasses.replace(plan, train_op=loop.loss, loss=loop.loss, make_loop=lambda: loop)
+    return plan.make_loop(one_thread)
+
+
+def _same_each_time(settings: SessionSettings) -> bool:
+    """Tells whether a training was asked to make the same model each time."""
+    seeded = v1.get_default_graph().seed is not None
+    return settings.save_input_position or seeded or tf_private.is_op_determinism_enabled()
 
 
 def _fast_forward(
@@ -311,17 +332,36 @@ def _fast_forward(
     hooks: Sequence[v1.train.SessionRunHook],
     settings: SessionSettings,
     master: str,
+    loop: HostLoop | None,
 ) -> FastForwardHook | None:
-    """Returns what runs ahead between the steps that hooks must see, where nothing forbids it."""
+    """Returns what runs ahead between the steps that hooks must see, where nothing forbids it.
+
+    Args:
+        plan: What runs.
+        hooks: All hooks.
+        settings: Settings of the run.
+        master: Address of the session's master.
+        loop: The loop that all steps are made in, if there is one.
+    """
     if not _may_loop(plan, hooks, settings, master):
         if settings.jit_compile:
             log_no_loops()
         return None
+    make_new, jit_compile = plan.make_loop, settings.jit_compile
+    assert make_new is not None
+
+    def make_loop() -> HostLoop | LoopChoice:
+        if loop is not None:
+            return loop
+        # Steps that hooks see are made by themselves, on all threads.
+        one_thread = not _same_each_time(settings) and runs_on_one_thread(
+            plan.template, jit_compile=jit_compile
+        )
+        return choose_loop(make_new(one_thread), plan.template, jit_compile=jit_compile)
+
     reports = (settings.save_summary_steps, settings.log_step_count_steps)
-    make_plain = plan.make_loop
-    assert make_plain is not None
     return FastForwardHook(
-        lambda: choose_loop(make_plain(), plan.template, jit_compile=settings.jit_compile),
+        make_loop,
         plan.train_op,
         reporters=tuple(hook for hook in hooks if needs_no_call(hook)),
         save_steps=settings.save_checkpoints_steps or None,
