@@ -15,7 +15,7 @@ from benchmarks.models import CLASSES, IDS, IMAGE_SIZE, MLP_FEATURES, MODELS, NU
 RECORDS = "wide_and_deep.tfrecord"
 LABEL = "label"
 _ROWS = {"mlp": 4096, "cnn": 1024, "wide_and_deep": 20480}
-_PARSED = {
+PARSED = {
     **{name: tf.io.FixedLenFeature([], tf.int64) for name in IDS},
     **{name: tf.io.FixedLenFeature([], tf.float32) for name in NUMBERS},
     LABEL: tf.io.FixedLenFeature([], tf.int64),
@@ -63,7 +63,7 @@ def write_records(folder: str | pathlib.Path) -> None:
 
 
 def _parse(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    features = tf.io.parse_example(serialized, _PARSED)
+    features = tf.io.parse_example(serialized, PARSED)
     return features, features.pop(LABEL)
 
 
