@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 
 import pytest
+import tensorflow as tf
 
-from tests.component.execution import Execution
+from tests.bad_input import row
+from tests.component.execution import Execution, examples_of, records
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.component.estimators import draws_elsewhere
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
@@ -54,3 +56,22 @@ def test_the_session_of_a_tpu_host_draws_rows_of_its_own(monkeypatch, settings, 
     assert draws_elsewhere(TrainSettings.parse(settings)) == elsewhere
     monkeypatch.setenv(EMULATE_VARIABLE, "1")
     assert not draws_elsewhere(TrainSettings.parse(settings))
+
+
+@row(
+    "data",
+    "a row that can't be read in the middle of a train split whose rows are parsed once",
+    "train split 'train': row 16 of",
+    "has no feature 'fare_xf'",
+    "correct it where the data comes from",
+)
+def test_a_row_that_cannot_be_parsed_is_named(tmp_path, refused):
+    execution = Execution.of_trainer(tmp_path, steps=9, train_batch_size=4, eval_batch_size=4)
+    wrong = records("train", 20)
+    example = tf.train.Example.FromString(wrong[15])
+    del example.features.feature["fare_xf"]
+    wrong[15] = example.SerializeToString()
+    rows = examples_of(tmp_path / "rows", train=wrong, eval=records("eval", 8))
+    execution.inputs["examples"] = [rows]
+    with refused(ValueError):
+        execution.run()
