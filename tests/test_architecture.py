@@ -46,7 +46,7 @@ OTHER_WRITERS = {
     "tfx_tpu_trainer/component/resume.py": {"copy": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/engine/checkpointing/checkpoints.py": {"GFile": _ASKS_THE_DISK},
     "tfx_tpu_trainer/engine/checkpointing/input_position.py": {"rename": _SETS_ASIDE},
-    "tfx_tpu_trainer/engine/checkpointing/saver_hooks.py": {
+    "tfx_tpu_trainer/engine/checkpointing/graph_files.py": {
         "GFile": "under a name that goes with a checkpoint's unfinished files",
         "rename": "puts that file in its place",
     },

@@ -12,6 +12,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from tfx_tpu_trainer import estimator as estimators
+from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checkpointing.saver_hooks import FiniteSaverHook, GrowingTimer
 
 v1 = tf.compat.v1
@@ -154,3 +155,85 @@ def test_every_checkpoint_has_its_graph_or_none(tmp_path):
     names = {path.name for path in (tmp_path / "without").iterdir()}
     assert "model.ckpt-1.index" in names
     assert not [name for name in names if name.endswith((".meta", ".pbtxt"))]
+
+
+class _UsersSaver(v1.train.Saver):
+    """Notes how it is called."""
+
+    def __init__(self):
+        super().__init__(save_relative_paths=True)
+        self.asked = []
+
+    def save(self, *args, **kwargs):
+        self.asked.append(kwargs["write_meta_graph"])
+        return super().save(*args, **kwargs)
+
+
+def _train(folder, *, saver=None, grows_at=None, steps=4):
+    """Trains with a checkpoint at each step; the graph's .meta as the saver itself makes it, before and after."""
+    with tf.Graph().as_default() as graph:
+        next_step = v1.train.create_global_step().assign_add(1)
+        scaffold = v1.train.Scaffold(saver=saver and saver())
+        hook = FiniteSaverHook(
+            str(folder), loss=tf.constant(0.0), save_steps=1, scaffold=scaffold, listeners=[]
+        )
+        theirs = []
+        with v1.train.MonitoredTrainingSession(scaffold=scaffold, hooks=[hook]) as session:
+            theirs.append(scaffold.saver.export_meta_graph())
+            for step in range(steps):
+                if step == grows_at:
+                    with tf_private.growing(graph):
+                        tf.constant(1.0, name="grown")
+                session.run(next_step)
+            theirs.append(scaffold.saver.export_meta_graph())
+    written = {
+        int(re.search(r"-(\d+)\.meta", path.name)[1]): path.read_bytes()
+        for path in folder.glob("*.meta")
+    }
+    return scaffold.saver, written, theirs
+
+
+def _canonical(meta_graph):
+    return meta_graph.SerializeToString(deterministic=True)
+
+
+def _parsed(content):
+    return _canonical(v1.MetaGraphDef.FromString(content))
+
+
+def test_each_checkpoints_graph_is_the_one_that_the_saver_writes(tmp_path):
+    _, written, (theirs, _) = _train(tmp_path)
+    assert sorted(written) == [0, 1, 2, 3, 4]
+    assert {_parsed(content) for content in written.values()} == {_canonical(theirs)}
+    assert not list(tmp_path.glob("*.tmp*"))
+    path = str(tmp_path / "model.ckpt-3")
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.train.import_meta_graph(f"{path}.meta").restore(session, path)
+        assert session.run(v1.train.get_global_step()) == 3
+
+
+def test_the_graph_of_a_checkpoint_has_what_was_added_before_it(tmp_path):
+    _, written, (before, after) = _train(tmp_path, grows_at=2)
+    assert _canonical(before) != _canonical(after)
+    found = {step: _parsed(content) for step, content in written.items()}
+    assert {found[step] for step in (0, 1, 2)} == {_canonical(before)}
+    assert {found[step] for step in (3, 4)} == {_canonical(after)}
+
+
+def test_the_graph_is_made_once(tmp_path, monkeypatch):
+    made = []
+    export = v1.train.Saver.export_meta_graph
+
+    def counted(self, filename=None, **kwargs):
+        made.append(filename)
+        return export(self, filename, **kwargs)
+
+    monkeypatch.setattr(v1.train.Saver, "export_meta_graph", counted)
+    _train(tmp_path, steps=6)
+    assert [os.path.basename(name) for name in made if name] == ["model.ckpt-0.meta"]
+
+
+def test_a_saver_of_the_users_own_class_writes_all_itself(tmp_path):
+    saver, written, _ = _train(tmp_path, saver=_UsersSaver, steps=2)
+    assert saver.asked == [True, True, True]
+    assert sorted(written) == [0, 1, 2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.checkpointing.graph_files import GraphOnceScaffold, write_as_text
 from tfx_tpu_trainer.engine.checkpointing.write_errors import write_errors_explained
 
 v1 = tf.compat.v1
@@ -92,19 +92,6 @@ class _MetaGraphs(v1.train.CheckpointSaverListener):
         tf_private.set_writes_graph(self._hook, True)
 
 
-def _write_as_text(graph: tf.Graph, path: str) -> None:
-    """Writes a graph as `tf.io.write_graph` does.
-
-    But that prints in Python, which takes a third of the time to a large model's first step.
-    """
-    text = str(graph.as_graph_def(add_shapes=True))
-    # A name that `write_errors_explained` knows.
-    temporary = f"{path}.tmp{uuid.uuid4().hex}"
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(temporary, path, overwrite=True)
-
-
 class GrowingTimer:
     """A `SecondOrStepTimer` whose intervals double until they are as long as they are to be."""
 
@@ -150,19 +137,24 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
     be the very one that must not be gone on from.
     """
 
-    def __init__(self, checkpoint_dir: str, *, loss: tf.Tensor, **kwargs: Any) -> None:
+    def __init__(
+        self, checkpoint_dir: str, *, loss: tf.Tensor, scaffold: v1.train.Scaffold, **kwargs: Any
+    ) -> None:
         """Watches a loss.
 
         Args:
             checkpoint_dir: Folder of the checkpoints.
             loss: Scalar tensor.
+            scaffold: Has the saver.
             **kwargs: Arguments of `tf.compat.v1.train.CheckpointSaverHook`.
         """
         self._writes_graph = kwargs.get("save_graph_def", True)
         listeners = kwargs.pop("listeners", None) or ()
         if self._writes_graph:
             listeners = [_MetaGraphs(self), *listeners]
-        super().__init__(checkpoint_dir, listeners=listeners, **kwargs)
+        super().__init__(
+            checkpoint_dir, scaffold=GraphOnceScaffold(scaffold), listeners=listeners, **kwargs
+        )
         self._folder = checkpoint_dir
         self._loss = loss
 
@@ -170,7 +162,7 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         """Saves the graph, and a checkpoint of where the training begins."""
         with write_errors_explained(self._folder):
             if self._writes_graph:
-                _write_as_text(v1.get_default_graph(), os.path.join(self._folder, "graph.pbtxt"))
+                write_as_text(v1.get_default_graph(), os.path.join(self._folder, "graph.pbtxt"))
                 tf_private.set_writes_graph(self, False)
             super().after_create_session(session, coord)
 
