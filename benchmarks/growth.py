@@ -180,7 +180,7 @@ def tables(costs: Costs, growths: Mapping[tuple[str, str], Growth]) -> list[Tabl
                 call,
                 f"{smallest:,} to {largest:,}",
                 f"{ends[0]:,.3g} to {ends[1]:,.3g} {unit}",
-                f"{growth.exponent:.2f} ({growth.low:.2f}-{growth.high:.2f})" if growth else "-",
+                _exponent_text(growth) if growth else "-",
                 _one_more(growth.each, unit, AXES[axis].unit) if growth else "-",
                 growth.verdict if growth else "too few sizes",
             )
@@ -225,6 +225,12 @@ def draw(costs: Costs, growths: Mapping[tuple[str, str], Growth], path: Path) ->
         axes.legend(fontsize=7, title="call, exponent", title_fontsize=7)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def _exponent_text(growth: Growth) -> str:
+    known = not math.isnan(growth.low)
+    between = f"{growth.low:.2f}-{growth.high:.2f}" if known else "one round"
+    return f"{growth.exponent:.2f} ({between})"
 
 
 def _one_more(seconds: float, unit: str, of: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ class Growth:
     Attributes:
         exponent: The slope, where both are drawn by their logarithms, of what the cost is beside its
             fixed part; 0 where it is flat.
-        low: Lower end of its 95 % interval, by bootstrap over the rounds.
+        low: Lower end of its 95 % interval, by bootstrap over the rounds; NaN where there was one.
         high: Upper end.
         each: What one more costs, between the smallest size and the largest.
     """
@@ -35,9 +36,14 @@ class Growth:
 
     @property
     def verdict(self) -> str:
-        """`flat`, `linear or less`, or `faster than linear` where all of the interval is above `LIMIT`."""
+        """`flat`, `linear or less`, or `faster than linear` where all of the interval is above `LIMIT`.
+
+        One round is no interval: what it finds above the limit is `open`.
+        """
         if self.exponent == 0:
             return "flat"
+        if math.isnan(self.low) and self.exponent > LIMIT:
+            return "open"
         return "faster than linear" if self.low > LIMIT else "linear or less"
 
 
@@ -60,12 +66,14 @@ def growth_of(costs: Mapping[int, Sequence[float]]) -> Growth:
         )
     rounds = [np.array(costs[int(size)], float) for size in sizes]
     medians = np.array([np.median(values) for values in rounds])
-    generator = np.random.default_rng(1)
-    found = [
-        _exponent(sizes, np.array([np.median(generator.choice(v, len(v))) for v in rounds]))
-        for _ in range(_RESAMPLES)
-    ]
-    low, high = np.percentile(found, [2.5, 97.5])
+    low = high = math.nan
+    if min(map(len, rounds)) > 1:
+        generator = np.random.default_rng(1)
+        found = [
+            _exponent(sizes, np.array([np.median(generator.choice(v, len(v))) for v in rounds]))
+            for _ in range(_RESAMPLES)
+        ]
+        low, high = np.percentile(found, [2.5, 97.5])
     each = (medians[-1] - medians[0]) / (sizes[-1] - sizes[0])
     return Growth(_exponent(sizes, medians), float(low), float(high), float(each))
 

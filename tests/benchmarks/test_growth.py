@@ -48,6 +48,14 @@ def test_verdicts():
     assert growth_of(costs(lambda size: 1 + 1e-6 * size**1.5)).verdict == "faster than linear"
 
 
+def test_one_round_condemns_nothing():
+    rounds = costs(lambda size: 1 + 1e-6 * size**1.5)
+    found = growth_of({size: values[:1] for size, values in rounds.items()})
+    assert found.exponent == pytest.approx(1.5, abs=0.02)
+    assert math.isnan(found.low)
+    assert found.verdict == "open"
+
+
 def test_two_sizes_are_no_exponent():
     with pytest.raises(ValueError, match=r"needs three sizes, got \[1, 2\]"):
         growth_of({1: [1.0], 2: [2.0]})
@@ -76,7 +84,8 @@ def test_bounds_are_ratios_of_medians():
 
 
 def test_a_run_is_told_in_a_table_and_a_picture(tmp_path):
-    points = [point("layers", size, train=0.5 + size**2 / 100) for size in (3, 10, 30, 100, 300)]
+    sizes = (3, 10, 30, 100, 300)
+    points = [point("layers", size, train=0.5 + size**2 / 100) for size in (*sizes, *sizes)]
     found = growth.costs_of(points)
     growths = growth.growths_of(found)
     assert growths["layers", "train"].verdict == growth.FASTER
