@@ -10,11 +10,12 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import large_models
 from benchmarks.models import CLASSES, IDS, IMAGE_SIZE, MLP_FEATURES, MODELS, NUMBERS
 
 RECORDS = "wide_and_deep.tfrecord"
 LABEL = "label"
-_ROWS = {"mlp": 4096, "cnn": 1024, "wide_and_deep": 20480}
+_ROWS = {"mlp": 4096, "cnn": 1024, "wide_and_deep": 20480, "bert": 64, "resnet": 128}
 PARSED = {
     **{name: tf.io.FixedLenFeature([], tf.int64) for name in IDS},
     **{name: tf.io.FixedLenFeature([], tf.float32) for name in NUMBERS},
@@ -35,8 +36,7 @@ def batches(model: str, folder: str | pathlib.Path) -> tf.data.Dataset:
         serialized = records.repeat().batch(size, drop_remainder=True)
         dataset = serialized.map(_parse, num_parallel_calls=tf.data.AUTOTUNE)
     else:
-        arrays = _mlp_arrays() if model == "mlp" else _cnn_arrays()
-        dataset = tf.data.Dataset.from_tensor_slices(arrays).repeat()
+        dataset = tf.data.Dataset.from_tensor_slices(_ARRAYS[model]()).repeat()
         dataset = dataset.batch(size, drop_remainder=True)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
@@ -91,3 +91,32 @@ def _int64(value: int) -> tf.train.Feature:
 
 def _float(value: float) -> tf.train.Feature:
     return tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
+
+
+def _bert_arrays() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Sentences of numbers, some of them to be found out."""
+    generator = np.random.default_rng(seed=3)
+    shape = (_ROWS["bert"], large_models.LENGTH)
+    words = generator.integers(0, large_models.VOCABULARY, shape, dtype=np.int32)
+    places = generator.permuted(np.tile(np.arange(shape[1]), (shape[0], 1)), axis=1)
+    masked = np.sort(places[:, : large_models.MASKED]).astype(np.int32)
+    labels = np.take_along_axis(words, masked, axis=1).astype(np.int64)
+    np.put_along_axis(words, masked, 103, axis=1)
+    kinds = (np.arange(shape[1]) >= shape[1] // 2).astype(np.int32)
+    features = {
+        "words": words,
+        "kinds": np.tile(kinds, (shape[0], 1)),
+        "there": np.ones(shape, np.int32),
+        "masked": masked,
+    }
+    return features, labels
+
+
+def _resnet_arrays() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed=4)
+    shape = (_ROWS["resnet"], large_models.IMAGE_SIZE, large_models.IMAGE_SIZE, 3)
+    images = generator.integers(0, 256, shape, dtype=np.uint8)
+    return images, generator.integers(0, large_models.CLASSES, shape[0])
+
+
+_ARRAYS = {"mlp": _mlp_arrays, "cnn": _cnn_arrays, "bert": _bert_arrays, "resnet": _resnet_arrays}

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from benchmarks import keras_large_models
 from benchmarks.models import (
     EMBEDDING_WIDTH,
     IDS,
@@ -14,9 +15,9 @@ from benchmarks.models import (
     MLP_FEATURES,
     MODELS,
     NUMBERS,
-    Weight,
     predictions,
 )
+from benchmarks.weights import Weight
 
 
 def build(keras: Any, name: str) -> Any:
@@ -96,4 +97,10 @@ def _initializer(weight: Weight) -> Callable[..., tf.Tensor]:
     return initial_value
 
 
-_BUILDERS = {"mlp": _mlp, "cnn": _cnn, "wide_and_deep": _wide_and_deep}
+_BUILDERS = {
+    "mlp": _mlp,
+    "cnn": _cnn,
+    "wide_and_deep": _wide_and_deep,
+    "bert": keras_large_models.bert,
+    "resnet": keras_large_models.resnet,
+}

@@ -59,14 +59,15 @@ def measure(request: Request) -> Measurement:
     first_step_seconds = runner.first_steps(plan.first_steps) - request.started
     segment_rates: list[float] = []
     eval_loss, eval_rate, predict_rate = None, math.nan, math.nan
-    if "train" in contender.activities:
+    activities = set(contender.activities) & set(plan.activities)
+    if "train" in activities:
         segment_rates = runner.train(plan.segment_steps, plan.segments + 1)
     train_memory_mb = peak_memory_mb()
     if contender.activities:
         eval_loss = runner.evaluate(plan.eval_batches[0])
-    if "evaluate" in contender.activities:
+    if "evaluate" in activities:
         eval_rate = _batches_per_second(runner.evaluate, plan.eval_batches, plan.pairs)
-    if "predict" in contender.activities:
+    if "predict" in activities:
         predict_rate = _batches_per_second(runner.predict, plan.predict_batches, plan.pairs)
     return Measurement(
         first_step_seconds=first_step_seconds,

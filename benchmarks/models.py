@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
+
+from benchmarks import large_models
+from benchmarks.weights import Weight
 
 Tensors = Mapping[str, tf.Tensor]
 
@@ -22,26 +25,6 @@ MLP_FEATURES = 32
 CLASSES = 10
 
 
-@dataclasses.dataclass(frozen=True)
-class Weight:
-    """A trained variable.
-
-    Attributes:
-        name: Its name in every framework's version of the model.
-        shape: Its shape.
-        stddev: Standard deviation of its initial values; 0 means zeros.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    stddev: float = 0.0
-
-    def initial_value(self, dtype: tf.DType = tf.float32) -> tf.Tensor:
-        """The same values in every process and version of TensorFlow: they hang on the name only."""
-        seed = (zlib.crc32(self.name.encode()) & 0x7FFFFFFF, 0)
-        return tf.random.stateless_normal(self.shape, seed, stddev=self.stddev, dtype=dtype)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
     """A model without a framework.
@@ -49,12 +32,28 @@ class Model:
     Attributes:
         batch_size: Examples of one step.
         weights: Its variables.
-        logits: Computes the logits, [batch, classes], or [batch, 1] for two classes.
+        logits: Computes the logits, [batch, classes], or [batch, 1] for two classes; of a model that
+            trains otherwise than it predicts it takes `training` too.
+        learning_rate: That of its Adam.
+        knows_training: Whether `logits` takes `training`.
     """
 
     batch_size: int
     weights: tuple[Weight, ...]
-    logits: Callable[[Tensors, Tensors | tf.Tensor], tf.Tensor]
+    logits: Callable[..., tf.Tensor]
+    learning_rate: float = LEARNING_RATE
+    knows_training: bool = False
+
+    def logits_of(self, weights: Tensors, features: Any, *, training: bool) -> tf.Tensor:
+        """Computes the logits.
+
+        Args:
+            weights: The weights by name.
+            features: A batch.
+            training: Whether it is trained on.
+        """
+        options = {"training": training} if self.knows_training else {}
+        return self.logits(weights, features, **options)
 
     @property
     def is_binary(self) -> bool:
@@ -62,7 +61,7 @@ class Model:
 
 
 def mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The mean cross entropy over a batch of labels, int64 [batch]."""
+    """The mean cross entropy over a batch of labels, int64 [batch] or as many as a row has logits for."""
     if logits.shape[1] == 1:
         targets = tf.cast(labels, tf.float32)[:, tf.newaxis]
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
@@ -78,7 +77,7 @@ def predictions(logits: tf.Tensor) -> dict[str, tf.Tensor]:
             "class_id": tf.cast(logits[:, 0] > 0, tf.int64),
             "probability": tf.sigmoid(logits),
         }
-    return {"class_id": tf.argmax(logits, axis=1), "probability": tf.nn.softmax(logits)}
+    return {"class_id": tf.argmax(logits, axis=-1), "probability": tf.nn.softmax(logits)}
 
 
 def mlp_logits(weights: Tensors, features: tf.Tensor) -> tf.Tensor:
@@ -170,5 +169,19 @@ MODELS = {
             *_stacked_weights(len(IDS) * EMBEDDING_WIDTH + len(NUMBERS), _DEEP_UNITS),
         ),
         logits=wide_and_deep_logits,
+    ),
+    "bert": Model(
+        batch_size=8,
+        weights=tuple(large_models.bert_weights()),
+        logits=large_models.bert_logits,
+        learning_rate=1e-4,
+        knows_training=True,
+    ),
+    "resnet": Model(
+        batch_size=16,
+        weights=tuple(large_models.resnet_weights()),
+        logits=large_models.resnet_logits,
+        learning_rate=1e-4,
+        knows_training=True,
     ),
 }

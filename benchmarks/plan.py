@@ -12,6 +12,8 @@ TITLES = {
     "mlp": "MLP, batch 64",
     "cnn": "CNN, batch 128",
     "wide_and_deep": "wide-and-deep, batch 512",
+    "bert": "BERT-base, sequences of 128, batch 8",
+    "resnet": "ResNet-50, 64 pixels, batch 16",
 }
 
 
@@ -29,6 +31,7 @@ class Plan:
         pairs: How often the small and the large number are run.
         first_steps: Steps of the first call, which the time to the first step is taken from.
         loop_steps: Steps in one call, at most, for those contenders that make several.
+        activities: What is measured of the model, of what is measured of a contender.
     """
 
     segment_steps: int
@@ -38,6 +41,12 @@ class Plan:
     pairs: int
     first_steps: int = 1
     loop_steps: int = 100
+    activities: tuple[str, ...] = ("train", "evaluate", "predict")
+
+    @property
+    def summary_steps(self) -> int:
+        """Steps between an estimator's events: its default, or a segment that is shorter."""
+        return min(100, self.segment_steps)
 
 
 FULL = {
@@ -63,6 +72,22 @@ FULL = {
         pairs=2,
     ),
 }
+# So few steps of seconds each: an evaluation and a prediction would say nothing that the small models do not.
+_OF_REAL_SIZE = Plan(
+    segment_steps=4,
+    segments=2,
+    eval_batches=(2, 4),
+    predict_batches=(2, 4),
+    pairs=1,
+    loop_steps=2,
+    activities=("train",),
+)
+OF_REAL_SIZE = {
+    "bert": _OF_REAL_SIZE,
+    "resnet": dataclasses.replace(_OF_REAL_SIZE, segment_steps=10, loop_steps=5),
+}
+"""Models that take long, and gigabytes: measured where they are asked for by name."""
+
 QUICK = {
     "mlp": dataclasses.replace(FULL["mlp"], segment_steps=2000, segments=2, pairs=1),
     "cnn": dataclasses.replace(

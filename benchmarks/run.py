@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks import processes, serving
 from benchmarks.contenders import BASELINE, CONTENDERS
 from benchmarks.oracle_environment import oracle_python
-from benchmarks.plan import FULL, QUICK, Measurement, Plan, Request
+from benchmarks.plan import FULL, OF_REAL_SIZE, QUICK, Measurement, Plan, Request
 from benchmarks.plot import draw
 from benchmarks.processes import Failed
 from benchmarks.report import Report
@@ -34,9 +34,9 @@ FULL_SEGMENTS = 7
 QUICK_SEGMENTS = 2
 
 
-def _names(known: Any) -> Any:
+def _names(known: Any, default: Any = ()) -> Any:
     def check(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
-        names = tuple(value.split(",")) if value else tuple(known)
+        names = tuple(value.split(",")) if value else tuple(default or known)
         for name in names:
             if name not in known:
                 raise click.BadParameter(f"{name!r} is none of {', '.join(known)}.")
@@ -47,7 +47,13 @@ def _names(known: Any) -> Any:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A short run: less of everything.")
-@click.option("--models", default="", callback=_names(FULL), help=f"Of {', '.join(FULL)}.")
+@click.option(
+    "--models",
+    default="",
+    callback=_names({**FULL, **OF_REAL_SIZE}, FULL),
+    help=f"Of {', '.join(FULL)}, and {', '.join(OF_REAL_SIZE)}, which are large and only measured "
+    "where they are named.",
+)
 @click.option(
     "--contenders", default="", callback=_names(CONTENDERS), help=f"Of {', '.join(CONTENDERS)}."
 )
@@ -101,7 +107,8 @@ def main(
         raise click.ClickException(
             f"--output {str(output)!r} cannot be made ({error.strerror}); name another folder"
         ) from None
-    plans = {name: (QUICK if quick else FULL)[name] for name in models}
+    known = {**(QUICK if quick else FULL), **OF_REAL_SIZE}
+    plans = {name: known[name] for name in models}
     made = measure_all(
         plans,
         contenders,
@@ -118,7 +125,7 @@ def main(
         **_conditions(made),
     }
     served = serving.measure_all(
-        models,
+        [name for name in models if name not in OF_REAL_SIZE],
         segments=QUICK_SEGMENTS if quick else FULL_SEGMENTS,
         threads=threads,
         timeout=timeout,

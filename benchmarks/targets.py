@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
+from benchmarks.plan import OF_REAL_SIZE
 from benchmarks.rounds import Round
 from benchmarks.summary import METRICS, Interval, interval, ratios
 
@@ -64,6 +65,24 @@ TARGETS = (
             ("keras3-loop", 1.0),
             ("tf_keras", 1.0),
             ("tf_keras-loop", 1.0),
+        )
+    ),
+    *(
+        Target(
+            model=model,
+            field=field,
+            against=against,
+            bound=bound,
+            contender=contender,
+            at_most=most,
+        )
+        for model in OF_REAL_SIZE
+        for contender in ("ours", "ours-2-cores")
+        for against in ("real", "keras3")
+        for field, bound, most in (
+            (_TRAIN, 1.0, False),
+            (_FIRST_STEP, 1.0, True),
+            (_MEMORY, 1.1, True),
         )
     ),
     Target(model="mlp", field=_EVALUATE, against="real", bound=2.0),

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from benchmarks.plan import OF_REAL_SIZE
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contender:
@@ -23,6 +25,7 @@ class Contender:
         models: The models it is measured on; `None` for all.
         activities: What is measured besides the first step: of `"train"`, `"evaluate"` and
             `"predict"`.
+        of_real_size: Whether it is measured on the models of real size as well.
     """
 
     title: str
@@ -32,10 +35,13 @@ class Contender:
     legacy_keras: bool = True
     models: tuple[str, ...] | None = None
     activities: tuple[str, ...] = ("train", "evaluate", "predict")
+    of_real_size: bool = False
 
     def runs(self, model: str) -> bool:
         """Tells whether it is measured on a model."""
-        return self.models is None or model in self.models
+        if self.models is None:
+            return self.of_real_size or model not in OF_REAL_SIZE
+        return model in self.models
 
 
 CONTENDERS = {
@@ -45,8 +51,11 @@ CONTENDERS = {
         of_original=True,
         # Its environment has the Keras 2 of TensorFlow itself.
         legacy_keras=False,
+        of_real_size=True,
     ),
-    "ours": Contender(title="ours, on the host", module="benchmarks.contenders.ours"),
+    "ours": Contender(
+        title="ours, on the host", module="benchmarks.contenders.ours", of_real_size=True
+    ),
     "bare": Contender(title="a bare loop", module="benchmarks.contenders.bare"),
     "ours-compiled": Contender(
         title="ours, jit_compile=True",
@@ -67,6 +76,7 @@ CONTENDERS = {
         module="benchmarks.contenders.keras_fit",
         options={"package": "keras"},
         legacy_keras=False,
+        of_real_size=True,
     ),
     "keras3-loop": Contender(
         title="Keras 3 fit, 25 steps a call",
@@ -89,6 +99,13 @@ CONTENDERS = {
         title="ours, 1 emulated core",
         module="benchmarks.contenders.ours",
         options={"cores": 1},
+        activities=("train",),
+    ),
+    "ours-2-cores": Contender(
+        title="ours, 2 emulated cores",
+        module="benchmarks.contenders.ours",
+        options={"cores": 2},
+        models=tuple(OF_REAL_SIZE),
         activities=("train",),
     ),
     "ours-8-cores": Contender(

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from benchmarks import data, keras_models
-from benchmarks.models import ADAM_EPSILON, LEARNING_RATE, MODELS
+from benchmarks.models import ADAM_EPSILON, MODELS
 from benchmarks.plan import Request
 
 
@@ -32,7 +32,7 @@ class KerasRunner:
         self._model = keras_models.build(keras, request.model)
         self._predicting = keras_models.predicting(keras, self._model)
         self._loss, self._accuracy = _loss_and_accuracy(keras, is_binary=model.is_binary)
-        self._optimizer = keras.optimizers.Adam(LEARNING_RATE, epsilon=ADAM_EPSILON)
+        self._optimizer = keras.optimizers.Adam(model.learning_rate, epsilon=ADAM_EPSILON)
         self._model.compile(self._optimizer, self._loss, steps_per_execution=steps_per_execution)
         self._predicting.compile(steps_per_execution=steps_per_execution)
 

@@ -9,4 +9,5 @@ from benchmarks.plan import Request
 
 
 def make(request: Request) -> EstimatorRunner:
-    return EstimatorRunner(tf.compat.v1.estimator.tpu, request)
+    tpu = tf.compat.v1.estimator.tpu
+    return EstimatorRunner(tpu, request, save_summary_steps=request.plan.summary_steps)

@@ -1,0 +1,117 @@
+"""BERT and ResNet are the same functions in every framework, and of the sizes that their names say."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import data, keras_models, large_models
+from benchmarks.contenders import CONTENDERS
+from benchmarks.model_fn import make_model_fn
+from benchmarks.models import MODELS, Model
+from benchmarks.plan import FULL, OF_REAL_SIZE, Plan, Request
+from tests.sweeps import mostly_swept
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+
+def parameters(model):
+    return sum(math.prod(weight.shape) for weight in MODELS[model].weights if weight.trainable)
+
+
+def test_they_are_as_large_as_they_are_elsewhere():
+    # keras.applications.ResNet50 has 25,583,592 trainable ones, 26,560 of them biases before batch
+    # norms, which ResNet-50 has not.
+    assert parameters("resnet") == 25_583_592 - 26_560
+    # 12 layers of 7,087,872, the embeddings for sequences of 128, and the head.
+    embeddings = (30_522 + 128 + 2 + 2) * 768
+    head = 768 * 768 + 3 * 768 + 30_522
+    assert parameters("bert") == embeddings + 12 * 7_087_872 + head
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Smaller sizes of both models, everywhere."""
+    sizes = {"VOCABULARY": 120, "LENGTH": 8, "MASKED": 3, "WIDTH": 12, "HEADS": 3, "LAYERS": 2}
+    for name, value in {**sizes, "INNER": 20, "IMAGE_SIZE": 32, "STAGES": ((1, 4), (2, 8))}.items():
+        monkeypatch.setattr(large_models, name, value)
+    for name, weights in (
+        ("bert", large_models.bert_weights()),
+        ("resnet", large_models.resnet_weights()),
+    ):
+        model = MODELS[name]
+        small = Model(
+            batch_size=4, weights=tuple(weights), logits=model.logits, knows_training=True
+        )
+        monkeypatch.setitem(MODELS, name, small)
+
+
+def batch_of(model):
+    dataset = data.batches(model, "").map(lambda features, labels: features)
+    return next(iter(dataset))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("model", ["bert", "resnet"])
+def test_keras_computes_the_same(model, training, small):
+    features = batch_of(model)
+    if model == "bert":
+        features["there"] = tf.cast(tf.range(8) < [[8], [5], [1], [8]], tf.int32)
+    given = {
+        weight.name: tf.Variable(weight.initial_value(), name=weight.name)
+        for weight in MODELS[model].weights
+    }
+    ours = MODELS[model].logits_of(given, features, training=training)
+    theirs = keras_models.build(keras, model)(features, training=training)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+    assert np.std(ours) > 0
+
+
+@mostly_swept(
+    ("model", "cores"),
+    [(model, cores) for model in ("bert", "resnet") for cores in (None, 2)],
+    kept=[("resnet", 2)],
+)
+def test_our_estimator_trains_them(model, cores, small, tmp_path):
+    options = {}
+    if cores:
+        options = {"master": "emulated", "tpu_config": tpu.TPUConfig(num_shards=cores)}
+    estimator = tpu.TPUEstimator(
+        make_model_fn(MODELS[model], tpu),
+        config=tpu.RunConfig(model_dir=str(tmp_path), **options),
+        use_tpu=bool(cores),
+        train_batch_size=4,
+        eval_batch_size=4,
+    )
+
+    def input_fn(params):
+        return data.batches(model, "")
+
+    before = {weight.name: weight.initial_value() for weight in MODELS[model].weights}
+    estimator.train(input_fn, max_steps=2)
+    moved = {
+        name: float(np.abs(estimator.get_variable_value(name) - value).max())
+        for name, value in before.items()
+    }
+    # A key's bias adds the same to all scores of a word: it has no gradient.
+    assert all(change > 0 for name, change in moved.items() if "key/bias" not in name), moved
+    assert np.isfinite(estimator.evaluate(input_fn, steps=1)["loss"])
+
+
+def test_they_are_measured_where_they_are_named_only():
+    assert not set(OF_REAL_SIZE) & set(FULL)
+    measuring = [name for name, contender in CONTENDERS.items() if contender.runs("bert")]
+    assert measuring == ["real", "ours", "keras3", "ours-2-cores"]
+    assert not CONTENDERS["ours-2-cores"].runs("mlp")
+
+
+def test_a_request_of_one_goes_through_json():
+    plan = OF_REAL_SIZE["bert"]
+    asked = Request(contender="ours", model="bert", plan=plan, data_folder="", model_dir="")
+    assert Request.from_json(asked.to_json()).plan == plan
+    assert isinstance(plan, Plan)
