@@ -212,9 +212,9 @@ def _input_fn(params: Any = None) -> tf.data.Dataset:
 
 def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
     hidden = features["x"]
-    for _ in range(params["layers"]):
+    for layer in range(params["layers"]):
         # As many as there are, their sum stays finite.
-        hidden += v1.layers.dense(hidden, _WIDTH, tf.nn.relu) / params["layers"]
+        hidden += tf.nn.relu(_dense(hidden, f"layer_{layer}", _WIDTH)) / params["layers"]
     if params["variables"]:
         zeros = v1.zeros_initializer()
         weights = [
@@ -229,7 +229,7 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
             initializer=v1.ones_initializer(),
             trainable=False,
         )
-    logits = v1.layers.dense(hidden, 2)
+    logits = _dense(hidden, "logits", 2)
     on_cores = "batch_size" in params
     spec = tpu.TPUEstimatorSpec if on_cores else estimator.EstimatorSpec
     if mode == "infer":
@@ -244,6 +244,13 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
     if on_cores:
         optimizer = tpu.CrossShardOptimizer(optimizer)
     return spec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
+
+
+def _dense(inputs: tf.Tensor, name: str, units: int) -> tf.Tensor:
+    # `tf.compat.v1.layers.dense` goes through all variables for each new one.
+    kernel = v1.get_variable(f"{name}/kernel", [inputs.shape[1], units])
+    bias = v1.get_variable(f"{name}/bias", [units], initializer=v1.zeros_initializer())
+    return tf.matmul(inputs, kernel) + bias
 
 
 def _metrics(labels: tf.Tensor, logits: tf.Tensor) -> dict[str, Any]:
