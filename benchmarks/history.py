@@ -1,0 +1,125 @@
+"""`python -m benchmarks.history VERSION RESULTS`: keeps what a release was measured at, and draws all of them.
+
+What is kept are the ratios to the original of the same run: numbers of different machines and days can't be
+compared, ratios can.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import matplotlib as mpl
+
+from benchmarks.plan import TITLES
+from benchmarks.summary import METRICS
+
+# No display is needed, nor looked for.
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+
+FOLDER = Path(__file__).parent / "history"
+PLOT = "plot.png"
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+
+def kept(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is kept of a `results.json`: its conditions, and the ratios of ours.
+
+    Args:
+        results: The file's content.
+
+    Returns:
+        `conditions`, and `ratios` by model, contender and metric: value, low and high.
+
+    Raises:
+        ValueError: If there is no ratio in it.
+    """
+    ratios: dict[str, dict[str, Any]] = {}
+    for model, rows in results["summaries"].items():
+        for row in rows:
+            of_row = {
+                field: cell["ratio"]
+                for field, cell in row["cells"].items()
+                if cell["ratio"]["value"] is not None
+            }
+            if of_row and row["contender"].startswith("ours"):
+                ratios.setdefault(model, {})[row["contender"]] = of_row
+    if not ratios:
+        raise ValueError("no ratio to the original in it: measure `real` and `ours` in one run")
+    return {"conditions": results["conditions"], "ratios": ratios}
+
+
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    """Reads what was kept, by version, the oldest first."""
+    paths = sorted(folder.glob("*.json"), key=lambda path: [int(n) for n in path.stem.split(".")])
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Draws the ratios over the versions: a row for each model, a column for each metric.
+
+    Args:
+        history: What `read` gives.
+        path: The PNG file to write.
+    """
+    versions = list(history)
+    models = [m for m in TITLES if any(m in each["ratios"] for each in history.values())]
+    figure, grid = plt.subplots(
+        len(models),
+        len(METRICS),
+        figsize=(3.2 * len(METRICS), 2.4 * len(models)),
+        squeeze=False,
+        layout="constrained",
+    )
+    for line, model in zip(grid, models):
+        of_model = [each["ratios"].get(model, {}) for each in history.values()]
+        for axes, metric in zip(line, METRICS):
+            for name in dict.fromkeys(name for each in of_model for name in each):
+                ratios = [each.get(name, {}).get(metric.field, {}) for each in of_model]
+                values = [ratio.get("value", math.nan) for ratio in ratios]
+                if not all(map(math.isnan, values)):
+                    axes.plot(range(len(versions)), values, marker="o", markersize=3, label=name)
+            axes.axhline(1, color="#888888", linewidth=0.8)
+            axes.set_xticks(range(len(versions)), versions, fontsize=7)
+            axes.tick_params(axis="y", labelsize=7)
+            better = "more is better" if metric.higher_is_better else "less is better"
+            axes.set_title(f"{metric.title} / the original's ({better})", fontsize=8)
+        line[0].set_ylabel(TITLES[model], fontsize=9)
+        line[0].legend(fontsize=6)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+@click.command()
+@click.argument("version")
+@click.argument("results", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=FOLDER,
+    help="Where it is kept. Defaults to benchmarks/history/.",
+)
+def main(version: str, results: Path, folder: Path) -> None:
+    """Keeps the RESULTS (a results.json of `make bench`) of a release VERSION, and draws all versions."""
+    if not _VERSION.fullmatch(version):
+        raise click.BadParameter(f"{version!r} is no version; give it as 1.2.3")
+    try:
+        found = kept(json.loads(results.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise click.ClickException(f"{results} is no results.json of make bench: {error}") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found, indent=1) + "\n"
+    (folder / f"{version}.json").write_text(text, encoding="utf-8")
+    draw(read(folder), folder / PLOT)
+    click.echo(f"written: {folder / f'{version}.json'}, {folder / PLOT}")
+
+
+if __name__ == "__main__":
+    main()
