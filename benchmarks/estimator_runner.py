@@ -40,7 +40,7 @@ class EstimatorRunner:
             **run_options: More arguments of its RunConfig.
         """
         model = MODELS[request.model]
-        self.train_end_seconds = math.nan
+        self.train_end_seconds = self.build_seconds = math.nan
         self.batch_size = model.batch_size
         self._request = request
         self._estimator = tpu.TPUEstimator(
@@ -53,8 +53,9 @@ class EstimatorRunner:
         )
 
     def first_steps(self, steps: int) -> float:
-        clock = _EndClock()
+        clock, started = _EndClock(), time.monotonic()
         self._estimator.train(self._input_fn(), max_steps=steps, saving_listeners=[clock])
+        self.build_seconds = clock.begun - started
         return clock.monotonic
 
     def train(self, steps: int, segments: int) -> list[float]:
@@ -87,7 +88,11 @@ class EstimatorRunner:
 class _EndClock(v1.train.CheckpointSaverListener):
     """Reads the clock when training has ended, before the last checkpoint is written."""
 
-    step, time, monotonic = 0, 0.0, 0.0
+    step, time, monotonic, begun = 0, 0.0, 0.0, 0.0
+
+    def begin(self) -> None:
+        """Reads the clock when the graph is complete."""
+        self.begun = time.monotonic()
 
     def before_save(self, session: v1.Session, global_step_value: int) -> None:
         self.step, self.time, self.monotonic = (

@@ -21,7 +21,8 @@ from benchmarks.plan import Measurement, Request
 class Runner(Protocol):
     """What a contender's `make` returns.
 
-    One that can tell has `train_end_seconds` too, from the last step of the latest `train` to its end.
+    One that can tell has `train_end_seconds` too, from the last step of the latest `train` to its end, and
+    `build_seconds`, from the first call of `first_steps` to a complete graph.
     """
 
     batch_size: int
@@ -81,6 +82,7 @@ def measure(request: Request) -> Measurement:
         eval_loss=eval_loss,
         tensorflow=sys.modules["tensorflow"].__version__,
         train_end_seconds=getattr(runner, "train_end_seconds", math.nan),
+        build_seconds=getattr(runner, "build_seconds", math.nan),
     )
 
 

@@ -146,6 +146,8 @@ class Measurement:
         tensorflow: Version of TensorFlow.
         train_end_seconds: From the last step of a training to the return of its call, the last
             checkpoint included; NaN where it is not measured.
+        build_seconds: From the call that trains first to its complete graph; NaN where it is not
+            measured.
     """
 
     first_step_seconds: float
@@ -159,6 +161,7 @@ class Measurement:
     eval_loss: float | None
     tensorflow: str
     train_end_seconds: float = math.nan
+    build_seconds: float = math.nan
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -34,6 +34,7 @@ METRICS = (
     Metric("train_steps_per_second", "train steps/s", higher_is_better=True),
     Metric("eval_examples_per_second", "evaluate examples/s", higher_is_better=True),
     Metric("predict_examples_per_second", "predict examples/s", higher_is_better=True),
+    Metric("build_seconds", "graph build, s", higher_is_better=False, digits=2),
     Metric("train_end_seconds", "end of train, s", higher_is_better=False, digits=2),
     Metric("first_step_seconds", "first step, s", higher_is_better=False, digits=1),
     Metric("memory_mb", "peak memory, MiB", higher_is_better=False),

@@ -34,6 +34,7 @@ def measurement(rate: float, *, eval_rate: float = 100.0, memory: float = 500.0)
         eval_loss=0.5,
         tensorflow="2.16.2",
         train_end_seconds=0.25,
+        build_seconds=1.5,
     )
 
 
