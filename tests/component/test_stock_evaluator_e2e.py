@@ -33,7 +33,8 @@ def test_both_agree_on_the_whole_split(taxi_run: PipelineRun) -> None:
     stock = _stock(taxi_run)[()]
     assert ours.num_examples == stock["example_count"]
     assert ours.overall["accuracy"] == pytest.approx(stock["binary_accuracy"], abs=1e-4)
-    assert ours.overall["auc"] == pytest.approx(stock["auc"], abs=1e-4)
+    # Trapezoids below the curve: 200 thresholds here, 10,000 there.
+    assert ours.overall["auc"] == pytest.approx(stock["auc"], abs=5e-4)
 
 
 def test_both_agree_on_slices_of_a_raw_feature(taxi_run: PipelineRun, tmp_path: Path) -> None:
