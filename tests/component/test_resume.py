@@ -107,8 +107,14 @@ def test_a_second_attempt_goes_on_from_the_last_checkpoint(tmp_path, interrupted
     "settings",
     [
         {},
-        {"eval_every_steps": 12, "save_checkpoints_steps": 5},
-        {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5},
+        # The kill sweep resumes trainings like these two.
+        pytest.param(
+            {"eval_every_steps": 12, "save_checkpoints_steps": 5}, marks=pytest.mark.sweep
+        ),
+        pytest.param(
+            {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5},
+            marks=pytest.mark.sweep,
+        ),
         {"module": own_input.__name__, "save_input_position": 1},
         # The checkpoint is in the second epoch of rows that are parsed once.
         {"train_batch_size": 1024},
