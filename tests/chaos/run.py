@@ -33,7 +33,7 @@ from tests.chaos.two_attempts import older_and_newer, training
 _SIGNALS = (signal.SIGKILL, signal.SIGTERM)
 
 # More than any training of the sweep needs: so many without an end are a defect.
-_ATTEMPTS = 60
+_ATTEMPTS = 100
 
 
 @dataclasses.dataclass
@@ -280,7 +280,7 @@ class Sweep:
         problems, kills_before = len(tally.problems), tally.kills.total()
         folder = self._folder / f"{number}-{plan.model}-{plan.place}"
         execution = Execution(plan, folder, tally, same_uris=self._drawn.random() < 0.5)
-        kills = killing.draw_kills(self._drawn, self._drawn.randint(6, 12), plan)
+        kills = killing.draw_kills(self._drawn, self._drawn.randint(4, 40), plan)
         ending = execution.run(kills, alone, most=most)
         if ending is not None:
             tally.trainings += 1
