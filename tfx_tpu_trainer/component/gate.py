@@ -17,10 +17,9 @@ from tfx_tpu_trainer.component.gate_executor import (
     EVAL_CONFIG,
     EVALUATION,
     MODEL,
-    POINTER,
     EvalMetricsGateExecutor,
 )
-from tfx_tpu_trainer.component.last_blessed_model import check_pointer
+from tfx_tpu_trainer.component.last_blessed_model import POINTER, check_pointer
 from tfx_tpu_trainer.evaluation import check_eval_config
 
 _artifacts = tfx.types.standard_artifacts

@@ -14,7 +14,7 @@ from tfx import v1 as tfx
 
 from tfx_tpu_trainer.component import tfx_private
 from tfx_tpu_trainer.component.artifacts import TRAINING
-from tfx_tpu_trainer.component.last_blessed_model import FOUND, NONE_YET
+from tfx_tpu_trainer.component.last_blessed_model import FOUND, NONE_YET, POINTER
 from tfx_tpu_trainer.evaluation import (
     EVAL_METRICS_FILE,
     EvalMetrics,
@@ -33,7 +33,6 @@ MODEL = "model"
 CANDIDATE_EVALUATION = "candidate_evaluation"
 BASELINE_MODEL = "baseline_model"
 EVAL_CONFIG = "eval_config"
-POINTER = "pointer"
 EVALUATION = "evaluation"
 # The Kubeflow V2 entry point looks for this very key.
 BLESSING = "blessing"

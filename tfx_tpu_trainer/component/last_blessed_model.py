@@ -37,7 +37,7 @@ class LastBlessedModelExecutor(tfx_private.BaseExecutor):
         output_dict: dict[str, list[tfx.dsl.Artifact]],
         exec_properties: Mapping[str, Any],
     ) -> None:
-        """Gives the output the URI of the blessed model; copies nothing.
+        """Sets the output's URI to that of the blessed model; copies nothing.
 
         Before the first blessing the output stays an empty folder, and says so in its property `found`, which
         EvalMetricsGate takes for no baseline.

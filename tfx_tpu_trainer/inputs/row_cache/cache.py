@@ -83,7 +83,7 @@ class RowCache:
         return self._parsed(key, state, spec)
 
     def release(self) -> None:
-        """Gives memory and disk space back; graphs that were made with the rows can't be run any more."""
+        """Releases memory and disk space; graphs that were made with the rows can't be run any more."""
         for columns in (*self._outdated, *(each for _, each in self._kept.values())):
             columns.close()
         self._outdated, self._kept = [], {}

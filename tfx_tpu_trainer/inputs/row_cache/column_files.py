@@ -78,7 +78,7 @@ class ColumnFiles:
         return f"/proc/self/fd/{self._files[name].fileno()}"
 
     def close(self) -> None:
-        """Gives memory and disk space back, once nobody has the files open or mapped any more."""
+        """Releases memory and disk space, once nobody has the files open or mapped any more."""
         for file in self._files.values():
             file.close()
         self._files = {}

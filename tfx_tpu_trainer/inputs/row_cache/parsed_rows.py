@@ -164,7 +164,7 @@ class Columns:
                 raise OSError(errno.ENOSPC, error.message) from error
 
     def close(self) -> None:
-        """Gives memory and disk space back, once no session has the columns mapped any more."""
+        """Releases memory and disk space, once no session has the columns mapped any more."""
         self._files.close()
 
     def tensors(self) -> dict[str, tf.Tensor]:

@@ -25,7 +25,7 @@ _EPOCHS = 1 << 20
 def shuffled_row_numbers(
     count: int, *, batch_size: int, seed: int | None, window: int = WINDOW, chunk: int = CHUNK
 ) -> tf.data.Dataset:
-    """Gives the numbers of rows for an endless training.
+    """Returns the numbers of rows for an endless training.
 
     Up to `WINDOW` rows are shuffled all together; of more, each window of as many has chunks from all over them, in
     an order that no other epoch has. Batches go on over the end of an epoch.
