@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.metadata
 import json
 import os
 import re
@@ -32,7 +33,9 @@ FOLDER = Path(__file__).resolve().parent
 PORT = 2222
 # That of the images that are made here.
 USER = 10001
-CPU_SERVER_IMAGE = "tensorflow/serving:2.16.1"
+# The line of TFX that exported a model -> TensorFlow Serving with its TensorFlow: an older server does not know all ops
+# that a newer TensorFlow writes.
+SERVER_VERSIONS = {"1.16": "2.16.1", "1.21": "2.21.0"}
 # A Service's name is at most 63 characters, and a task's has up to 15 more.
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,46}[a-z0-9])?")
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -203,6 +206,8 @@ class ModelServer(_Pod):
         namespace: Kubernetes namespace.
         model_path: Folder of the model's versions: what Pusher pushes into.
         image: Container image of the server; `None` leaves it to KServe.
+        version: Version of TensorFlow Serving that KServe is to take in place of its own; `None` leaves that to it
+            too.
         tpu: The slice of a TPU host; `None` serves on CPUs.
         tpu_as_root: Whether the container runs as root, with the right to lock more memory.
         batching: Whether the server puts requests together. Not for a model that does so itself.
@@ -217,6 +222,7 @@ class ModelServer(_Pod):
     model_path: str
     namespace: str = "default"
     image: str | None = None
+    version: str | None = None
     tpu: TpuSpec | None = None
     tpu_as_root: bool = False
     batching: bool = True
@@ -375,7 +381,12 @@ def multi_worker(tpu: str | None, image: str | None, **options: Any) -> None:
 @click.option("--namespace", default="default", show_default=True)
 @click.option("--model", "model_path", required=True, help="Folder of the model's versions.")
 @click.option("--kserve", is_flag=True, help="An InferenceService instead of a Deployment.")
-@click.option("--image", help=f"Container image; {CPU_SERVER_IMAGE} on CPUs.")
+@click.option(
+    "--line",
+    type=click.Choice(list(SERVER_VERSIONS)),
+    help="The line of TFX that exported the model, which the server follows; that of this environment by default.",
+)
+@click.option("--image", help="Container image; TensorFlow Serving's of the line on CPUs.")
 @click.option("--tpu", help="A slice of one host such as v5e:2x2, or a TpuSpec as JSON.")
 @_tpu_as_root
 @click.option(
@@ -394,7 +405,9 @@ def multi_worker(tpu: str | None, image: str | None, **options: Any) -> None:
 @click.option("--cpu", default="2", show_default=True, help="CPUs of a server.")
 @click.option("--memory", default="4Gi", show_default=True, help="Memory of a server.")
 @_with_errors
-def serving(kserve: bool, tpu: str | None, image: str | None, **options: Any) -> None:
+def serving(
+    kserve: bool, tpu: str | None, image: str | None, line: str | None, **options: Any
+) -> None:
     """TensorFlow Serving for a pushed model."""
     spec = None if tpu is None else TpuSpec.read(tpu)
     image = image or (spec.runtime_image if spec else None)
@@ -404,10 +417,27 @@ def serving(kserve: bool, tpu: str | None, image: str | None, **options: Any) ->
                 "a server on a TPU host needs an image with TensorFlow Serving for TPUs, and there is none on "
                 "Docker Hub; name yours with --image"
             )
-        image = CPU_SERVER_IMAGE
-    server = ModelServer(tpu=spec, image=image, **options)
+        image = f"tensorflow/serving:{_server_version(line)}"
+    # KServe's own is TensorFlow 2.6.2's, and knows no TPU.
+    version = None if image or spec else _server_version(line)
+    server = ModelServer(tpu=spec, image=image, version=version, **options)
     name = "kserve" if kserve else "tf_serving"
     click.echo(render(f"serving/{name}.yaml.j2", server=server), nl=False)
+
+
+def _server_version(line: str | None) -> str:
+    if line is None:
+        try:
+            installed = importlib.metadata.version("tfx")
+        except importlib.metadata.PackageNotFoundError:
+            installed = "none"
+        line = ".".join(installed.split(".")[:2])
+        if line not in SERVER_VERSIONS:
+            raise ValueError(
+                f"the TFX of this environment is {installed}, which is no line whose server is known; say with "
+                f"--line which one exported the model: {' or '.join(SERVER_VERSIONS)}"
+            )
+    return SERVER_VERSIONS[line]
 
 
 if __name__ == "__main__":

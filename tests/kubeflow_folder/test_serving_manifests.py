@@ -6,6 +6,7 @@ import shlex
 from typing import Any
 
 import pytest
+import tensorflow as tf
 import yaml
 from click.testing import CliRunner
 
@@ -58,7 +59,7 @@ def test_on_a_tpu_root_and_one_capability_can_be_had() -> None:
 
 
 def test_a_cpu_server_takes_the_cpus_metagraph() -> None:
-    documents = _render()
+    documents = _render("--line", "1.16")
     pod = _pod(documents)
     (container,) = pod["containers"]
     assert container["image"] == "tensorflow/serving:2.16.1"
@@ -163,6 +164,26 @@ def test_kserve_on_a_tpu() -> None:
     )
 
 
+@pytest.mark.parametrize(("line", "tensorflow"), [("1.16", "2.16"), ("1.21", "2.21")])
+def test_the_server_has_the_tensorflow_of_the_line_that_exported(line, tensorflow) -> None:
+    (container,) = _pod(_render("--line", line))["containers"]
+    assert container["image"].startswith(f"tensorflow/serving:{tensorflow}.")
+    model = _render("--line", line, "--kserve")["InferenceService"]["spec"]["predictor"]["model"]
+    assert container["image"] == f"tensorflow/serving:{model['runtimeVersion']}"
+
+
+def test_without_a_line_the_server_follows_this_environments_tensorflow() -> None:
+    (container,) = _pod(_render())["containers"]
+    minor = ".".join(tf.__version__.split(".")[:2])
+    assert container["image"].startswith(f"tensorflow/serving:{minor}.")
+
+
+@pytest.mark.parametrize("words", [("--image", "images/server:1"), ("--tpu", "v5e:2x2")])
+def test_kserve_gets_no_version_where_an_image_is_named_or_needed(words) -> None:
+    predictor = _render("--kserve", *words)["InferenceService"]["spec"]["predictor"]
+    assert "runtimeVersion" not in predictor["model"]
+
+
 def test_kserve_on_cpus_leaves_image_and_nodes_to_kserve() -> None:
     predictor = _render("--kserve")["InferenceService"]["spec"]["predictor"]
     assert "nodeSelector" not in predictor
@@ -185,6 +206,7 @@ def refusal(words, *says):
             ("--tpu", "v5e:2x2"), "needs an image with TensorFlow Serving for TPUs", "with --image"
         ),
         refusal(("--tpu-as-root",), "tpu_as_root is for containers on TPU hosts", "leave it out"),
+        refusal(("--line", "1.15"), "'--line': '1.15' is not one of '1.16', '1.21'"),
         refusal(("--batch-size", "8"), "batch_sizes=[8] are those to which", "leave them out"),
         refusal(
             ("--batch-size", "99999999"), "'--batch-size': 99999999 is not in the range 1<=x<="
