@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight bench growth soak test test-unit test-all test-latest test-programs chaos lint format docs lock clean
+.PHONY: help setup demo preflight bench growth soak test test-unit test-all test-latest test-engines test-programs chaos lint format docs lock clean
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -17,6 +17,8 @@ TPU ?= v5e:2x4
 # ARGS=-n0 runs them in one, as a debugger needs it.
 # A process that crashes ends the run and names its test: pytest-xdist 3.8 would start another one and wait for ever.
 PYTEST := -m pytest --numprocesses logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+# What targets of their own run, since it needs more than Python.
+NOT_ELSEWHERE := not programs and not engines
 
 # tf.compat.v1.layers and feature columns need Keras 2, and that choice is made before TensorFlow is imported.
 export TF_USE_LEGACY_KERAS := 1
@@ -54,13 +56,13 @@ soak: setup ## Train, evaluate, predict and export for 300 rounds in one process
 	@$(PYTHON) -m benchmarks.soak $(ARGS)
 
 test: lint ## Lint, then every test but the long sweeps (what CI runs)
-	@$(PYTHON) $(PYTEST) -m "not sweep and not programs" $(ARGS)
+	@$(PYTHON) $(PYTEST) -m "not sweep and $(NOT_ELSEWHERE)" $(ARGS)
 
 test-unit: setup ## The quick tests only: no pipeline runs, no matrices
-	@$(PYTHON) $(PYTEST) -m "not e2e and not matrix and not sweep and not programs" $(ARGS)
+	@$(PYTHON) $(PYTEST) -m "not e2e and not matrix and not sweep and $(NOT_ELSEWHERE)" $(ARGS)
 
 test-all: lint ## Lint, then every test, the long sweeps too
-	@$(PYTHON) $(PYTEST) -m "not programs" $(ARGS)
+	@$(PYTHON) $(PYTEST) -m "$(NOT_ELSEWHERE)" $(ARGS)
 
 chaos: setup ## Kill trainings and pause them at their writes, and compare what is left (ARGS="--kills 1000 --pauses all")
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m tests.chaos.run $(ARGS)
@@ -68,7 +70,11 @@ chaos: setup ## Kill trainings and pause them at their writes, and compare what 
 # The other environment is for the tests of what passes between the lines.
 test-latest: setup ## Every test but the long sweeps on TFX 1.21, on a glibc of its own where this machine's is too old
 	@scripts/setup_environment latest
-	@OTHER_LINE_PYTHON="$(CURDIR)/$(PYTHON)" $(LATEST_PYTHON) $(PYTEST) -m "not sweep and not programs" $(ARGS)
+	@OTHER_LINE_PYTHON="$(CURDIR)/$(PYTHON)" $(LATEST_PYTHON) $(PYTEST) -m "not sweep and $(NOT_ELSEWHERE)" $(ARGS)
+
+# What is there is used and what fails fails; what is missing is skipped, with a line that says where it comes from.
+test-engines: setup ## Check what we write on real engines, such as a model server in Java (docs/orchestration.md)
+	@$(PYTHON) -m pytest -m engines tests/engines $(ARGS)
 
 # The packages are fetched by name and hash into .make/programs; make test-programs ARGS=--write-table writes docs/programs.md.
 test-programs: setup ## Run programs of public packages, on the host and on emulated cores (docs/programs.md)

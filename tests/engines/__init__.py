@@ -1,0 +1,1 @@
+"""What we write, on real engines: `make test-engines`."""

@@ -1,0 +1,75 @@
+"""Libraries of Maven Central, by the versions of a pom.xml, kept in .make/engines."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import re
+import subprocess
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+# Kept between runs; `make clean` removes it.
+CACHE = REPOSITORY / ".make" / "engines"
+DOWNLOAD_SECONDS = 600
+# No version of its own: what Maven brings along on this machine is there without a network.
+_GOAL = "dependency:copy-dependencies"
+
+
+class UnavailableError(Exception):
+    """A library cannot be had here: there is no network, or the repository does not have it."""
+
+
+def fetch(pom: pathlib.Path, *, versions: dict[str, str] | None = None) -> pathlib.Path:
+    """Returns a folder with the libraries that a pom.xml names, and with all that these need.
+
+    Args:
+        pom: The file.
+        versions: Properties of the pom that take the place of its own.
+
+    Raises:
+        UnavailableError: If one of them can't be had, with its name.
+    """
+    properties = [f"-D{name}={value}" for name, value in (versions or {}).items()]
+    digest = hashlib.sha256(pom.read_bytes() + "".join(properties).encode()).hexdigest()
+    folder = CACHE / f"{pom.parent.name}-{digest[:12]}"
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as partial:
+            jars = pathlib.Path(partial) / "jars"
+            _run_maven(pom, f"-DoutputDirectory={jars}", *properties)
+            # Where another process was quicker, its files are the same.
+            if not folder.exists():
+                jars.rename(folder)
+    return folder
+
+
+def class_path(*places: pathlib.Path) -> str:
+    """The class path of folders, of their .jar files where they have some."""
+    return ":".join(f"{place}/*" if any(place.glob("*.jar")) else str(place) for place in places)
+
+
+def _run_maven(pom: pathlib.Path, *properties: str) -> None:
+    # A file whose checksum is not the repository's ends it; a warning is all there is otherwise.
+    command = ["mvn", "--quiet", "--batch-mode", "--strict-checksums", "--file", str(pom)]
+    ended = subprocess.run(
+        [*command, *properties, _GOAL],
+        capture_output=True,
+        text=True,
+        timeout=DOWNLOAD_SECONDS,
+        check=False,
+    )
+    if ended.returncode == 0:
+        return
+    said = ended.stdout + ended.stderr
+    if "Checksum validation failed" not in said:
+        found = re.search(
+            r"(?:Could not (?:find|transfer) artifact|The following artifacts could not be resolved:) (\S+?)[ ,]|"
+            r"(\S+) was not found in ",
+            said,
+        )
+        if found:
+            raise UnavailableError(
+                f"{found[1] or found[2]} could not be had from Maven's repository, which is needed the first time"
+            )
+    raise AssertionError(f"Maven failed:\n{said[-3000:]}")

@@ -1,0 +1,45 @@
+"""What is missing on a machine is a skipped test and one line; what is wrong is an error."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from tests.engines import jars, tools
+
+
+@pytest.fixture
+def no_tools(monkeypatch):
+    tools.version.cache_clear()
+    monkeypatch.setenv("PATH", "")
+    yield
+    tools.version.cache_clear()
+
+
+def test_what_is_missing_skips_and_says_where_it_comes_from(no_tools):
+    with pytest.raises(pytest.skip.Exception) as caught:
+        tools.skip_without("javac", "mvn")
+    assert "javac is missing: a JDK" in str(caught.value)
+    assert "openjdk-17-jdk-headless; mvn is missing: Maven" in str(caught.value)
+    assert len(tools.report()) == 3
+    assert all(" is missing: " in line for line in tools.report())
+
+
+@pytest.mark.needs("mvn")
+def test_a_library_that_can_not_be_had_is_named(tmp_path: pathlib.Path, monkeypatch):
+    monkeypatch.setattr(jars, "CACHE", tmp_path / "cache")
+    pom = tmp_path / "pom.xml"
+    text = (pathlib.Path(__file__).parent / "model_server" / "pom.xml").read_text("utf-8")
+    pom.write_text(text.replace("<version>2.8.9<", "<version>0.0.17<"), encoding="utf-8")
+    with pytest.raises(jars.UnavailableError, match=r"^com.google.code.gson:gson:jar:0.0.17 could"):
+        jars.fetch(pom)
+    assert not list(jars.CACHE.iterdir())
+
+
+@pytest.mark.needs("mvn")
+def test_a_pom_that_maven_does_not_read_is_an_error(tmp_path: pathlib.Path, monkeypatch):
+    monkeypatch.setattr(jars, "CACHE", tmp_path / "cache")
+    (tmp_path / "pom.xml").write_text("<project>", encoding="utf-8")
+    with pytest.raises(AssertionError, match="Maven failed"):
+        jars.fetch(tmp_path / "pom.xml")
