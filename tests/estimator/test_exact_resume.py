@@ -70,6 +70,32 @@ def test_a_killed_training_ends_with_the_same_model(tmp_path, kill, jit_compile)
     assert set(counts) <= {5, 6}
 
 
+class _LosesItsSession(LoopEndHook):
+    """Has the session lost, once, at the end of the loop that reaches a step; notes where sessions start."""
+
+    def __init__(self, step):
+        self._step = step
+        self.starts = []
+
+    def after_create_session(self, session, coord):
+        self.starts.append(int(session.run(v1.train.get_global_step())))
+
+    def after_run(self, run_context, run_values):
+        step = run_context.session.run(v1.train.get_global_step())
+        if step >= self._step and len(self.starts) == 1:
+            raise tf.errors.AbortedError(None, None, "lost")
+
+
+def test_a_session_that_is_made_anew_goes_on_with_the_rows_that_come_next(tmp_path):
+    options = {"config": {"log_step_count_steps": 5}}
+    expected = _uninterrupted(tmp_path / "expected", **options)
+    hook = _LosesItsSession(15)
+    trained = counting_model.estimator(tmp_path / "lost", **options)
+    trained.train(shuffled, hooks=[hook], max_steps=STEPS)
+    assert hook.starts == [0, 10]
+    counting_model.assert_equal(trained, expected)
+
+
 @pytest.mark.sweep
 def test_without_positions_rows_come_twice(tmp_path):
     config = {"save_input_position": False}

@@ -55,7 +55,8 @@ class InputPosition(v1.train.SessionRunHook):
         self._input = saved_input
         self._policy = REFUSED
         self._can_save = False
-        self._stands = False
+        # The session that goes on from its position.
+        self._stands_in: v1.Session | None = None
         self._others_told = False
         self.listener: v1.train.CheckpointSaverListener = _AtCheckpoints(self)
 
@@ -67,17 +68,15 @@ class InputPosition(v1.train.SessionRunHook):
         if not self._can_save:
             log_not_saved("no tf.data iterator of this session draws it")
 
-    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Waits for the iterators to be started, which other hooks may do."""
-        del session, coord
-        self._stands = False
-
     def before_run(self, run_context: v1.train.SessionRunContext) -> None:
-        """Goes on from the position of the session's checkpoint, before its first step."""
-        if self._can_save and not self._stands:
-            session = run_context.session
+        """Goes on from the position of the session's checkpoint, before its first step.
+
+        Other hooks may start the iterators when the session is made.
+        """
+        session = run_context.session
+        if self._can_save and session is not self._stands_in:
             self._take_up(session, int(session.run(self._global_step)))
-        self._stands = True
+        self._stands_in = session
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
@@ -93,9 +92,10 @@ class InputPosition(v1.train.SessionRunHook):
     def save(self, session: v1.Session, step: int) -> None:
         """Saves the position of a checkpoint that is about to be written, in all processes.
 
-        Before its first step a session saves what it has restored: its position is there.
+        Before its first step a session, which may be made anew after one that was lost, saves what it has restored:
+        its position is there.
         """
-        if self._input is not None and self._stands:
+        if self._input is not None and session is self._stands_in:
             self._others_told = True
             self._save_if_any(session, step, asked=True)
 
