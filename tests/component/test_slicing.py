@@ -62,10 +62,22 @@ def found(*specs, input_fn=None, max_slices=50, label_key=None):
     )
 
 
-def evaluated(tmp_path, slicing, *, batch=8, cores=None, input_fn=None, model=model_fn, steps=None):
-    options = {"master": "emulated"} if cores else {}
+def evaluated(
+    tmp_path,
+    slicing,
+    *,
+    batch=8,
+    cores=None,
+    input_fn=None,
+    model=model_fn,
+    steps=None,
+    on_this_host=True,
+    **options,
+):
+    if cores:
+        options["master"] = "emulated"
     estimator = tpu.TPUEstimator(
-        slicing.model_fn(model),
+        slicing.model_fn(model, on_this_host=on_this_host),
         config=tpu.RunConfig(
             model_dir=str(tmp_path), tpu_config=tpu.TPUConfig(num_shards=cores), **options
         ),
@@ -158,6 +170,64 @@ def test_on_emulated_cores(tmp_path, cores, batch):
     slicing = found({"feature_keys": ["hour"]}, input_fn=dense_only)
     metrics = evaluated(tmp_path, slicing, batch=batch, cores=cores, input_fn=dense_only)
     check(metrics, {(("hour", hour),): hour == HOURS for hour in range(3)})
+
+
+def test_under_a_strategy(tmp_path):
+    slicing = found({"feature_keys": ["hour"]}, input_fn=dense_only)
+    metrics = evaluated(
+        tmp_path,
+        slicing,
+        input_fn=dense_only,
+        eval_distribute=tf.distribute.MirroredStrategy(
+            ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
+        ),
+    )
+    check(metrics, {(("hour", hour),): hour == HOURS for hour in range(3)})
+
+
+@pytest.mark.parametrize("cores", [None, 2])
+def test_where_the_session_is_in_another_process(tmp_path, cores):
+    slicing = found({"feature_keys": ["hour"]}, input_fn=dense_only)
+    options = {"cores": cores, "input_fn": dense_only, "on_this_host": False}
+    metrics = evaluated(tmp_path, slicing, **options)
+    check(metrics, {(("hour", hour),): hour == HOURS for hour in range(3)})
+
+
+def test_metric_fn_is_called_once_for_all_slices(tmp_path):
+    calls = []
+
+    def counting(features, labels, mode, params):
+        spec = model_fn(features, labels, mode, params)
+        function, tensors = spec.eval_metrics
+
+        def metric_fn(*args, **named):
+            calls.append(v1.get_default_graph())
+            return function(*args, **named)
+
+        return spec._replace(eval_metrics=(metric_fn, tensors))
+
+    slicing = found({"feature_keys": ["hour"]}, {"feature_keys": ["colour"]})
+    evaluated(tmp_path, slicing, model=counting)
+    graph, apart = calls
+    assert graph is not apart
+
+
+def test_what_fails_on_a_slice_is_told_with_its_name(tmp_path):
+    def metric_fn(scores):
+        enough = v1.debugging.assert_greater(tf.size(scores), 16, message="too few scores")
+        with tf.control_dependencies([enough]):
+            scores = tf.identity(scores)
+        return {"m": v1.metrics.mean(scores)}
+
+    def model(features, labels, mode, params):
+        scores = features["x"][:, 0]
+        metrics = (metric_fn, {"scores": scores})
+        return tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(scores), eval_metrics=metrics)
+
+    slicing = found({"feature_keys": ["hour"]})
+    says = r"\AValueError: metric_fn fails on the rows of slice 'hour:2': .*too few scores.*\Z"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=says):
+        evaluated(tmp_path, slicing, batch=COUNT, model=model)
 
 
 def test_slices_not_seen_in_some_steps_are_left_out(tmp_path):

@@ -52,7 +52,7 @@ from tfx_tpu_trainer.engine.checkpointing.input_position import (
 )
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
-from tfx_tpu_trainer.estimator.tpu.run_place import emulates
+from tfx_tpu_trainer.estimator.tpu.run_place import emulates, session_master
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve
@@ -168,7 +168,8 @@ class ModelTraining(Training[TrainedModel]):
                 row_limit=row_limit,
             )
         if sliced is not None:
-            model_fn = sliced.slicing.model_fn(module.model_fn)
+            on_this_host = not session_master(config.evaluation_master)
+            model_fn = sliced.slicing.model_fn(module.model_fn, on_this_host=on_this_host)
             module = dataclasses.replace(module, model_fn=model_fn)
         of_cores = ("master", "num_shards", "num_cores_per_replica")
         on_host = settings.model_copy(update={"use_tpu": False, **dict.fromkeys(of_cores)})

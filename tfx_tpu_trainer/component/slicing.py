@@ -78,7 +78,7 @@ class Slicing:
     ) -> Slicing:
         """Reads the eval split once to see which values the specs' features have.
 
-        metric_fn is called once for each slice when the graph is built, so they must be known by then.
+        The graph of an evaluation gives the values of all slices, so they must be known when it is built.
 
         Args:
             specs: Slicing specs.
@@ -125,8 +125,18 @@ class Slicing:
 
         return with_membership
 
-    def model_fn(self, model_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a model_fn: where its input carries a membership, its eval_metrics are sliced."""
+    def model_fn(
+        self, model_fn: Callable[..., Any], *, on_this_host: bool = True
+    ) -> Callable[..., Any]:
+        """Wraps a model_fn: where its input carries a membership, its eval_metrics are sliced.
+
+        Args:
+            model_fn: The model_fn.
+            on_this_host: Whether the evaluation's session is in this process. Defaults to `True`.
+
+        Returns:
+            What to use in its place.
+        """
 
         @functools.wraps(model_fn)
         def sliced_model_fn(features: Any, **rest: Any) -> Any:
@@ -142,7 +152,9 @@ class Slicing:
                     f"out; it returned a {type(spec).__name__}."
                 )
             metric_fn, tensors = spec.eval_metrics
-            sliced = slice_eval_metrics(metric_fn, tensors, membership, self.names)
+            sliced = slice_eval_metrics(
+                metric_fn, tensors, membership, self.names, on_this_host=on_this_host
+            )
             return spec._replace(eval_metrics=sliced)
 
         return sliced_model_fn

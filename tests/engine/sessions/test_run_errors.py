@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tests.engine.templates import make_template
+from tfx_tpu_trainer.engine.evaluating import evaluation
 from tfx_tpu_trainer.engine.sessions.run_errors import explain, run_errors_explained
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
@@ -46,6 +47,12 @@ def test_python_code_speaks_first_and_shows_its_own_frames_only(template):
         '  File "rows.py", line 7, in read_rows\n'
         '    raise ValueError("of line one\\nand two")'
     )
+
+
+def test_of_an_error_that_the_engine_raises_its_words_stay(template):
+    file = evaluation.__file__
+    message = PYTHON_ERROR.format(error="ValueError: ours", node="PyFunc").replace("rows.py", file)
+    assert explain(message, template) == "ValueError: ours"
 
 
 def test_the_dataset_that_newer_tensorflow_names_first_is_passed_by(template):

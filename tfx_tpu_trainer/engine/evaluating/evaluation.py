@@ -114,7 +114,8 @@ def evaluate(
     )
     calls = PatientSession(session, watch)
     aside = closed_aside(calls, master=master)
-    with watch, session, aside, run_errors_explained(plan.template):
+    # The values are read when the session ends.
+    with run_errors_explained(plan.template), watch, session, aside:
         while not calls.should_stop():
             calls.run(update_op, feed_dict=feed_dict)
     seconds = time.monotonic() - started

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.evaluating.collected_rows import MOST_BYTES, CollectedSlices
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import check_metrics
+from tfx_tpu_trainer.engine.evaluating.separate_metrics import NotSeparableError, SeparateMetrics
 from tfx_tpu_trainer.engine.template import HostFunction
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 SliceValue = str | int | float
 Condition = tuple[str, SliceValue | None]
@@ -75,12 +78,12 @@ class _Conditions:
         self._places: dict[Condition, int] = {}
         columns = []
         for name, values in by_feature.items():
-            # Whether there is any value comes first, asked for or not.
-            wanted = [value for value in values if value is not None]
-            for value in (None, *wanted):
+            # Any value at all comes first.
+            asked = sorted(values, key=lambda value: value is not None)
+            for value in asked:
                 self._places[name, value] = len(self._places)
-            columns.append(_holds(*_values_of(features[name]), wanted))
-        self._holds = tf.concat(columns, axis=1)
+            columns.append(_holds(*_values_of(features[name]), asked))
+        self._holds = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
 
     def all_hold(self, groups: Sequence[Sequence[Condition]]) -> tf.Tensor:
         """Tells for each row and each group whether all of its conditions hold."""
@@ -89,11 +92,16 @@ class _Conditions:
             [self._places[group[min(i, len(group) - 1)]] for i in range(longest)]
             for group in groups
         ]
+        if longest == 1:
+            first = [place for (place,) in places]
+            in_order = first == list(range(len(self._places)))
+            return self._holds if in_order else tf.gather(self._holds, first, axis=1)
         return tf.reduce_all(tf.gather(self._holds, tf.constant(places), axis=1), axis=2)
 
 
-def _values_of(feature: Feature) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a feature's values as [rows, values], and where there is one."""
+def _values_of(feature: Feature) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Returns a feature's values as [rows, values], and where there is one; `None` is everywhere."""
+    present = None
     if isinstance(feature, tf.SparseTensor):
         there = tf.SparseTensor(
             feature.indices, tf.ones_like(feature.indices[:, 0], tf.int32), feature.dense_shape
@@ -104,22 +112,39 @@ def _values_of(feature: Feature) -> tuple[tf.Tensor, tf.Tensor]:
     elif isinstance(feature, tf.RaggedTensor):
         values = feature.to_tensor()
         present = feature.with_flat_values(tf.ones_like(feature.flat_values, tf.int32)).to_tensor()
+    elif feature.shape.rank == 1:
+        return feature[:, tf.newaxis], None
+    elif feature.shape.rank == 2:
+        return feature, None
     else:
-        values, present = feature, tf.ones(tf.shape(feature), tf.int32)
+        values = feature
     shape = (tf.shape(values)[0], tf.size(values) // tf.maximum(tf.shape(values)[0], 1))
-    return tf.reshape(values, shape), tf.cast(tf.reshape(present, shape), tf.bool)
+    if present is not None:
+        present = tf.cast(tf.reshape(present, shape), tf.bool)
+    return tf.reshape(values, shape), present
 
 
-def _holds(values: tf.Tensor, present: tf.Tensor, wanted: Sequence[SliceValue]) -> tf.Tensor:
-    """Tells for each row whether it has a value at all, and each of the wanted ones."""
-    any_value = tf.reduce_any(present, axis=1, keepdims=True)
-    if not wanted:
-        return any_value
-    if values.dtype == tf.bool:
-        values = tf.cast(values, tf.int32)
-    equal = tf.equal(values[:, :, tf.newaxis], tf.constant(wanted, values.dtype))
-    found = tf.reduce_any(tf.logical_and(present[:, :, tf.newaxis], equal), axis=1)
-    return tf.concat([any_value, found], axis=1)
+def _holds(
+    values: tf.Tensor, present: tf.Tensor | None, asked: Sequence[SliceValue | None]
+) -> tf.Tensor:
+    """Tells for each row whether it has each of the values asked for, or, of `None`, any."""
+    columns = []
+    if None in asked:
+        there = tf.ones_like(values, tf.bool) if present is None else present
+        columns.append(tf.reduce_any(there, axis=1, keepdims=True))
+    wanted = [value for value in asked if value is not None]
+    if wanted:
+        if values.dtype == tf.bool:
+            values = tf.cast(values, tf.int32)
+        constant = tf.constant(wanted, values.dtype)
+        if present is None and values.shape[1] == 1:
+            columns.append(tf.equal(values, constant))
+        else:
+            equal = tf.equal(values[:, :, tf.newaxis], constant)
+            if present is not None:
+                equal = tf.logical_and(present[:, :, tf.newaxis], equal)
+            columns.append(tf.reduce_any(equal, axis=1))
+    return columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
 
 
 EXAMPLE_COUNT = "example_count"
@@ -129,41 +154,69 @@ MetricFn = Callable[..., Mapping[str, Any]]
 
 
 def slice_eval_metrics(
-    metric_fn: MetricFn, tensors: Any, membership: tf.Tensor, slice_names: Sequence[str]
+    metric_fn: MetricFn,
+    tensors: Any,
+    membership: tf.Tensor,
+    slice_names: Sequence[str],
+    *,
+    on_this_host: bool = True,
+    most_bytes: int = MOST_BYTES,
 ) -> tuple[MetricFn, dict[str, Any]]:
     """Makes eval_metrics that measure slices beside the whole, in the same pass over the data.
 
-    The function is called once for all rows, as ever, and once for each slice on the rows of the
-    slice. Batches without a row of a slice give it empty tensors: means of `tf.compat.v1.metrics`
-    and Keras metrics take them as they are.
+    The function is called once for all rows, as ever. For the slices it is called once more, in a
+    graph of its own, which measures one slice after the other on rows that were collected. Where
+    it needs the model's graph, or the session runs in another process, it is called there once for
+    each slice; batches without a row of a slice give it empty tensors: means of
+    `tf.compat.v1.metrics` and Keras metrics take them as they are.
 
     Args:
         metric_fn: The model's function: returns metric name -> metric.
         tensors: Its tensors, a sequence or a mapping, nested or not; axis 0 of each is the rows.
         membership: int32 [rows, slices]: 1 where a row belongs to a slice.
         slice_names: Names of the slices, all different.
+        on_this_host: Whether metric_fn's ops run in this process. Defaults to `True`.
+        most_bytes: How much of the rows to collect before the slices are measured on them. Defaults
+            to 64 MiB.
 
     Returns:
         The pair (function, tensors) to use in place of the model's own. Metrics of a slice are
         named `<metric>/<slice>`, see `split_by_slice`.
     """
+    sliced = _SlicedMetrics(metric_fn, slice_names, on_this_host, most_bytes)
+    return sliced, {"tensors": tensors, "membership": membership}
 
-    def all_metrics(tensors: Any, membership: tf.Tensor) -> dict[str, Any]:
-        def call(arguments: Any) -> Mapping[str, Any]:
-            return check_metrics(HostFunction("eval_metrics", metric_fn, arguments)())
 
-        members = tf.cast(_checked_against_rows(tensors, membership), tf.bool)
-        metrics = dict(call(tensors))
+class _SlicedMetrics:
+    """A metric_fn that measures the slices beside the whole.
+
+    A placement may call it twice, for batches of other sizes: the metrics are the same ones.
+    """
+
+    def __init__(
+        self, metric_fn: MetricFn, names: Sequence[str], on_this_host: bool, most_bytes: int
+    ) -> None:
+        self._metric_fn = metric_fn
+        self._names = names
+        self._may_collect = on_this_host
+        self._most_bytes = most_bytes
+        self._separate: SeparateMetrics | None = None
+        self._collected: CollectedSlices | None = None
+
+    def __call__(self, tensors: Any, membership: tf.Tensor) -> dict[str, Any]:
+        _check_static_rows(tensors, membership)
+        metrics = dict(self._call(tensors))
         if EXAMPLE_COUNT in metrics:
             raise ValueError(
                 f"metric_fn gives a metric {EXAMPLE_COUNT!r}, a name that slices need for their "
                 "number of rows: rename it, or leave slicing_specs out."
             )
-        for index, slice_name in enumerate(slice_names):
-            mask = members[:, index]
-            with v1.variable_scope(f"slice_{index}"):
-                rows = _rows_where(tensors, mask)
-                of_slice = {**call(rows), EXAMPLE_COUNT: _count(mask)}
+        separate = self._separately(tensors)
+        if separate is None:
+            of_slices = self._in_this_graph(tensors, membership)
+        else:
+            of_slices = self._collecting(separate, tensors, membership)
+        for slice_name, of_slice in zip(self._names, of_slices):
             for name, metric in of_slice.items():
                 full_name = _full_name(name, slice_name)
                 if full_name in metrics:
@@ -174,7 +227,65 @@ def slice_eval_metrics(
                 metrics[full_name] = metric
         return metrics
 
-    return all_metrics, {"tensors": tensors, "membership": membership}
+    def _call(self, tensors: Any) -> Mapping[str, Any]:
+        return check_metrics(HostFunction("eval_metrics", self._metric_fn, tensors)())
+
+    def _separately(self, tensors: Any) -> SeparateMetrics | None:
+        if self._separate is None and self._may_collect:
+            try:
+                self._separate = SeparateMetrics(self._metric_fn, tensors)
+            except NotSeparableError as error:
+                self._may_collect = False
+                _logger.info(
+                    "metric_fn is called in the model's graph for each of %d slices, which takes "
+                    "longer than in a graph apart: %s.",
+                    len(self._names),
+                    error,
+                )
+        return self._separate
+
+    def _in_this_graph(self, tensors: Any, membership: tf.Tensor) -> Iterator[dict[str, Any]]:
+        """Calls the function once for each slice."""
+        members = tf.cast(_checked_against_rows(tensors, membership), tf.bool)
+        for index in range(len(self._names)):
+            mask = members[:, index]
+            with v1.variable_scope(f"slice_{index}"):
+                rows = _rows_where(tensors, mask)
+                total = _local_zero(EXAMPLE_COUNT)
+                counted = tf.math.count_nonzero(mask, dtype=tf.int64)
+                count = total.read_value(), total.assign_add(counted, read_value=False)
+                yield {**self._call(rows), EXAMPLE_COUNT: count}
+
+    def _collecting(
+        self, separate: SeparateMetrics, tensors: Any, membership: tf.Tensor
+    ) -> Iterator[dict[str, Any]]:
+        """Has the rows collected, and the slices measured apart."""
+        number = len(self._names)
+        given = tf.nest.flatten(tensors)
+        if self._collected is None:
+            self._collected = CollectedSlices(
+                separate,
+                self._names,
+                not_rows=[_not_rows(tensor) for tensor in given],
+                most_bytes=self._most_bytes,
+            )
+        with v1.variable_scope("slices"):
+            # Its initialization is what tells the collected rows that an evaluation begins.
+            batches = _local_zero("batches")
+        inputs = [batches.read_value(), membership, *given]
+        collected = tf.numpy_function(self._collected.add, inputs, tf.int64)
+        collected.set_shape(())
+        update = batches.assign(collected, read_value=False)
+        dtypes, shapes = [tf.int64, *separate.dtypes], [tf.TensorShape(()), *separate.shapes]
+        found = tf.numpy_function(self._collected.values, [batches.read_value()], dtypes * number)
+        for value, shape in zip(found, shapes * number):
+            value.set_shape(shape)
+        for start in range(0, len(found), len(dtypes)):
+            count, *values = found[start : start + len(dtypes)]
+            of_slice = tf.nest.pack_sequence_as(separate.metrics, values)
+            yield {
+                name: (value, update) for name, value in {**of_slice, EXAMPLE_COUNT: count}.items()
+            }
 
 
 def split_by_slice(
@@ -209,39 +320,39 @@ def _full_name(metric: str, slice_name: str) -> str:
     return f"{metric}/{slice_name}"
 
 
-def _count(mask: tf.Tensor) -> tuple[tf.Tensor, Any]:
-    total = v1.get_variable(
-        EXAMPLE_COUNT,
+def _local_zero(name: str) -> Any:
+    return v1.get_variable(
+        name,
         shape=(),
         dtype=tf.int64,
         initializer=v1.zeros_initializer(),
         trainable=False,
         collections=[v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES],
     )
-    rows = tf.math.count_nonzero(mask, dtype=tf.int64)
-    return total.read_value(), total.assign_add(rows, read_value=False)
 
 
-def _checked_against_rows(tensors: Any, membership: tf.Tensor) -> tf.Tensor:
-    """Returns the membership back, once every tensor is seen to have its number of rows."""
-    rows = tf.shape(membership)[0]
-    checks = []
+def _check_static_rows(tensors: Any, membership: tf.Tensor) -> None:
+    """Checks as early as can be that every tensor has the membership's number of rows."""
+    rows = membership.shape.as_list()[0]
     for tensor in tf.nest.flatten(tensors):
         if not isinstance(tensor, tf.Tensor):
             raise ValueError(
                 f"eval_metrics has a {type(tensor).__name__}, whose rows can't be picked for "
                 "slices: make it dense, or leave slicing_specs out."
             )
-        static = membership.shape.as_list()[0]
         if tensor.shape.rank == 0 or (
-            tensor.shape.rank
-            and None not in (tensor.shape[0], static)
-            and tensor.shape[0] != static
+            tensor.shape.rank and None not in (tensor.shape[0], rows) and tensor.shape[0] != rows
         ):
             raise ValueError(_not_rows(tensor))
-        checks.append(
-            v1.debugging.assert_equal(tf.shape(tensor)[0], rows, message=_not_rows(tensor))
-        )
+
+
+def _checked_against_rows(tensors: Any, membership: tf.Tensor) -> tf.Tensor:
+    """Returns the membership back, once every tensor is seen to have its number of rows."""
+    rows = tf.shape(membership)[0]
+    checks = [
+        v1.debugging.assert_equal(tf.shape(tensor)[0], rows, message=_not_rows(tensor))
+        for tensor in tf.nest.flatten(tensors)
+    ]
     with tf.control_dependencies(checks):
         return tf.identity(membership)
 

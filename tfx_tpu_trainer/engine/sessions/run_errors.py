@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +18,7 @@ from tfx_tpu_trainer.engine.template import ModelTemplate
 # The names under which placements copy a model, which the model's author does not know.
 _COPIES = re.compile(r"^(?:.*/)?(?:batch|step|cores|short_batch)/core\d+/")
 _SHORT_BATCH = "short_batch/"
+_ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
 
 _PYTHON_ERROR = re.compile(r"\A(\w[\w.]*: .*?)\nTraceback \(most recent call last\):\n(.*)", re.S)
 _PYTHON_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in .*\n(?:    .*\n)?')
@@ -91,7 +94,7 @@ def explain(
     Returns:
         Our words; `None` where TensorFlow's say all that is known.
     """
-    said = _without_preamble(message)
+    said = without_preamble(message)
     nan = _NAN.search(said)
     if nan and at_nan is not None:
         return f"{nan[0]}: training stopped {at_nan()}"
@@ -116,8 +119,12 @@ def _explain_python_error(error: re.Match[str], of_input: bool, leaves: Mapping[
     if changed:
         return f"The input changed between batches: {changed}"
     frames = [
-        frame[0] for frame in _PYTHON_FRAME.finditer(error[2]) if not _is_tensorflow(frame["file"])
+        frame[0]
+        for frame in _PYTHON_FRAME.finditer(error[2])
+        if not _is_tensorflow(frame["file"]) and not frame["file"].startswith(_ENGINE)
     ]
+    if not frames:
+        return error[1]
     return f"{error[1]}\nPython code {where} raised it:\n{''.join(frames)}".rstrip()
 
 
@@ -188,8 +195,12 @@ def _of_row_shape(leaves: Mapping[str, Any], shape: list[int]) -> list[str]:
     ]
 
 
-def _without_preamble(message: str) -> str:
-    """What is left of a message without TensorFlow's way of saying where in the graph it was."""
+def without_preamble(message: str) -> str:
+    """Returns what is left of a message without TensorFlow's way of saying where in the graph it was.
+
+    Args:
+        message: TensorFlow's words.
+    """
     said = message.removeprefix("Graph execution error:").lstrip()
     if said.startswith("Detected at node"):
         said = re.sub(r"\A.*?^Node: '[^']*'\n", "", said, flags=re.S | re.M)
