@@ -189,6 +189,9 @@ class Ending:
         last = checkpoints.latest_checkpoint(str(outputs / "model_run"))
         if last is None:
             raise FileNotFoundError(f"There is no checkpoint in {outputs}")
+        metrics = read_eval_metrics(str(outputs / "model"))
+        if metrics is None:
+            raise FileNotFoundError(f"There are no metrics in {outputs / 'model'}")
         variables = Path("variables") / "variables.index"
         versions = sorted(destination.glob("*/saved_model.pb")) if destination else []
         folders = [outputs / "model", outputs / "model_run", outputs / "evaluation"]
@@ -197,7 +200,7 @@ class Ending:
             checkpoint=read_values(Path(f"{last}.index")),
             exported=read_values(outputs / "model" / "Format-Serving" / variables),
             pushed=read_values(versions[-1].parent / variables) if destination else {},
-            metrics=dict(read_eval_metrics(str(outputs / "model")).overall),
+            metrics=dict(metrics.overall),
             files=tuple(
                 sorted(
                     str(path.relative_to(outputs / "model"))
