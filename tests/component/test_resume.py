@@ -17,6 +17,7 @@ from tests.bad_input import case, row
 from tests.component.execution import Execution
 from tests.component.interrupted import model as interrupted_model
 from tests.component.interrupted import own_input
+from tests.estimator import counting_model
 from tfx_tpu_trainer.component import TpuTrainerExecutor
 from tfx_tpu_trainer.component.artifacts import emptied_on_failure
 from tfx_tpu_trainer.component.resume import (
@@ -29,7 +30,9 @@ from tfx_tpu_trainer.component.resume import (
 )
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.training_identity import TrainingIdentity
-from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.engine.checkpointing import checkpoints, writes_aside
+from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import checkpoint_paths
+from tfx_tpu_trainer.engine.checkpointing.writes_aside import PatientListener
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
 from tfx_tpu_trainer.whole_files import temporary_beside, write_whole
@@ -376,6 +379,34 @@ def test_an_attempt_ends_when_another_has_taken_the_folder(tmp_path):
     second.remove()
     with pytest.raises(RuntimeError, match="Another attempt"):
         first.check_still_ours()
+
+
+class _TakesUp(PatientListener):
+    """Another attempt that takes the folder while a checkpoint is being written."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def before_commit(self, step):
+        self._folder.take_up()
+
+
+def test_a_checkpoint_that_is_being_written_is_none_when_another_has_taken_the_folder(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(writes_aside, "WORTH_SECONDS", 0.0)
+    first, second = _folder(tmp_path), _folder(tmp_path)
+    first.take_up()
+    told = LastSaved()
+    with pytest.raises(AnotherAttemptError, match=first.path):
+        counting_model.estimator(first.path).train(
+            counting_model.shuffled,
+            max_steps=STEPS,
+            saving_listeners=[_TakesUp(second), StillOursListener(first), told],
+        )
+    assert told.step == 0
+    paths = checkpoint_paths(first.path)
+    assert [os.path.basename(path) for path in paths] == ["model.ckpt-0"]
 
 
 def test_what_fails_when_another_attempt_has_taken_the_folder_fails_for_that(tmp_path):

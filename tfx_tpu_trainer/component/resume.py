@@ -22,6 +22,7 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
     find_damage,
     newest_sound_checkpoint,
 )
+from tfx_tpu_trainer.engine.checkpointing.writes_aside import PatientListener
 from tfx_tpu_trainer.file_systems import renames_folders
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.whole_files import (
@@ -305,7 +306,7 @@ def check_before_writing(folder: CheckpointFolder | None) -> Callable[[], None]:
     return folder.check_before_writing if folder else lambda: None
 
 
-class LastSaved(v1.train.CheckpointSaverListener):
+class LastSaved(PatientListener):
     """Knows which checkpoint this attempt has saved last.
 
     The file `checkpoint` need not: an attempt that was held up in writing it may go on when another one
@@ -332,7 +333,7 @@ class LastSaved(v1.train.CheckpointSaverListener):
         return of_step[0] if of_step else checkpoints.latest_checkpoint(folder)
 
 
-class StillOursListener(v1.train.CheckpointSaverListener):
+class StillOursListener(PatientListener):
     """Ends a training before it writes into a folder that another attempt has taken."""
 
     def __init__(self, folder: CheckpointFolder) -> None:
@@ -346,6 +347,11 @@ class StillOursListener(v1.train.CheckpointSaverListener):
     def before_save(self, session: v1.Session, global_step_value: int) -> None:
         """Checks the folder."""
         del session, global_step_value
+        self._folder.check_before_writing()
+
+    def before_commit(self, step: int) -> None:
+        """Checks it again, for a checkpoint that was written while the training went on."""
+        del step
         self._folder.check_before_writing()
 
 

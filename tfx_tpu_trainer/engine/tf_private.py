@@ -2,7 +2,7 @@
 
 | name | why | if it goes away |
 |---|---|---|
-| `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only | refuse listeners beside such a hook |
+| `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only; ours tells them of a checkpoint when a thread has written it | refuse listeners beside such a hook; write checkpoints while the training waits |
 | `CheckpointSaverHook._timer` | early checkpoints, after 60 s and 120 s, are due by a timer that its constructor does not take | all intervals are equal |
 | `CheckpointSaverHook._set_steps_per_run` | a loop makes many steps in a session call, and the hook must see that a step within it is due | save at the next loop's end |
 | `CheckpointSaverHook._save_graph_def` | the hook prints the graph in Python, a third of the time to a large model's first step; protobuf's own printer gives the same graph | the hook prints it |
@@ -24,7 +24,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -106,6 +106,21 @@ def add_checkpoint_listeners(
     """
     known = hook._listeners
     known.extend(listener for listener in listeners if listener not in known)
+
+
+def join_checkpoint_listeners(
+    hook: v1.train.CheckpointSaverHook,
+    join: Callable[
+        [Sequence[v1.train.CheckpointSaverListener]], list[v1.train.CheckpointSaverListener]
+    ],
+) -> None:
+    """Makes a saver hook tell others in place of its listeners.
+
+    Args:
+        hook: The hook, before its session.
+        join: Returns whom it tells, from its listeners.
+    """
+    hook._listeners = join(tuple(hook._listeners))
 
 
 def set_timer(hook: v1.train.CheckpointSaverHook, timer: Any) -> None:

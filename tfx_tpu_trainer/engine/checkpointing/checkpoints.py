@@ -14,6 +14,7 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
     newest_sound_checkpoint,
     open_checkpoint,
 )
+from tfx_tpu_trainer.engine.checkpointing.pending_writes import wait_for_writes
 
 v1 = tf.compat.v1
 
@@ -25,6 +26,8 @@ _LOOKS = 3
 def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint of a folder, or `None`.
 
+    One that a thread of this process is writing there is waited for.
+
     Args:
         model_dir: Path of the folder.
 
@@ -32,6 +35,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
         tf.errors.DataLossError: If the file that names it is damaged, or names one that is gone: training
             would begin anew, over what is there, and an evaluation would be one of no training.
     """
+    wait_for_writes(model_dir)
     state = os.path.join(model_dir, _STATE_FILE)
     reason = "names no checkpoint that is there"
     for _ in range(_LOOKS):

@@ -8,11 +8,33 @@ final, but for the loop of steps that is added to it early on.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 v1 = tf.compat.v1
+
+Save = Callable[[v1.Session], str | None]
+"""Saves the variables of a session."""
+
+Writer = Callable[[v1.train.Saver, v1.Session, Save], str | None]
+"""Calls what saves with a session, sooner or later."""
+
+
+def write_at_once(saver: v1.train.Saver, session: v1.Session, save: Save) -> str | None:
+    """Saves the variables of a session while its training waits; a `Writer`.
+
+    Args:
+        saver: The saver that saves.
+        session: The session.
+        save: What saves.
+
+    Returns:
+        What `save` returns.
+    """
+    del saver
+    return save(session)
 
 
 class GraphOnceSaver:
@@ -21,13 +43,15 @@ class GraphOnceSaver:
     The files are those that the saver writes, in the same order.
     """
 
-    def __init__(self, saver: v1.train.Saver) -> None:
+    def __init__(self, saver: v1.train.Saver, writer: Writer = write_at_once) -> None:
         """Wraps a saver.
 
         Args:
             saver: Saves the variables.
+            writer: Writes a checkpoint. Defaults to `write_at_once`.
         """
         self._saver = saver
+        self._writer = writer
         # Of the graph that it was made of, and of its version then.
         self._made: tuple[tf.Graph, int, bytes] | None = None
 
@@ -52,25 +76,29 @@ class GraphOnceSaver:
             write_meta_graph: Whether a .meta file is written.
 
         Returns:
-            The checkpoint's path; `None` where there are no variables.
+            The checkpoint's path; `None` where there are no variables, or they are not written yet.
         """
-        saved: str | None = self._saver.save(
-            session, save_path, global_step=global_step, write_meta_graph=False
-        )
-        if write_meta_graph:
-            path = save_path if global_step is None else f"{save_path}-{global_step}"
-            self._write_graph(session.graph, f"{path}.meta")
-        return saved
+        path = save_path if global_step is None else f"{save_path}-{global_step}"
+        # Here, as the graph may grow while the checkpoint is being written.
+        content = self._content(session.graph) if write_meta_graph else None
 
-    def _write_graph(self, graph: tf.Graph, path: str) -> None:
-        if self._made is not None and self._made[0] is graph and self._made[1] == graph.version:
-            _write(path, self._made[2])
-            return
-        version = graph.version
-        with graph.as_default():
-            self._saver.export_meta_graph(path)
-        with tf.io.gfile.GFile(path, "rb") as file:
-            self._made = graph, version, file.read()
+        def save(session: v1.Session) -> str | None:
+            saved: str | None = self._saver.save(
+                session, save_path, global_step=global_step, write_meta_graph=False
+            )
+            if content is not None:
+                _write(f"{path}.meta", content)
+            return saved
+
+        return self._writer(self._saver, session, save)
+
+    def _content(self, graph: tf.Graph) -> bytes:
+        if self._made is None or self._made[:2] != (graph, graph.version):
+            version = graph.version
+            with graph.as_default():
+                meta_graph = self._saver.export_meta_graph()
+            self._made = graph, version, meta_graph.SerializeToString(deterministic=True)
+        return self._made[2]
 
 
 class GraphOnceScaffold:
@@ -79,13 +107,15 @@ class GraphOnceScaffold:
     A saver of a class of the user's own is passed on as it is: its `save` may do more.
     """
 
-    def __init__(self, scaffold: v1.train.Scaffold) -> None:
+    def __init__(self, scaffold: v1.train.Scaffold, writer: Writer = write_at_once) -> None:
         """Wraps a scaffold.
 
         Args:
             scaffold: Has a saver once it is finalized.
+            writer: Writes a checkpoint. Defaults to `write_at_once`.
         """
         self._scaffold = scaffold
+        self._writer = writer
         self._wrapped: GraphOnceSaver | None = None
 
     @property
@@ -95,7 +125,7 @@ class GraphOnceScaffold:
         if type(saver) is not v1.train.Saver:
             return saver
         if self._wrapped is None:
-            self._wrapped = GraphOnceSaver(saver)
+            self._wrapped = GraphOnceSaver(saver, self._writer)
         return self._wrapped
 
 

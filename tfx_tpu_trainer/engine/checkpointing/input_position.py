@@ -13,6 +13,7 @@ import re
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing import checkpoint_damage
+from tfx_tpu_trainer.engine.checkpointing.writes_aside import PatientListener
 from tfx_tpu_trainer.engine.feeding.saved_iterators import (
     DESCRIPTION,
     IGNORED,
@@ -201,7 +202,7 @@ class InputPosition(v1.train.SessionRunHook):
             )
 
 
-class _AtCheckpoints(v1.train.CheckpointSaverListener):
+class _AtCheckpoints(PatientListener):
     """Tells an `InputPosition` of checkpoints; a hook can't be a listener: their `end` differs."""
 
     def __init__(self, position: InputPosition) -> None:

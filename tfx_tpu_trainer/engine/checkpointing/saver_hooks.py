@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checkpointing.graph_files import GraphOnceScaffold, write_as_text
 from tfx_tpu_trainer.engine.checkpointing.write_errors import write_errors_explained
+from tfx_tpu_trainer.engine.checkpointing.writes_aside import WritesAside
 
 v1 = tf.compat.v1
 
@@ -29,6 +30,7 @@ def choose_saver_hooks(
     scaffold: v1.train.Scaffold,
     steps_per_call: int,
     listeners: Sequence[v1.train.CheckpointSaverListener],
+    aside: bool = False,
 ) -> list[v1.train.CheckpointSaverHook]:
     """Returns the hooks that save: the caller's and the model's own, or else a new one.
 
@@ -45,6 +47,8 @@ def choose_saver_hooks(
         scaffold: Has the saver.
         steps_per_call: Steps of a session call, at most.
         listeners: Listeners told of every checkpoint.
+        aside: Whether the model's own hook lets a thread write checkpoints while the training goes on; see
+            `FiniteSaverHook`. Defaults to `False`.
 
     Returns:
         The hooks; none where checkpoints are switched off.
@@ -66,6 +70,7 @@ def choose_saver_hooks(
                 scaffold=scaffold,
                 listeners=list(listeners),
                 save_graph_def=save_graph_def,
+                aside=aside,
             )
         ]
         if save_secs and first_secs and first_secs < save_secs:
@@ -135,10 +140,19 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
 
     The saver runs before the hook that stops at a NaN; without this, the last checkpoint could
     be the very one that must not be gone on from.
+
+    The first checkpoint of a session and the last one are written while the training waits. Those in between may be
+    written by a thread, from a copy; whoever must hear of them at once keeps them from it (see `WritesAside`).
     """
 
     def __init__(
-        self, checkpoint_dir: str, *, loss: tf.Tensor, scaffold: v1.train.Scaffold, **kwargs: Any
+        self,
+        checkpoint_dir: str,
+        *,
+        loss: tf.Tensor,
+        scaffold: v1.train.Scaffold,
+        aside: bool = False,
+        **kwargs: Any,
     ) -> None:
         """Watches a loss.
 
@@ -146,17 +160,29 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
             checkpoint_dir: Folder of the checkpoints.
             loss: Scalar tensor.
             scaffold: Has the saver.
+            aside: Whether a thread may write checkpoints. Defaults to `False`.
             **kwargs: Arguments of `tf.compat.v1.train.CheckpointSaverHook`.
         """
         self._writes_graph = kwargs.get("save_graph_def", True)
         listeners = kwargs.pop("listeners", None) or ()
         if self._writes_graph:
             listeners = [_MetaGraphs(self), *listeners]
+        self._writes = WritesAside(checkpoint_dir)
+        self._aside = aside
         super().__init__(
-            checkpoint_dir, scaffold=GraphOnceScaffold(scaffold), listeners=listeners, **kwargs
+            checkpoint_dir,
+            scaffold=GraphOnceScaffold(scaffold, self._writes.write),
+            listeners=listeners,
+            **kwargs,
         )
         self._folder = checkpoint_dir
         self._loss = loss
+
+    def begin(self) -> None:
+        """Finds the global step, and who is to be told."""
+        if self._aside:
+            tf_private.join_checkpoint_listeners(self, self._writes.join)
+        super().begin()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Saves the graph, and a checkpoint of where the training begins."""
@@ -175,13 +201,21 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
         """Saves when it is due, unless the loss is NaN."""
-        if not np.isnan(run_values.results["loss"]):
-            with write_errors_explained(self._folder):
+        is_nan = bool(np.isnan(run_values.results["loss"]))
+        # The error of a NaN names the last checkpoint.
+        self._writes.settle(run_context.session, wait=is_nan)
+        if not is_nan:
+            with write_errors_explained(self._folder), self._writes.allowed():
                 super().after_run(
                     run_context, run_values._replace(results=run_values.results["step"])
                 )
 
     def end(self, session: v1.Session) -> None:
         """Saves the last step."""
+        self._writes.settle(session)
         with write_errors_explained(self._folder):
             super().end(session)
+
+    def close(self) -> None:
+        """Waits for a checkpoint that is being written when the training fails; see `WritesAside`."""
+        self._writes.close()

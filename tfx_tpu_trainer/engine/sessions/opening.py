@@ -173,6 +173,7 @@ def open_training_session(
         ),
         settings=settings,
         master=master,
+        folder=folder_of(settings),
     )
     if not settings.is_chief:
         return v1.train.MonitoredSession(session_creator=creator, hooks=list(hooks))

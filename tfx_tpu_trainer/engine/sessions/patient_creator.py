@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.checkpointing.pending_writes import wait_for_writes
 from tfx_tpu_trainer.waiting import named, said_while_waiting, wait_for_hosts, without_answer
 
 v1 = tf.compat.v1
@@ -45,6 +46,7 @@ class PatientCreator(v1.train.SessionCreator):
         settings: ClusterSettings,
         master: str,
         for_chief: bool = False,
+        folder: str | None = None,
     ) -> None:
         """Takes the creator.
 
@@ -54,11 +56,14 @@ class PatientCreator(v1.train.SessionCreator):
             master: Address of the sessions' master; `""` is this process.
             for_chief: Whether the creator waits until the chief has made the variables ready.
                 Defaults to `False`.
+            folder: Folder whose latest checkpoint a session begins with: one that is being written there is waited
+                for. Defaults to `None`: the sessions are told which one.
         """
         self._creator = creator
         self._settings = settings
         self._master = master
         self._for_chief = for_chief
+        self._folder = folder
         self._failed: float | None = None
         self._said = 0.0
 
@@ -70,6 +75,8 @@ class PatientCreator(v1.train.SessionCreator):
             tf.errors.DeadlineExceededError: If the chief has not made the variables ready in time.
             RuntimeError: If the session was lost while it opened, again and again, until the time was over.
         """
+        if self._folder is not None:
+            wait_for_writes(self._folder)
         seconds = self._settings.session_creation_timeout_secs
         bound = "Nothing ends it" if seconds is None else f"It ends after {seconds} s"
         wait_for_hosts(_hosts(self._settings, self._master), seconds=seconds, setting=_SETTING)

@@ -18,12 +18,12 @@ from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
 from tfx_tpu_trainer.engine.checkpointing.input_position import InputPosition, log_not_saved
-from tfx_tpu_trainer.engine.checkpointing.saver_hooks import choose_saver_hooks
+from tfx_tpu_trainer.engine.checkpointing.saver_hooks import FiniteSaverHook, choose_saver_hooks
 from tfx_tpu_trainer.engine.checkpointing.savers import add_default_saver, fitted_scaffold
 from tfx_tpu_trainer.engine.checkpointing.taken_values import log_taken_values
 from tfx_tpu_trainer.engine.feeding.saved_iterators import SavedInput
 from tfx_tpu_trainer.engine.loops.one_thread_loop import LoopReadyHook, build_one_thread_loop
-from tfx_tpu_trainer.engine.loops.pace import allows_loops, needs_no_call
+from tfx_tpu_trainer.engine.loops.pace import LoopEndHook, allows_loops, needs_no_call
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, SummaryHook
@@ -196,6 +196,8 @@ def train(
         scaffold=scaffold,
         steps_per_call=plan.steps_per_call,
         listeners=saving_listeners,
+        # Several processes save together, and sessions of another one have their variables elsewhere.
+        aside=not master and plan.agreed_stop is None and _none_looks(own_hooks),
     )
     if settings.save_input_position and master:
         # A position is saved by the process whose iterators it is of, which no test could show yet.
@@ -254,6 +256,7 @@ def train(
         session,
         closed_aside(calls, master=master),
         run_errors_explained(template, at_nan=stop_at_nan.position),
+        _written_to_the_end(saver_hooks),
     ):
         while not calls.should_stop() and (plan.agreed_stop or stop.number is None):
             # The loop that runs ahead is built after the first step, which need not wait for it.
@@ -279,6 +282,29 @@ def _stop_reported(stop: PoliteStop, model_dir: str) -> Iterator[None]:
             signal.Signals(stop.number).name,
             checkpoints.latest_checkpoint(model_dir) or "the start: it writes no checkpoints",
         )
+
+
+@contextlib.contextmanager
+def _written_to_the_end(hooks: Sequence[v1.train.CheckpointSaverHook]) -> Iterator[None]:
+    """Waits for a checkpoint that is being written where the block fails; otherwise the hook's `end` does."""
+    try:
+        yield
+    except BaseException:
+        for hook in hooks:
+            if isinstance(hook, FiniteSaverHook):
+                hook.close()
+        raise
+
+
+def _none_looks(hooks: Sequence[v1.train.SessionRunHook]) -> bool:
+    """Tells whether no hook could look, after a step, for the checkpoint of that step.
+
+    TensorFlow's, the engine's and those for which the ends of loops are enough do not.
+    """
+    known = ("tensorflow.", "tfx_tpu_trainer.engine.")
+    return all(
+        type(hook).__module__.startswith(known) or isinstance(hook, LoopEndHook) for hook in hooks
+    )
 
 
 def _may_loop(

@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing.input_position import latest_description
+from tfx_tpu_trainer.free_memory import available_memory
 from tfx_tpu_trainer.inputs.row_cache.column_files import can_be_kept
-from tfx_tpu_trainer.inputs.row_cache.free_memory import available_memory
 from tfx_tpu_trainer.inputs.row_cache.parsed_rows import Columns, parse_rows
 from tfx_tpu_trainer.inputs.row_cache.row_files import estimated_rows
 

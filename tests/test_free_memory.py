@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfx_tpu_trainer.inputs.row_cache.free_memory import available_memory
+from tfx_tpu_trainer.free_memory import available_memory
 
 MACHINE = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n"}
 V2 = "sys/fs/cgroup/memory"
