@@ -167,6 +167,7 @@ BATCHES[1]["membership"][:, 1] = 0
 
 
 def v1_metrics(labels, scores, weights, texts, tokens):
+    scores = tf.debugging.check_numerics(scores, "no number")
     predicted = tf.cast(scores > 0.5, tf.int64)
     return {
         "mean": v1.metrics.mean(scores, weights),

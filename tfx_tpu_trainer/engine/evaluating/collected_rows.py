@@ -115,24 +115,22 @@ class CollectedSlices:
             self._start()
         if self._values is None:
             # What is collected stays: there may be more to come.
-            found = zip(self._row_counts(), self._of_each(self._metrics.values))
+            rows = _Rows(self._batches, self._members)
+            found = zip(self._counted + rows.counts(), self._of_each(rows, self._metrics.values))
             self._values = [value for count, values in found for value in (count, *values)]
         return self._values
 
     def _forget_counted(self) -> None:
         """Makes what is collected part of the states."""
-        self._states = self._of_each(self._metrics.state)
-        self._counted = self._row_counts()
+        rows = _Rows(self._batches, self._members)
+        self._states = self._of_each(rows, self._metrics.state)
+        self._counted = self._counted + rows.counts()
         self._forget_rows()
 
-    def _row_counts(self) -> np.ndarray:
-        if not self._members:
-            return self._counted
-        return self._counted + np.count_nonzero(np.concatenate(self._members), axis=0)
-
-    def _of_each(self, result: Callable[[], list[np.ndarray]]) -> list[list[np.ndarray]]:
-        """Returns what metrics give after all rows of each slice."""
-        rows = _Rows(self._batches, self._members)
+    def _of_each(
+        self, rows: _Rows, result: Callable[[], list[np.ndarray]]
+    ) -> list[list[np.ndarray]]:
+        """Returns what metrics give after the rows of each slice."""
         if self._in_any_groups is None:
             self._in_any_groups = self._may_group(rows)
         results = []
@@ -203,6 +201,13 @@ class _Rows:
             return []
         most = max(self._joined, key=lambda joined: len(joined.columns[0]))
         return [column[:number] for column in most.columns]
+
+    def counts(self) -> np.ndarray | int:
+        """Returns the number of rows of each slice."""
+        return sum(
+            np.array([np.count_nonzero(rows) for rows in joined.of_slices], np.int64)
+            for joined in self._joined
+        )
 
     def grouped(self, index: int) -> Iterator[list[np.ndarray]]:
         """Yields the rows of a slice, many at a time."""

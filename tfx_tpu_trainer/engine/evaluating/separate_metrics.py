@@ -22,7 +22,8 @@ _VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
 _KNOWN = frozenset(
     {
         *_VARIABLES,
-        *("ReadVariableOp", "VarIsInitializedOp", "VariableShape", "DestroyResourceOp", "Assert"),
+        *("ReadVariableOp", "VarIsInitializedOp", "VariableShape", "DestroyResourceOp"),
+        *("Assert", "CheckNumerics", "CheckNumericsV2"),
         *("StatefulPartitionedCall", "If", "While", "Case", "Placeholder"),
     }
 )
