@@ -24,6 +24,24 @@ _NEEDED: Mapping[str, Mapping[str, str]] = {
 _ENVIRONMENTS_WITH_CODE = ("EXTERNAL", "LOOPBACK", "PROCESS")
 
 
+def beam_options(arguments: Sequence[str]) -> dict[str, str]:
+    """Returns the options that Beam arguments set; a flag's value is "true".
+
+    Args:
+        arguments: Such as `("--runner=DataflowRunner", "--project=our-models-17")`.
+
+    Raises:
+        ValueError: If an argument is of another form.
+    """
+    options: dict[str, str] = {}
+    for argument in arguments:
+        name, separator, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or not name:
+            raise ValueError(f"the Beam argument {argument!r} is not of the form --name=value")
+        options[name] = value if separator else "true"
+    return options
+
+
 def check_beam_arguments(arguments: Sequence[str], *, code_is_imported: bool) -> None:
     """Checks Beam arguments for what would fail late.
 
@@ -34,12 +52,7 @@ def check_beam_arguments(arguments: Sequence[str], *, code_is_imported: bool) ->
     Raises:
         ValueError: If a runner is not known, or an option is missing that it cannot do without.
     """
-    options: dict[str, str] = {}
-    for argument in arguments:
-        name, separator, value = argument.removeprefix("--").partition("=")
-        if not argument.startswith("--") or not name:
-            raise ValueError(f"the Beam argument {argument!r} is not of the form --name=value")
-        options[name] = value if separator else "true"
+    options = beam_options(arguments)
     runner = options.get("runner", "DirectRunner")
     kind = runner.lower().removesuffix("runner")
     if kind not in _NEEDED:

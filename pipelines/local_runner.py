@@ -24,6 +24,7 @@ import click
 from rich.console import Console
 
 from pipelines import metadata, run_child
+from pipelines.beam_services import beam_problem
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.metadata import NodeStatus, State, UnreadableError
 from pipelines.progress import Display, RunMonitor, make_display
@@ -126,6 +127,8 @@ def _check_inputs(config: PipelineConfig) -> None:
     """Tells in a moment what the child would find after half a minute of imports."""
     if problem := run_child.data_problem(config):
         raise ConfigError(problem)
+    if problem := beam_problem(config.beam_args):
+        raise ConfigError(f"beam_args: {problem}")
     path = config.trainer.module_file
     if path and "://" not in path and not Path(path).is_file():
         raise ConfigError(

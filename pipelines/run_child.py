@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from pipelines import metadata
+from pipelines.beam_services import beam_problem, pool_problem
 from pipelines.config import PipelineConfig
 from pipelines.registry import find_pipeline
 from pipelines.report import Failure, RunReport, collect, failed_nodes
@@ -87,7 +88,7 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
     except (Exception, SystemExit) as error:
         _stop.ended()
         traceback.print_exc()
-        message = _stop.reason or data_problem(config) or one_line(error)
+        message = _stop.reason or data_problem(config) or _failure(config, error)
         run = metadata.newest_run(store, known=known)
         node = metadata.fail_unfinished(store, run, message) if run else None
         return RunReport(failure=Failure(node, message))
@@ -108,6 +109,13 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
                 None, f"the pipeline ended, its result cannot be used: {one_line(error)}"
             )
         )
+
+
+def _failure(config: PipelineConfig, error: BaseException) -> str:
+    """An error as one line, behind what was missing for a Beam job where that is the cause."""
+    said = one_line(error)
+    problem = pool_problem(config.beam_args, said) or beam_problem(config.beam_args)
+    return f"{problem}. {said}" if problem else said
 
 
 def data_problem(config: PipelineConfig) -> str | None:

@@ -20,27 +20,43 @@ class UnavailableError(Exception):
     """A library cannot be had here: there is no network, or the repository does not have it."""
 
 
-def fetch(pom: pathlib.Path, *, versions: dict[str, str] | None = None) -> pathlib.Path:
+def fetch(pom: pathlib.Path, **versions: str) -> pathlib.Path:
     """Returns a folder with the libraries that a pom.xml names, and with all that these need.
 
     Args:
         pom: The file.
-        versions: Properties of the pom that take the place of its own.
+        **versions: A property of the pom, and the version that is wanted in place of its own. That which the pom names
+            is taken where the wanted one can't be had.
 
     Raises:
         UnavailableError: If one of them can't be had, with its name.
     """
-    properties = [f"-D{name}={value}" for name, value in (versions or {}).items()]
+    wanted = [[f"-D{name.replace('_', '.')}={value}" for name, value in versions.items()], []]
+    folders = [_folder(pom, properties) for properties in wanted]
+    for folder in folders:
+        if folder.exists():
+            return folder
+    try:
+        return _download(pom, wanted[0], folders[0])
+    except UnavailableError:
+        if not versions:
+            raise
+        return _download(pom, [], folders[1])
+
+
+def _folder(pom: pathlib.Path, properties: list[str]) -> pathlib.Path:
     digest = hashlib.sha256(pom.read_bytes() + "".join(properties).encode()).hexdigest()
-    folder = CACHE / f"{pom.parent.name}-{digest[:12]}"
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as partial:
-            jars = pathlib.Path(partial) / "jars"
-            _run_maven(pom, f"-DoutputDirectory={jars}", *properties)
-            # Where another process was quicker, its files are the same.
-            if not folder.exists():
-                jars.rename(folder)
+    return CACHE / f"{pom.parent.name}-{digest[:12]}"
+
+
+def _download(pom: pathlib.Path, properties: list[str], folder: pathlib.Path) -> pathlib.Path:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as partial:
+        jars = pathlib.Path(partial) / "jars"
+        _run_maven(pom, f"-DoutputDirectory={jars}", *properties)
+        # Where another process was quicker, its files are the same.
+        if not folder.exists():
+            jars.rename(folder)
     return folder
 
 

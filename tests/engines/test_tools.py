@@ -43,3 +43,22 @@ def test_a_pom_that_maven_does_not_read_is_an_error(tmp_path: pathlib.Path, monk
     (tmp_path / "pom.xml").write_text("<project>", encoding="utf-8")
     with pytest.raises(AssertionError, match="Maven failed"):
         jars.fetch(tmp_path / "pom.xml")
+
+
+@pytest.mark.needs("mvn")
+def test_a_wanted_version_that_can_not_be_had_is_the_poms_instead(tmp_path, monkeypatch):
+    monkeypatch.setattr(jars, "CACHE", tmp_path / "cache")
+    (tmp_path / "small").mkdir()
+    pom = tmp_path / "small" / "pom.xml"
+    dependency = "<groupId>com.google.code.gson</groupId><artifactId>gson</artifactId>"
+    pom.write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId><artifactId>small</artifactId>"
+        "<version>1</version><packaging>pom</packaging>"
+        "<properties><gson.version>2.8.9</gson.version></properties>"
+        f"<dependencies><dependency>{dependency}<version>${{gson.version}}</version></dependency></dependencies>"
+        "</project>",
+        encoding="utf-8",
+    )
+    folder = jars.fetch(pom, gson_version="0.0.17")
+    assert [jar.name for jar in folder.iterdir()] == ["gson-2.8.9.jar"]
+    assert jars.fetch(pom, gson_version="0.0.17") == folder

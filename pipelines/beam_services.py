@@ -1,0 +1,133 @@
+"""Whether the services that Beam arguments name are there: asked before a local run, and after one that has failed.
+
+Beam itself waits a minute for a job server and then says "FutureTimeoutError".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+
+from pipelines.beam_options import beam_options
+
+CONNECT_SECONDS = 5.0
+# What gRPC in the TaskManager says; a worker that dies is another error.
+_NO_POOL = re.compile(
+    r"StatusRuntimeException: UNAVAILABLE: (io exception|Network closed|Unable to resolve)"
+)
+_DESCRIBE = "/org.apache.beam.model.job_management.v1.JobService/DescribePipelineOptions"
+
+
+def beam_problem(arguments: Sequence[str]) -> str | None:
+    """Tells why a job can't be handed in, as far as that can be seen from this machine.
+
+    Args:
+        arguments: Beam arguments that `check_beam_arguments` has let pass.
+
+    Returns:
+        One line with the option and the fix; None where a job can be handed in, or nothing can be told.
+    """
+    options = beam_options(arguments)
+    kind = options.get("runner", "DirectRunner").lower().removesuffix("runner")
+    if kind not in ("portable", "flink"):
+        return None
+    if address := options.get("job_endpoint"):
+        return _job_server_problem(address)
+    master = options["flink_master"]
+    if master.startswith("["):
+        return None
+    return _flink_problem(master, options.get("flink_version"))
+
+
+def pool_problem(arguments: Sequence[str], message: str) -> str | None:
+    """Tells that a job has failed for want of workers.
+
+    The pool is not asked: where it is, such as `localhost:50000`, is each Flink's or Spark's own host.
+
+    Args:
+        arguments: Beam arguments.
+        message: What the job server says of the failed job.
+
+    Returns:
+        One line with the option and the fix; None where the message has another cause, or no pool starts the workers.
+    """
+    options = beam_options(arguments)
+    if options.get("environment_type", "").upper() != "EXTERNAL" or not _NO_POOL.search(message):
+        return None
+    return (
+        f"the hosts of the job reach no worker pool at --environment_config={options.get('environment_config')}: "
+        "start one beside each of them (docs/beam.md)"
+    )
+
+
+def _job_server_problem(address: str) -> str | None:
+    if reason := _not_answering(address):
+        return (
+            f"no job server answers at --job_endpoint={address} ({reason}): start Beam's job server there, or "
+            "correct the address (docs/beam.md)"
+        )
+    # Late: most runs have no job server.
+    import grpc
+
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary(_DESCRIBE)(b"", timeout=CONNECT_SECONDS)
+        except grpc.RpcError as error:
+            return (
+                f"what answers at --job_endpoint={address} is no job server of Beam ({error.code().name}): give the "
+                "address of its --job-port"
+            )
+    return None
+
+
+def _flink_problem(master: str, asked: str | None) -> str | None:
+    address = master if master.startswith(("http://", "https://")) else f"http://{master}"
+    try:
+        with urllib.request.urlopen(f"{address}/config", timeout=CONNECT_SECONDS) as answer:
+            version = json.load(answer)["flink-version"]
+    except urllib.error.URLError as error:
+        return (
+            f"no Flink answers at --flink_master={master} ({_reason(error.reason)}): start the cluster, or give "
+            "the address of its JobManager's REST API, such as flink-jobmanager:8081"
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return (
+            f"what answers at --flink_master={master} is no Flink: give the address of the JobManager's REST API, "
+            "such as flink-jobmanager:8081"
+        )
+    # Late: it takes seconds, and most runs have no Flink.
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions
+
+    known = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
+    line = ".".join(version.split(".")[:2])
+    if line not in known:
+        return (
+            f"the Flink at --flink_master={master} is {version}, and this Beam has job servers for {', '.join(known)}: "
+            "run a cluster of one of these"
+        )
+    if line != (asked or known[-1]):
+        return (
+            f"the Flink at --flink_master={master} is {version}, and Beam would start its job server for "
+            f"{asked or known[-1]}: add --flink_version={line}"
+        )
+    return None
+
+
+def _not_answering(address: str) -> str | None:
+    """Why a TCP connection to HOST:PORT can't be made; None where it can."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return "it is not of the form HOST:PORT"
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
+            return None
+    except (OSError, OverflowError) as error:
+        return _reason(error)
+
+
+def _reason(error: object) -> str:
+    return str(getattr(error, "strerror", None) or error)

@@ -1,0 +1,1 @@
+"""A Flink session cluster on this machine, with Beam's job server and a worker pool."""

@@ -1,0 +1,180 @@
+"""Beam services that are not there, or are others, are one line before anything runs."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from apache_beam.options.pipeline_options import FlinkRunnerOptions
+from click.testing import CliRunner, Result
+
+from pipelines import local_runner, run_child
+from pipelines.beam_services import beam_problem, pool_problem
+from pipelines.config import load_config
+from pipelines.registry import find_pipeline
+from tests.bad_input import row
+from tests.free_ports import free_ports
+from tests.pipelines.portable_beam import portable_beam
+
+POOL = ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]
+
+
+def portable(address: str) -> list[str]:
+    return ["--runner=PortableRunner", f"--job_endpoint={address}", *POOL]
+
+
+def flink(address: str, *words: str) -> list[str]:
+    return ["--runner=FlinkRunner", f"--flink_master={address}", *POOL, *words]
+
+
+@contextlib.contextmanager
+def json_server(answer: object) -> Iterator[str]:
+    """A server that gives one answer to everything, as the JobManager's REST API gives its version."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("localhost", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"localhost:{server.server_address[1]}"
+        server.shutdown()
+
+
+def local_run(arguments: list[str], root: str | Path = "not-made") -> Result:
+    """What the local runner says of Beam arguments."""
+    words = [
+        "--pipeline",
+        "taxi",
+        "--root",
+        str(root),
+        "--set",
+        f"beam_args={json.dumps(arguments)}",
+    ]
+    return CliRunner().invoke(local_runner.main, words)
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--job_endpoint` where nothing listens",
+    "error: beam_args: no job server answers at --job_endpoint=localhost:",
+    "(Connection refused): start Beam's job server there, or correct the address",
+)
+def test_a_job_server_that_is_not_there_is_told_before_the_run(tmp_path: Path, refused) -> None:
+    (address,) = free_ports(1)
+    refused.output(local_run(portable(address), tmp_path / "root"))
+    assert not (tmp_path / "root").exists()
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--job_endpoint` at which something else answers",
+    "what answers at --job_endpoint=localhost:",
+    "is no job server of Beam (",
+    "give the address of its --job-port",
+)
+def test_what_is_no_job_server_is_told(refused) -> None:
+    with json_server({}) as address:
+        refused.output(local_run(portable(address)))
+
+
+def test_a_job_server_that_is_there_takes_jobs(tmp_path: Path) -> None:
+    with portable_beam(tmp_path) as beam:
+        assert beam_problem(beam.arguments) is None
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--flink_master` where nothing listens",
+    "no Flink answers at --flink_master=localhost:",
+    "(Connection refused): start the cluster, or give the address of its JobManager's REST API",
+)
+def test_a_flink_that_is_not_there_is_told(refused) -> None:
+    (address,) = free_ports(1)
+    refused.output(local_run(flink(address)))
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--flink_master` at which something else answers",
+    "what answers at --flink_master=localhost:",
+    "is no Flink: give the address of the JobManager's REST API",
+)
+def test_what_is_no_flink_is_told(refused) -> None:
+    with json_server({}) as address:
+        refused.output(local_run(flink(address)))
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--flink_master` of a version that Beam has no job server for",
+    "is 1.9.3, and this Beam has job servers for 1.",
+    "run a cluster of one of these",
+)
+def test_a_flink_of_a_version_that_beam_does_not_know_is_told(refused) -> None:
+    with json_server({"flink-version": "1.9.3"}) as address:
+        refused.output(local_run(flink(address)))
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--flink_master` of another version than `--flink_version`",
+    "and Beam would start its job server for ",
+    "add --flink_version=",
+)
+def test_a_flink_of_another_version_than_the_job_servers_is_told(refused) -> None:
+    oldest = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[0]
+    with json_server({"flink-version": f"{oldest}.2"}) as address:
+        refused.output(local_run(flink(address)))
+        assert beam_problem(flink(address, f"--flink_version={oldest}")) is None
+
+
+def test_runners_without_such_services_are_not_asked() -> None:
+    for runner in ("DirectRunner", "DataflowRunner", "SparkRunner"):
+        assert beam_problem([f"--runner={runner}"]) is None
+    assert beam_problem([]) is None
+    assert beam_problem(flink("[local]")) is None
+
+
+@pytest.mark.parametrize("reason", ["io exception", "Network closed for unknown reason"])
+def test_a_job_that_failed_for_want_of_a_pool_says_so(reason) -> None:
+    message = f"failed in state FAILED: io.grpc.StatusRuntimeException: UNAVAILABLE: {reason}"
+    assert pool_problem(POOL, message) == (
+        "the hosts of the job reach no worker pool at --environment_config=localhost:50000: start one beside each of "
+        "them (docs/beam.md)"
+    )
+    assert pool_problem(["--sdk_container_image=i"], message) is None
+    assert pool_problem(POOL, "failed in state FAILED: KeyError: 'fare'") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (portable("localhost:1"), "no job server answers at --job_endpoint=localhost:1"),
+        ([], "RuntimeError: the job"),
+    ],
+)
+def test_a_run_that_failed_says_what_has_gone_meanwhile(tmp_path, arguments, says) -> None:
+    definition = find_pipeline("taxi")
+    values = {"root": str(tmp_path), "beam_args": arguments}
+    config = load_config(definition.config_class(), definition.config_file, values=values)
+
+    def fails(config: object) -> str:
+        raise RuntimeError("the job")
+
+    failing = SimpleNamespace(prepare_data=fails)
+    report = run_child.run_pipeline(failing, config, tmp_path)
+    assert report.failure is not None
+    assert report.failure.message.startswith(says)
+    assert report.failure.message.endswith("RuntimeError: the job")
