@@ -275,6 +275,20 @@ class TestApart:
         assert_equal(found, _in_the_models_graph(metric_fn), rtol=rtol)
 
 
+def _looks_up(texts, **rest):
+    pairs = tf.lookup.KeyValueTensorInitializer(["x", "longer"], [1.0, 2.0])
+    return {"m": v1.metrics.mean(tf.lookup.StaticHashTable(pairs, 0.0).lookup(texts))}
+
+
+def test_tables_that_never_change_are_filled_apart_too():
+    counted = Counted(_looks_up)
+    found = measured(counted)
+    assert counted.calls == 2
+    assert_equal(found, _in_the_models_graph(_looks_up), rtol=1e-6)
+    assert found["all"]["m/a"] == 2
+    assert 1 < found["all"]["m/b"] < 2
+
+
 def test_slices_are_measured_where_the_session_has_one_thread():
     one = v1.ConfigProto(inter_op_parallelism_threads=1, intra_op_parallelism_threads=1)
     assert_equal(measured(mean_of_means, config=one), _in_the_models_graph(mean_of_means))
@@ -309,9 +323,9 @@ class TestInTheModelsGraph:
     def _draws(self, scores, **rest):
         return {"m": v1.metrics.mean(scores, tf.cast(tf.random.uniform([]) > 0.5, tf.float32))}
 
-    def _looks_up(self, texts, **rest):
-        pairs = tf.lookup.KeyValueTensorInitializer(["x", "longer"], [1.0, 2.0])
-        return {"m": v1.metrics.mean(tf.lookup.StaticHashTable(pairs, 0.0).lookup(texts))}
+    def _has_a_table_that_changes(self, texts, **rest):
+        table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, 0.0)
+        return {"m": (table.size(), table.insert(texts, tf.zeros_like(texts, tf.float32)))}
 
     def _runs_python(self, scores, **rest):
         return {"m": v1.metrics.mean(tf.numpy_function(lambda x: x, [scores], tf.float32))}

@@ -18,11 +18,14 @@ v1 = tf.compat.v1
 State = list[np.ndarray]
 
 _VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
-# What ops with a state may be: of variables, or of none that outlives the call.
+# What ops with a state may be: of variables, of tables that never change, or of none that outlives
+# the call.
 _KNOWN = frozenset(
     {
         *_VARIABLES,
         *("ReadVariableOp", "VarIsInitializedOp", "VariableShape", "DestroyResourceOp"),
+        *("HashTableV2", "LookupTableFindV2", "LookupTableSizeV2"),
+        *("InitializeTableV2", "InitializeTableFromTextFileV2", "LookupTableImportV2"),
         *("Assert", "CheckNumerics", "CheckNumericsV2"),
         *("StatefulPartitionedCall", "If", "While", "Case", "Placeholder"),
     }
@@ -85,6 +88,7 @@ class SeparateMetrics:
             _check_state(graph, {variable.op for variable in self._variables}, made)
             _check_without_rows(self._outputs, self._variables, rows)
             self._update = tf.group(*tf.nest.flatten(updates))
+            self._fill_tables = v1.tables_initializer()
             self._initialize = tf.group(*(variable.initializer for variable in self._variables))
             self._state = [v1.convert_to_tensor(variable) for variable in self._variables]
             self._loaded = [
@@ -140,12 +144,14 @@ class SeparateMetrics:
         if self._calls is None:
             self._calls = _Calls(
                 self._graph,
+                fill_tables=([self._fill_tables], []),
                 initialize=([self._initialize], []),
                 load=([self._load], self._loaded),
                 update=([self._update], self._fed),
                 state=(self._state, []),
                 values=(self._outputs, []),
             )
+            self._calls.fill_tables()
         return self._calls
 
 
