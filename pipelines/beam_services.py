@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pipelines.beam_options import beam_options
 
 CONNECT_SECONDS = 5.0
-# What gRPC in the TaskManager says; a worker that dies is another error.
-_NO_POOL = re.compile(
-    r"StatusRuntimeException: UNAVAILABLE: (io exception|Network closed|Unable to resolve)"
+# The cause is all that a job server hands on, so that the two connections below can't be told apart.
+_NO_CONNECTION = re.compile(
+    r"Connection refused|Connection reset|StatusRuntimeException: UNAVAILABLE|Network closed"
 )
 _DESCRIBE = "/org.apache.beam.model.job_management.v1.JobService/DescribePipelineOptions"
 
@@ -43,24 +43,27 @@ def beam_problem(arguments: Sequence[str]) -> str | None:
     return _flink_problem(master, options.get("flink_version"))
 
 
-def pool_problem(arguments: Sequence[str], message: str) -> str | None:
-    """Tells that a job has failed for want of workers.
+def job_problem(arguments: Sequence[str], message: str) -> str | None:
+    """Tells that a job has failed for want of a cluster behind the job server, or of workers behind the cluster.
 
-    The pool is not asked: where it is, such as `localhost:50000`, is each Flink's or Spark's own host.
+    Neither can be asked from here: where they are, such as at `localhost:50000`, is for other hosts.
 
     Args:
         arguments: Beam arguments.
         message: What the job server says of the failed job.
 
     Returns:
-        One line with the option and the fix; None where the message has another cause, or no pool starts the workers.
+        One line with the options and the fix; None where the message has another cause.
     """
     options = beam_options(arguments)
-    if options.get("environment_type", "").upper() != "EXTERNAL" or not _NO_POOL.search(message):
+    if "job_endpoint" not in options or not _NO_CONNECTION.search(message):
         return None
+    pool = ""
+    if options.get("environment_type", "").upper() == "EXTERNAL":
+        pool = f", or a host of the job no worker pool at --environment_config={options.get('environment_config')}"
     return (
-        f"the hosts of the job reach no worker pool at --environment_config={options.get('environment_config')}: "
-        "start one beside each of them (docs/beam.md)"
+        f"the job server at --job_endpoint={options['job_endpoint']} reached no cluster at its --flink-master{pool}: "
+        "start what is missing (docs/beam.md)"
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from pipelines import metadata
-from pipelines.beam_services import beam_problem, pool_problem
+from pipelines.beam_services import beam_problem, job_problem
 from pipelines.config import PipelineConfig
 from pipelines.registry import find_pipeline
 from pipelines.report import Failure, RunReport, collect, failed_nodes
@@ -114,7 +114,7 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
 def _failure(config: PipelineConfig, error: BaseException) -> str:
     """An error as one line, behind what was missing for a Beam job where that is the cause."""
     said = one_line(error)
-    problem = pool_problem(config.beam_args, said) or beam_problem(config.beam_args)
+    problem = job_problem(config.beam_args, said) or beam_problem(config.beam_args)
     return f"{problem}. {said}" if problem else said
 
 

@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import FlinkRunnerOptions
 from click.testing import CliRunner, Result
 
 from pipelines import local_runner, run_child
-from pipelines.beam_services import beam_problem, pool_problem
+from pipelines.beam_services import beam_problem, job_problem
 from pipelines.config import load_config
 from pipelines.registry import find_pipeline
 from tests.bad_input import row
@@ -147,15 +147,28 @@ def test_runners_without_such_services_are_not_asked() -> None:
     assert beam_problem(flink("[local]")) is None
 
 
-@pytest.mark.parametrize("reason", ["io exception", "Network closed for unknown reason"])
-def test_a_job_that_failed_for_want_of_a_pool_says_so(reason) -> None:
-    message = f"failed in state FAILED: io.grpc.StatusRuntimeException: UNAVAILABLE: {reason}"
-    assert pool_problem(POOL, message) == (
-        "the hosts of the job reach no worker pool at --environment_config=localhost:50000: start one beside each of "
-        "them (docs/beam.md)"
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "io.grpc.StatusRuntimeException: UNAVAILABLE: io exception",
+        "java.net.ConnectException: Connection refused",
+        "java.io.IOException: Connection reset by peer",
+    ],
+)
+def test_a_job_that_failed_for_want_of_a_connection_names_both_ends(reason) -> None:
+    message = f"failed in state FAILED: {reason}"
+    assert job_problem(portable("localhost:1"), message) == (
+        "the job server at --job_endpoint=localhost:1 reached no cluster at its --flink-master, or a host of the job "
+        "no worker pool at --environment_config=localhost:50000: start what is missing (docs/beam.md)"
     )
-    assert pool_problem(["--sdk_container_image=i"], message) is None
-    assert pool_problem(POOL, "failed in state FAILED: KeyError: 'fare'") is None
+    containers = [
+        "--runner=PortableRunner",
+        "--job_endpoint=localhost:1",
+        "--sdk_container_image=i",
+    ]
+    assert "worker pool" not in (job_problem(containers, message) or "worker pool")
+    assert job_problem(["--runner=DirectRunner"], message) is None
+    assert job_problem(portable("localhost:1"), "failed in state FAILED: KeyError: 'fare'") is None
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ classloader.resolve-order: parent-first
 restart-strategy: fixed-delay
 restart-strategy.fixed-delay.attempts: 100
 restart-strategy.fixed-delay.delay: 1 s
+# A job server that reaches no Flink says so after 2 attempts; 20, in a minute, are the default.
+rest.retry.max-attempts: 2
 heartbeat.interval: 1000
 heartbeat.timeout: 15000
 io.tmp.dirs: {folder}/tmp
@@ -121,7 +123,6 @@ class FlinkCluster(contextlib.ExitStack):
         for number in (1, 2):
             self.start_task_manager(number)
         self.wait_for(lambda: self.ask("overview")["taskmanagers"] == 2, "two TaskManagers")
-        self.wait_for(lambda: "JobService started on" in self.log("job_server"), "job server")
 
     def start_job_manager(self) -> None:
         main = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
@@ -160,6 +161,7 @@ class FlinkCluster(contextlib.ExitStack):
             *("--artifact-port=0", "--expansion-port=0"),
             f"--artifacts-dir={self._folder / 'artifacts'}",
         )
+        self.wait_for(lambda: "JobService started on" in self.log("job_server"), "job server")
 
     def ask(self, path: str) -> Any:
         """Asks the JobManager's REST API."""

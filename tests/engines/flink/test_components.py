@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
 import tensorflow_data_validation as tfdv
 
-from pipelines.beam_services import pool_problem
+from pipelines.beam_services import beam_problem, job_problem
 from pipelines.run_child import one_line
 from tests.conftest import PipelineRun
 from tests.engines import jars
@@ -150,5 +151,23 @@ def test_pools_that_have_died_end_a_job_with_one_line(runs) -> None:
     with pytest.raises(RuntimeError) as caught:
         runs.run("StatisticsGen", "--number_of_execution_retries=0", parallelism=1)
     arguments = runs.cluster.arguments(parallelism=1)
-    problem = pool_problem(arguments, one_line(caught.value))
-    assert problem is not None and "reach no worker pool at --environment_config=" in problem
+    said = one_line(caught.value)
+    problem = job_problem(arguments, said)
+    assert problem is not None, said
+    assert "no worker pool at --environment_config=" in problem
+
+
+def test_a_job_server_whose_flink_is_not_there_ends_a_job_with_one_line(
+    libraries, tmp_path
+) -> None:
+    with FlinkCluster(tmp_path / "cluster", libraries) as cluster:
+        cluster.start_job_server()
+        arguments = cluster.arguments(parallelism=1)
+        # The server itself is there.
+        assert beam_problem(arguments) is None
+        with pytest.raises(RuntimeError) as caught, beam.Pipeline(argv=list(arguments)) as pipeline:
+            pipeline | beam.Create([1])
+    said = one_line(caught.value)
+    problem = job_problem(arguments, said)
+    assert problem is not None, said
+    assert "reached no cluster at its --flink-master" in problem
