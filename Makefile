@@ -74,7 +74,7 @@ test-latest: setup ## Every test but the long sweeps on TFX 1.21, on a glibc of 
 
 # What is there is used and what fails fails; what is missing is skipped, with a line that says where it comes from.
 test-engines: setup ## Check what we write on real engines, such as a model server in Java (docs/orchestration.md)
-	@$(PYTHON) -m pytest -m engines tests/engines $(ARGS)
+	@$(PYTHON) -m pytest -m "engines and not sweep" tests/engines $(ARGS)
 
 # The packages are fetched by name and hash into .make/programs; make test-programs ARGS=--write-table writes docs/programs.md.
 test-programs: setup ## Run programs of public packages, on the host and on emulated cores (docs/programs.md)

@@ -22,7 +22,7 @@ def test_what_is_missing_skips_and_says_where_it_comes_from(no_tools):
         tools.skip_without("javac", "mvn")
     assert "javac is missing: a JDK" in str(caught.value)
     assert "openjdk-17-jdk-headless; mvn is missing: Maven" in str(caught.value)
-    assert len(tools.report()) == 3
+    assert len(tools.report()) == 4
     assert all(" is missing: " in line for line in tools.report())
 
 

@@ -18,11 +18,17 @@ _TOOLS = {
         r"Apache Maven (\d[.\d]*)",
         "Maven, 3.6 or newer",
     ),
+    "ip": (
+        ("ip", "-Version"),
+        r"iproute2-([\d.]+)",
+        "what makes hosts with addresses of their own",
+    ),
 }
 _PACKAGES = {
     "java": "openjdk-17-jre-headless",
     "javac": "openjdk-17-jdk-headless",
     "mvn": "maven",
+    "ip": "iproute2",
 }
 
 KUBEFLOW_COMPILER = (

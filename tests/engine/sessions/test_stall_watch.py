@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 
@@ -65,6 +66,31 @@ def test_a_stalled_call_is_cancelled_and_all_stacks_are_logged(caplog):
     stacks = "\n".join(logged)
     assert "Thread 'MainThread'" in stacks and "in test_a_stalled_call_is_cancelled" in stacks
     assert "Thread 'another thread'" in stacks
+
+
+def test_hosts_that_do_not_answer_are_named(caplog):
+    with socket.socket() as listening, socket.socket() as closed:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        closed.bind(("127.0.0.1", 0))
+        addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (listening, closed)]
+        watch = StallWatch(
+            "Training",
+            timeout_secs=0.6,
+            hosts={"ps 0": addresses[0], "ps 1": addresses[1]},
+            first_notice_secs=0.2,
+        )
+        with (
+            tf.Graph().as_default(),
+            log_lines(caplog) as logged,
+            pytest.raises(StalledError) as raised,
+        ):
+            _run(_stuck(), watch)
+    silence = f"no answer from ps 1 ({addresses[1]})"
+    said = next(line for line in logged if line.startswith("Training has made no step"))
+    assert said.startswith(f"Training has made no step for 0 s: {silence}. stall_timeout_secs")
+    assert f"stall_timeout_secs=0.6): {silence}. Start what is missing" in str(raised.value)
+    assert "ps 0" not in str(raised.value)
 
 
 def test_what_cant_be_cancelled_ends_the_process(caplog):

@@ -2,8 +2,9 @@
 
 The arguments are JSON: `model_dir`; `strategy`, a key of `STRATEGIES`; `max_steps`; `batches`, how
 many batches each task's input has, by task, endless where it is not named; `stop_at`, the step at
-which the chief's hook asks to stop. TF_CONFIG says which task it is. What was trained stands in the
-model's folder, and the last line tells what this task saw.
+which the chief's hook asks to stop; `config`, more arguments of RunConfig. TF_CONFIG says which
+task it is. What was trained stands in the model's folder, and the last line tells what this task
+saw.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def main(arguments: dict[str, Any]) -> None:
         eval_distribute=None,
         save_checkpoints_steps=arguments.get("save", 2),
         experimental_max_worker_delay_secs=1,
+        **arguments.get("config", {}),
     )
     hooks = []
     if "stop_at" in arguments and estimator.config.is_chief:

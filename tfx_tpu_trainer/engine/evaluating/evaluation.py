@@ -24,6 +24,7 @@ from tfx_tpu_trainer.engine.sessions.opening import (
     folder_of,
     open_restored_session,
 )
+from tfx_tpu_trainer.engine.sessions.patient_creator import hosts_of
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
@@ -111,6 +112,7 @@ def evaluate(
         unit="batch",
         timeout_secs=settings.stall_timeout_secs,
         steps_done=plan.sums.values["batches"] if asks else None,
+        hosts=hosts_of(settings, master),
     )
     calls = PatientSession(session, watch)
     aside = closed_aside(calls, master=master)

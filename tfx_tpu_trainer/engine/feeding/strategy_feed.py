@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private_strategy
 from tfx_tpu_trainer.engine.feeding.input_pipeline import split_features_and_labels
+from tfx_tpu_trainer.engine.feeding.lost_process import ProcessLostError, lost_process
 
 v1 = tf.compat.v1
 
@@ -29,6 +30,11 @@ def is_elsewhere(strategy: tf.distribute.Strategy) -> bool:
 
 def _is_of_tpus(strategy: tf.distribute.Strategy) -> bool:
     return type(strategy).__name__.startswith("TPUStrategy")
+
+
+def _cluster_of(strategy: tf.distribute.Strategy) -> tf.train.ClusterSpec:
+    resolver = strategy.cluster_resolver if spans_processes(strategy) else None
+    return tf.train.ClusterSpec({}) if resolver is None else resolver.cluster_spec()
 
 
 def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
@@ -59,12 +65,21 @@ class EagerThread:
     to leave a graph but to close it.
     """
 
-    def __init__(self) -> None:
-        """Starts no thread yet."""
+    def __init__(self, cluster: tf.train.ClusterSpec) -> None:
+        """Starts no thread yet.
+
+        Args:
+            cluster: The processes that the strategy runs in, with their addresses; empty for one.
+        """
+        self._cluster = cluster
         self._executor = concurrent.futures.ThreadPoolExecutor(1, "strategy")
 
     def run(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Calls a function in the thread and waits for its result, or raises its error."""
+        """Calls a function in the thread and waits for its result, or raises its error.
+
+        Raises:
+            ProcessLostError: If another process of the strategy no longer answers.
+        """
         return self._executor.submit(self._eagerly, function, *args).result()
 
     def run_beside(self, function: Callable[..., _T], *args: Any) -> _T:
@@ -77,8 +92,13 @@ class EagerThread:
 
     def _eagerly(self, function: Callable[..., _T], *args: Any) -> _T:
         # Also where the program has called disable_v2_behavior(), as programs for TensorFlow 1 do.
-        with tf_private_strategy.eager_mode():
-            return function(*args)
+        try:
+            with tf_private_strategy.eager_mode():
+                return function(*args)
+        except tf.errors.OpError as error:
+            if (lost := lost_process(error, self._cluster)) is None:
+                raise
+            raise ProcessLostError(lost) from error
 
 
 class StrategyFeed:
@@ -123,7 +143,7 @@ class StrategyFeed:
             RuntimeError: If the program has switched eager execution off, and the strategy has
                 replicas in other processes or on a TPU.
         """
-        self.eager = EagerThread()
+        self.eager = EagerThread(_cluster_of(strategy))
         # TPUs draw in loops of their own, which no test without one could show to be the same.
         self.is_saved = saved and repeated and not _is_of_tpus(strategy)
         if not self.eager.is_switched_on():

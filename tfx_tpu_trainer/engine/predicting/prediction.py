@@ -24,6 +24,7 @@ from tfx_tpu_trainer.engine.sessions.opening import (
     SessionSettings,
     open_restored_session,
 )
+from tfx_tpu_trainer.engine.sessions.patient_creator import hosts_of
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
@@ -92,7 +93,12 @@ def predict_batches(
             session_creator=plan.session_creator,
         )
     # In a session made anew the input begins again, and rows would be yielded twice.
-    watch = StallWatch("Prediction", unit="batch", timeout_secs=settings.stall_timeout_secs)
+    watch = StallWatch(
+        "Prediction",
+        unit="batch",
+        timeout_secs=settings.stall_timeout_secs,
+        hosts=hosts_of(settings, master),
+    )
     calls = PatientSession(session, watch, retries=0)
     explained = run_errors_explained(plan.template)
     aside = closed_aside(calls, master=master)

@@ -79,7 +79,7 @@ class PatientCreator(v1.train.SessionCreator):
             wait_for_writes(self._folder)
         seconds = self._settings.session_creation_timeout_secs
         bound = "Nothing ends it" if seconds is None else f"It ends after {seconds} s"
-        wait_for_hosts(_hosts(self._settings, self._master), seconds=seconds, setting=_SETTING)
+        wait_for_hosts(hosts_of(self._settings, self._master), seconds=seconds, setting=_SETTING)
         try:
             with said_while_waiting(self._what, change=f"{bound} ({_SETTING})."):
                 session = self._creator.create_session()
@@ -128,8 +128,16 @@ class PatientCreator(v1.train.SessionCreator):
         time.sleep(_PAUSE_SECONDS)
 
 
-def _hosts(settings: ClusterSettings, master: str) -> dict[str, str]:
-    """Returns the hosts that a session needs: those its device filters let it see."""
+def hosts_of(settings: ClusterSettings, master: str) -> dict[str, str]:
+    """Returns the hosts that a session needs: those its device filters let it see.
+
+    Args:
+        settings: Settings of the run.
+        master: Address of the session's master; `""`, this process, needs none.
+
+    Returns:
+        Name, such as "ps 0" -> "host:port".
+    """
     scheme, _, own = master.rpartition("://")
     if scheme != "grpc":
         return {}

@@ -10,12 +10,17 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.waiting import FIRST_NOTICE_SECONDS, NOTICE_SECONDS
+from tfx_tpu_trainer.waiting import (
+    FIRST_NOTICE_SECONDS,
+    NOTICE_SECONDS,
+    named,
+    without_answer,
+)
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -62,6 +67,7 @@ class StallWatch:
         timeout_secs: float | None,
         steps_done: Any = None,
         unit: str = "step",
+        hosts: Mapping[str, str] | None = None,
         first_notice_secs: float = FIRST_NOTICE_SECONDS,
         notice_secs: float = NOTICE_SECONDS,
         close_secs: float = _CLOSE_SECONDS,
@@ -75,6 +81,8 @@ class StallWatch:
             steps_done: Tensor that counts the steps, where the session can run it while a call is under
                 way: many steps may be one call. Defaults to `None`, a call is a step.
             unit: What a step is called. Defaults to "step".
+            hosts: Name -> "host:port" of the hosts that a step needs: the lines name those that do
+                not answer. Defaults to `None`, a step needs this process only.
             first_notice_secs: Seconds to the first line. Defaults to 30.
             notice_secs: Seconds from one line to the next. Defaults to 60.
             close_secs: Seconds that a session which is closed has to end its call. Defaults to 10.
@@ -84,6 +92,7 @@ class StallWatch:
         self._timeout = timeout_secs
         self._steps_done = steps_done
         self._unit = unit
+        self._hosts = hosts or {}
         self._first_notice = first_notice_secs
         self._notice = notice_secs
         self._close_secs = close_secs
@@ -178,21 +187,31 @@ class StallWatch:
             if self._timeout
             else "Nothing ends it: stall_timeout_secs is not set."
         )
+        reason = self._silence() or f"it waits for its input, or for what a {self._unit} takes"
         _logger.warning(
-            "%s has made no %s for %.0f s: it waits for its input, or for what a %s takes. %s",
-            self._what,
-            self._unit,
-            waited,
-            self._unit,
-            ends,
+            "%s has made no %s for %.0f s: %s. %s", self._what, self._unit, waited, reason, ends
         )
 
+    def _silence(self) -> str:
+        """Names the hosts that do not answer; nothing where all do."""
+        silent = without_answer(self._hosts)
+        return f"no answer from {named(silent)}" if silent else ""
+
     def _end(self, session: Any, waited: float) -> None:
+        if silence := self._silence():
+            reason = (
+                f"{silence}. Start what is missing, or mend the network, and start this again: it "
+                "goes on from its last checkpoint"
+            )
+        else:
+            reason = (
+                f"its input gives nothing, or a {self._unit} takes that long. Start it again, and "
+                "it goes on from its last checkpoint; where nothing is wrong, give a larger "
+                "stall_timeout_secs, or fewer iterations_per_loop"
+            )
         self._stalled = (
             f"{self._what} has made no {self._unit} for {waited:.0f} s (stall_timeout_secs="
-            f"{self._timeout:g}): its input gives nothing, or a {self._unit} takes that long. Start it "
-            "again, and it goes on from its last checkpoint; where nothing is wrong, give a larger "
-            "stall_timeout_secs, or fewer iterations_per_loop"
+            f"{self._timeout:g}): {reason}"
         )
         _logger.error("%s. All Python threads:\n%s", self._stalled, _all_stacks())
         self._left.clear()

@@ -34,6 +34,7 @@ from tfx_tpu_trainer.engine.sessions.opening import (
     folder_of,
     open_training_session,
 )
+from tfx_tpu_trainer.engine.sessions.patient_creator import hosts_of
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.polite_stop import PoliteStop, listening
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
@@ -246,6 +247,7 @@ def train(
         "Training",
         timeout_secs=settings.stall_timeout_secs,
         steps_done=v1.train.get_global_step() if asks else None,
+        hosts=hosts_of(settings, master),
     )
     calls = PatientSession(session, watch)
     with (

@@ -1,0 +1,214 @@
+"""Trainings of several hosts, each with an address of its own, whose links go down and whose processes are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engines.host_network import HostNetwork, open_network, skip_without_namespaces
+from tests.estimator.strategies import strategy_runs as runs
+from tests.estimator.tpu import cores
+from tfx_tpu_trainer.engine.sessions.stall_watch import EXIT_CODE
+
+REPOSITORY = Path(__file__).parents[2]
+SECONDS = 300
+MIRRORED = ("chief0", "worker0", "worker1", "evaluator0")
+PARAMETER_SERVER = ("chief0", "worker0", "ps0", "evaluator0")
+
+
+class Training:
+    """The tasks of one training, each on a host of its own."""
+
+    def __init__(self, network: HostNetwork, tasks: Sequence[str], folder: Path, **arguments: Any):
+        self.network, self.tasks, self.folder = network, tasks, folder
+        self._arguments = {"model_dir": str(folder / "model"), **arguments}
+        cluster: dict[str, list[str]] = {}
+        for task, address in zip(tasks, network.addresses, strict=True):
+            cluster.setdefault(task[:-1], []).append(f"{address}:2222")
+        if arguments["strategy"] != "multi_worker_mirrored":
+            del cluster["evaluator"]
+        self._cluster = cluster
+        self._processes: dict[str, subprocess.Popen] = {}
+
+    def start(self) -> None:
+        """Starts every task that does not run."""
+        for host, task in enumerate(self.tasks):
+            running = self._processes.get(task)
+            if running is not None and running.poll() is None:
+                continue
+            role = {"type": task[:-1], "index": int(task[-1])}
+            environment = {"TF_CONFIG": json.dumps({"cluster": self._cluster, "task": role})}
+            program = ["-m", "tests.estimator.strategies.cluster_program"]
+            with (self.folder / f"{task}.log").open("a") as log:
+                self._processes[task] = subprocess.Popen(
+                    self.network.command(
+                        host, [sys.executable, *program, json.dumps(self._arguments)]
+                    ),
+                    cwd=REPOSITORY,
+                    env={**os.environ, **environment},
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+
+    @property
+    def step(self) -> int:
+        """The global step of the latest checkpoint; -1 before the first."""
+        steps = cores.checkpoint_steps(self.folder / "model")
+        return steps[-1] if steps else -1
+
+    def wait_for_step(self, step: int) -> None:
+        ends = time.monotonic() + SECONDS
+        while self.step < step:
+            assert time.monotonic() < ends, self.logs()
+            ended = {task: code for task, code in self._codes().items() if code is not None}
+            assert not ended, (ended, self.logs())
+            time.sleep(0.1)
+
+    def wait(self, *tasks: str) -> dict[str, int]:
+        """Waits for the ends of tasks; returns their exit codes."""
+        ends = time.monotonic() + SECONDS
+        for task in tasks:
+            try:
+                self._processes[task].wait(max(1.0, ends - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"{task} has not ended: {self.logs()}")
+        return {task: self._processes[task].returncode for task in tasks}
+
+    def kill(self, *tasks: str) -> None:
+        for task in tasks:
+            self._processes[task].send_signal(signal.SIGKILL)
+            self._processes[task].wait()
+
+    def last_error(self, task: str) -> str:
+        """The line in which a task says why it ended."""
+        lines = (self.folder / f"{task}.log").read_text().splitlines()
+        return next(line for line in reversed(lines) if "Error: " in line)
+
+    def logs(self) -> dict[str, str]:
+        return {path.name: path.read_text()[-2000:] for path in self.folder.glob("*.log")}
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    def _codes(self) -> dict[str, int | None]:
+        return {task: process.poll() for task, process in self._processes.items()}
+
+
+@contextlib.contextmanager
+def _training(tasks: Sequence[str], folder: Path, **arguments: Any) -> Iterator[Training]:
+    skip_without_namespaces()
+    with open_network(len(tasks)) as network:
+        training = Training(network, tasks, folder, **arguments)
+        try:
+            training.start()
+            yield training
+        finally:
+            training.end()
+
+
+def _mirrored(folder: Path, max_steps: int) -> contextlib.AbstractContextManager[Training]:
+    return _training(
+        MIRRORED,
+        folder,
+        strategy="multi_worker_mirrored",
+        max_steps=max_steps,
+        save=50,
+        config={"save_input_position": True},
+    )
+
+
+def _assert_trained(folder: Path, steps: int) -> None:
+    """As one host would have trained on the rows of all three: no row twice, and none left out."""
+    trained = runs.make(folder / "model")
+    assert trained.get_variable_value("global_step") == steps
+    cores.assert_descended(trained, steps, batch=3 * runs.SHARE)
+
+
+def test_mirrored_hosts_go_on_after_a_link_was_down_for_5_seconds(tmp_path) -> None:
+    with _mirrored(tmp_path, 400) as training:
+        training.wait_for_step(100)
+        training.network.set_link(2, up=False)
+        time.sleep(5)
+        training.network.set_link(2, up=True)
+        assert set(training.wait(*MIRRORED).values()) == {0}, training.logs()
+    _assert_trained(tmp_path, 400)
+
+
+def test_mirrored_hosts_name_the_one_behind_a_dead_link_and_go_on_when_started_again(
+    tmp_path,
+) -> None:
+    trainers = MIRRORED[:3]
+    with _mirrored(tmp_path, 400) as training:
+        training.wait_for_step(100)
+        training.network.set_link(2, up=False)
+        codes = training.wait(*trainers)
+        assert set(codes.values()) == {1}, (codes, training.logs())
+        addresses = training.network.addresses
+        for task in ("chief0", "worker0"):
+            assert f"worker 1 ({addresses[2]}:2222) no longer answers" in training.last_error(task)
+        # To the host that was cut off it is the chief that is gone.
+        assert f"chief 0 ({addresses[0]}:2222) no longer" in training.last_error("worker1")
+        training.network.set_link(2, up=True)
+        training.start()
+        assert set(training.wait(*MIRRORED).values()) == {0}, training.logs()
+    _assert_trained(tmp_path, 400)
+
+
+def test_mirrored_hosts_name_one_that_was_killed_and_go_on_when_started_again(tmp_path) -> None:
+    with _mirrored(tmp_path, 400) as training:
+        training.wait_for_step(100)
+        training.kill("worker0")
+        assert set(training.wait("chief0", "worker1").values()) == {1}, training.logs()
+        lost = f"worker 0 ({training.network.addresses[1]}:2222) no longer answers"
+        assert all(lost in training.last_error(task) for task in ("chief0", "worker1"))
+        training.start()
+        assert set(training.wait(*MIRRORED).values()) == {0}, training.logs()
+    _assert_trained(tmp_path, 400)
+
+
+@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.sweep)])
+def test_a_worker_of_a_parameter_server_goes_on_after_its_link_was_down(tmp_path, seconds) -> None:
+    with _training(
+        PARAMETER_SERVER, tmp_path, strategy="parameter_server", max_steps=4000, save=200
+    ) as training:
+        training.wait_for_step(200)
+        training.network.set_link(1, up=False)
+        time.sleep(seconds)
+        training.network.set_link(1, up=True)
+        codes = training.wait("chief0", "worker0", "evaluator0")
+        assert set(codes.values()) == {0}, (codes, training.logs())
+    trained = runs.make(tmp_path / "model")
+    assert trained.get_variable_value("global_step") >= 4000
+    np.testing.assert_allclose(trained.get_variable_value("linear/weights"), [1, 2, 3], atol=0.2)
+
+
+def test_a_parameter_server_that_is_gone_is_named_before_a_worker_gives_up(tmp_path) -> None:
+    with _training(
+        PARAMETER_SERVER,
+        tmp_path,
+        strategy="parameter_server",
+        max_steps=10**6,
+        save=200,
+        config={"stall_timeout_secs": 15},
+    ) as training:
+        training.wait_for_step(200)
+        training.network.set_link(2, up=False)
+        codes = training.wait("chief0", "worker0")
+        assert set(codes.values()) <= {1, EXIT_CODE}, (codes, training.logs())
+        for task in codes:
+            assert f"no answer from ps 0 ({training.network.addresses[2]}:2222)" in (
+                training.last_error(task)
+            )
