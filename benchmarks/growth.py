@@ -10,8 +10,6 @@ import dataclasses
 import json
 import math
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.growth_fit import Growth, growth_of
-from benchmarks.processes import REPOSITORY, environment_of, reason_of
+from benchmarks.processes import Failed, environment_of, result_of
 
 # No display is needed, nor looked for.
 mpl.use("Agg")
@@ -107,26 +105,13 @@ def measure(axis: str, size: int, *, threads: int, timeout: float) -> dict[str, 
         `calls`, by name seconds of `cpu` and `wall`, and `memory` in MiB; or the `reason` why there
         is none.
     """
-    with tempfile.TemporaryDirectory(prefix="growth-") as scratch:
-        folder, output, errors = (Path(scratch) / name for name in ("run", "found", "errors"))
-        folder.mkdir()
-        command = [sys.executable, "-m", "benchmarks.growth_points", axis, str(size)]
-        with errors.open("wb") as stderr:
-            try:
-                ended = subprocess.run(
-                    [*command, str(folder), str(output)],
-                    cwd=REPOSITORY,
-                    env=environment_of(threads=threads, legacy_keras=True),
-                    stdout=stderr,
-                    stderr=stderr,
-                    timeout=timeout,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                return {"reason": f"took longer than {timeout:g} s"}
-        if ended.returncode:
-            return {"reason": reason_of(errors.read_text(errors="replace"), ended.returncode)}
-        return json.loads(output.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory(prefix="growth-") as folder:
+        found = result_of(
+            ["benchmarks.growth_points", axis, str(size), folder],
+            environment=environment_of(threads=threads, legacy_keras=True),
+            timeout=timeout,
+        )
+    return {"reason": found.reason} if isinstance(found, Failed) else json.loads(found)
 
 
 def costs_of(points: Sequence[Mapping[str, Any]]) -> Costs:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.contenders import CONTENDERS
@@ -50,10 +51,7 @@ def run(request: Request, *, threads: int, timeout: float) -> Measurement | Fail
         What the process found, or why it found nothing.
     """
     contender = CONTENDERS[request.contender]
-    python = str(oracle_python()) if contender.of_original else sys.executable
-    environment = environment_of(threads=threads, legacy_keras=contender.legacy_keras)
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-        output, errors = Path(scratch) / "measurement.json", Path(scratch) / "errors.txt"
         request = Request(
             contender=request.contender,
             model=request.model,
@@ -61,11 +59,39 @@ def run(request: Request, *, threads: int, timeout: float) -> Measurement | Fail
             data_folder=request.data_folder,
             model_dir=str(Path(scratch) / "model"),
         )
-        command = [python, "-m", "benchmarks.measure", request.to_json(), str(output)]
-        try:
-            with open(errors, "wb") as stderr:
+        found = result_of(
+            ["benchmarks.measure", request.to_json()],
+            python=str(oracle_python()) if contender.of_original else sys.executable,
+            environment=environment_of(threads=threads, legacy_keras=contender.legacy_keras),
+            timeout=timeout,
+        )
+    return found if isinstance(found, Failed) else Measurement.from_json(found)
+
+
+def result_of(
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    timeout: float,
+    python: str = sys.executable,
+) -> str | Failed:
+    """Runs a module of the benchmarks in a process of its own.
+
+    Args:
+        arguments: Its name and arguments, but the last: the file that it writes.
+        environment: The process's environment.
+        timeout: Seconds after which it is stopped.
+        python: The interpreter. Defaults to this one.
+
+    Returns:
+        What it has written, or why it has written nothing.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        output, errors = Path(scratch) / "result", Path(scratch) / "errors"
+        with errors.open("wb") as stderr:
+            try:
                 ended = subprocess.run(
-                    command,
+                    [python, "-m", *arguments, str(output)],
                     cwd=REPOSITORY,
                     env=environment,
                     stdout=stderr,
@@ -73,11 +99,11 @@ def run(request: Request, *, threads: int, timeout: float) -> Measurement | Fail
                     timeout=timeout,
                     check=False,
                 )
-        except subprocess.TimeoutExpired:
-            return Failed(f"took longer than {timeout:g} s")
+            except subprocess.TimeoutExpired:
+                return Failed(f"took longer than {timeout:g} s")
         if ended.returncode or not output.exists():
             return Failed(reason_of(errors.read_text(errors="replace"), ended.returncode))
-        return Measurement.from_json(output.read_text(encoding="utf-8"))
+        return output.read_text(encoding="utf-8")
 
 
 def reason_of(errors: str, exit_code: int) -> str:

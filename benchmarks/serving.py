@@ -9,7 +9,6 @@ import dataclasses
 import itertools
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.plan import TITLES
-from benchmarks.processes import REPOSITORY, Failed, environment_of, reason_of
+from benchmarks.processes import Failed, environment_of, result_of
 
 BATCH_SIZES = (1, 32, 1024)
 
@@ -123,27 +122,17 @@ def _rows(results: Sequence[Served]) -> list[tuple[str, ...]]:
 
 
 def _run(model: str, *, segments: int, threads: int, timeout: float) -> list[Served] | Failed:
-    with tempfile.TemporaryDirectory(prefix="bench-serving-") as scratch:
-        output = Path(scratch) / "served.json"
-        command = [sys.executable, "-m", "benchmarks.serving", model, str(segments), str(output)]
-        try:
-            ended = subprocess.run(
-                command,
-                cwd=REPOSITORY,
-                env=environment_of(threads=threads, legacy_keras=False),
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Failed(f"took longer than {timeout:g} s")
-        if ended.returncode:
-            return Failed(reason_of(ended.stderr, ended.returncode))
-        return [
-            Served(**{**each, "ours": tuple(each["ours"]), "keras": tuple(each["keras"])})
-            for each in json.loads(output.read_text(encoding="utf-8"))
-        ]
+    found = result_of(
+        ["benchmarks.serving", model, str(segments)],
+        environment=environment_of(threads=threads, legacy_keras=False),
+        timeout=timeout,
+    )
+    if isinstance(found, Failed):
+        return found
+    return [
+        Served(**{**each, "ours": tuple(each["ours"]), "keras": tuple(each["keras"])})
+        for each in json.loads(found)
+    ]
 
 
 def measure(model: str, *, segments: int, batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Served]:
