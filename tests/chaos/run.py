@@ -14,14 +14,16 @@ import functools
 import gc
 import itertools
 import json
+import multiprocessing
 import os
+import pickle
 import random
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tests.chaos import checks, data, killing
@@ -74,6 +76,19 @@ class Tally:
     pauses: int = 0
     newer_as_alone: int = 0
     problems: list[str] = dataclasses.field(default_factory=list)
+
+    def __add__(self, other: Tally) -> Tally:
+        """Returns what two sweeps have seen."""
+        longest = ("sigkill_steps_lost", "sigterm_seconds")
+        return Tally(
+            **{
+                name: max(mine, others) if name in longest else mine + others
+                for name, mine, others in (
+                    (field.name, getattr(self, field.name), getattr(other, field.name))
+                    for field in dataclasses.fields(self)
+                )
+            }
+        )
 
     def lines(self) -> Iterator[str]:
         """Yields what is printed at the end."""
@@ -225,18 +240,22 @@ class Execution:
 class Sweep:
     """Executions of some plans, in turn, until there were enough kills; then pairs of attempts."""
 
-    def __init__(self, plans: Sequence[Plan], folder: Path, *, seed: int) -> None:
+    def __init__(
+        self, plans: Sequence[Plan], folder: Path, *, seed: int, job: int = 0, jobs: int = 1
+    ) -> None:
         self._plans, self._folder = plans, folder
-        self._drawn = random.Random(seed)
+        self._job, self._jobs = job, jobs
+        self._drawn = random.Random(seed if jobs == 1 else f"{seed}/{job}")
         self.tally = Tally()
 
     def run(self, kills: int, pauses: int | None) -> None:
-        """Makes so many kills, and so many pauses of the quickest plan.
+        """Makes its share of so many kills, and of so many pauses of the quickest plan.
 
         Args:
-            kills: How many.
-            pauses: How many; `None` pauses at each write.
+            kills: How many of all jobs.
+            pauses: How many of all jobs; `None` pauses at each write.
         """
+        kills = len(range(self._job, kills, self._jobs))
         left_alone: dict[Plan, tuple[Ending, Execution]] = {}
         for number, plan in enumerate(itertools.cycle(self._plans)):
             if plan not in left_alone:
@@ -250,7 +269,11 @@ class Sweep:
         )
         expected = dataclasses.replace(expected, pushed={})
         writes = range(1, alone.writes["trainer"] + 1)
-        for number in self._drawn.sample(writes, len(writes) if pauses is None else pauses):
+        if pauses is None:
+            chosen = list(writes)[self._job :: self._jobs]
+        else:
+            chosen = self._drawn.sample(writes, len(range(self._job, pauses, self._jobs)))
+        for number in chosen:
             newers = self._drawn.choice((None, self._drawn.choice(writes)))
             self._paused((number, newers), plan, expected)
 
@@ -302,6 +325,32 @@ class Sweep:
             shutil.rmtree(folder)
 
 
+def _tally_of(jobs: int, sweep: Callable[[int], Tally], folder: Path) -> Tally:
+    """Runs the jobs of a sweep side by side, each in a process that forks its trainings itself."""
+    if jobs == 1:
+        return sweep(0)
+    seen = [folder / f"tally-{job}" for job in range(jobs)]
+
+    def write(job: int) -> None:
+        seen[job].write_bytes(pickle.dumps(sweep(job)))
+
+    forking = multiprocessing.get_context("fork")
+    processes = [forking.Process(target=write, args=(job,)) for job in range(jobs)]
+    for process in processes:
+        process.start()
+    try:
+        for process in processes:
+            process.join()
+    except KeyboardInterrupt:
+        for process in processes:
+            os.kill(process.pid, signal.SIGINT)
+        for process in processes:
+            process.join()
+    if any(process.exitcode for process in processes):
+        raise SystemExit("A job of the sweep has failed.")
+    return sum((pickle.loads(each.read_bytes()) for each in seen), Tally())
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -320,6 +369,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--models", default="taxi,digits", help="some of: taxi, digits")
     parser.add_argument("--places", default="host,cores", help="some of: host, cores")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings to kill side by side")
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--rows", type=int, default=512, help="rows to train on")
     parser.add_argument("--evaluations", type=int, default=2, help="evaluations in training")
@@ -350,15 +400,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             for place in given.places.split(",")
         ]
-    sweep = Sweep(plans, folder, seed=given.seed)
     # Also where a shell has started this in the background, and ignores it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt):
-        sweep.run(given.kills, None if given.pauses == "all" else int(given.pauses))
-    print(f"seed {given.seed}", *sweep.tally.lines(), sep="\n")
+
+    def run_sweep(job: int) -> Tally:
+        of_job = folder if given.jobs == 1 else folder / f"job-{job}"
+        sweep = Sweep(plans, of_job, seed=given.seed, job=job, jobs=given.jobs)
+        with contextlib.suppress(KeyboardInterrupt):
+            sweep.run(given.kills, None if given.pauses == "all" else int(given.pauses))
+        return sweep.tally
+
+    tally = _tally_of(given.jobs, run_sweep, folder)
+    print(f"seed {given.seed}", *tally.lines(), sep="\n")
     if given.json:
-        given.json.write_text(json.dumps(vars(sweep.tally)))
-    if sweep.tally.problems:
+        given.json.write_text(json.dumps(vars(tally)))
+    if tally.problems:
         return 1
     # After Ctrl-C a process may still be writing there.
     shutil.rmtree(folder, ignore_errors=True)

@@ -51,6 +51,6 @@ def test_killed_forty_times_on_the_host_and_on_cores(tmp_path):
 
 @pytest.mark.sweep
 def test_paused_at_forty_of_its_writes(tmp_path):
-    how_often = ("--kills", "0", "--pauses", "40", "--seed", "3")
+    how_often = ("--kills", "0", "--pauses", "40", "--seed", "3", "--jobs", "2")
     seen = _sweep(tmp_path, *how_often, "--models", "digits", "--places", "host", *_SMALL)
     _assert_promises_kept(seen, kills=0, pauses=40)
