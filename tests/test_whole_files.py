@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import uuid
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -162,30 +163,32 @@ def test_what_was_left_in_a_folder_and_beside_it_is_swept_and_nothing_else(paren
     assert sweep(os.path.join(parent, "not_there")) == []
 
 
-def _write_for_ever(folder: str) -> None:
+def _write_for_ever(folder: str, wrote: Any) -> None:
     for text in iter(lambda: "x" * 100_000, None):
         write_whole(os.path.join(folder, "file"), text)
         with folder_written_whole(os.path.join(folder, "of"), replaceable=["a"]) as written:
             write_whole(os.path.join(written, "a"), text)
+        wrote.set()
 
 
 def test_killed_at_any_moment_all_that_is_seen_is_whole(tmp_path):
     processes = multiprocessing.get_context("fork")
-    seen = 0
     for killed_after in range(1, 9):
-        process = processes.Process(target=_write_for_ever, args=[str(tmp_path)])
+        wrote = processes.Event()
+        process = processes.Process(target=_write_for_ever, args=[str(tmp_path), wrote])
         process.start()
+        # A fork of a large process takes its time to begin.
+        assert wrote.wait(60)
         process.join(0.013 * killed_after)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-        for path in (tmp_path / "file", tmp_path / "of" / "a"):
-            if path.exists():
-                assert path.read_text() == "x" * 100_000
-                seen += 1
+        assert (tmp_path / "file").read_text() == "x" * 100_000
+        # It is gone for the moment between two renames.
+        if (tmp_path / "of" / "a").exists():
+            assert (tmp_path / "of" / "a").read_text() == "x" * 100_000
         sweep(str(tmp_path))
         sweep(str(tmp_path / "of"))
         assert {path.name for path in tmp_path.iterdir()} <= {"file", "of"}
-    assert seen
 
 
 def _versions_seen(uri):
