@@ -36,10 +36,21 @@ from tfx_tpu_trainer.orchestration.online_checks import Deadline
 @click.option("--namespace", help="Namespace, in a multi-user installation.")
 @click.option("--experiment", default="Default", show_default=True, help="Experiment of the run.")
 @click.option("--run-name", help="Name of the run; the pipeline's where absent.")
-@click.option("--service-account", help="Kubernetes service account of the pods.")
+@click.option(
+    "--service-account", help="Service account of the pods; pods.service_account's where absent."
+)
 def main(**values: Any) -> None:
     pipeline = load_pipeline("kubeflow", **values)
     output, submit, dry_run = values["output"], values["submit"], values["dry_run"]
+    account = values["service_account"] or pipeline.config.pods.service_account
+    run = KubeflowRun(
+        host=values["host"],
+        namespace=values["namespace"],
+        experiment=values["experiment"],
+        name=values["run_name"],
+        service_account=account,
+        token=values["token"],
+    )
     if submit or dry_run:
         if not values["host"]:
             raise ConfigError(
@@ -55,14 +66,6 @@ def main(**values: Any) -> None:
     if output:
         compiled.write(output)
         click.echo(f"{output}: compiled for Kubeflow Pipelines, image {pipeline.image}", err=True)
-    run = KubeflowRun(
-        host=values["host"],
-        namespace=values["namespace"],
-        experiment=values["experiment"],
-        name=values["run_name"],
-        service_account=values["service_account"],
-        token=values["token"],
-    )
     if dry_run:
         click.echo(json.dumps(run.describe(compiled), indent=1, sort_keys=True))
     if submit:
@@ -70,7 +73,9 @@ def main(**values: Any) -> None:
 
 
 def _ask(pipeline: ClusterPipeline, deadline: Deadline, *, host: str, token: str | None) -> None:
-    online_checks.check_kubeflow_host(host, deadline, token=token)
+    online_checks.check_kubeflow_host(
+        host, deadline, token=token, later_setting=pipeline.config.pods.of_later_backends
+    )
     paths = pipeline.bucket_paths
     if any(path.startswith("gs://") for path in paths.values()):
         credentials = online_checks.find_credentials(deadline)

@@ -39,7 +39,9 @@ from tfx_tpu_trainer.orchestration.vertex_run import VertexRun
 @click.option("--network", help="Full name of a network to peer with.")
 def main(**values: Any) -> None:
     check_project(values["project"], values["region"])
-    pipeline = _with_custom_job(load_pipeline("vertex", **values), values)
+    pipeline = load_pipeline("vertex", **values)
+    values["service_account"] = values["service_account"] or pipeline.config.pods.service_account
+    pipeline = _with_custom_job(pipeline, values)
     output, submit, dry_run = values["output"], values["submit"], values["dry_run"]
     check_bucket_paths(pipeline.bucket_paths, schemes=("gs",))
     run = VertexRun(
@@ -68,18 +70,21 @@ def main(**values: Any) -> None:
 
 
 def _with_custom_job(pipeline: ClusterPipeline, values: dict[str, Any]) -> ClusterPipeline:
-    """Lets a trainer that asks for a TPU start a CustomJob, whose settings are the runner's."""
-    tpu = pipeline.config.trainer.tpu
-    if tpu is None or pipeline.config.vertex is not None:
+    """Lets a trainer that asks for a TPU start a CustomJob, whose settings are the runner's and `pods`'."""
+    tpu, job = pipeline.config.trainer.tpu, pipeline.config.vertex
+    if tpu is None:
         return pipeline
-    job = VertexJob.parse(
+    pod = pipeline.config.pods.of_trainer()
+    job = job or VertexJob.parse(
         project=values["project"],
         region=values["region"],
         image=pipeline.image,
         service_account=values["service_account"],
         network=values["network"],
     )
-    config = pipeline.config.model_copy(update={"vertex": job})
+    # What is said of this job alone wins.
+    own = {"env": {**pod.env, **job.env}, "labels": {**pod.labels, **job.labels}}
+    config = pipeline.config.model_copy(update={"vertex": job.model_copy(update=own)})
     pipeline = dataclasses.replace(pipeline, config=config)
     # Made here only to be refused, if it must be, before TFX is imported.
     _custom_job_of(pipeline)

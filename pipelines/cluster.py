@@ -10,6 +10,7 @@ from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.registry import PipelineDefinition, find_pipeline
 from tfx_tpu_trainer.orchestration.checks import check_image
 from tfx_tpu_trainer.orchestration.task_options import TaskOptions
+from tfx_tpu_trainer.orchestration.vertex_pods import check_vertex_pods
 
 EXECUTORS = "tfx_tpu_trainer.component.trainer_executor"
 
@@ -93,6 +94,8 @@ class ClusterPipeline:
                 f"compiled, which would need the network (root is {config.root!r}); put the module into "
                 "the image and give its import path as trainer.module, with trainer.module_file=null"
             )
+        if backend == "vertex":
+            check_vertex_pods(config.pods, custom_job=config.trainer.tpu is not None)
         return cls(
             definition=definition,
             config=config,
@@ -130,4 +133,5 @@ class ClusterPipeline:
             backend=self.backend,
             spec_version=self.spec_version,
             options=self.options,
+            pods=self.config.pods,
         )

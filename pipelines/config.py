@@ -30,6 +30,7 @@ from pipelines.setting_types import (
     Text,
     Tpu,
 )
+from tfx_tpu_trainer.orchestration.pods import Pods
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 
 ConfigT = TypeVar("ConfigT", bound="PipelineConfig")
@@ -178,6 +179,8 @@ class PipelineConfig(Settings):
         trainer: Settings of `TpuTrainer`.
         vertex: The CustomJob of Vertex AI that trains on `trainer.tpu`, in place of the trainer's own
             pod. `kubeflow/vertex_runner.py` fills it in.
+        pods: What the pods of a cluster need, such as secrets and tolerations (docs/orchestration.md). Local runs
+            have no use for it.
         gate: What a model must reach to be pushed.
     """
 
@@ -193,6 +196,7 @@ class PipelineConfig(Settings):
     baseline: Literal["metadata", "pointer"] = "metadata"
     trainer: TrainerSettings
     vertex: VertexJob | None = None
+    pods: Pods = Pods()
     gate: GateSettings = GateSettings()
 
     @pydantic.model_validator(mode="after")
@@ -355,6 +359,9 @@ def _explain(
 ) -> str:
     """One line for one of pydantic's errors: where, what, which fix."""
     location = tuple(str(part) for part in item["loc"])
+    if location[-1:] == ("[key]",):
+        # Of a key that is wrong, the mapping is the place.
+        location = location[:-2]
     where = next(
         (text for keys, text in origin.items() if keys[: len(location)] == location[: len(keys)]),
         path,
@@ -385,9 +392,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-def _group_at(config_class: type[Settings], location: Sequence[str]) -> type[Settings] | None:
-    """The Settings class that stands at a path of keys, if there is one."""
-    group: type[Settings] = config_class
+def _group_at(
+    config_class: type[Settings], location: Sequence[str]
+) -> type[pydantic.BaseModel] | None:
+    """The class of settings that stands at a path of keys, if there is one."""
+    group: type[pydantic.BaseModel] = config_class
     for key in location:
         field = group.model_fields.get(key)
         found = _settings_in(field.annotation) if field else None
@@ -397,9 +406,9 @@ def _group_at(config_class: type[Settings], location: Sequence[str]) -> type[Set
     return group
 
 
-def _settings_in(annotation: Any) -> type[Settings] | None:
-    """The Settings class of a field's annotation: itself, or an arm of `Settings | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, Settings):
+def _settings_in(annotation: Any) -> type[pydantic.BaseModel] | None:
+    """The class of settings of a field's annotation: itself, or an arm of `Settings | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return annotation
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return next(filter(None, map(_settings_in, typing.get_args(annotation))), None)

@@ -187,6 +187,46 @@ def test_a_dry_run_prints_the_run_and_sends_nothing(kubeflow_runner, monkeypatch
     json_format.ParseDict(specs["platform_spec"], pipeline_spec_pb2.PlatformSpec())
 
 
+PODS = (
+    *("--set", "pods.service_account=pipeline-runner"),
+    *("--set", "pods.all.env={HTTPS_PROXY: 'http://proxy:3128'}"),
+    *("--set", "pods.all.secret_env={bucket-key: {id: AWS_ACCESS_KEY_ID}}"),
+    *("--set", "pods.all.image_pull_secrets=[registry]"),
+    *("--set", "pods.trainer.tolerations=[{key: spot, operator: Exists}]"),
+    *("--set", "pods.trainer.labels={team: rides}"),
+)
+
+
+@pytest.mark.e2e
+def test_pods_have_what_the_config_gives_them(kubeflow_runner, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    output = tmp_path / "taxi.yaml"
+    result = kubeflow_runner("--output", str(output), "--dry-run", "--host", "http://k:9", *PODS)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["run"]["service_account"] == "pipeline-runner"
+    document, platform = _specs(output)
+    json_format.ParseDict(platform, pipeline_spec_pb2.PlatformSpec())
+    containers = {
+        label: executor["container"]
+        for label, executor in document["deploymentSpec"]["executors"].items()
+        if "container" in executor
+    }
+    proxy = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
+    assert all(container["env"] == [proxy] for container in containers.values())
+    configs = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert set(configs) == set(containers)
+    for config in configs.values():
+        (secret,) = config["secretAsEnv"]
+        assert secret["keyToEnv"] == [{"secretKey": "id", "envVar": "AWS_ACCESS_KEY_ID"}]
+        assert [each["secretName"] for each in config["imagePullSecret"]] == ["registry"]
+    trainer = configs.pop("TpuTrainer_executor")
+    assert trainer["tolerations"] == [{"key": "spot", "operator": "Exists"}]
+    assert trainer["podMetadata"] == {"labels": {"team": "rides"}}
+    assert not any({"tolerations", "podMetadata"} & set(config) for config in configs.values())
+    component = components.load_component_from_file(str(output))
+    assert component.platform_spec.platforms["kubernetes"].deployment_spec.executors
+
+
 class _KubeflowApi(http.server.BaseHTTPRequestHandler):
     """The parts of Kubeflow Pipelines' API that a submission uses."""
 
@@ -275,6 +315,14 @@ def refusal(arguments, *says):
         ),
         refusal(("--dry-run", *HOST, "--image", ""), "image is empty; name the container image"),
         refusal(("--dry-run", *HOST, "--token", "a b"), "token has spaces", "copy it again"),
+        refusal(
+            ("--dry-run", *HOST, "--service-account", "a@b"),
+            "service_account='a@b' is no service account of Kubernetes; give a name",
+        ),
+        refusal(
+            ("--output", "t.json", "--set", "pods.all.claims={cache: cache}"),
+            "pods.all.claims.cache: 'cache' is no path to mount at; give an absolute one",
+        ),
         refusal(
             ("--output", "t.json", "--retries", "x=y"), "--retries 'x=y' is neither a number nor"
         ),

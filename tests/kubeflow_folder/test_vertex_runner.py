@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import aiplatform
-from google.cloud.aiplatform_v1.types import CustomJob
+from google.cloud.aiplatform_v1.types import CustomJob, PipelineJob
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
@@ -103,6 +103,35 @@ def test_without_a_tpu_the_trainer_trains_in_its_own_task(vertex_runner, tmp_pat
 
 
 @pytest.mark.e2e
+def test_tasks_and_the_custom_job_have_what_vertex_ai_can_give(vertex_runner, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    account = "runs@our-models.iam.gserviceaccount.com"
+    result = vertex_runner(
+        *("--dry-run", *TPU, "--set", f"pods.service_account={account}"),
+        *("--set", "pods.all={env: {LEVEL: '1'}, labels: {team: rides}}"),
+        *("--set", "pods.trainer={env: {LEVEL: '2'}, labels: {task: training}}"),
+    )
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    job = PipelineJob.from_json(json.dumps(printed["pipeline_job"]))
+    assert (job.service_account, dict(job.labels)) == (account, {"team": "rides"})
+    levels = {
+        label: executor["container"]["env"][0]["value"]
+        for label, executor in printed["pipeline_job"]["pipelineSpec"]["deploymentSpec"][
+            "executors"
+        ].items()
+        if "container" in executor
+    }
+    assert levels.pop("TpuTrainer_executor") == "2"
+    assert set(levels.values()) == {"1"}
+    custom = CustomJob(**printed["trainers_custom_job"])
+    assert custom.job_spec.service_account == account
+    assert dict(custom.labels) == {"team": "rides", "task": "training"}
+    (pool,) = custom.job_spec.worker_pool_specs
+    assert {each.name: each.value for each in pool.container_spec.env}["LEVEL"] == "2"
+
+
+@pytest.mark.e2e
 def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
@@ -157,6 +186,11 @@ def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
                 "trainer.module_file is 'model.py'",
                 "would need the network",
                 "'gs://bucket/taxi'",
+            ),
+            (
+                ("--set", "pods.all.tolerations=[{key: spot, operator: Exists}]"),
+                "pods.all.tolerations=[{'key': 'spot', 'operator': 'Exists'}] is nothing that tasks of",
+                "leave them out: Vertex AI chooses its machines itself",
             ),
             (
                 ("--submit",),

@@ -13,7 +13,8 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from tests.bad_input import case, row
 from tests.orchestration.compiled import tiny, tiny_spec
 from tfx_tpu_trainer.hardware import TpuSpec, known_slices
-from tfx_tpu_trainer.orchestration.platform_document import place_on_tpus
+from tfx_tpu_trainer.orchestration.platform_document import prepare_pods, set_variables
+from tfx_tpu_trainer.orchestration.pods import Pods
 from tfx_tpu_trainer.orchestration.task_options import TaskOptions
 
 
@@ -28,7 +29,7 @@ def _container(spec):
 )
 def test_every_slice_of_one_gke_host(found):
     spec = tiny_spec()
-    platform = place_on_tpus(spec, {"trainer": TpuSpec.parse(found.name, hosts=1)})
+    platform = prepare_pods(spec, {"trainer": TpuSpec.parse(found.name, hosts=1)})
     message = json_format.ParseDict(platform, pipeline_spec_pb2.PlatformSpec())
     config = message.platforms["kubernetes"].deployment_spec.executors["exec-trainer"]
     selector = json_format.ParseDict(
@@ -46,7 +47,7 @@ def test_every_slice_of_one_gke_host(found):
 
 def test_nothing_is_placed_without_a_slice():
     spec = tiny_spec()
-    assert place_on_tpus(spec, {}) == {}
+    assert prepare_pods(spec, {}, pods=Pods(), trainers=["trainer"]) == {}
     assert spec == tiny_spec()
 
 
@@ -73,7 +74,52 @@ def test_nothing_is_placed_without_a_slice():
 )
 def test_what_cannot_be_placed_is_refused(node, tpu, refused):
     with refused(ValueError):
-        place_on_tpus(tiny_spec(), {node: TpuSpec.parse(tpu)})
+        prepare_pods(tiny_spec(), {node: TpuSpec.parse(tpu)})
+
+
+def test_the_trainers_pod_has_its_own_and_what_all_have():
+    spec = tiny_spec()
+    spec["deploymentSpec"]["executors"]["exec-latest"] = {
+        "container": {"image": "r.example/p:1", "env": [{"name": "A", "value": "0"}]}
+    }
+    pods = Pods.parse(
+        all={"env": {"A": "1"}, "secret_env": {"s": {"k": "K"}}},
+        trainer={"env": {"A": "2"}, "claims": {"c": "/c"}},
+    )
+    platform = prepare_pods(
+        spec, {"trainer": TpuSpec.parse("v5e:2x2")}, pods=pods, trainers=["trainer"]
+    )
+    executors = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec()).deployment_spec[
+        "executors"
+    ]
+    variables = {label: each["container"]["env"][0]["value"] for label, each in executors.items()}
+    assert variables == {"exec-trainer": "2", "exec-latest": "1"}
+    json_format.ParseDict(platform, pipeline_spec_pb2.PlatformSpec())
+    configs = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert {label: set(config) for label, config in configs.items()} == {
+        "exec-trainer": {"nodeSelector", "secretAsEnv", "pvcMount"},
+        "exec-latest": {"secretAsEnv"},
+    }
+
+
+def test_a_resolver_has_no_pod_of_its_own():
+    spec = tiny_spec()
+    platform = prepare_pods(
+        spec, {}, pods=Pods.parse(all={"env": {"A": "1"}, "labels": {"a": "b"}})
+    )
+    assert list(platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]) == [
+        "exec-trainer"
+    ]
+    assert _container(spec)["env"] == [{"name": "A", "value": "1"}]
+    assert spec["deploymentSpec"]["executors"]["exec-latest"] == {"resolver": {}}
+
+
+def test_variables_alone_need_no_platform_document():
+    spec = tiny_spec()
+    pods = Pods.parse(trainer={"env": {"A": "1"}})
+    set_variables(spec, pods, trainers=["trainer"])
+    assert _container(spec)["env"] == [{"name": "A", "value": "1"}]
+    assert prepare_pods(tiny_spec(), {}, pods=pods, trainers=["trainer"]) == {}
 
 
 def test_options_of_tasks():

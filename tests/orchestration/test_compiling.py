@@ -9,6 +9,7 @@ from tests.bad_input import case, row
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.component import TpuTrainer
 from tfx_tpu_trainer.orchestration.compiling import compile_pipeline
+from tfx_tpu_trainer.orchestration.pods import Pods
 
 
 def _pipeline(root: str, **arguments) -> tfx.dsl.Pipeline:
@@ -80,3 +81,27 @@ def test_kubeflow_pipelines_has_no_resolvers(refused):
             image="r/p:1",
             backend="kubeflow",
         )
+
+
+@row(
+    "runners",
+    "`pods.trainer` for a pipeline without a TpuTrainer",
+    "pods.trainer gives env, labels, but the pipeline has no TpuTrainer: give it to pods.all",
+)
+def test_a_trainers_settings_need_a_trainer(refused):
+    pods = Pods.parse(trainer={"env": {"A": "1"}, "labels": {"a": "b"}})
+    pipeline = tfx.dsl.Pipeline("p", "gs://bucket/p", components=list(importers().values()))
+    with refused(ValueError):
+        compile_pipeline(pipeline, image="r/p:1", backend="kubeflow", pods=pods)
+
+
+@row(
+    "runners",
+    "`pods.all.claims`, compiled for Vertex AI",
+    "pods.all.claims={'c': '/c'} is nothing that tasks of Vertex AI can have; put the files into",
+)
+def test_what_vertex_ai_would_pass_over_is_refused(refused):
+    pipeline = _pipeline("gs://bucket/p", module="tests.component.small_model")
+    pods = Pods.parse(all={"claims": {"c": "/c"}})
+    with refused(ValueError):
+        compile_pipeline(pipeline, image="r/p:1", backend="vertex", pods=pods)

@@ -15,6 +15,16 @@ from tfx_tpu_trainer.orchestration.checks import JobError
 from tfx_tpu_trainer.orchestration.kubeflow_run import KubeflowRun
 
 
+@row(
+    "runners",
+    "`KubeflowRun(service_account='runs@our-models.example')`",
+    "service_account='runs@our-models.example' is no service account of Kubernetes; give a name",
+)
+def test_pods_run_as_an_account_of_kubernetes(refused):
+    with refused(JobError):
+        KubeflowRun(host="http://127.0.0.1:9", service_account="runs@our-models.example")
+
+
 @contextlib.contextmanager
 def _api(status):
     """An API that is healthy, and answers all else with a status; without one it takes connections and says nothing."""

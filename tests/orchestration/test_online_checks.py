@@ -31,8 +31,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             "/v1/projects/our-models/locations/us-central1/pipelineJobs?pageSize=1": 200,
             "/apis/v2beta1/healthz": 200,
         }
-        body = json.dumps({}).encode()
-        self.send_response(known.get(self.path, 404))
+        # An address that begins with a version is one of an API of that version.
+        version, separator, path = self.path.removeprefix("/version-").partition("/apis/")
+        tells = self.path.startswith("/version-") and separator
+        known_as = f"/apis/{path}" if tells else self.path
+        body = json.dumps({"tag_name": version} if tells else {}).encode()
+        self.send_response(known.get(known_as, 404))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -72,6 +76,15 @@ def test_what_is_there_is_found(server):
     online_checks.check_kubeflow_host(server + "/", Deadline(), token="t")
 
 
+@pytest.mark.parametrize("version", ["2.0.5", "2.2.0", "v2.14.3", "10.0", "unknown", ""])
+def test_a_version_that_is_new_enough_or_not_told(server, version):
+    online_checks.check_kubeflow_host(f"{server}/version-{version}", Deadline())
+    if version != "2.0.5":
+        online_checks.check_kubeflow_host(
+            f"{server}/version-{version}", Deadline(), later_setting="pods.all.labels"
+        )
+
+
 @pytest.mark.parametrize(
     "ask",
     [
@@ -102,6 +115,24 @@ def test_what_is_there_is_found(server):
             "/wrong': Kubeflow Pipelines answers 404",
             "; name the address of its API",
             values=lambda server: online_checks.check_kubeflow_host(f"{server}/wrong", Deadline()),
+        ),
+        case(
+            "runners",
+            "a Kubeflow Pipelines 1.8",
+            "/version-1.8.22': Kubeflow Pipelines 1.8.22 is too old: a pipeline of this format needs 2.0 or later",
+            "; upgrade it",
+            values=lambda server: online_checks.check_kubeflow_host(
+                f"{server}/version-1.8.22", Deadline()
+            ),
+        ),
+        case(
+            "runners",
+            "a Kubeflow Pipelines 2.1, for pods with tolerations",
+            "/version-2.1.0': Kubeflow Pipelines 2.1.0 is too old: pods.trainer.tolerations needs 2.2 or later",
+            "; upgrade it, or leave the setting out",
+            values=lambda server: online_checks.check_kubeflow_host(
+                f"{server}/version-2.1.0", Deadline(), later_setting="pods.trainer.tolerations"
+            ),
         ),
     ],
 )

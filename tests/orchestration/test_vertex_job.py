@@ -54,6 +54,7 @@ def test_spot_timeout_account_network_labels_and_image():
         network="projects/7/global/networks/n",
         timeout_seconds=3600,
         labels={"team": "a"},
+        env={"LEVEL": "2"},
     )
     tpu = TpuSpec.parse("v5e:2x2", spot=True, runtime_image="r.example/tpu:2", zone="us-central1-a")
     message = _message(tpu, job)
@@ -64,7 +65,8 @@ def test_spot_timeout_account_network_labels_and_image():
     assert dict(message.labels) == {"team": "a"}
     (pool,) = spec.worker_pool_specs
     assert pool.container_spec.image_uri == "r.example/tpu:2"
-    assert {each.name: each.value for each in pool.container_spec.env}["TF_USE_LEGACY_KERAS"] == "1"
+    variables = {each.name: each.value for each in pool.container_spec.env}
+    assert (variables["TF_USE_LEGACY_KERAS"], variables["LEVEL"]) == ("1", "2")
     assert not _message(TpuSpec.parse("v5e:2x2")).job_spec.scheduling.strategy
 
 

@@ -117,6 +117,11 @@ def override(text, *says):
         override(
             "trainer.trian_steps=5", "unknown key 'trian_steps' in 'trainer'", "'train_steps'?"
         ),
+        override(
+            "pods.all.label={a: b}", "unknown key 'label' in 'pods.all'", "did you mean 'labels'?"
+        ),
+        override("pods.all.labels={a b: c}", "pods.all.labels: 'a b' is no key of a label; give"),
+        override("pods.all.labels.team=a b", "pods.all.labels.team: 'a b' is no value of a label;"),
         override("gaet=1", "unknown key 'gaet'; did you mean 'gate'? Valid keys: "),
         override("trainer.train_steps=many", "'trainer.train_steps' is 'many' (str): input should"),
         override("trainer.train_steps=0", "is 0 (int): input should be greater than 0"),

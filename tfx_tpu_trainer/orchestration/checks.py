@@ -98,11 +98,16 @@ def check_vertex_names(job_id: str | None, service_account: str | None) -> None:
             f"job_id={job_id!r} is no id of a job; give up to 128 small letters, digits and '-', beginning "
             "with a letter"
         )
-    if service_account is not None and not _ACCOUNT.fullmatch(service_account):
+    if service_account is not None and not is_google_account(service_account):
         raise JobError(
             f"service_account={service_account!r} is no account of Google Cloud; give its address, such as "
             "'runs@our-models-17.iam.gserviceaccount.com'"
         )
+
+
+def is_google_account(name: str) -> bool:
+    """Whether a name has the form of an account of Google Cloud."""
+    return bool(_ACCOUNT.fullmatch(name))
 
 
 def check_host(host: str, token: str | None = None) -> None:

@@ -11,8 +11,14 @@ from tfx import v1 as tfx
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.checks import JobError, check_image
 from tfx_tpu_trainer.orchestration.compiled_pipeline import CompiledPipeline
-from tfx_tpu_trainer.orchestration.platform_document import check_executors, place_on_tpus
+from tfx_tpu_trainer.orchestration.platform_document import (
+    check_executors,
+    prepare_pods,
+    set_variables,
+)
+from tfx_tpu_trainer.orchestration.pods import Pods
 from tfx_tpu_trainer.orchestration.task_options import TaskOptions, never_cache
+from tfx_tpu_trainer.orchestration.vertex_pods import check_vertex_pods, vertex_labels
 
 Backend = Literal["kubeflow", "vertex"]
 
@@ -24,6 +30,7 @@ def compile_pipeline(
     backend: Backend,
     spec_version: Literal["2.0", "2.1"] = "2.1",
     options: TaskOptions | None = None,
+    pods: Pods | None = None,
 ) -> CompiledPipeline:
     """Compiles a pipeline.
 
@@ -34,14 +41,17 @@ def compile_pipeline(
             `"vertex"` refuses them, since there a `VertexTpuTrainer` asks for TPUs.
         spec_version: Version of the pipeline specification.
         options: Retries and caching. Defaults to `None`: as the pipeline was declared.
+        pods: What the pods need. Defaults to `None`: nothing. `pods.service_account` belongs to a run
+            and not to what is compiled: `KubeflowRun` and `VertexRun` take it.
 
     Returns:
         The compiled pipeline.
 
     Raises:
-        ValueError: If the image, a node or a slice does not fit, or a user module would have to
-            be read from or written to a bucket now.
+        ValueError: If the image, a node or a slice does not fit, a user module would have to
+            be read from or written to a bucket now, or Vertex AI cannot give what pods need.
     """
+    pods = pods or Pods()
     if importlib.util.find_spec("kfp") is None:
         raise JobError(
             "kfp is not installed, which compiles pipelines: install 'tfx-tpu-trainer[kubeflow]'"
@@ -57,15 +67,25 @@ def compile_pipeline(
             f"{node}: a task of Vertex AI Pipelines cannot run on {tpu.tpu_slice.name}; use "
             "VertexTpuTrainer, which starts a CustomJob on it, in place of TpuTrainer."
         )
+    trainers = _trainers(pipeline, pods)
+    if backend == "vertex":
+        has_job = any(
+            "vertex_job" in getattr(node, "exec_properties", {}) for node in pipeline.components
+        )
+        check_vertex_pods(pods, custom_job=has_job)
     runner = tfx.orchestration.experimental.KubeflowV2DagRunner(
         config=tfx.orchestration.experimental.KubeflowV2DagRunnerConfig(
             default_image=image, use_pipeline_spec_2_1=spec_version == "2.1"
         )
     )
     job = runner.run(pipeline, write_out=False)
+    platform_spec: dict[str, Any] = {}
     if backend == "kubeflow":
         check_executors(job["pipelineSpec"])
-    platform_spec = place_on_tpus(job["pipelineSpec"], tpus)
+        platform_spec = prepare_pods(job["pipelineSpec"], tpus, pods=pods, trainers=trainers)
+    else:
+        set_variables(job["pipelineSpec"], pods, trainers=trainers)
+        job = {**job, **vertex_labels(pods)}
     (options or TaskOptions()).apply(job["pipelineSpec"])
     for node in pipeline.components:
         if not getattr(node, "is_cacheable", True):
@@ -83,6 +103,17 @@ def pod_tpus(pipeline: tfx.dsl.Pipeline) -> dict[str, TpuSpec]:
         tpu = getattr(node, "pod_tpu", None)
         if tpu is not None:
             found[node.id] = tpu
+    return found
+
+
+def _trainers(pipeline: tfx.dsl.Pipeline, pods: Pods) -> tuple[str, ...]:
+    """The ids of the nodes that train: each has a `pod_tpu`, if only `None`."""
+    found = tuple(node.id for node in pipeline.components if hasattr(node, "pod_tpu"))
+    if pods.trainer.given and not found:
+        raise ValueError(
+            f"pods.trainer gives {', '.join(pods.trainer.given)}, but the pipeline has no TpuTrainer: give it to "
+            "pods.all, or leave it out"
+        )
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tfx_tpu_trainer.orchestration.checks import JobError
 from tfx_tpu_trainer.orchestration.compiled_pipeline import CompiledPipeline
+from tfx_tpu_trainer.orchestration.kubernetes_names import is_object_name
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
 from tfx_tpu_trainer.waiting import said_while_waiting
 
@@ -35,6 +36,13 @@ class KubeflowRun:
     name: str | None = None
     service_account: str | None = None
     token: str | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.service_account is not None and not is_object_name(self.service_account):
+            raise JobError(
+                f"service_account={self.service_account!r} is no service account of Kubernetes; give a name of small "
+                "letters, digits, '-' and '.', such as 'pipeline-runner'"
+            )
 
     def describe(self, compiled: CompiledPipeline) -> dict[str, Any]:
         """Returns what `submit` sends, in JSON form, without sending it."""

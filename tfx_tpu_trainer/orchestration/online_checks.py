@@ -7,6 +7,7 @@ time is over, since the libraries that ask have waits of their own that nothing 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,7 @@ SECONDS = 6.0
 """Time for all questions of one submission; with the start of the program it stays under 10."""
 
 STORAGE = "https://storage.googleapis.com"
+_TAG = re.compile(r"v?(\d+)\.(\d+)")
 _KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
@@ -156,18 +158,21 @@ def check_vertex_project(
     )
 
 
-def check_kubeflow_host(host: str, deadline: Deadline, *, token: str | None = None) -> None:
-    """Checks that the API of Kubeflow Pipelines 2 answers.
+def check_kubeflow_host(
+    host: str, deadline: Deadline, *, token: str | None = None, later_setting: str | None = None
+) -> None:
+    """Checks that the API of Kubeflow Pipelines answers, and is of a version that can run the pipeline.
 
     Args:
         host: Its address.
         deadline: Time that is left.
         token: A bearer token. Defaults to `None`.
+        later_setting: A setting that needs version 2.2, where 2.0 would do else. Defaults to `None`.
 
     Raises:
-        JobError: If it does not.
+        JobError: If it does not, or is older. One that does not say its version passes.
     """
-    _get(
+    reply = _get(
         f"{host.rstrip('/')}/apis/v2beta1/healthz",
         None,
         deadline,
@@ -176,6 +181,19 @@ def check_kubeflow_host(host: str, deadline: Deadline, *, token: str | None = No
         "-n kubeflow svc/ml-pipeline-ui 8080:80', and the token if it wants one",
         token=token,
     )
+    oldest = (2, 2) if later_setting else (2, 0)
+    try:
+        tag = str(reply.json()["tag_name"])
+    except (ValueError, KeyError, TypeError):
+        return
+    found = _TAG.match(tag)
+    if found and tuple(map(int, found.groups())) < oldest:
+        needs = f"{later_setting} needs" if later_setting else "a pipeline of this format needs"
+        way_out = ", or leave the setting out" if later_setting else ""
+        raise JobError(
+            f"host={host!r}: Kubeflow Pipelines {tag} is too old: {needs} {'.'.join(map(str, oldest))} or later; "
+            f"upgrade it{way_out}"
+        )
 
 
 def _get(
@@ -186,7 +204,7 @@ def _get(
     what: str,
     fix: str,
     token: str | None = None,
-) -> None:
+) -> Any:
     import requests
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -201,6 +219,7 @@ def _get(
         raise JobError(f"{what} cannot be reached ({_first(error)}); {fix}") from None
     if reply.status_code >= 400:
         raise JobError(f"{what} answers {reply.status_code} {reply.reason}; {fix}")
+    return reply
 
 
 def _first(error: BaseException) -> str:

@@ -1,7 +1,7 @@
-"""What pods ask of their nodes: chips, an image, and the platform document of node selectors.
+"""What pods ask for: chips, an image, environment variables, and the platform document with the rest.
 
 Chips could be asked for with TFX's `with_platform_config` as well, but TFX's local runner refuses a
-component that has it, and the same pipeline shall run there; node selectors TFX does not write at all.
+component that has it, and the same pipeline shall run there; the platform document TFX does not write at all.
 
 Kubeflow Pipelines reads the platform document as the second one of a YAML file. Its shape is that of
 kfp-kubernetes' `KubernetesExecutorConfig`, one for each executor.
@@ -9,44 +9,73 @@ kfp-kubernetes' `KubernetesExecutorConfig`, one for each executor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tfx_tpu_trainer.hardware import TpuSpec, known_slices
 from tfx_tpu_trainer.orchestration.checks import check_image
+from tfx_tpu_trainer.orchestration.pod_config import executor_config
+from tfx_tpu_trainer.orchestration.pods import Pods
 
 PLATFORM = "kubernetes"
 
 
-def place_on_tpus(pipeline_spec: dict[str, Any], tpus: Mapping[str, TpuSpec]) -> dict[str, Any]:
-    """Lets pods run on TPU nodes, with the chips of one host and an image of their own.
+def prepare_pods(
+    pipeline_spec: dict[str, Any],
+    tpus: Mapping[str, TpuSpec],
+    *,
+    pods: Pods | None = None,
+    trainers: Collection[str] = (),
+) -> dict[str, Any]:
+    """Lets pods have what they need, those with a slice the chips of one host and an image of their own.
 
     Args:
-        pipeline_spec: A `PipelineSpec` in JSON form; limits and images are put into it.
+        pipeline_spec: A `PipelineSpec` in JSON form; limits, images and variables are put into it.
         tpus: Slices by node id.
+        pods: What pods need. Defaults to `None`: nothing more.
+        trainers: Ids of the nodes that train.
 
     Returns:
-        The `PlatformSpec` in JSON form; empty without slices.
+        The `PlatformSpec` in JSON form; empty where no pod needs anything of it.
 
     Raises:
         ValueError: If there is no such node, GKE has no such slice, or it has several hosts.
     """
-    executors: dict[str, Any] = {}
     for node, tpu in tpus.items():
-        label = executor_label(pipeline_spec, node)
-        container = pipeline_spec["deploymentSpec"]["executors"][label]["container"]
-        _check_one_host(node, tpu)
-        executors[label] = {"nodeSelector": {"labels": tpu.node_selector()}}
-        ((kind, count),) = tpu.resource_limits().items()
-        # Beside limits of CPU and memory that the pipeline's author may have set.
-        limits = container.setdefault("resources", {})
-        limits["accelerator"] = {"type": kind, "count": str(count)}
-        if tpu.runtime_image:
-            check_image(tpu.runtime_image, setting="tpu.runtime_image")
-            container["image"] = tpu.runtime_image
+        _ask_for_chips(pipeline_spec, node, tpu)
+    pods = pods or Pods()
+    set_variables(pipeline_spec, pods, trainers=trainers)
+    executors: dict[str, Any] = {}
+    for node in container_nodes(pipeline_spec):
+        pod = pods.of_trainer() if node in trainers else pods.all
+        if pod.given or node in tpus:
+            config = executor_config(pod, tpus.get(node))
+            if config:
+                executors[executor_label(pipeline_spec, node)] = config
     if not executors:
         return {}
     return {"platforms": {PLATFORM: {"deploymentSpec": {"executors": executors}}}}
+
+
+def set_variables(
+    pipeline_spec: dict[str, Any], pods: Pods, *, trainers: Collection[str] = ()
+) -> None:
+    """Puts environment variables into the containers of a compiled pipeline.
+
+    Args:
+        pipeline_spec: A `PipelineSpec` in JSON form.
+        pods: What pods need.
+        trainers: Ids of the nodes that train.
+    """
+    executors = pipeline_spec["deploymentSpec"]["executors"]
+    for node in container_nodes(pipeline_spec):
+        variables = (pods.of_trainer() if node in trainers else pods.all).env
+        if variables:
+            container = executors[executor_label(pipeline_spec, node)]["container"]
+            found = {each["name"]: each["value"] for each in container.get("env", [])}
+            container["env"] = [
+                {"name": name, "value": value} for name, value in {**found, **variables}.items()
+            ]
 
 
 def executor_label(pipeline_spec: Mapping[str, Any], node: str) -> str:
@@ -109,6 +138,21 @@ def check_executors(pipeline_spec: Mapping[str, Any]) -> None:
                 f"{task}: Kubeflow Pipelines runs no task of kind {kind!r}, only containers and importers; "
                 f"{advice}."
             )
+
+
+def _ask_for_chips(pipeline_spec: dict[str, Any], node: str, tpu: TpuSpec) -> None:
+    label = executor_label(pipeline_spec, node)
+    container = pipeline_spec["deploymentSpec"]["executors"][label]["container"]
+    _check_one_host(node, tpu)
+    # GKE's nodes have labels to be found by; where it has no such slice, this says so.
+    tpu.node_selector()
+    ((kind, count),) = tpu.resource_limits().items()
+    # Beside limits of CPU and memory that the pipeline's author may have set.
+    limits = container.setdefault("resources", {})
+    limits["accelerator"] = {"type": kind, "count": str(count)}
+    if tpu.runtime_image:
+        check_image(tpu.runtime_image, setting="tpu.runtime_image")
+        container["image"] = tpu.runtime_image
 
 
 def _check_one_host(node: str, tpu: TpuSpec) -> None:

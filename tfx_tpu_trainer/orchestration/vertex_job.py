@@ -16,6 +16,7 @@ from tfx_tpu_trainer.orchestration.checks import (
     check_vertex_names,
     first_problem,
 )
+from tfx_tpu_trainer.orchestration.kubernetes_names import Variable, VariableValue
 
 Name = typing.Annotated[str, pydantic.Field(min_length=1)]
 
@@ -36,6 +37,7 @@ class VertexJob(pydantic.BaseModel):
         timeout_seconds: Seconds after which the job is stopped. Defaults to `None`: Vertex AI's
             7 days.
         labels: Labels of the job.
+        env: Environment variables of its containers, by name.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -47,6 +49,7 @@ class VertexJob(pydantic.BaseModel):
     network: Name | None = None
     timeout_seconds: typing.Annotated[int, pydantic.Field(gt=0)] | None = None
     labels: Mapping[str, str] = {}
+    env: Mapping[Variable, VariableValue] = {}
 
     @classmethod
     def parse(cls, **values: Any) -> VertexJob:
@@ -103,7 +106,9 @@ def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, 
     if tpu.runtime_image:
         check_image(tpu.runtime_image, setting="tpu.runtime_image")
     image = tpu.runtime_image or job.image
-    variables = [{"name": name, "value": value} for name, value in _ENVIRONMENT.items()]
+    variables = [
+        {"name": name, "value": value} for name, value in {**_ENVIRONMENT, **job.env}.items()
+    ]
     pool = {
         "machine_spec": machine,
         "replica_count": 1,
