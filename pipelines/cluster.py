@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,6 +14,11 @@ from tfx_tpu_trainer.orchestration.task_options import TaskOptions
 from tfx_tpu_trainer.orchestration.vertex_pods import check_vertex_pods
 
 EXECUTORS = "tfx_tpu_trainer.component.trainer_executor"
+
+
+def line_of_tfx() -> str:
+    """The line of the TFX that is installed here, such as 1.16."""
+    return ".".join(importlib.metadata.version("tfx").split(".")[:2])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,9 +113,10 @@ class ClusterPipeline:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What the image must hold."""
+        """What the image must hold: modules, and TFX of the line that compiles, whose executors it runs."""
         module = self.config.trainer.module
-        return ("tfx", EXECUTORS, self.definition.package, *([module] if module else []))
+        found = ("tfx", EXECUTORS, self.definition.package, *([module] if module else []))
+        return (*found, f"tfx=={line_of_tfx()}")
 
     @property
     def bucket_paths(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -57,6 +58,28 @@ def test_an_image_without_the_plugin_is_refused(docker, tmp_path, refused):
     docker(f'cd "{tmp_path}"; {_PYTHON}')
     with refused(JobError):
         image_check.check_image_holds("r/p:1", WANTED)
+
+
+def test_a_package_is_of_a_line_or_of_another():
+    found = importlib.metadata.version("tfx")
+    line = ".".join(found.split(".")[:2])
+    assert find_modules.main(["tfx", f"tfx=={line}"]) == 0
+    assert find_modules.main([f"tfx=={found}"]) == 0
+    assert find_modules.main(["no_such_package==1"]) == "it lacks no_such_package"
+    # 1.1 is no line of 1.16's.
+    assert "compiled with tfx 1.1" in find_modules.main(["tfx==1.1"])
+
+
+@row(
+    "runners",
+    "an image with another line of TFX",
+    "image='r/p:1' cannot run this pipeline: it has tfx 1.",
+    ", and the pipeline was compiled with tfx 9.9; name an image of that line, or compile with the",
+)
+def test_an_image_of_another_line_is_refused(docker, refused):
+    docker(f'cd "{ROOT}"; {_PYTHON.replace(" -S -E", "")}')
+    with refused(JobError):
+        image_check.check_image_holds("r/p:1", (*WANTED, "tfx==9.9"))
 
 
 @row(

@@ -1,11 +1,12 @@
-"""Looks for modules without importing them: an import of TFX takes longer than a check may.
+"""Looks for modules, and at versions, without importing them: an import of TFX takes longer than a check may.
 
-A program of its own, `python find_modules.py MODULE...`, which needs nothing but Python: an image's
+A program of its own, `python find_modules.py MODULE... PACKAGE==LINE...`, which needs nothing but Python: an image's
 Python is given it as its input, since what it looks for may be missing there.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -28,10 +29,29 @@ def is_there(module: str) -> bool:
     )
 
 
-def main(modules: list[str]) -> int | str:
-    """Returns 0, or names the modules that are missing."""
-    missing = [module for module in modules if not is_there(module)]
-    return f"it lacks {', '.join(missing)}" if missing else 0
+def other_line(wanted: str) -> str | None:
+    """What is wrong with a package's version, if anything.
+
+    Args:
+        wanted: The package and the begin of its version, such as `tfx==1.16`.
+    """
+    package, _, line = wanted.partition("==")
+    try:
+        found = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return f"it lacks {package}"
+    if found == line or found.startswith(line + "."):
+        return None
+    return f"it has {package} {found}, and the pipeline was compiled with {package} {line}"
+
+
+def main(wanted: list[str]) -> int | str:
+    """Returns 0, or names the modules that are missing, or the package of another line."""
+    missing = [each for each in wanted if "==" not in each and not is_there(each)]
+    if missing:
+        return f"it lacks {', '.join(missing)}"
+    others = [other_line(each) for each in wanted if "==" in each]
+    return next((said for said in others if said), 0)
 
 
 if __name__ == "__main__":

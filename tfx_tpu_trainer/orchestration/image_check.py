@@ -27,7 +27,7 @@ def check_command(image: str, modules: Iterable[str], *, pull: str = "missing") 
 
     Args:
         image: The image.
-        modules: Import paths.
+        modules: Import paths, and packages with the line that they must be of, such as `tfx==1.16`.
         pull: Whether to fetch the image first: Docker's `--pull`.
     """
     options = ["--rm", "--interactive", f"--pull={pull}", "--entrypoint", "python"]
@@ -41,14 +41,14 @@ def check_image_holds(
 
     Args:
         image: The image.
-        modules: Import paths.
+        modules: Import paths, and packages with the line that they must be of, such as `tfx==1.16`.
         seconds: How long it may take.
 
     Returns:
         `None`, or where the image could not be looked into, a line that says why and what to run.
 
     Raises:
-        JobError: If the image lacks a module.
+        JobError: If the image lacks a module, or has a package of another line.
     """
     modules = tuple(modules)
     why_not = _look_into(image, modules, seconds)
@@ -82,7 +82,9 @@ def _look_into(image: str, modules: Iterable[str], seconds: float) -> str | None
     # Of docker itself: no daemon, or no such image on this machine.
     if run.returncode == 125 or "daemon" in said[0]:
         return said[0].removeprefix("docker: ").rstrip(".")
-    raise JobError(
-        f"image={image!r} cannot run this pipeline: {said[-1]}; build it with tfx_tpu_trainer installed "
-        "and your pipeline's code on its PYTHONPATH"
+    fix = (
+        "name an image of that line, or compile with the other one's environment (make setup LINE=...)"
+        if "compiled with" in said[-1]
+        else "build it with tfx_tpu_trainer installed and your pipeline's code on its PYTHONPATH"
     )
+    raise JobError(f"image={image!r} cannot run this pipeline: {said[-1]}; {fix}")
