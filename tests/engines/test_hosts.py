@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,15 @@ class Training:
         return steps[-1] if steps else -1
 
     def wait_for_step(self, step: int) -> None:
+        self._wait_until(lambda: self.step >= step)
+
+    def wait_for_steps_of(self, task: str) -> None:
+        """Waits until a task has logged a step of its own."""
+        self._wait_until(lambda: "step = " in (self.folder / f"{task}.log").read_text())
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
         ends = time.monotonic() + SECONDS
-        while self.step < step:
+        while not is_so():
             assert time.monotonic() < ends, self.logs()
             ended = {task: code for task, code in self._codes().items() if code is not None}
             assert not ended, (ended, self.logs())
@@ -182,8 +189,9 @@ def test_mirrored_hosts_name_one_that_was_killed_and_go_on_when_started_again(tm
 @pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.sweep)])
 def test_a_worker_of_a_parameter_server_goes_on_after_its_link_was_down(tmp_path, seconds) -> None:
     with _training(
-        PARAMETER_SERVER, tmp_path, strategy="parameter_server", max_steps=4000, save=200
+        PARAMETER_SERVER, tmp_path, strategy="parameter_server", max_steps=6000, save=200
     ) as training:
+        training.wait_for_steps_of("worker0")
         training.wait_for_step(200)
         training.network.set_link(1, up=False)
         time.sleep(seconds)
@@ -191,7 +199,7 @@ def test_a_worker_of_a_parameter_server_goes_on_after_its_link_was_down(tmp_path
         codes = training.wait("chief0", "worker0", "evaluator0")
         assert set(codes.values()) == {0}, (codes, training.logs())
     trained = runs.make(tmp_path / "model")
-    assert trained.get_variable_value("global_step") >= 4000
+    assert trained.get_variable_value("global_step") >= 6000
     np.testing.assert_allclose(trained.get_variable_value("linear/weights"), [1, 2, 3], atol=0.2)
 
 
@@ -204,6 +212,7 @@ def test_a_parameter_server_that_is_gone_is_named_before_a_worker_gives_up(tmp_p
         save=200,
         config={"stall_timeout_secs": 15},
     ) as training:
+        training.wait_for_steps_of("worker0")
         training.wait_for_step(200)
         training.network.set_link(2, up=False)
         codes = training.wait("chief0", "worker0")
