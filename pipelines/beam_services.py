@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 
 from pipelines.beam_options import beam_options
+from tfx_tpu_trainer.waiting import connection_error
 
 CONNECT_SECONDS = 5.0
 # The cause is all that a job server hands on, so that the two connections below can't be told apart.
@@ -122,14 +122,11 @@ def _flink_problem(master: str, asked: str | None) -> str | None:
 
 def _not_answering(address: str) -> str | None:
     """Why a TCP connection to HOST:PORT can't be made; None where it can."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        return "it is not of the form HOST:PORT"
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
-            return None
-    except (OSError, OverflowError) as error:
-        return _reason(error)
+        error = connection_error(address, seconds=CONNECT_SECONDS)
+    except ValueError as malformed:
+        return str(malformed)
+    return None if error is None else _reason(error)
 
 
 def _reason(error: object) -> str:

@@ -12,6 +12,7 @@ import pytest
 from tests.engine.log_lines import log_lines
 from tfx_tpu_trainer.waiting import (
     HostsMissingError,
+    connection_error,
     said_while_waiting,
     wait_for_hosts,
     without_answer,
@@ -113,3 +114,13 @@ def test_hosts_that_never_answer_are_named():
         f"ps 1 ({absent}) did not answer within 0.2 s: start what is missing, correct its address in "
         "TF_CONFIG, or wait longer with patience"
     )
+
+
+def test_why_a_host_takes_no_connection_is_returned():
+    with _listening() as address:
+        assert connection_error(address) is None
+    assert isinstance(connection_error(_absent()), ConnectionRefusedError)
+    # A name that no host can have, which Python refuses before it asks for it.
+    assert isinstance(connection_error("jobs..example:8099"), UnicodeError)
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        connection_error("jobs.example")

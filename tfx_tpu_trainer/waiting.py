@@ -139,12 +139,31 @@ def named(hosts: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({address})" for name, address in hosts.items())
 
 
-def _answers(address: str) -> bool:
+def connection_error(address: str, *, seconds: float = _CONNECT_SECONDS) -> Exception | None:
+    """Tries to connect to a host.
+
+    Args:
+        address: Its "host:port".
+        seconds: How long to try. Defaults to 1.
+
+    Returns:
+        Why it takes no connection; `None` where it does.
+
+    Raises:
+        ValueError: If the address is of another form.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
-        return True
+        raise ValueError("it is not of the form HOST:PORT")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS):
-            return True
-    except (OSError, OverflowError, UnicodeError):
-        return False
+        with socket.create_connection((host.strip("[]"), int(port)), seconds):
+            return None
+    except (OSError, OverflowError, UnicodeError) as error:
+        return error
+
+
+def _answers(address: str) -> bool:
+    try:
+        return connection_error(address) is None
+    except ValueError:
+        return True
