@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import urllib.parse
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import pydantic
+
+_CheckedT = TypeVar("_CheckedT", bound="Checked")
 
 _DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 _TAGGED = re.compile(r"(?:[^\s/@]+/)*[^\s/:@]+:[\w][\w.-]{0,127}")
@@ -135,6 +138,27 @@ def check_host(host: str, token: str | None = None) -> None:
             "token has spaces, line ends or letters that no bearer token has (it is not shown here); copy "
             "it again"
         )
+
+
+class Checked(pydantic.BaseModel):
+    """Settings that are checked when they are made, and stay as they are."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @classmethod
+    def parse(cls: type[_CheckedT], **values: Any) -> _CheckedT:
+        """Makes settings; errors are one line that names the value and the fix.
+
+        Args:
+            **values: The attributes.
+
+        Raises:
+            JobError: If something does not fit.
+        """
+        try:
+            return cls(**values)
+        except pydantic.ValidationError as error:
+            raise JobError(first_problem(error, cls.__name__)) from None
 
 
 def first_problem(error: pydantic.ValidationError, name: str) -> str:

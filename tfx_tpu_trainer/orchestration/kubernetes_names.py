@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -23,23 +24,15 @@ def is_object_name(text: str) -> bool:
     return len(text) <= 253 and bool(_NAME.fullmatch(text))
 
 
-def _object_name(text: str) -> str:
-    if not is_object_name(text):
-        raise ValueError(
-            f"{text!r} is no name of an object of Kubernetes; give small letters, digits, '-' and '.', such as "
-            "'registry-key'"
-        )
-    return text
+def _of_form(is_so: Callable[[str], object], says: str) -> AfterValidator:
+    """Makes a check of texts, with what is said of one that has another form."""
 
+    def check(text: str) -> str:
+        if not is_so(text):
+            raise ValueError(f"{text!r} is no {says}")
+        return text
 
-def _volume_name(text: str) -> str:
-    # The backend names the pod's volume by it.
-    if not _VOLUME.fullmatch(text):
-        raise ValueError(
-            f"{text!r} is no name that a volume can have; give one of up to 63 small letters, digits and '-', such "
-            "as 'ride-cache'"
-        )
-    return text
+    return AfterValidator(check)
 
 
 def _label_key(text: str) -> str:
@@ -48,37 +41,6 @@ def _label_key(text: str) -> str:
         raise ValueError(
             f"{text!r} is no key of a label; give up to 63 letters, digits, '-', '_' and '.', after a domain and '/' "
             "or without one, such as 'example.com/team'"
-        )
-    return text
-
-
-def _label_value(text: str) -> str:
-    if text and not _LABEL.fullmatch(text):
-        raise ValueError(
-            f"{text!r} is no value of a label; give up to 63 letters, digits, '-', '_' and '.', beginning and ending "
-            "with a letter or digit (an annotation takes any text)"
-        )
-    return text
-
-
-def _variable(text: str) -> str:
-    if not _VARIABLE.fullmatch(text):
-        raise ValueError(
-            f"{text!r} is no name of an environment variable; give letters, digits and '_', such as 'HTTPS_PROXY'"
-        )
-    return text
-
-
-def _variable_value(text: str) -> str:
-    if "\0" in text:
-        raise ValueError(f"{text!r} is no value of an environment variable: take the NUL out")
-    return text
-
-
-def _secret_key(text: str) -> str:
-    if not _SECRET_KEY.fullmatch(text):
-        raise ValueError(
-            f"{text!r} is no key of a Secret; give letters, digits, '-', '_' and '.', such as 'access-key'"
         )
     return text
 
@@ -97,25 +59,63 @@ def _mount_path(text: str) -> str:
     return path
 
 
-ObjectName = Annotated[str, AfterValidator(_object_name)]
+ObjectName = Annotated[
+    str,
+    _of_form(
+        is_object_name,
+        "name of an object of Kubernetes; give small letters, digits, '-' and '.', such as 'registry-key'",
+    ),
+]
 """Name of a Secret or another object."""
 
-VolumeName = Annotated[str, AfterValidator(_volume_name)]
+# The backend names the pod's volume by it.
+VolumeName = Annotated[
+    str,
+    _of_form(
+        _VOLUME.fullmatch,
+        "name that a volume can have; give one of up to 63 small letters, digits and '-', such as 'ride-cache'",
+    ),
+]
 """Name of an object that is mounted."""
 
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 """Key of a label, an annotation or a taint."""
 
-LabelValue = Annotated[str, AfterValidator(_label_value)]
+LabelValue = Annotated[
+    str,
+    _of_form(
+        lambda text: not text or _LABEL.fullmatch(text),
+        "value of a label; give up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or "
+        "digit (an annotation takes any text)",
+    ),
+]
 """Value of a label or a taint."""
 
-Variable = Annotated[str, AfterValidator(_variable)]
+Variable = Annotated[
+    str,
+    _of_form(
+        _VARIABLE.fullmatch,
+        "name of an environment variable; give letters, digits and '_', such as 'HTTPS_PROXY'",
+    ),
+]
 """Name of an environment variable."""
 
-VariableValue = Annotated[str, AfterValidator(_variable_value)]
+VariableValue = Annotated[
+    str,
+    _of_form(
+        lambda text: "\0" not in text,
+        "value of an environment variable: take the NUL out",
+    ),
+]
 """Value of an environment variable."""
 
-SecretKey = Annotated[str, AfterValidator(_secret_key)]
+SecretKey = Annotated[
+    str,
+    _of_form(
+        _SECRET_KEY.fullmatch,
+        "key of a Secret; give letters, digits, '-', '_' and '.', such as 'access-key'",
+    ),
+]
 """Key of a Secret's data."""
 
 MountPath = Annotated[str, AfterValidator(_mount_path)]

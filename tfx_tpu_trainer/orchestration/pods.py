@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tfx_tpu_trainer.orchestration.checks import JobError, first_problem, is_google_account
+from tfx_tpu_trainer.orchestration.checks import Checked, first_problem, is_google_account
 from tfx_tpu_trainer.orchestration.kubernetes_names import (
     LabelKey,
     LabelValue,
@@ -24,20 +24,16 @@ from tfx_tpu_trainer.orchestration.kubernetes_names import (
 _Keys = Annotated[Mapping[SecretKey, Variable], pydantic.Field(min_length=1)]
 
 
-class _Model(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
 def _check_once(values: Iterable[Any], what: str, where: str) -> None:
     seen: set[Any] = set()
     for value in values:
         if value in seen:
-            shown = value.model_dump(exclude_none=True) if isinstance(value, _Model) else value
+            shown = value.model_dump(exclude_none=True) if isinstance(value, Checked) else value
             raise ValueError(f"{what} {shown!r} is twice in {where}: leave one of them out")
         seen.add(value)
 
 
-class Toleration(_Model):
+class Toleration(Checked):
     """A taint of nodes that a pod tolerates.
 
     Attributes:
@@ -73,7 +69,7 @@ class Toleration(_Model):
         return self
 
 
-class PodSettings(_Model):
+class PodSettings(Checked):
     """What pods need.
 
     Attributes:
@@ -155,7 +151,7 @@ _LATER = (
 )
 
 
-class Pods(_Model):
+class Pods(Checked):
     """What the pods of a pipeline need, all of them and the trainer's.
 
     Attributes:
@@ -168,21 +164,6 @@ class Pods(_Model):
     service_account: str | None = None
     all: PodSettings = PodSettings()
     trainer: PodSettings = PodSettings()
-
-    @classmethod
-    def parse(cls, **values: Any) -> Pods:
-        """Makes settings; errors are one line that names the value and the fix.
-
-        Args:
-            **values: The attributes.
-
-        Raises:
-            JobError: If something does not fit.
-        """
-        try:
-            return cls(**values)
-        except pydantic.ValidationError as error:
-            raise JobError(first_problem(error, "Pods")) from None
 
     @pydantic.field_validator("service_account")
     @classmethod

@@ -10,11 +10,11 @@ import pydantic
 
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.checks import (
+    Checked,
     JobError,
     check_image,
     check_project,
     check_vertex_names,
-    first_problem,
 )
 from tfx_tpu_trainer.orchestration.kubernetes_names import Variable, VariableValue
 
@@ -24,7 +24,7 @@ _ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1", "PYTHONUNBUFFERED": "1"}
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 
 
-class VertexJob(pydantic.BaseModel):
+class VertexJob(Checked):
     """Where and as whom a CustomJob runs.
 
     Attributes:
@@ -40,8 +40,6 @@ class VertexJob(pydantic.BaseModel):
         env: Environment variables of its containers, by name.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
-
     project: Name
     region: Name
     image: Name
@@ -50,21 +48,6 @@ class VertexJob(pydantic.BaseModel):
     timeout_seconds: typing.Annotated[int, pydantic.Field(gt=0)] | None = None
     labels: Mapping[str, str] = {}
     env: Mapping[Variable, VariableValue] = {}
-
-    @classmethod
-    def parse(cls, **values: Any) -> VertexJob:
-        """Makes a job; errors are one line that names the value and the fix.
-
-        Args:
-            **values: The attributes.
-
-        Raises:
-            JobError: If something does not fit.
-        """
-        try:
-            return cls(**values)
-        except pydantic.ValidationError as error:
-            raise JobError(first_problem(error, "VertexJob")) from None
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> VertexJob:
