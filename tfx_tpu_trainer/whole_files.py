@@ -224,7 +224,7 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
 
 
 def move_folder(folder: str, target: str, *, last: Collection[str] = ()) -> None:
-    """Gives a folder another name; where it can't be renamed its files move one by one.
+    """Renames a folder; where it can't be renamed its files move one by one.
 
     An empty folder may stay behind there.
 

@@ -124,7 +124,7 @@ def join_checkpoint_listeners(
 
 
 def set_timer(hook: v1.train.CheckpointSaverHook, timer: Any) -> None:
-    """Gives a saver hook another timer than that of equal intervals.
+    """Replaces the timer of a saver hook, whose intervals are equal.
 
     Args:
         hook: The hook, before its session.

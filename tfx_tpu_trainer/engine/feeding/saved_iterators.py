@@ -152,7 +152,7 @@ def read(prefix: Any, count: int) -> list[tf.Tensor]:
 
 
 def restore(iterators: Sequence[tf.Tensor], states: Sequence[tf.Tensor]) -> list[Any]:
-    """Gives iterators the states that were read; returns the ops, where there is a graph."""
+    """Sets iterators to the states that were read; returns the ops, where there is a graph."""
     return [
         tf.raw_ops.DeserializeIterator(resource_handle=iterator, serialized=state)
         for iterator, state in zip(iterators, states, strict=True)
