@@ -75,3 +75,56 @@ def test_a_row_that_cannot_be_parsed_is_named(tmp_path, refused):
     execution.inputs["examples"] = [rows]
     with refused(ValueError):
         execution.run()
+
+
+ADDS_ROWS = """
+import os
+import shutil
+
+import tensorflow as tf
+
+from tests.component import small_model
+
+
+class _AddRows(tf.compat.v1.train.SessionRunHook):
+    def after_run(self, run_context, run_values):
+        rows = os.environ["TEST_ROWS"]
+        if not os.path.exists(more := rows.replace("rows-0", "more-0")):
+            shutil.copy(rows, more)
+
+
+def model_fn(features, labels, mode, params):
+    spec = small_model.model_fn(features, labels, mode, params)
+    if mode == "train":
+        return spec._replace(training_hooks=[_AddRows()])
+    return spec
+
+
+params = small_model.params
+"""
+
+
+@pytest.mark.parametrize("settings", [{}, {"eval_every_steps": 40}])
+def test_rows_that_are_added_while_it_trains_are_trained_on(
+    tmp_path, caplog, monkeypatch, settings
+):
+    rows = examples_of(tmp_path / "rows", train=records("train", 20), eval=records("eval", 8))
+    (path,) = (tmp_path / "rows" / "Split-train").iterdir()
+    monkeypatch.setenv("TEST_ROWS", str(path))
+    module_file = tmp_path / "module.py"
+    module_file.write_text(ADDS_ROWS)
+    execution = Execution.of_trainer(
+        tmp_path,
+        steps=40,
+        train_batch_size=4,
+        module=None,
+        module_file=str(module_file),
+        cache_input=1,
+        **settings,
+    )
+    execution.inputs["examples"] = [rows]
+    with caplog.at_level(logging.INFO):
+        execution.run()
+    assert "have changed since their 20 rows were parsed: they are parsed anew" in caplog.text
+    assert ": 40 rows, " in caplog.text
+    assert execution.model.get_int_custom_property("global_step") == 40

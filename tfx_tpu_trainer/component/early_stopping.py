@@ -28,6 +28,7 @@ from tfx_tpu_trainer.evaluation.learning_curve import (
     take_up_learning_curve,
     write_learning_curve,
 )
+from tfx_tpu_trainer.inputs import RowCache, train_on_current_rows
 from tfx_tpu_trainer.whole_files import file_written_whole
 
 v1 = tf.compat.v1
@@ -74,6 +75,8 @@ class EvaluatedTraining:
         eval_hooks: Hooks of the evaluations. Defaults to none.
         before_writing: Called before the curve and the best checkpoint are written; raises where they
             are another attempt's by now. Defaults to nothing.
+        row_cache: Keeps the parsed rows of the training. Defaults to `None`: nothing does.
+        batch_size: Rows of a step, on all cores; of use with a row cache.
         last_saved: What is evaluated and, without a goal, exported.
     """
 
@@ -88,6 +91,8 @@ class EvaluatedTraining:
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
     eval_hooks: Sequence[v1.train.SessionRunHook] = ()
     before_writing: Callable[[], None] = lambda: None
+    row_cache: RowCache | None = None
+    batch_size: int = 0
     last_saved: LastSaved = dataclasses.field(default_factory=LastSaved)
 
     def run(self) -> LearningCurve:
@@ -152,11 +157,15 @@ class EvaluatedTraining:
 
     def _train_on(self, step: int) -> None:
         hooks = [] if self.every_secs is None else [StopAfterSecondsHook(self.every_secs)]
-        self.estimator_at(step).train(
-            self.train_input_fn,
-            hooks=hooks,
-            max_steps=self._target(step),
-            saving_listeners=[*self.saving_listeners, self.last_saved],
+        train_on_current_rows(
+            lambda more: self.estimator_at(step).train(
+                self.train_input_fn,
+                hooks=[*hooks, *more],
+                max_steps=self._target(step),
+                saving_listeners=[*self.saving_listeners, self.last_saved],
+            ),
+            self.row_cache,
+            batch_size=self.batch_size,
         )
 
     def _evaluate(self, curve: LearningCurve, folder: str) -> LearningCurve:

@@ -56,7 +56,7 @@ from tfx_tpu_trainer.estimator.tpu.run_place import emulates, session_master
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve
-from tfx_tpu_trainer.inputs import RowCache, TransformServing
+from tfx_tpu_trainer.inputs import RowCache, TransformServing, train_on_current_rows
 from tfx_tpu_trainer.inputs.user_module import UserModule
 
 _logger = logging.getLogger(__name__)
@@ -251,10 +251,15 @@ class ModelTraining(Training[TrainedModel]):
             # The others wait for it. It lives as long as this process trains.
             server = start_server(estimator.config) if self.host.in_cluster else None
             last_saved = LastSaved()
-            estimator.train(
-                self.train_input_fn,
-                max_steps=job.train_steps,
-                saving_listeners=[*listeners, last_saved],
+            train_on_current_rows(
+                lambda hooks: estimator.train(
+                    self.train_input_fn,
+                    hooks=hooks,
+                    max_steps=job.train_steps,
+                    saving_listeners=[*listeners, last_saved],
+                ),
+                self.row_cache,
+                batch_size=settings.train_batch_size,
             )
             del server
             self._forget_input()
@@ -271,6 +276,8 @@ class ModelTraining(Training[TrainedModel]):
             goal=_goal(settings),
             saving_listeners=listeners,
             before_writing=check_before_writing(self.checkpoint_folder),
+            row_cache=self.row_cache,
+            batch_size=settings.train_batch_size,
         )
         curve = training.run()
         self._forget_input()

@@ -7,6 +7,7 @@ open them as a `tf.data.Dataset` are enough.
 from tfx_tpu_trainer.inputs.raw_evaluation import RAW_PREFIX, RawEvaluationInput
 from tfx_tpu_trainer.inputs.raw_features import MISSING_INTEGER
 from tfx_tpu_trainer.inputs.row_cache.cache import RowCache
+from tfx_tpu_trainer.inputs.row_cache.changed_files import train_on_current_rows
 from tfx_tpu_trainer.inputs.serving import TransformServing
 from tfx_tpu_trainer.inputs.transformed import TransformedInput, vocabulary_sizes
 
@@ -17,5 +18,6 @@ __all__ = [
     "RowCache",
     "TransformServing",
     "TransformedInput",
+    "train_on_current_rows",
     "vocabulary_sizes",
 ]

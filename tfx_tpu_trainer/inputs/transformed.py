@@ -91,7 +91,7 @@ class TransformedInput:
         files = self._files()
         # Too few files for each host to have its own: each keeps them all, and draws a part of the rows.
         part, step = (files[index::count], 1) if len(files) >= count else (files, count)
-        columns = self.cache.columns(part, spec, of=files)
+        columns = self.cache.columns(part, spec, of=self._files)
         if columns is None:
             return None
         rows = range(index if step > 1 else 0, columns.count, step)

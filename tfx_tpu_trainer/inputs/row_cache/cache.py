@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -47,19 +47,26 @@ class RowCache:
     checkpoints: str = ""
     memory: int | None = None
     folder: str | None = None
-    _kept: dict[tuple[str, ...], tuple[str, Columns]] = dataclasses.field(default_factory=dict)
+    _kept: dict[tuple[str, ...], Columns] = dataclasses.field(default_factory=dict)
+    _files: Callable[[], Sequence[str]] = tuple
+    _state: str = ""
     _outdated: list[Columns] = dataclasses.field(default_factory=list)
     _given_up: bool = False
 
+    @property
+    def count(self) -> int:
+        """How many rows are kept."""
+        return sum(columns.count for columns in self._kept.values())
+
     def columns(
-        self, part: Sequence[str], spec: Mapping[str, Any], *, of: Sequence[str]
+        self, part: Sequence[str], spec: Mapping[str, Any], *, of: Callable[[], Sequence[str]]
     ) -> Columns | None:
         """Returns the rows of files, parsed now unless they are there.
 
         Args:
             part: Paths of the files.
             spec: How their rows are parsed.
-            of: Paths of all files that the training reads, on all hosts.
+            of: Finds the paths of all files that the training reads, on all hosts.
 
         Returns:
             The rows; `None` where they are to be parsed as they are read.
@@ -67,24 +74,43 @@ class RowCache:
         Raises:
             tf.errors.OpError: If a row can't be read.
         """
-        if self._given_up or not self._is_worth_it(of, spec):
+        files = of()
+        if self._given_up or not self._is_worth_it(files, spec):
             return None
-        key, state = tuple(part), _state(part)
-        before, columns = self._kept.get(key, ("", None))
-        if columns is not None and before == state:
-            return columns
-        if columns is not None:
-            # Graphs that were made with them may still be in use.
-            self._outdated.append(columns)
+        state = _state(files)
+        if self._kept and state != self._state:
             _logger.warning(
                 "The files of the training input have changed since their %d rows were parsed: they are parsed anew.",
-                columns.count,
+                self.count,
             )
-        return self._parsed(key, state, spec)
+            # Graphs that were made with them may still be in use.
+            self._outdated += self._kept.values()
+            self._kept = {}
+        self._files, self._state = of, state
+        key = tuple(part)
+        if key not in self._kept:
+            columns = self._parsed(key, spec)
+            if columns is None:
+                return None
+            self._kept[key] = columns
+        return self._kept[key]
+
+    def is_outdated(self) -> bool:
+        """Tells whether there are other files by now, or other ones by the same names, than those of the rows.
+
+        Files that are not there at all, as in the moment in which others take their places, tell nothing.
+        """
+        if not self._kept:
+            return False
+        files = self._files()
+        try:
+            return bool(files) and _state(files) != self._state
+        except tf.errors.NotFoundError:
+            return False
 
     def release(self) -> None:
         """Releases memory and disk space; graphs that were made with the rows can't be run any more."""
-        for columns in (*self._outdated, *(each for _, each in self._kept.values())):
+        for columns in (*self._outdated, *self._kept.values()):
             columns.close()
         self._outdated, self._kept = [], {}
 
@@ -99,16 +125,16 @@ class RowCache:
             return False
         return self.rows_to_draw is None or self.rows_to_draw > rows * _SECOND_EPOCH
 
-    def _parsed(self, key: tuple[str, ...], state: str, spec: Mapping[str, Any]) -> Columns | None:
+    def _parsed(self, files: Sequence[str], spec: Mapping[str, Any]) -> Columns | None:
         memory = self.memory
         if memory is None:
             memory = int(available_memory() * MEMORY_SHARE)
         started = time.monotonic()
         _logger.info(
-            "Parses the rows of %d files of the training input, once for all epochs.", len(key)
+            "Parses the rows of %d files of the training input, once for all epochs.", len(files)
         )
         try:
-            columns = parse_rows(key, spec, memory=memory, folder=self.folder)
+            columns = parse_rows(files, spec, memory=memory, folder=self.folder)
         except OSError as error:
             self._given_up = True
             _logger.warning(
@@ -121,7 +147,6 @@ class RowCache:
         _logger.info(
             "Parsed the training input in %.1f s: %s.", time.monotonic() - started, columns
         )
-        self._kept[key] = state, columns
         return columns
 
 
