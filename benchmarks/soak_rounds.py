@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -24,8 +25,13 @@ _ROWS, _WIDTH, _BATCH, _CORES, _STEPS = 256, 16, 32, 4, 8
 
 
 def readings() -> dict[str, float]:
-    """Reads what this process holds: memory in MiB, threads and file descriptors."""
+    """Reads what this process holds: memory in MiB, threads and file descriptors.
+
+    glibc's allocator is asked first to give back what it keeps for later: how much that is depends
+    on which threads asked for memory in which order, and says nothing about what is held.
+    """
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return {
         "memory": pages * resource.getpagesize() / 2**20,
