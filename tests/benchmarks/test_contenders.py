@@ -55,7 +55,7 @@ def bare(tmp_path_factory):
 @mostly_swept(
     "contender",
     [name for name in TRAINING if name != "bare"],
-    kept=["ours", "ours-8-cores"],
+    kept=["ours-8-cores"],
 )
 def test_the_mlp_is_the_same_in_every_contender(contender, bare, tmp_path):
     found = measure(request(contender, "mlp", tmp_path, tmp_path / "model"))

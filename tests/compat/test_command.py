@@ -267,7 +267,9 @@ if __name__ == "__main__":
 """
 
 
+# test_pages.py and test_repair_command.py run such programs in `make test`.
 @pytest.mark.e2e
+@pytest.mark.sweep
 def test_a_tpu_program_runs_on_emulated_cores(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(ESTIMATOR_PROGRAM, encoding="utf-8")

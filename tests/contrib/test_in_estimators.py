@@ -6,9 +6,9 @@ import glob
 import os
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import contrib
 from tfx_tpu_trainer.contrib import slim
 from tfx_tpu_trainer.estimator import ModeKeys, export, tpu
@@ -77,7 +77,7 @@ def _model_fn(features, labels, mode, params):
     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call)
 
 
-@pytest.mark.parametrize("cores", [0, 2])
+@mostly_swept("cores", [0, 2], kept=[2])
 def test_a_model_of_contrib_trains_evaluates_predicts_and_exports(tmp_path, cores):
     config = tpu.RunConfig(
         model_dir=str(tmp_path / "model"),

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.preflight.lowered import CHECK_ONLY, lower_function
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.preflight.compiler import compile_steps
 
 v1 = tf.compat.v1
@@ -151,8 +152,10 @@ def unique(x):
     return tf.unique(tf.reshape(x, [-1]))[0]
 
 
-@pytest.mark.parametrize(
-    ("function", "bound"), [(boolean_mask, "<=32"), (where, "<=32"), (unique, "<=32")]
+@mostly_swept(
+    ("function", "bound"),
+    [(boolean_mask, "<=32"), (where, "<=32"), (unique, "<=32")],
+    kept=[(unique, "<=32")],
 )
 def test_bounded_shapes_compile_with_a_warning(function, bound):
     step = lower_function(function)

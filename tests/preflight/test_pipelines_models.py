@@ -95,7 +95,8 @@ def lowered(name: str, mode: str, replicas: int) -> LoweredStep:
     )
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
+# Of a taxi run's own export and prediction, tests/cli/test_preflight_e2e.py is in `make test`.
+@pytest.fixture(scope="module", params=["digits", pytest.param("taxi", marks=pytest.mark.sweep)])
 def serving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A model's name and its serving step."""
     model = MODELS[request.param]
@@ -133,7 +134,7 @@ def _export_and_lower(model: Model, folder: pathlib.Path) -> LoweredStep:
 @mostly_swept(
     ("name", "target"),
     itertools.product(MODELS, TARGETS),
-    kept=[("taxi", "v5e:1x1"), ("digits", "v5e:2x4")],
+    kept=[("taxi", "v5e:2x4")],
 )
 def test_training_and_evaluation_compile(name, target):
     model, replicas = MODELS[name], find_slice(target).num_devices
@@ -163,7 +164,7 @@ def test_serving_compiles(serving, target):
     assert compiled.problem is None, str(compiled.problem)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@mostly_swept("name", MODELS, kept=["digits"])
 def test_prediction_compiles(name):
     step = lowered(name, ModeKeys.PREDICT, 8)
     assert step.name == "predict"

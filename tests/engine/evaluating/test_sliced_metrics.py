@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.engine.evaluating.sliced_metrics import (
     Slice,
@@ -267,7 +268,7 @@ class TestApart:
         assert found["again"]["example_count/a"] == rows
         assert found["again"]["example_count/none"] == found["none"]["example_count/a"] == 0
 
-    @pytest.mark.parametrize("most_bytes", [1, 400])
+    @mostly_swept("most_bytes", [1, 400], kept=[400])
     def test_gives_it_where_rows_are_counted_many_times(self, metric_fn, most_bytes):
         found = measured(metric_fn, most_bytes=most_bytes)
         # Of one batch each time the sums are the same ones.

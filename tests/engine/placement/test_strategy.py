@@ -174,7 +174,7 @@ MODELS = {
 
 
 _MORE_RUNS = [
-    ("adam", 1),
+    *((model, 1) for model in ("sgd", "adam")),
     *((model, 2) for model in ("sgd", "momentum", "batch_norm")),
     *((model, 4) for model in ("sgd", "momentum", "adam", "loop")),
 ]
@@ -183,7 +183,6 @@ _MORE_RUNS = [
 @pytest.mark.parametrize(
     ("model", "replicas"),
     [
-        ("sgd", 1),
         ("adam", 2),
         ("loop", 2),
         ("batch_norm", 4),
