@@ -22,10 +22,14 @@ in_every_mode = pytest.mark.parametrize(
     ("place", "mode"),
     [
         *_AT_ONCE,
-        pytest.param("cores", "infer", marks=pytest.mark.matrix),
         *(
             pytest.param(*pair, marks=pytest.mark.sweep)
-            for pair in [("host", "eval"), ("host", "infer"), ("cores", "train")]
+            for pair in [
+                ("host", "eval"),
+                ("host", "infer"),
+                ("cores", "train"),
+                ("cores", "infer"),
+            ]
         ),
     ],
 )

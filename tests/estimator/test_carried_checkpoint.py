@@ -130,6 +130,7 @@ def test_training_goes_on_in_the_originals_folder(tmp_path):
     assert classifier.evaluate(input_fn)["average_loss"] < METRICS["average_loss"] + 1e-3
 
 
+@pytest.mark.sweep
 def test_warm_start_from_the_originals_checkpoint(tmp_path, rows):
     classifier = taxi_classifier(model_dir=tmp_path, warm_start_from=CHECKPOINT)
     np.testing.assert_allclose(predicted(classifier), logits_by_formula(rows), rtol=1e-4, atol=1e-5)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tests.engine.event_files import read_values
 from tests.estimator import linear_model
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.engine.training import fast_forward
 from tfx_tpu_trainer.estimator import tpu
@@ -54,7 +55,7 @@ def _checkpoints(folder):
     return sorted(steps)
 
 
-@pytest.mark.parametrize("jit_compile", [None, False])
+@mostly_swept("jit_compile", [None, False], kept=[None])
 def test_numbers_events_and_checkpoints_are_those_of_single_steps(tmp_path, jit_compile):
     few, every = _CountsCalls(), _SeesEveryStep()
     options = {"save_checkpoints_steps": 25, "jit_compile": jit_compile}

@@ -84,6 +84,7 @@ def test_numbers_events_and_checkpoints_are_those_of_the_plain_loop(tmp_path, op
         assert events["loss"][step] == pytest.approx(loss, rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.sweep
 def test_gradient_descent_is_that_of_the_formula(tmp_path):
     estimator = _train(tmp_path, optimizer="sgd", steps=50, jit_compile=True)
     batches = linear_model.batches(BATCH, epochs=10)
@@ -123,6 +124,7 @@ def test_a_nan_is_named_with_its_step(tmp_path):
     assert f"the last checkpoint is {tmp_path / 'model.ckpt-0'}" in str(raised.value)
 
 
+@pytest.mark.sweep
 def test_a_second_call_goes_on_from_the_first(tmp_path):
     estimator = _train(tmp_path, optimizer="sgd", steps=30, jit_compile=True)
     estimator.train(_full_batches(), max_steps=100)
@@ -171,7 +173,7 @@ def _with_python(loss, outputs):
     return loss + 0 * tf.py_function(lambda x: x, [outputs[0]], tf.float32)
 
 
-@pytest.mark.parametrize(
+@mostly_swept(
     ("change", "named"),
     [
         (_with_dropout, "RandomUniform"),
@@ -179,6 +181,7 @@ def _with_python(loss, outputs):
         (_with_strings, "AsString|StringToNumber"),
         (_with_python, "PyFunc"),
     ],
+    kept=[(_with_dropout, "RandomUniform")],
 )
 @mostly_swept("jit_compile", [True, "auto"], kept=[True])
 def test_what_cannot_be_compiled_to_the_same_is_named_and_trains_as_it_is(

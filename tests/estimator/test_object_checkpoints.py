@@ -206,6 +206,7 @@ def test_a_name_based_model_is_told_what_it_needs_for_an_object_based_checkpoint
         named.evaluate(linear_model.input_fn)
 
 
+@pytest.mark.sweep
 def test_an_estimators_scaffold_takes_one_too(tmp_path):
     def model_fn(features, labels, mode):
         spec = _model_fn(features, labels, mode, {"use_tpu": False})

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests.engine.log_lines import log_lines
 from tests.estimator import counting_model, linear_model
 from tests.op_determinism import deterministic_ops
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.training import fast_forward
 from tfx_tpu_trainer.estimator import tpu
 
@@ -75,7 +76,11 @@ def logged(caplog):
         yield lambda: [r for r in caplog.records if r.getMessage().startswith(LINE)]
 
 
-@pytest.mark.parametrize("exact", [{}, {"save_input_position": True}, {"tf_random_seed": 3}])
+@mostly_swept(
+    "exact",
+    [{}, {"save_input_position": True}, {"tf_random_seed": 3}],
+    kept=[{}, {"tf_random_seed": 3}],
+)
 def test_they_do_by_default_and_say_how_to_switch_it_off(tmp_path, exact, logged):
     estimator = _train(tmp_path, **exact)
     (record,) = logged()
@@ -126,7 +131,15 @@ def _checked(loss):
         return tf.debugging.check_numerics(loss, "loss")
 
 
-@pytest.mark.parametrize("change", [_in_cond, _in_loop, _of_table_of_rates, _checked])
+def _all_of_it(loss):
+    return _in_cond(_in_loop(_of_table_of_rates(_checked(loss))))
+
+
+@mostly_swept(
+    "change",
+    [_in_cond, _in_loop, _of_table_of_rates, _checked, _all_of_it],
+    kept=[_all_of_it],
+)
 def test_control_flow_tables_and_checks_are_those_of_ops_on_all_threads(tmp_path, change, logged):
     def model_fn(features, labels, mode, params):
         loss = change(tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels)))
@@ -209,7 +222,7 @@ def test_with_a_seed_where_loops_end_changes_no_bit(tmp_path, monkeypatch):
     counting_model.assert_equal(*trained)
 
 
-@pytest.mark.parametrize("seed", [{}, {"tf_random_seed": 3}])
+@mostly_swept("seed", [{}, {"tf_random_seed": 3}], kept=[{}])
 def test_random_ops_are_drawn_anew_in_each_step(tmp_path, seed):
     first, second = (
         _train(tmp_path / name, _with_dropout, **seed).get_variable_value("linear/weights")

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from tests.estimator.export import recorded_serving, saved_model_facts
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, experimental, export, tpu
 
 v1 = tf.compat.v1
@@ -162,7 +163,7 @@ def test_the_exported_train_op_trains(trained, tmp_path):
     np.testing.assert_allclose(updated, weights - 0.1 * (0.9 * slot + gradient), atol=1e-5)
 
 
-@pytest.mark.parametrize("in_function", [False, True])
+@mostly_swept("in_function", [False, True], kept=[True])
 @pytest.mark.behaviour(336)
 def test_sums_over_cores_are_those_of_one_core(trained, tmp_path, in_function):
     """TensorFlow has no CPU kernel for them: with one left, no loader would take the graph.

@@ -26,16 +26,13 @@ TOLERANCE = 1e-6
 
 # One case of each kind of head; the others are for `make test-all`.
 USUAL = (
-    "binary_flat_labels_thresholds_name",
     "binary_weights_vocabulary",
-    "binary_weights_vocabulary_sum",
     "multi_class_weights_vocabulary_name",
     "multi_label_classes_thresholds_weights",
     "regression_two_weights_per_logit",
     "poisson",
     "logistic",
     "multi_head",
-    "Ftrl",
 )
 
 

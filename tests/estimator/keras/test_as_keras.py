@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tests.estimator.keras import models
 from tests.estimator.keras.models import (
-    both_keras,
     keras2_first,
     keras3_first,
     keras_of,
@@ -38,7 +37,7 @@ OPTIMIZERS = {
 }
 
 
-@mostly_swept("kind", OPTIMIZERS, kept=["tf_keras-adam", "keras-adamw"])
+@mostly_swept("kind", OPTIMIZERS, kept=["keras-adamw"])
 @pytest.mark.behaviour(422, 424, 425, 434)
 def test_predicts_evaluates_and_trains_as_keras_does(kind, tmp_path):
     keras = keras_of(kind.partition("-")[0])
@@ -99,7 +98,7 @@ def _subclassed(keras):
     return Net()
 
 
-@both_keras
+@keras3_first
 @mostly_swept("built", [True, False], kept=[True])
 @pytest.mark.behaviour(420, 421, 424, 435)
 def test_a_subclassed_model(library, built, tmp_path):
@@ -256,6 +255,7 @@ def test_sample_weights(library, form, tmp_path):
         assert estimator.get_variable_value("estimator_global_step/.ATTRIBUTES/VARIABLE_VALUE") == 1
 
 
+@pytest.mark.sweep
 @keras3_first
 @pytest.mark.behaviour(437)
 def test_an_rnn_with_a_mask(library, tmp_path):
@@ -379,7 +379,7 @@ ARRAYS = {
 }
 
 
-@mostly_swept("kind", ARRAYS, kept=["by name", "mixed"])
+@mostly_swept("kind", ARRAYS, kept=["by name"])
 def test_arrays_are_features_and_labels_by_name_and_by_position(kind, tmp_path):
     keras = keras_of("tf_keras")
     model, trained = _of_two_outputs(keras), _of_two_outputs(keras)

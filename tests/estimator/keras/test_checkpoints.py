@@ -58,6 +58,7 @@ def test_a_checkpoint_of_objects_is_restored_by_keras_and_the_other_way_round(li
     assert result["global_step"] == 7
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(438)
 def test_load_weights_of_keras_2_reads_an_estimators_checkpoint(tmp_path):
     keras = keras_of("tf_keras")
@@ -94,6 +95,7 @@ def test_a_first_checkpoint_and_a_restart(library, form, tmp_path):
     assert int(tf.train.latest_checkpoint(str(tmp_path)).rpartition("-")[2]) == 3
 
 
+@pytest.mark.sweep
 @keras3_first
 @pytest.mark.behaviour(420)
 def test_on_cores_too(library, tmp_path):

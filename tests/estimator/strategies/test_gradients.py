@@ -49,6 +49,7 @@ def test_a_v1_optimizer_takes_the_sum_of_a_loss_that_is_a_sum(tmp_path):
     np.testing.assert_allclose(trained.get_variable_value("linear/bias"), bias, rtol=1e-5)
 
 
+@pytest.mark.sweep
 def test_a_keras_optimizer_takes_the_sum(tmp_path):
     def loss_fn(outputs, labels):
         # As TensorFlow's guide of strategies has it: over the rows of all replicas.

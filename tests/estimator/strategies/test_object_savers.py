@@ -112,7 +112,7 @@ def _predicted(estimator: Any, place: str) -> np.ndarray:
     return runs.predicted(estimator)
 
 
-@runs.cases("place", "cores", "strategy", swept=("host",))
+@runs.cases("place", "strategy", swept=("host", "cores"))
 def test_what_is_trained_is_restored_eagerly_and_trained_on_alike(tmp_path, place):
     trained = _make(tmp_path, place)
     _train(trained, place, max_steps=3)
@@ -148,7 +148,7 @@ def test_what_was_trained_eagerly_is_trained_on(tmp_path, place):
     np.testing.assert_allclose(_predicted(trained, place), outputs_later, rtol=1e-4)
 
 
-@runs.cases("place", "strategy", swept=("host", "cores"))
+@runs.cases("place", swept=("host", "cores", "strategy"))
 def test_it_is_evaluated_and_exported(tmp_path, place):
     trained = _make(tmp_path, place)
     _train(trained, place, max_steps=2)

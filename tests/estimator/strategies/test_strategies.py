@@ -20,8 +20,8 @@ v1 = tf.compat.v1
 
 pytestmark = pytest.mark.matrix
 
-_FIRST = ("mirrored", "multi_worker_mirrored", "parameter_server")
-_OTHERS = ("central_storage", "mirrored_v1", "one_device", "default")
+_FIRST = ("mirrored", "parameter_server")
+_OTHERS = ("multi_worker_mirrored", "central_storage", "mirrored_v1", "one_device", "default")
 every_strategy = runs.cases("name", *_FIRST, swept=_OTHERS)
 
 
@@ -63,7 +63,7 @@ def _receiver_fn() -> tfe.export.ServingInputReceiver:
 
 
 @runs.cases(
-    "name", "mirrored", "parameter_server", swept=("central_storage", "one_device", "default")
+    "name", "mirrored", swept=("parameter_server", "central_storage", "one_device", "default")
 )
 def test_input_fn_is_called_once_with_its_context_and_sees_its_own_batches(tmp_path, name):
     strategy, replicas = _strategy(name)
@@ -126,6 +126,7 @@ def test_slots_of_an_optimizer_are_those_of_one_device(tmp_path, name):
         )
 
 
+@pytest.mark.sweep
 def test_train_and_evaluate_under_a_strategy(tmp_path):
     strategy = runs.mirrored()
     estimator = runs.make(tmp_path, strategy, save_checkpoints_steps=2)

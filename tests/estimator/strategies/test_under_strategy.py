@@ -100,6 +100,7 @@ def test_input_fn_sees_its_share_and_its_context(tmp_path):
     }
 
 
+@pytest.mark.sweep
 def test_a_plain_estimator_takes_a_strategy_too(tmp_path):
     config = plain.RunConfig(
         model_dir=str(tmp_path), train_distribute=_strategy(), log_step_count_steps=2
@@ -168,6 +169,7 @@ def test_gradients_that_are_not_combined_are_refused_of_a_model_for_cores(tmp_pa
         _make(tmp_path, model_fn=model_fn).train(cores.train_input_fn, steps=2)
 
 
+@pytest.mark.sweep
 def test_without_cores_the_strategy_combines_gradients(tmp_path):
     # The model wraps its optimizer where params say that it runs on TPU cores.
     estimator = _make(tmp_path, use_tpu=False)
@@ -185,6 +187,7 @@ def test_what_was_trained_before_the_input_ended_is_saved(tmp_path):
     cores.assert_descended(estimator, 3)
 
 
+@pytest.mark.sweep
 def test_training_ends_with_its_input(tmp_path, caplog):
     def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
         return cores.train_input_fn(params).take(2 * REPLICAS)

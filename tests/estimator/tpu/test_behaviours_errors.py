@@ -32,7 +32,7 @@ class _RaisesOnce(v1.train.SessionRunHook):
             raise self._error
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
+@mostly_swept("use_tpu", [True, False], kept=[True])
 @mostly_swept(
     "error",
     [tf.errors.AbortedError, tf.errors.UnavailableError],
@@ -63,7 +63,8 @@ class _Gone(v1.train.SessionRunHook):
             raise tf.errors.UnavailableError(None, None, "worker gone")
 
 
-@mostly_swept("use_tpu", [True, False], kept=[True])
+@pytest.mark.sweep
+@pytest.mark.parametrize("use_tpu", [True, False])
 @pytest.mark.behaviour(382)
 def test_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, use_tpu):
     # A lift: the original retries for ever, or drops the error and returns None.
@@ -79,7 +80,7 @@ def test_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, use_tpu
     assert prediction.calls == 2
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
+@mostly_swept("use_tpu", [True, False], kept=[True])
 @mostly_swept(
     "error",
     [tf.errors.AbortedError, tf.errors.UnavailableError],
@@ -97,7 +98,7 @@ def test_a_call_that_ends_in_such_an_error_raises_it(tmp_path, use_tpu, error):
             cores.run(estimator, mode, input_fn)
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(381, 383)
 def test_an_error_of_the_input_comes_out_as_itself_and_at_once(tmp_path, mode):
     # A lift of 383: the original closes the session 5 seconds later.

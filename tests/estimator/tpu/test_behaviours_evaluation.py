@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -73,7 +74,7 @@ def test_evaluation_is_at_the_evaluation_master(tmp_path):
     assert metrics["global_step"] == 2
 
 
-@pytest.mark.parametrize("use_tpu", [True, False])
+@mostly_swept("use_tpu", [True, False], kept=[True])
 @pytest.mark.behaviour(239)
 def test_generators_may_be_interleaved(tmp_path, use_tpu):
     # A lift: on a TPU the original's would fight over the one system.
@@ -103,7 +104,11 @@ def test_tensors_of_no_dataset_predict_forever_on_the_host(tmp_path):
 
 @pytest.mark.parametrize(
     ("use_tpu", "every", "calls"),
-    [(True, 3, 3), (False, 3, 3), pytest.param(True, 1, 3, marks=pytest.mark.sweep)],
+    [
+        (True, 3, 3),
+        pytest.param(False, 3, 3, marks=pytest.mark.sweep),
+        pytest.param(True, 1, 3, marks=pytest.mark.sweep),
+    ],
 )
 @pytest.mark.behaviour(244, 245)
 def test_every_n_steps_is_of_training_on_cores_only(tmp_path, use_tpu, every, calls):

@@ -52,7 +52,7 @@ def test_an_export_looks_at_no_batch_size(tmp_path, size):
     )
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(88)
 def test_every_call_is_checked_and_nothing_is_remembered(tmp_path, monkeypatch, mode):
     # A lift: the original checks a mode's configuration once in an estimator's life.
@@ -86,7 +86,9 @@ def test_emulated_there_are_as_many_replicas_as_num_shards_says(tmp_path):
         pytest.param(
             {"per_host_input_for_training": cores.PER_HOST_V1}, 32, 1, marks=pytest.mark.sweep
         ),
-        ({"per_host_input_for_training": cores.PER_HOST_V2}, 2, 1),
+        pytest.param(
+            {"per_host_input_for_training": cores.PER_HOST_V2}, 2, 1, marks=pytest.mark.sweep
+        ),
         ({"eval_training_input_configuration": cores.SLICED}, 32, 2),
     ],
     ids=["PER_HOST_V1", "PER_HOST_V2", "SLICED"],
@@ -131,7 +133,7 @@ def test_each_hosts_input_has_its_name_scope_and_is_on_the_cpu(tmp_path):
     assert made == [(host, f"input_pipeline_task{host}/mine", "/device:CPU:0") for host in (0, 1)]
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(115)
 def test_on_the_host_each_call_calls_input_fn_and_model_fn_once(tmp_path, mode):
     calls = []

@@ -12,6 +12,7 @@ import tf_keras
 
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -19,7 +20,13 @@ v1 = tf.compat.v1
 pytestmark = pytest.mark.matrix
 
 
-@pytest.mark.parametrize("hooks", [[], [cores.Steps()]], ids=["in_loops", "step_by_step"])
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        pytest.param([], id="in_loops"),
+        pytest.param([cores.Steps()], marks=pytest.mark.sweep, id="step_by_step"),
+    ],
+)
 @pytest.mark.behaviour(162)
 def test_the_host_takes_any_number_of_steps(tmp_path, hooks):
     estimator = cores.linear(tmp_path, use_tpu=False)
@@ -69,7 +76,7 @@ def _never_made(*args, **kwargs):
     pytest.fail("experimental_feed_hook is used")
 
 
-@pytest.mark.parametrize("cores_per_replica", [None, 2])
+@mostly_swept("cores_per_replica", [None, 2], kept=[2])
 @pytest.mark.behaviour(178, 181, 182, 183)
 def test_broadcast_trains_as_one_core_on_the_whole_batch(
     tmp_path, cores_per_replica, default_sigint

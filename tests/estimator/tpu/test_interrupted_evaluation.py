@@ -57,7 +57,7 @@ def test_a_hook_ends_the_evaluation_of_input_without_an_end(tmp_path, use_tpu):
 @pytest.mark.parametrize(
     ("use_tpu", "input_fn", "steps"),
     [
-        pytest.param(False, cores.train_input_fn, STEPS, id="host"),
+        pytest.param(False, cores.train_input_fn, STEPS, marks=pytest.mark.sweep, id="host"),
         pytest.param(True, _constant_batch, None, id="cores"),
         pytest.param(False, _constant_batch, None, marks=pytest.mark.sweep, id="host-endless"),
         pytest.param(True, cores.train_input_fn, STEPS, marks=pytest.mark.sweep, id="cores-steps"),

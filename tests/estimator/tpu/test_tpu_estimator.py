@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.bad_input import row
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as plain
 from tfx_tpu_trainer.estimator import tpu
 
@@ -69,7 +71,7 @@ def test_reserved_params(key, refused):
     assert re.search(f"reserved keys but existed in params.*'{key}': 3", str(raised.value))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@mostly_swept("mode", MODES, kept=["predict"])
 @pytest.mark.behaviour(3, 146)
 def test_use_tpu_is_not_reserved_and_says_false_on_the_host(tmp_path, mode):
     seen = []
@@ -219,8 +221,11 @@ def test_a_subclass_may_not_override_members():
         subclass(_model_fn, config=tpu.RunConfig(), use_tpu=False)
 
 
-@pytest.mark.parametrize("pipeline", [1, 2, 3, 4])
-@pytest.mark.parametrize("mode", MODES)
+@mostly_swept(
+    ("mode", "pipeline"),
+    itertools.product(MODES, [1, 2, 3, 4]),
+    kept=[("train", 3), ("eval", 2), ("predict", 1)],
+)
 @pytest.mark.behaviour(70, 72)
 def test_the_batch_size_is_that_of_the_mode_whatever_the_shards(tmp_path, mode, pipeline):
     seen = []
@@ -239,7 +244,7 @@ def test_the_batch_size_is_that_of_the_mode_whatever_the_shards(tmp_path, mode, 
     assert seen == [(MODES[mode], BATCHES[f"{mode}_batch_size"])] * 2
 
 
-@pytest.mark.parametrize("mode", MODES)
+@mostly_swept("mode", MODES, kept=["predict"])
 @pytest.mark.behaviour(71)
 def test_without_a_batch_size_there_is_none_in_params(tmp_path, mode):
     def input_fn(params):
@@ -261,6 +266,7 @@ def test_an_input_fn_must_take_params(tmp_path, mode, refused):
         _run(_linear(tmp_path), mode, lambda: linear_model.input_fn({"batch_size": 2}))
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(113)
 def test_changed_params_of_one_call_reach_nobody(tmp_path):
     def input_fn(params):
@@ -293,6 +299,7 @@ def test_a_model_fn_must_take_params_when_it_is_called(tmp_path, mode, refused):
         _run(estimator, mode)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.behaviour(150, 155)
 def test_an_estimator_spec_is_taken_on_the_host(tmp_path, mode):
@@ -320,6 +327,7 @@ def test_the_unmodified_cross_shard_optimizer_gives_plain_gradient_descent(tmp_p
     np.testing.assert_allclose(estimator.get_variable_value("linear/bias"), bias, rtol=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(168)
 def test_iterations_per_loop_does_not_matter_on_the_host(tmp_path):
     class Steps(v1.train.SessionRunHook):
@@ -337,6 +345,7 @@ def test_iterations_per_loop_does_not_matter_on_the_host(tmp_path):
     assert hook.seen == [1, 2, 3]
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(195, 196)
 def test_metric_fn_by_position_and_by_keyword(tmp_path):
     def with_tensors(arrange):
@@ -356,6 +365,7 @@ def test_metric_fn_by_position_and_by_keyword(tmp_path):
     assert by_position["mae"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(240, 241, 245, 247, 248)
 def test_a_host_call_writes_v2_summaries_every_step(tmp_path):
     folder = str(tmp_path / "host")
@@ -380,7 +390,7 @@ def test_a_host_call_writes_v2_summaries_every_step(tmp_path):
     assert [written[step] for step in range(4)] == pytest.approx(losses, rel=1e-5)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@mostly_swept("mode", MODES, kept=["eval"])
 @pytest.mark.behaviour(241, 252)
 def test_a_host_call_runs_in_every_mode(tmp_path, mode):
     seen = []
@@ -397,6 +407,7 @@ def test_a_host_call_runs_in_every_mode(tmp_path, mode):
     assert set(seen) == {2.0}
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(265)
 def test_scaffold_fn_is_called_once_a_call(tmp_path):
     calls = []
@@ -411,6 +422,7 @@ def test_scaffold_fn_is_called_once_a_call(tmp_path):
     assert len(calls) == len(set(map(id, calls))) == 3
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(268)
 def test_a_scaffolds_saver_loads_moving_averages(tmp_path):
     def model_fn(features, labels, mode, params):
@@ -435,9 +447,10 @@ def test_a_scaffolds_saver_loads_moving_averages(tmp_path):
     assert estimator.evaluate(linear_model.input_fn, steps=1)["loss"] == 3
 
 
-@pytest.mark.parametrize(
+@mostly_swept(
     ("every", "loop", "steps"),
     [(4, 2, [3, 5, 7, 9]), (3, 2, [3, 5, 7, 9]), (4, 1, [5, 9]), (1, 100, list(range(2, 11)))],
+    kept=[(3, 2, [3, 5, 7, 9])],
 )
 @pytest.mark.behaviour(390, 391)
 def test_throughput_is_written_every_n_steps(tmp_path, every, loop, steps):
@@ -478,6 +491,7 @@ def test_throughput_without_a_batch_size_reports_steps_only(tmp_path):
     assert set(read_values(tmp_path)) == {"global_step/sec", "loss"}
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(221, 227)
 def test_predictions_come_by_row_and_by_batch(tmp_path):
     estimator = _linear(tmp_path)
@@ -489,7 +503,7 @@ def test_predictions_come_by_row_and_by_batch(tmp_path):
     assert [len(batch["y"]) for batch in batches] == [4, 2]
 
 
-@pytest.mark.parametrize("function", ["input", "model", "metric", "scaffold"])
+@mostly_swept("function", ["input", "model", "metric", "scaffold"], kept=["metric"])
 @pytest.mark.behaviour(380, 385)
 def test_errors_keep_their_type_and_the_next_call_works(tmp_path, function):
     failing = {function}

@@ -20,7 +20,7 @@ BATCH = 16
 PLACES = pytest.mark.parametrize(
     ("use_tpu", "cores"),
     [
-        (False, None),
+        pytest.param(False, None, marks=pytest.mark.sweep),
         pytest.param(True, 4, marks=pytest.mark.matrix),
         pytest.param(True, 8, marks=pytest.mark.sweep),
     ],
@@ -54,11 +54,11 @@ def digits_input_fn(params, *, endless=False):
 @pytest.mark.parametrize(
     ("form", "use_tpu", "cores"),
     [
-        ("dict", False, None),
         pytest.param("list", True, 4, marks=pytest.mark.matrix),
         *(
             pytest.param(*case, marks=pytest.mark.sweep)
             for case in [
+                ("dict", False, None),
                 ("list", False, None),
                 ("dict", True, 4),
                 ("list", True, 8),

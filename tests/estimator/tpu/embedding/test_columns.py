@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.tpu.embedding import embedded
-from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
 
@@ -47,6 +46,7 @@ def _identity(name: str, size: int) -> Any:
     return tf.feature_column.categorical_column_with_identity(name, size)
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(363)
 def test_dense_features_of_shared_columns(tmp_path):
     columns = v1.tpu.experimental.shared_embedding_columns(
@@ -61,6 +61,7 @@ def test_dense_features_of_shared_columns(tmp_path):
     assert table == "tag_word_shared_embedding"
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(367, 369)
 def test_weighted_columns(tmp_path):
     weighted = tf.feature_column.weighted_categorical_column(
@@ -92,7 +93,8 @@ def test_weighted_columns(tmp_path):
     )
 
 
-@mostly_swept("length", [2, 4], kept=[2])
+@pytest.mark.sweep
+@pytest.mark.parametrize("length", [2, 4])
 @pytest.mark.behaviour(370)
 def test_sequence_columns(tmp_path, length):
     columns = [

@@ -111,7 +111,7 @@ def test_a_dense_zero_is_a_missing_id(tmp_path, dtype):
     np.testing.assert_allclose(got["id"], TABLE[[1, 0, 3]])
 
 
-@pytest.mark.parametrize("shape", [[4], [4, 1]])
+@mostly_swept("shape", [[4], [4, 1]], kept=[[4, 1]])
 @pytest.mark.behaviour(365)
 def test_without_a_combiner_zero_is_an_id(tmp_path, shape):
     shifted = np.array([0, 1, 0, 5]).reshape(shape)
@@ -141,7 +141,7 @@ def test_integer_weights_are_cast(tmp_path):
     np.testing.assert_allclose(got["id"], [[2.5, 25], [2, 20]])
 
 
-@pytest.mark.parametrize(("combiner", "expected"), [("sum", 10), ("mean", 2.5)])
+@mostly_swept(("combiner", "expected"), [("sum", 10), ("mean", 2.5)], kept=[("mean", 2.5)])
 @pytest.mark.behaviour(369)
 def test_the_weighted_mean_is_over_the_total_weight(tmp_path, combiner, expected):
     got = _Lookup(tmp_path, weight_key="weight", combiner=combiner)(
@@ -217,6 +217,7 @@ def test_both_per_host_inputs_train_on_sparse_and_dense_ids(tmp_path, mode):
         np.testing.assert_allclose(dense[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(364)
 def test_tensors_of_an_input_fn_are_cut_too(tmp_path):
     def tensors(dataset):
