@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import logging
 import os
 import random
 import subprocess
@@ -30,6 +31,19 @@ RUN_SECONDS = 600
 SHARED = ("taxi_run", "digits_run", "transform_graph")
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 BAD_INPUT_ROWS = pytest.StashKey[dict[tuple[bad_input.Row, str], None]]()
+
+
+class _DeprecatedCalls(logging.Handler):
+    """Fails a test in which a module of ours calls what TensorFlow has deprecated: users read it in their logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        assert not text.startswith(f"From {REPOSITORY}/tfx_tpu_trainer/"), text
+
+
+def pytest_configure() -> None:
+    # TensorFlow logs it, once for each place, and warns of nothing.
+    logging.getLogger("tensorflow").addHandler(_DeprecatedCalls())
 
 
 # Before pytest-xdist's own, which reads the groups.

@@ -1,8 +1,9 @@
-"""Walks through the nodes of graphs."""
+"""Walks through the nodes of graphs, and through the tensors of their signatures."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -41,3 +42,22 @@ def all_nodes(graph_def: v1.GraphDef) -> Iterator[v1.NodeDef]:
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
+
+
+def tensor_names(info: Any) -> Iterator[str]:
+    """Goes through the tensors that an input or output of a signature is made of.
+
+    Args:
+        info: Its TensorInfo.
+
+    Yields:
+        Their names: of a sparse tensor those of its values, indices and shape.
+    """
+    kind = info.WhichOneof("encoding")
+    if kind == "name":
+        yield info.name
+    elif kind == "coo_sparse":
+        yield from (name for _, name in info.coo_sparse.ListFields())
+    else:
+        for component in info.composite_tensor.components:
+            yield from tensor_names(component)

@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from tfx_tpu_trainer.engine.graph_nodes import tensor_names
 from tfx_tpu_trainer.serving.requests import read_records, write_records
 from tfx_tpu_trainer.serving.saved_model_file import meta_graph_with, read_saved_model
 from tfx_tpu_trainer.whole_files import file_written_whole
@@ -65,7 +66,8 @@ def load_graph(path: str, tags: list[str]) -> None:
         v1.train.import_meta_graph(meta_graph)
         for signature in meta_graph.signature_def.values():
             for info in (*signature.inputs.values(), *signature.outputs.values()):
-                v1.saved_model.utils.get_tensor_from_tensor_info(info, graph)
+                for name in tensor_names(info):
+                    graph.get_tensor_by_name(name)
 
 
 def main(path: str, requests: str, answered: str, tags: str) -> None:

@@ -93,9 +93,9 @@ def _strategy(folder):
 
 
 def _files(folder):
-    """The files of checkpoints and positions but for the times in them."""
+    """The files of checkpoints and positions, but for the times in them and the batches that happen to wait."""
     files = {
-        str(path.relative_to(folder)): path.read_bytes()
+        str(path.relative_to(folder)): path.parent == folder and path.read_bytes()
         for path in folder.rglob("*")
         if re.search(r"\.(data-\d+-of-\d+|index)$", path.name)
     }

@@ -144,7 +144,8 @@ def _no_checkpoint(path: str) -> str | None:
     of_a_file = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if of_a_file != path and tf.io.gfile.exists(f"{of_a_file}.index"):
         return f"It is one of a checkpoint's files: give {of_a_file}"
-    if v1.train.checkpoint_exists(path):
+    # The other one is that of a checkpoint of TensorFlow 0, which can still be read.
+    if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.glob(path):
         return None
     return f"There is no {path}.index; its folder has {_names(os.path.dirname(path)) or 'no other'}"
 

@@ -157,7 +157,7 @@ class InputPosition(v1.train.SessionRunHook):
     def _take_up(self, session: v1.Session, step: int) -> None:
         assert self._input is not None
         path = self._path(step)
-        if not v1.train.checkpoint_exists(path):
+        if not tf.io.gfile.exists(f"{path}.index"):
             if step:
                 _logger.info(
                     "The checkpoint of step %d has no input position (%s): the input starts from "

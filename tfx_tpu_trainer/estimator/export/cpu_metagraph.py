@@ -105,7 +105,7 @@ def _default_outputs(signature_defs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         return {}
     graph = v1.get_default_graph()
     return {
-        key: v1.saved_model.utils.get_tensor_from_tensor_info(info, graph)
+        key: graph.get_tensor_by_name(info.name)
         for key, info in signature_defs[DEFAULT_SIGNATURE].outputs.items()
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.graph_nodes import upstream
+from tfx_tpu_trainer.engine.graph_nodes import tensor_names, upstream
 from tfx_tpu_trainer.estimator.export.outputs import DEFAULT_SIGNATURE, ExportOutput
 from tfx_tpu_trainer.estimator.export.receivers import SINGLE_RECEIVER_NAME, HostSignature
 
@@ -112,16 +112,16 @@ def _signature(
     return signature
 
 
-def _fetched(signature: Any) -> Iterator[Any]:
+def _fetched(signature: Any) -> Iterator[tf.Tensor]:
     graph = v1.get_default_graph()
     for info in signature.outputs.values():
-        yield v1.saved_model.utils.get_tensor_from_tensor_info(info, graph)
+        yield from map(graph.get_tensor_by_name, tensor_names(info))
 
 
-def _check_fed(inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
+def _check_fed(inputs: Iterable[Any], outputs: Iterable[tf.Tensor]) -> None:
     """Checks that the outputs need no placeholder but the inputs."""
     fed = {tensor.name for tensor in tf.nest.flatten(list(inputs), expand_composites=True)}
-    for op in upstream(tf.nest.flatten(list(outputs), expand_composites=True), given=fed):
+    for op in upstream(list(outputs), given=fed):
         if op.type == "Placeholder":
             raise ValueError(
                 f"The signature's input tensors {sorted(fed)} are insufficient to compute its "
