@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.estimator import counting_model, stalled_training
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.sessions.stall_watch import EXIT_CODE, StalledError
 
@@ -17,7 +18,7 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("place", ["host", "cores"])
+@mostly_swept("place", ["host", "cores"], kept=["cores"])
 def test_a_training_whose_input_stops_ends_and_the_next_attempt_goes_on(tmp_path, place):
     estimator = stalled_training.make(tmp_path, place, stall_timeout_secs=4)
     with pytest.raises(StalledError, match="Training has made no step"):
@@ -27,6 +28,7 @@ def test_a_training_whose_input_stops_ends_and_the_next_attempt_goes_on(tmp_path
     assert checkpoints.global_step_of(str(tmp_path)) == 40
 
 
+@pytest.mark.sweep
 @pytest.mark.e2e
 def test_an_evaluation_ends_too(tmp_path):
     estimator = stalled_training.make(tmp_path, "host", stall_timeout_secs=3)

@@ -90,9 +90,10 @@ def run(folder: Any, name: str, use_tpu: bool) -> tuple[np.ndarray, dict[str, An
 
 @pytest.mark.parametrize(
     "name",
+    # Heads of today's on cores are in canned/test_on_cores.py too.
     [
-        "binary",
         "v1_binary_summed",
+        pytest.param("binary", marks=pytest.mark.sweep),
         pytest.param("binary_summed", marks=pytest.mark.sweep),
         pytest.param("multi", marks=pytest.mark.sweep),
     ],

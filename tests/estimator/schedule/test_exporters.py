@@ -62,6 +62,7 @@ def test_the_best_exporter_exports_what_is_better(trained, tmp_path):
     assert len(os.listdir(tmp_path)) == 3
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(415)
 def test_a_compare_fn_decides(trained, tmp_path):
     def higher(best_eval_result, current_eval_result):

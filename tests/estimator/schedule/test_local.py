@@ -72,6 +72,7 @@ def test_throttling_spaces_the_evaluations(tmp_path):
     assert _steps(recorder) == [2, 7]
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(407)
 def test_without_max_steps_no_export_is_the_final_one(tmp_path):
     recorder = plain.Recorder()

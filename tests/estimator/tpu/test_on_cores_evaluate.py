@@ -47,7 +47,7 @@ def _expected(count: int) -> dict[str, float]:
 
 @mostly_swept("number", [1, 2, 8], kept=[8])
 @mostly_swept("batch", [8, 16, 24], kept=[16])
-@pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2])
+@mostly_swept("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2], kept=[cores.PER_HOST_V1])
 @pytest.mark.behaviour(198)
 def test_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, mode):
     # Decision 6: lifts of B134, B135, B140, B204, B206.
@@ -63,7 +63,9 @@ def test_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, 
         assert result.metrics[name] == pytest.approx(value, rel=1e-5)
 
 
-@pytest.mark.parametrize(("number", "batch", "count"), [(1, 5, 20), (2, 10, 20), (8, 8, 16)])
+@mostly_swept(
+    ("number", "batch", "count"), [(1, 5, 20), (2, 10, 20), (8, 8, 16)], kept=[(2, 10, 20)]
+)
 def test_a_model_may_reshape_to_its_batch_size_on_full_batches(tmp_path, number, batch, count):
     estimator = cores.make(tmp_path, _reshaping_model_fn, cores=number, eval_batch_size=batch)
     metrics = estimator.evaluate(_rows(count))
@@ -75,28 +77,25 @@ def _mean_by_shape(outputs, labels):
     return tf.reduce_sum(tf.square(outputs - labels)) / tf.cast(tf.shape(labels)[0], tf.float32)
 
 
-@pytest.mark.parametrize(
-    ("loss", "mode"),
-    [
-        (_mean_by_shape, cores.PER_HOST_V1),
-        (v1.losses.mean_squared_error, cores.PER_HOST_V2),
-        pytest.param(_mean_by_shape, cores.PER_HOST_V2, marks=pytest.mark.sweep),
-        pytest.param(v1.losses.mean_squared_error, cores.PER_HOST_V1, marks=pytest.mark.sweep),
-    ],
-)
-def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(tmp_path, loss, mode):
+@mostly_swept("loss", [_mean_by_shape, v1.losses.mean_squared_error], kept=[_mean_by_shape])
+@mostly_swept("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2], kept=[cores.PER_HOST_V2])
+@mostly_swept("counts", [(17, 3), (20, 28)], kept=[(17, 3)])
+def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(
+    tmp_path, loss, mode, counts
+):
     def model_fn(features, labels, mode, params):
         return tpu.TPUEstimatorSpec(mode, loss=loss(linear_model.outputs_of(features), labels))
 
     options = {"per_host_input_for_training": mode}
     estimator = cores.make(tmp_path, model_fn, cores=4, tpu_options=options)
-    for count in (20, 17, 3, 28):
+    for count in counts:
         assert estimator.evaluate(_rows(count))["loss"] == pytest.approx(
             _expected(count)["loss"], rel=1e-5
         )
 
 
-@mostly_swept("count", [4, 16, 20, 22, 24], kept=[4, 22])
+@pytest.mark.sweep
+@pytest.mark.parametrize("count", [4, 16, 20, 22, 24])
 @pytest.mark.behaviour(76, 129)
 def test_cores_left_without_a_batch_do_not_change_the_result(tmp_path, count):
     # 22: the dataset drops what does not fill a core's batch.
@@ -131,6 +130,7 @@ def test_a_model_with_a_loop_and_gradients_evaluates_short_batches(tmp_path):
     assert metrics["loss"] == pytest.approx(np.mean((outputs - labels) ** 2), rel=1e-5)
 
 
+@pytest.mark.sweep
 def test_a_model_that_reshapes_to_its_batch_size_evaluates_n_full_steps(tmp_path):
     estimator = cores.make(tmp_path, _reshaping_model_fn, cores=2)
     metrics = estimator.evaluate(_rows(20), steps=2)
@@ -251,12 +251,17 @@ def _assert_exact(metrics, features, labels):
 @pytest.mark.parametrize(
     ("options", "input_fn", "steps"),
     [
-        ({"per_host_input_for_training": cores.PER_HOST_V1}, _full_rows(20), None),
         ({"per_host_input_for_training": cores.PER_HOST_V1}, _same_input, 2),
         ({"per_host_input_for_training": cores.PER_HOST_V2}, _full_rows(16), None),
-        ({"eval_training_input_configuration": cores.SLICED}, _full_rows(20), None),
+        *(
+            pytest.param(options, _full_rows(20), None, marks=pytest.mark.sweep)
+            for options in (
+                {"per_host_input_for_training": cores.PER_HOST_V1},
+                {"eval_training_input_configuration": cores.SLICED},
+            )
+        ),
     ],
-    ids=["PER_HOST_V1", "tensors", "PER_HOST_V2", "SLICED"],
+    ids=["tensors", "PER_HOST_V2", "PER_HOST_V1", "SLICED"],
 )
 @pytest.mark.behaviour(198)
 def test_full_batches_have_a_static_shape_in_metric_fn(tmp_path, options, input_fn, steps):
@@ -268,6 +273,7 @@ def test_full_batches_have_a_static_shape_in_metric_fn(tmp_path, options, input_
     np.testing.assert_allclose(metrics["rows"], np.mean(rows, axis=0), rtol=1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(198)
 def test_batches_for_some_cores_only_count_too(tmp_path):
     options = {"per_host_input_for_training": cores.PER_HOST_V2}
@@ -290,7 +296,7 @@ def test_a_metric_of_all_cores_rows_leaves_out_what_is_for_some_cores_only(tmp_p
     assert any(line.startswith("The last 12 rows of the input are not evaluated") for line in lines)
 
 
-@pytest.mark.parametrize("form", ["list", "dict", "nested"])
+@mostly_swept("form", ["list", "dict", "nested"], kept=["dict", "nested"])
 @pytest.mark.behaviour(195, 196)
 def test_metric_fn_by_position_by_keyword_and_nested(tmp_path, form):
     def by_name(labels, outputs):
@@ -384,13 +390,14 @@ def test_reserved_metric_names(tmp_path, name):
         _evaluates(tmp_path, eval_metrics=eval_metrics)
 
 
-@pytest.mark.parametrize(
+@mostly_swept(
     ("spec", "got"),
     [
         (EstimatorSpec, ".*EstimatorSpec'>"),
         (lambda mode, **fields: fields, "<class 'dict'>"),
         (lambda mode, **fields: None, "<class 'NoneType'>"),
     ],
+    kept=[(EstimatorSpec, ".*EstimatorSpec'>")],
 )
 @pytest.mark.behaviour(153)
 def test_evaluation_needs_a_tpu_estimator_spec(tmp_path, spec, got):
@@ -429,11 +436,13 @@ def test_steps_that_do_not_hold(tmp_path):
             estimator.evaluate(_rows(), steps=steps)
 
 
+@pytest.mark.sweep
 def test_an_empty_input_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"evaluate\(\) got no batch: the input is empty"):
         cores.linear(tmp_path).evaluate(_rows(0))
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(140)
 def test_fewer_batches_than_steps_evaluate_what_there_is(tmp_path):
     result = cores.linear(tmp_path).evaluate_result(_rows(), steps=100)
@@ -441,6 +450,7 @@ def test_fewer_batches_than_steps_evaluate_what_there_is(tmp_path):
     assert result.metrics["mae"] == pytest.approx(_expected(20)["mae"], rel=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(123)
 def test_tensors_evaluate_for_n_steps(tmp_path):
     features, labels = linear_model.batches(8)[0]
@@ -461,6 +471,7 @@ def test_variables_that_are_nan_are_not_evaluated(tmp_path):
         cores.make(tmp_path, model_fn).evaluate(_rows())
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(213, 214, 215, 219)
 def test_checkpoints_and_events(tmp_path):
     estimator = cores.linear(tmp_path, save_checkpoints_steps=2)
@@ -473,6 +484,7 @@ def test_checkpoints_and_events(tmp_path):
     assert read_values(estimator.eval_dir())["mae"][4] == pytest.approx(latest["mae"])
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(258, 259)
 def test_evaluation_hooks_of_the_spec_run_once(tmp_path):
     hook, other = cores.Steps(), cores.Steps()

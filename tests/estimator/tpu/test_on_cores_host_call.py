@@ -33,7 +33,7 @@ def _trains(folder, host_call, *, steps=1, **options):
     cores.make(folder, _model_fn(host_call), **options).train(cores.train_input_fn, steps=steps)
 
 
-@pytest.mark.parametrize("form", ["list", "dict"])
+@mostly_swept("form", ["list", "dict"], kept=["dict"])
 @pytest.mark.behaviour(240, 241, 242, 243)
 def test_tensors_are_gathered_in_order_once_a_step(tmp_path, form):
     seen = []
@@ -70,7 +70,7 @@ def test_a_scalar_is_refused_but_not_in_broadcast(tmp_path):
     assert loss == pytest.approx(linear_model.loss(linear_model.batches(cores.BATCH)[0]), rel=1e-5)
 
 
-@pytest.mark.parametrize(
+@mostly_swept(
     ("every", "loop", "steps", "called"),
     [
         (1, 4, 6, [0, 1, 2, 3, 4, 5]),
@@ -78,6 +78,7 @@ def test_a_scalar_is_refused_but_not_in_broadcast(tmp_path):
         (3, 4, 10, [0, 3, 4, 7, 8]),
         (100, 4, 10, [0, 4, 8]),
     ],
+    kept=[(3, 4, 10, [0, 3, 4, 7, 8])],
 )
 @pytest.mark.behaviour(244)
 def test_every_n_steps_of_a_loop(tmp_path, every, loop, steps, called):
@@ -159,7 +160,7 @@ def test_in_evaluation_the_step_is_the_checkpoints(tmp_path):
     assert [list(step) for (step,) in seen] == [[3, 3], [3, 3], [3]]
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(250, 252)
 def test_it_runs_in_every_mode_but_never_without_tensors(tmp_path, mode):
     seen = []
@@ -176,12 +177,15 @@ def test_it_runs_in_every_mode_but_never_without_tensors(tmp_path, mode):
     cores.run(cores.make(tmp_path, _model_fn(empty)), mode)
 
 
+def _a_list(x):
+    return [tf.identity(x), tf.no_op()]
+
+
 @mostly_swept("mode", ["train", "eval"], kept=["train"])
+@mostly_swept("result", [lambda x: x + 1, _a_list, lambda x: []], kept=[_a_list])
 @pytest.mark.behaviour(253)
-def test_a_lone_tensor_a_list_or_nothing_may_be_returned(tmp_path, mode):
-    for result in (lambda x: x + 1, lambda x: [tf.identity(x), tf.no_op()], lambda x: []):
+def test_a_lone_tensor_a_list_or_nothing_may_be_returned(tmp_path, mode, result):
+    def host_call(features, spec, step):
+        return (lambda x: result(x)), [features["x"]]
 
-        def host_call(features, spec, step, result=result):
-            return (lambda x: result(x)), [features["x"]]
-
-        cores.run(cores.make(tmp_path, _model_fn(host_call)), mode)
+    cores.run(cores.make(tmp_path, _model_fn(host_call)), mode)

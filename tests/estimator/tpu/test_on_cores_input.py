@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import re
 
 import numpy as np
@@ -14,6 +13,7 @@ from tests.bad_input import row
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -55,8 +55,8 @@ TRAIN_CASES = [
     ("BROADCAST", 4, 16, 1, 16, 4),
     ("BROADCAST", 16, 16, 1, 16, 16),
 ]
-# One host or two; the others are for `make test-all`.
-QUICK = [("PER_SHARD_V1", 4), ("PER_HOST_V1", 16), ("PER_HOST_V2", 16), ("BROADCAST", 4)]
+# Each way, and once two hosts; the others are for `make test-all`.
+QUICK = [("PER_SHARD_V1", 4), ("PER_HOST_V1", 4), ("PER_HOST_V2", 16), ("BROADCAST", 4)]
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ INPUT_CASES = [
 ]
 
 
-# Evaluation and prediction take their input in the same way: each case is for one of them at least.
+# Evaluation and prediction take their input in the same way: each case is for one of them, mostly the quicker.
 @pytest.mark.parametrize(
     ("mode", "config", "given", "model"),
     [
         pytest.param(
-            mode, *case, marks=() if (number % 2 == 0) == (mode == "eval") else pytest.mark.sweep
+            mode, *case, marks=() if (number == 4) == (mode == "eval") else pytest.mark.sweep
         )
         for mode in ("eval", "infer")
         for number, case in enumerate(INPUT_CASES)
@@ -176,7 +176,7 @@ def test_sliced_on_the_host_trains_but_does_not_evaluate(tmp_path):
             cores.run(estimator, mode)
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["eval"])
 @pytest.mark.behaviour(81, 82, 83)
 @row(
     "estimator",
@@ -223,7 +223,7 @@ def test_a_mode_without_a_batch_size(tmp_path, mode, name, call, refused):
     )
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["train"])
 @pytest.mark.behaviour(97, 98, 101, 102)
 def test_what_the_context_tells_whom(tmp_path, mode):
     def input_fn(params):
@@ -297,7 +297,7 @@ def test_per_core_input_refuses_a_dataset(tmp_path, refused):
         cores.linear(tmp_path, tpu_options=options).train(cores.train_input_fn, steps=1)
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["eval"])
 @pytest.mark.behaviour(121)
 def test_per_host_v2_needs_a_dataset(tmp_path, mode):
     options = {"per_host_input_for_training": cores.PER_HOST_V2}
@@ -309,7 +309,7 @@ def test_per_host_v2_needs_a_dataset(tmp_path, mode):
         cores.run(estimator, mode, lambda params: tensors)
 
 
-@pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.BROADCAST])
+@mostly_swept("mode", [cores.PER_HOST_V1, cores.BROADCAST], kept=[cores.BROADCAST])
 @pytest.mark.behaviour(123)
 def test_tensors_train(tmp_path, mode):
     features, labels = linear_model.batches(cores.BATCH)[0]
@@ -405,7 +405,9 @@ def test_batch_axis_must_name_an_axis_for_each_tensor(tmp_path):
         cores.linear(tmp_path, batch_axis=[0]).train(cores.train_input_fn, steps=1)
 
 
-@pytest.mark.parametrize("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST])
+@mostly_swept(
+    "mode", [cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST], kept=[cores.PER_HOST_V1]
+)
 @pytest.mark.behaviour(134, 135)
 @row(
     "estimator", "batches of unknown size on cores", "must have static shape", "drop_remainder=True"
@@ -430,7 +432,7 @@ def test_a_host_batch_that_does_not_cut_evenly_is_refused(tmp_path, refused):
         cores.linear(tmp_path).train(input_fn, steps=1)
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["train"])
 @pytest.mark.parametrize("which", ["features", "labels"])
 @pytest.mark.behaviour(119, 136)
 def test_other_unknown_dimensions_are_refused(tmp_path, mode, which):
@@ -524,8 +526,8 @@ def _partitioned(folder, dims):
 @pytest.mark.parametrize(
     "dims",
     [
-        [{"x": [1, 2]}, None],
         [{"x": [2, 1]}, [2]],
+        pytest.param([{"x": [1, 2]}, None], marks=pytest.mark.sweep),
         pytest.param([{"x": [2, 1]}], marks=pytest.mark.sweep),
         pytest.param([{"x": None}, [2]], marks=pytest.mark.sweep),
     ],
@@ -557,7 +559,7 @@ def test_input_partitions_that_do_not_hold(tmp_path, dims, says):
         _partitioned(tmp_path, dims).train(cores.train_input_fn, steps=1)
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(143, 149)
 def test_each_call_traces_once_and_starts_the_data_anew(tmp_path, mode):
     calls = []
@@ -588,11 +590,6 @@ def test_without_num_shards_there_are_eight_emulated_cores(tmp_path, monkeypatch
     assert seen == [(8, 2)]
 
 
-def test_functions_bound_with_partial_take_params(tmp_path):
-    input_fn = functools.partial(linear_model.input_fn, count=9)
-    assert cores.linear(tmp_path).evaluate_result(input_fn).num_examples == 9
-
-
 def _deployments(calls):
     def input_fn(params):
         context = params["context"]
@@ -603,7 +600,7 @@ def _deployments(calls):
     return input_fn
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@mostly_swept("mode", cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(77, 100)
 def test_broadcast_calls_input_fn_once_for_all_replicas(tmp_path, mode):
     calls = []

@@ -312,6 +312,7 @@ def test_an_estimator_spec_is_taken_on_the_host(tmp_path, mode):
         assert "mae" in result
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(190)
 def test_the_unmodified_cross_shard_optimizer_gives_plain_gradient_descent(tmp_path):
     def model_fn(features, labels, mode, params):

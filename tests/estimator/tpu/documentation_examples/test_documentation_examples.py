@@ -51,22 +51,10 @@ def digits_input_fn(params, *, endless=False):
     return dataset.batch(params["batch_size"])
 
 
-@pytest.mark.parametrize(
-    ("form", "use_tpu", "cores"),
-    [
-        pytest.param("list", True, 4, marks=pytest.mark.matrix),
-        *(
-            pytest.param(*case, marks=pytest.mark.sweep)
-            for case in [
-                ("dict", False, None),
-                ("list", False, None),
-                ("dict", True, 4),
-                ("list", True, 8),
-                ("dict", True, 8),
-            ]
-        ),
-    ],
-)
+# The page, run unedited on cores in tests/compat/test_pages.py, has these two examples in `make test`.
+@pytest.mark.sweep
+@pytest.mark.parametrize(("use_tpu", "cores"), [(False, None), (True, 4), (True, 8)])
+@pytest.mark.parametrize("form", ["list", "dict"])
 def test_mnist_with_eval_metrics_as_list_and_as_dict(tmp_path, use_tpu, cores, form):
     model_fn = getattr(example_mnist, f"model_fn_with_{form}")
     estimator = tpu.TPUEstimator(
@@ -109,6 +97,7 @@ def test_mnist_trains_alike_with_both_forms_and_on_the_host(tmp_path):
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
 
 
+@pytest.mark.sweep
 @PLACES
 def test_predict_with_is_padding(tmp_path, use_tpu, cores):
     config = config_for(tmp_path / "one", cores, tf_random_seed=1)

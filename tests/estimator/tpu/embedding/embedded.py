@@ -38,10 +38,15 @@ def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return words, tags, labels.astype(np.float32)
 
 
+def sparse_value(ids: np.ndarray) -> v1.SparseTensorValue:
+    """The ids that are there, as a session is fed with them."""
+    indices = np.argwhere(ids >= 0)
+    return v1.SparseTensorValue(indices, ids[tuple(indices.T)].astype(np.int64), ids.shape)
+
+
 def sparse(ids: np.ndarray) -> tf.SparseTensor:
     """The ids that are there."""
-    indices = np.argwhere(ids >= 0)
-    return tf.SparseTensor(indices, ids[tuple(indices.T)].astype(np.int64), ids.shape)
+    return tf.SparseTensor(*sparse_value(ids))
 
 
 def input_fn(params: dict[str, Any], *, repeated: bool = True) -> tf.data.Dataset:
@@ -236,8 +241,8 @@ def plain_training(
         session.run(v1.global_variables_initializer())
         for number, (some_words, some_tags, some_labels) in zip(range(steps), batches()):
             feed = {
-                words: session.run(sparse(some_words)),
-                tags: session.run(sparse(some_tags)),
+                words: sparse_value(some_words),
+                tags: sparse_value(some_tags),
                 labels: some_labels,
                 step: number,
             }

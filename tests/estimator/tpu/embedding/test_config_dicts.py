@@ -59,6 +59,7 @@ def _assert_trained(trained, name, optimizer, table):
     np.testing.assert_allclose(trained[name], ordinary[table], rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(361, 363)
 def test_variables_are_named_after_the_tables(tmp_path):
     trained = _train(tmp_path, _tables(), SGD)

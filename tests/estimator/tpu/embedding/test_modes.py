@@ -46,8 +46,14 @@ def _on_host(folder, **options):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model trained on 4 cores."""
-    return _trained(tmp_path_factory.mktemp("trained"), cores=4)
+    """A model trained on 2 cores."""
+    return _trained(tmp_path_factory.mktemp("trained"), cores=2)
+
+
+@pytest.fixture(scope="module")
+def outputs(trained):
+    """What it predicts for all rows."""
+    return [row["output"] for row in trained.predict(embedded.finite_input_fn)]
 
 
 @mostly_swept("rows", [24, 21, 3], kept=[3])
@@ -125,6 +131,7 @@ def test_the_host_ignores_the_spec(tmp_path):
         np.testing.assert_allclose(host.get_variable_value(name), value, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sweep
 @pytest.mark.behaviour(379)
 def test_evaluation_on_the_host_reads_the_tables_of_the_cores(trained):
     model_fn = embedded.model_fn_for(tpu)
@@ -136,7 +143,7 @@ def test_evaluation_on_the_host_reads_the_tables_of_the_cores(trained):
     np.testing.assert_allclose(metrics["error"], expected["error"], rtol=1e-5)
 
 
-def test_a_warm_start_reaches_the_tables(trained, tmp_path):
+def test_a_warm_start_reaches_the_tables(trained, outputs, tmp_path):
     """By default it is for trainable variables, which tables are, as on the host."""
     started = embedded.estimator(
         tpu,
@@ -146,9 +153,8 @@ def test_a_warm_start_reaches_the_tables(trained, tmp_path):
         cores=2,
         warm_start_from=trained.model_dir,
     )
-    outputs = [row["output"] for row in started.predict(embedded.finite_input_fn)]
-    expected = [row["output"] for row in trained.predict(embedded.finite_input_fn)]
-    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+    found = [row["output"] for row in started.predict(embedded.finite_input_fn)]
+    np.testing.assert_allclose(found, outputs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.behaviour(225)
@@ -164,6 +170,8 @@ def test_padding_is_seen_beside_activations(trained):
     assert len(rows) == embedded.BATCH
 
 
+# How the hosts are fed is in tests/estimator/tpu/test_on_cores_input.py too, for any features.
+@pytest.mark.sweep
 def test_several_hosts_feed_their_cores(tmp_path):
     """16 cores are two hosts: input_fn is called for each, here for its half of each batch."""
     calls = []
@@ -193,7 +201,7 @@ def test_several_hosts_feed_their_cores(tmp_path):
         np.testing.assert_allclose(runs[1][name], value, rtol=2e-5, atol=1e-6, err_msg=name)
 
 
-def test_an_export_serves_ids_on_cpu_and_tpu(trained, tmp_path):
+def test_an_export_serves_ids_on_cpu_and_tpu(trained, outputs, tmp_path):
     estimator = embedded.estimator(
         tpu,
         trained.model_dir,
@@ -213,7 +221,7 @@ def test_an_export_serves_ids_on_cpu_and_tpu(trained, tmp_path):
     with tf.Graph().as_default(), v1.Session() as session:
         loaded = v1.saved_model.load(session, ["serve"], path)
         signature = loaded.signature_def["out"]
-        word, tag = (v1.SparseTensorValue(*session.run(embedded.sparse(i))) for i in (words, tags))
+        word, tag = embedded.sparse_value(words), embedded.sparse_value(tags)
         feed = {}
         for name, value in (("word", word), ("tag", tag)):
             parts = signature.inputs[name].coo_sparse
@@ -223,8 +231,7 @@ def test_an_export_serves_ids_on_cpu_and_tpu(trained, tmp_path):
                 parts.dense_shape_tensor_name: value.dense_shape,
             }
         served = session.run(signature.outputs["output"].name, feed)
-    expected = [row["output"] for row in trained.predict(embedded.finite_input_fn)]
-    np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(served, outputs, rtol=1e-5, atol=1e-6)
     with tf.Graph().as_default() as graph:
         v1.train.import_meta_graph(_meta_graph(path, {"serve", "tpu"}))
         names = {
