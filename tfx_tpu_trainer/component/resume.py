@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.training_identity import TrainingIdentity
+from tfx_tpu_trainer.deprecated_calls import without_notice
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
     checkpoint_paths,
@@ -394,7 +395,7 @@ def _is_temporary(path: str) -> bool:
 def _name_latest(folder: str, paths: Sequence[str]) -> None:
     """Lets the file `checkpoint` of a folder name checkpoints, of which the last is the latest."""
     names = [os.path.basename(path) for path in paths]
-    v1.train.update_checkpoint_state(folder, names[-1], names)
+    without_notice(v1.train.update_checkpoint_state)(folder, names[-1], names)
 
 
 def _after_what_it_names(name: str) -> int:

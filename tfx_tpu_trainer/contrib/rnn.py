@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.contrib.keras2 import rnn_cells
 from tfx_tpu_trainer.contrib.layers.layer_norm import layer_norm as normalize
+from tfx_tpu_trainer.deprecated_calls import without_notice
 
 v1 = tf.compat.v1
 _cells = rnn_cells()
@@ -353,7 +354,7 @@ def stack_bidirectional_dynamic_rnn(
     with v1.variable_scope(scope or "stack_bidirectional_rnn"):
         for layer in range(count):
             with v1.variable_scope(f"cell_{layer}"):
-                outputs, last = v1.nn.bidirectional_dynamic_rnn(
+                outputs, last = without_notice(v1.nn.bidirectional_dynamic_rnn)(
                     cells_fw[layer],
                     cells_bw[layer],
                     inputs,

@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
 from tfx_tpu_trainer.engine.graph_nodes import tensor_names
 from tfx_tpu_trainer.serving.requests import read_records, write_records
 from tfx_tpu_trainer.serving.saved_model_file import meta_graph_with, read_saved_model
@@ -32,7 +33,7 @@ def answers(path: str, logs: list[Any]) -> Iterator[predict_pb2.PredictResponse]
         logs: PredictionLogs of Predict requests.
     """
     with tf.Graph().as_default(), v1.Session() as session:
-        meta_graph = v1.saved_model.load(session, [tf.saved_model.SERVING], path)
+        meta_graph = without_notice(v1.saved_model.load)(session, [tf.saved_model.SERVING], path)
         for log in logs:
             request = log.predict_log.request
             signature = meta_graph.signature_def[request.model_spec.signature_name]

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
+
 metrics = tf.compat.v1.metrics
 Metric = Callable[..., tuple[Any, Any]]
 
@@ -36,7 +38,9 @@ def _metric(name: str, arguments: str, of: Metric, renamed: str = "") -> Metric:
 
     def metric(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         bound = signature.bind(*args, **kwargs).arguments
-        return of(**{other.get(label, label): value for label, value in bound.items()})
+        return without_notice(of)(
+            **{other.get(label, label): value for label, value in bound.items()}
+        )
 
     metric.__signature__ = signature  # type: ignore[attr-defined]
     metric.__name__ = metric.__qualname__ = name

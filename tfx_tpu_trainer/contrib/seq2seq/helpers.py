@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
+
 v1 = tf.compat.v1
 _Step = tuple[Any, Any, Any]
 
@@ -365,7 +367,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         """
         del time, state, name
         logits = outputs if self._temperature is None else outputs / self._temperature
-        drawn = v1.multinomial(logits, 1, seed=self._seed, output_dtype=tf.int32)
+        drawn = without_notice(v1.multinomial)(logits, 1, seed=self._seed, output_dtype=tf.int32)
         return tf.squeeze(drawn, -1)
 
 
@@ -418,7 +420,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         chosen = (
             tf.random.uniform([self.batch_size], seed=self._scheduling_seed) < self._probability
         )
-        drawn = v1.multinomial(outputs, 1, seed=self._seed, output_dtype=tf.int32)
+        drawn = without_notice(v1.multinomial)(outputs, 1, seed=self._seed, output_dtype=tf.int32)
         return tf.where(chosen, tf.squeeze(drawn, -1), -1)
 
     def next_inputs(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
+
 v1 = tf.compat.v1
 
 __all__ = ["QueueRunners"]
@@ -23,7 +25,7 @@ def QueueRunners(session: v1.Session) -> Iterator[None]:  # noqa: N802 - slim's 
         Nothing.
     """
     coordinator = v1.train.Coordinator()
-    threads = v1.train.start_queue_runners(session, coordinator)
+    threads = without_notice(v1.train.start_queue_runners)(session, coordinator)
     try:
         yield
     finally:

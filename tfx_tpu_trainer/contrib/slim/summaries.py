@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
+
 v1 = tf.compat.v1
 
 __all__ = [
@@ -33,7 +35,7 @@ def _made(
     tag = _named(tensor, name, prefix)
     made = make(tag, tensor, collections=[])
     if printed:
-        made = v1.Print(made, [tensor], tag)
+        made = without_notice(v1.Print)(made, [tensor], tag)
     v1.add_to_collection(v1.GraphKeys.SUMMARIES, made)
     return made
 

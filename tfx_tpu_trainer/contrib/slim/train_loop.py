@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
 from tfx_tpu_trainer.waiting import said_while_waiting
 
 v1 = tf.compat.v1
@@ -15,6 +16,10 @@ _logger = tf.get_logger()
 # The argument's value that stands for what the Supervisor would take itself.
 _USE_DEFAULT: Final = 0
 _Step = Callable[..., tuple[Any, Any]]
+
+
+class _Supervisor(v1.train.Supervisor):
+    __init__ = without_notice(v1.train.Supervisor.__init__)
 
 
 def train_step(
@@ -151,7 +156,7 @@ def train(
         writer = (
             v1.train.Supervisor.USE_DEFAULT if summary_writer == _USE_DEFAULT else summary_writer
         )
-        supervisor = v1.train.Supervisor(
+        supervisor = _Supervisor(
             graph=graph,
             is_chief=is_chief,
             logdir=logdir,

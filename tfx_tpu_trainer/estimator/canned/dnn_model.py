@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
 from tfx_tpu_trainer.estimator.canned import columns as checks
 from tfx_tpu_trainer.estimator.canned.partitions import hidden_partitioner, input_partitioner
 from tfx_tpu_trainer.estimator.canned.train_ops import (
@@ -87,7 +88,7 @@ def dnn_logits(features: Any, mode: str, *, deep: Deep, units: int) -> DnnLogits
     """
     with v1.variable_scope("dnn", use_resource=True) as scope:
         with v1.variable_scope("input_from_feature_columns"):
-            net = v1.feature_column.input_layer(features, deep.columns)
+            net = without_notice(v1.feature_column.input_layer)(features, deep.columns)
         logits, updates = _layers(net, mode, deep.hidden, units, tag_prefix="")
         return DnnLogits(logits, trainable_variables(scope), updates)
 
@@ -107,7 +108,7 @@ def v1_dnn_logits(
     layer; the other arguments are those of `dnn_logits`.
     """
     with v1.variable_scope("input_from_feature_columns", partitioner=partitioner):
-        net = v1.feature_column.input_layer(features, columns)
+        net = without_notice(v1.feature_column.input_layer)(features, columns)
     prefix = v1.get_variable_scope().name
     logits, updates = _layers(net, mode, hidden, units, tag_prefix=f"{prefix}/" if prefix else "")
     for update in updates:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
 from tfx_tpu_trainer.estimator.canned import columns as checks
 from tfx_tpu_trainer.estimator.canned.partitions import input_partitioner
 from tfx_tpu_trainer.estimator.canned.train_ops import (
@@ -74,7 +75,7 @@ def linear_logits(
             column in one row are put together.
     """
     column_variables: dict[Any, Any] = {}
-    logits = v1.feature_column.linear_model(
+    logits = without_notice(v1.feature_column.linear_model)(
         features,
         columns,
         units=units,

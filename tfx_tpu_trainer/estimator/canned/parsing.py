@@ -7,7 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
+
 v1 = tf.compat.v1
+_numeric_column = without_notice(tf.feature_column.numeric_column)
 
 
 def classifier_parse_example_spec(
@@ -34,7 +37,7 @@ def classifier_parse_example_spec(
             column.
     """
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
-    make = tf.feature_column.make_parse_example_spec
+    make = without_notice(tf.feature_column.make_parse_example_spec)
     return _with_label_and_weight(make, feature_columns, label_key, label, weight_column)
 
 
@@ -63,7 +66,7 @@ def regressor_parse_example_spec(
         ValueError: As `classifier_parse_example_spec`.
     """
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
-    make = tf.feature_column.make_parse_example_spec
+    make = without_notice(tf.feature_column.make_parse_example_spec)
     return _with_label_and_weight(make, feature_columns, label_key, label, weight_column)
 
 
@@ -76,7 +79,7 @@ def v1_classifier_parse_example_spec(
 ) -> dict[str, Any]:
     """As `classifier_parse_example_spec`, for `tf.compat.v1.feature_column` as well."""
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
-    make = v1.feature_column.make_parse_example_spec
+    make = without_notice(v1.feature_column.make_parse_example_spec)
     return _with_label_and_weight(make, feature_columns, label_key, label, weight_column)
 
 
@@ -90,7 +93,7 @@ def v1_regressor_parse_example_spec(
 ) -> dict[str, Any]:
     """As `regressor_parse_example_spec`, for `tf.compat.v1.feature_column` as well."""
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
-    make = v1.feature_column.make_parse_example_spec
+    make = without_notice(v1.feature_column.make_parse_example_spec)
     return _with_label_and_weight(make, feature_columns, label_key, label, weight_column)
 
 
@@ -111,9 +114,9 @@ def _with_label_and_weight(
     if weight_column is None:
         return spec
     if isinstance(weight_column, str):
-        weight_column = tf.feature_column.numeric_column(weight_column)
+        weight_column = _numeric_column(weight_column)
     # The class itself has no public name.
-    if not isinstance(weight_column, type(tf.feature_column.numeric_column("any"))):
+    if not isinstance(weight_column, type(_numeric_column("any"))):
         raise ValueError(
             "weight_column should be an instance of tf.feature_column.numeric_column. Given type: "
             f"{type(weight_column)} value: {weight_column!r}. The column's name is taken too."

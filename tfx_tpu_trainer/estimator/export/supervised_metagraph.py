@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
 from tfx_tpu_trainer.engine import tracing
 from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator.export import signatures, tags
@@ -140,7 +141,8 @@ def _as_tensor(update: Any) -> tf.Tensor:
 
 
 def _tensor_infos(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: v1.saved_model.build_tensor_info(tensor) for name, tensor in tensors.items()}
+    describe = without_notice(v1.saved_model.build_tensor_info)
+    return {name: describe(tensor) for name, tensor in tensors.items()}
 
 
 _OUTPUTS = {ModeKeys.TRAIN: TrainOutput, ModeKeys.EVAL: EvalOutput}

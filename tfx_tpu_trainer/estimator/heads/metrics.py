@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.deprecated_calls import without_notice
 from tfx_tpu_trainer.estimator.heads.keys import MetricKeys
 
 v1 = tf.compat.v1
@@ -149,7 +150,7 @@ def _streaming_auc(curve: str) -> Callable[..., tuple[tf.Tensor, Any]]:
         labels: tf.Tensor, predictions: tf.Tensor, threshold: float | None, given: Mapping[str, Any]
     ) -> tuple[tf.Tensor, Any]:
         del threshold
-        return v1.metrics.auc(labels, predictions, curve=curve, **given)
+        return without_notice(v1.metrics.auc)(labels, predictions, curve=curve, **given)
 
     return metric
 
