@@ -86,6 +86,7 @@ def test_of_64_cores_only_the_first_step_is_measured(tmp_path):
     assert math.isnan(found.predict_examples_per_second)
 
 
+@pytest.mark.sweep
 def test_the_input_alone_trains_nothing(records, tmp_path):
     found = measure(request("input", "wide_and_deep", records, tmp_path / "model"))
     assert found.eval_loss is None
@@ -101,6 +102,8 @@ def test_a_process_of_its_own_measures(tmp_path):
     assert found.first_step_seconds > 0
 
 
+# test_summary.py makes the same line of the same words.
+@pytest.mark.sweep
 def test_a_contender_that_fails_says_why_in_one_line(tmp_path):
     asked = dataclasses.replace(request("ours", "mlp", tmp_path, ""), model="no_such_model")
     assert processes.run(asked, threads=1, timeout=120) == processes.Failed(

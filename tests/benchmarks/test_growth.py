@@ -12,7 +12,6 @@ from benchmarks import growth
 from benchmarks.growth_fit import growth_of
 from benchmarks.growth_points import PROGRAMS
 from tests import bad_input
-from tests.sweeps import mostly_swept
 
 
 def costs(function, sizes=(10, 100, 1_000, 10_000), *, noise=0.0):
@@ -107,8 +106,9 @@ def test_every_axis_has_a_program_and_sizes_for_an_exponent():
 SMALL = {"rows": 512, "predictions": 512, "hosts": 2, "checkpoint": 64}
 
 
-@pytest.mark.matrix
-@mostly_swept("axis", sorted(PROGRAMS), kept=["layers"])
+# test_contenders.py has such a process in `make test`.
+@pytest.mark.sweep
+@pytest.mark.parametrize("axis", sorted(PROGRAMS))
 def test_a_point_is_measured_in_a_process_of_its_own(axis):
     found = growth.measure(axis, SMALL.get(axis, 2), threads=1, timeout=300)
     assert "reason" not in found, found

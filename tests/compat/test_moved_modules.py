@@ -11,7 +11,7 @@ import pytest
 
 from tfx_tpu_trainer.compat.moved_modules import MOVED
 
-PROGRAM = """
+LAYERS = """
 from tfx_tpu_trainer import compat
 
 with compat.install():
@@ -28,31 +28,6 @@ import sys
 print([finder for finder in sys.meta_path if "tfx_tpu_trainer" in type(finder).__module__])
 """
 
-
-def test_layers_by_their_private_names_make_variables_of_tensorflow_1():
-    assert importlib.util.find_spec("tf_keras.legacy_tf_layers") is None, "tf_keras has it: no need"
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    variables = [
-        "conv/bias",
-        "conv/kernel",
-        "dense/bias",
-        "dense/kernel",
-        "norm/beta",
-        "norm/gamma",
-    ]
-    assert ended.stdout.splitlines() == [str(variables), "[]"]
-
-
-@pytest.mark.parametrize("old", MOVED)
-def test_each_old_name_is_free_and_the_new_one_is_there(old):
-    assert importlib.util.find_spec(MOVED[old]) is not None
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module(old)
-
-
 TRACKING = """
 from tfx_tpu_trainer import compat
 
@@ -68,12 +43,35 @@ print(util.Checkpoint is tf.train.Checkpoint, NoDependency.__module__)
 """
 
 
-def test_tracking_is_todays_trackable_and_checkpoint():
+@pytest.fixture(scope="module")
+def said() -> list[str]:
+    """What both programs print, one after the other: a process takes seconds to import TensorFlow."""
     ended = subprocess.run(
-        [sys.executable, "-c", TRACKING], capture_output=True, text=True, check=False
+        [sys.executable, "-c", LAYERS + TRACKING], capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
-    assert ended.stdout.splitlines() == [
-        "2",
-        "True tensorflow.python.trackable.data_structures",
+    return ended.stdout.splitlines()
+
+
+def test_layers_by_their_private_names_make_variables_of_tensorflow_1(said):
+    assert importlib.util.find_spec("tf_keras.legacy_tf_layers") is None, "tf_keras has it: no need"
+    variables = [
+        "conv/bias",
+        "conv/kernel",
+        "dense/bias",
+        "dense/kernel",
+        "norm/beta",
+        "norm/gamma",
     ]
+    assert said[:2] == [str(variables), "[]"]
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_each_old_name_is_free_and_the_new_one_is_there(old):
+    assert importlib.util.find_spec(MOVED[old]) is not None
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(old)
+
+
+def test_tracking_is_todays_trackable_and_checkpoint(said):
+    assert said[2:] == ["2", "True tensorflow.python.trackable.data_structures"]

@@ -29,7 +29,9 @@ def test_each_number_comes_once_in_an_epoch(count):
 
 
 def test_a_window_has_rows_from_all_over_them_other_ones_in_each_epoch():
-    windows = [set(each) for each in _numbers(1003, epochs=4, window=64, chunk=8)[:, :64]]
+    windows = [
+        set(each) for each in _numbers(1003, epochs=4, batch_size=16, window=64, chunk=8)[:, :64]
+    ]
     for window in windows:
         # Eight chunks, of which hardly two lie beside each other.
         assert np.ptp(sorted(window)) > 500
@@ -38,7 +40,7 @@ def test_a_window_has_rows_from_all_over_them_other_ones_in_each_epoch():
 
 
 def test_rows_of_one_window_are_shuffled_evenly():
-    epochs = _numbers(40, epochs=400)
+    epochs = _numbers(40, epochs=400, batch_size=32)
     # Each place sees each row 10 times on average: chi squared of 39 * 39 degrees of freedom.
     found = [np.bincount(epochs[:, place], minlength=40) for place in range(40)]
     assert abs((np.square(np.array(found) - 10) / 10).sum() - 39**2) < 5 * np.sqrt(2 * 39**2)

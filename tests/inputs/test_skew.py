@@ -22,7 +22,6 @@ v1 = tf.compat.v1
 
 pytestmark = [
     pytest.mark.e2e,
-    # test_serving.py has both formats in `make test`, on a few rows.
     pytest.mark.parametrize(
         "transform_graph", [pytest.param("tf1", marks=pytest.mark.sweep), "tf2"], indirect=True
     ),

@@ -34,13 +34,25 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def run_program(name: str, *, legacy: bool = False, **given: Any) -> dict[str, Any]:
-        # From a file: tf.function reads the source.
-        file = tmp_path / f"{name}.py"
-        file.write_text(program(name), encoding="utf-8")
         with compat.install() if legacy else contextlib.nullcontext():
-            return runpy.run_path(str(file), init_globals=given, run_name="__main__")
+            return _names_of(name, tmp_path, **given)
 
     return run_program
+
+
+@pytest.fixture(scope="module")
+def plain_after(tmp_path_factory):
+    """The names of a program that two others are to end as."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("plain")))
+        return _names_of("plain_after", Path(tempfile.tempdir))
+
+
+def _names_of(name: str, folder: Path, **given: Any) -> dict[str, Any]:
+    # From a file: tf.function reads the source.
+    file = folder / f"{name}.py"
+    file.write_text(program(name), encoding="utf-8")
+    return runpy.run_path(str(file), init_globals=given, run_name="__main__")
 
 
 def assert_same(one: dict[str, Any], other: dict[str, Any], *, keys: list[str]) -> None:
@@ -57,19 +69,20 @@ def test_the_page_has_these_programs():
     assert list(PROGRAMS) == [*pairs[:8], "# tpu_strategy.py", *pairs[8:], "# fit_after.py"]
 
 
-def test_a_plain_estimator(run):
-    before, after = run("plain_before", legacy=True), run("plain_after")
-    assert_same(before["result"], after["result"], keys=["loss", "error", "global_step"])
+def test_a_plain_estimator(run, plain_after):
+    before = run("plain_before", legacy=True)
+    assert_same(before["result"], plain_after["result"], keys=["loss", "error", "global_step"])
 
 
-def test_the_doctor_turns_contrib_into_ours(run, monkeypatch):
+def test_the_doctor_turns_contrib_into_ours(run, plain_after, monkeypatch):
     repaired = repair(program("contrib_before"))
     assert repaired.text == program("contrib_after")
     assert not [each for each in repaired.left if each.verdict is Verdict.EDIT]
     monkeypatch.setenv("TFX_TPU_TRAINER_EMULATE", "1")
     on_two_cores = run("contrib_after")
-    plain = run("plain_after")
-    assert_same(on_two_cores["result"], plain["result"], keys=["loss", "error", "global_step"])
+    assert_same(
+        on_two_cores["result"], plain_after["result"], keys=["loss", "error", "global_step"]
+    )
 
 
 def test_queues(run):

@@ -15,6 +15,7 @@ import pytest
 
 from tests.bad_input import case, row
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.hardware import CHIPS, known_slices
 from tfx_tpu_trainer.preflight import memory_refusal
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions, compile_steps
@@ -34,7 +35,8 @@ def smallest_slice(generation: str) -> str:
     return min(slices, key=lambda each: each.num_chips).name
 
 
-@pytest.mark.parametrize("generation", CHIPS)
+# Those of two cores a chip, and those of one; other tests compile for v5e and v5p.
+@mostly_swept("generation", CHIPS, kept=["v3", "v6e"])
 def test_every_generation_compiles(generation):
     target = smallest_slice(generation)
     devices = next(each for each in known_slices() if each.name == target).num_devices
@@ -153,8 +155,8 @@ def test_a_compiler_that_runs_out_of_memory(step):
         (signal.SIGABRT, "was ended by SIGABRT"),
     ],
 )
-def test_a_compiler_that_is_killed(number, says):
-    step = lower_layers([2048] * 12, rows=64, columns=2048)
+def test_a_compiler_that_is_killed(step, number, says):
+    # While it loads libtpu, which takes longer than to see that it is there.
     killer = threading.Thread(target=_kill_the_compiler, args=(number,))
     killer.start()
     (compiled,) = compile_steps([step], "v5e:1x1")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
 from tfx_tpu_trainer.preflight.compiler import compile_steps
 from tfx_tpu_trainer.preflight.hlo_module import HloModule
+from tfx_tpu_trainer.preflight.results import CompiledStep, LoweredStep
 
 ROWS, COLUMNS, UNITS = 512, 1024, 256
 # Two powers of Adam's betas, float32, and the global step, int64.
@@ -23,15 +26,22 @@ def test_a_matrix_product_is_two_operations_for_each_of_its_multiplications():
     assert product <= compiled.flops <= product + 2 * ROWS * UNITS
 
 
-def test_training_state_of_adam_is_three_times_the_parameters():
+@pytest.fixture(scope="module")
+def training() -> tuple[LoweredStep, CompiledStep]:
+    """A layer's training step, and what the compiler makes of it."""
     step = lower_layers([UNITS], rows=ROWS, columns=COLUMNS)
+    (compiled,) = compile_steps([step], "v5e:1x1", CHECK_ONLY)
+    return step, compiled
+
+
+def test_training_state_of_adam_is_three_times_the_parameters(training):
+    step, compiled = training
     parameters = COLUMNS * UNITS
     assert step.problem is None
     assert step.parameter_count == parameters
     assert step.variable_bytes == 3 * 4 * parameters + SCALARS_BYTES
     assert (step.rows, step.num_replicas, step.name) == (ROWS, 1, "train")
 
-    (compiled,) = compile_steps([step], "v5e:1x1", CHECK_ONLY)
     memory = compiled.memory
     assert memory is not None and compiled.problem is None
     state, batch = 3 * 4 * parameters, 4 * ROWS * COLUMNS
@@ -49,9 +59,8 @@ def test_training_state_of_adam_is_three_times_the_parameters():
     )
 
 
-def test_the_largest_allocations_have_the_names_of_variables_and_features():
-    step = lower_layers([UNITS], rows=ROWS, columns=COLUMNS)
-    (compiled,) = compile_steps([step], "v5e:1x1", CHECK_ONLY)
+def test_the_largest_allocations_have_the_names_of_variables_and_features(training):
+    _, compiled = training
     largest = {each.op_name: each for each in compiled.largest[:4]}
     assert set(largest) == {
         "features['x']",

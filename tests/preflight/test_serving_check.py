@@ -46,7 +46,9 @@ def test_what_says_nothing_of_the_model_does_not_fail_it(exported, monkeypatch):
     assert outcome == "not run" and "pip install 'tfx-tpu-trainer[preflight]'" in detail
 
 
+# tests/component/test_serving_step.py has it among the checks of a component in `make test`.
 @pytest.mark.e2e
+@pytest.mark.sweep
 def test_it_is_one_of_the_checks_of_an_export(exported):
     checks = {CHECK: functools.partial(check, exported)}
     report = check_saved_model(exported, sample=None, further_checks=checks)

@@ -44,6 +44,8 @@ def options(index) -> tuple[str, ...]:
     return ("--no-index", "--find-links", str(index))
 
 
+# As `make test-programs` does with each.
+@pytest.mark.sweep
 def test_the_file_of_the_list_is_installed(index, tmp_path):
     install(package(index), tmp_path / "site", options=options(index))
     assert (tmp_path / "site" / "some_package.py").read_text() == "ANSWER = 42\n"
@@ -56,6 +58,7 @@ def test_a_file_with_another_hash_is_refused_and_nothing_is_installed(index, tmp
     assert not (tmp_path / "site").exists()
 
 
+@pytest.mark.sweep
 def test_a_package_that_no_index_has_is_said_so(index, tmp_path):
     missing = dataclasses.replace(package(index), name="no-such-package")
     with pytest.raises(

@@ -18,6 +18,7 @@ from tests.conftest import REPOSITORY
 from tests.engine.log_lines import log_lines
 from tests.estimator import counting_model
 from tests.estimator.counting_model import BATCH, Killed, shuffled
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.checkpointing import checkpoints, writes_aside
 from tfx_tpu_trainer.engine.checkpointing.pending_writes import PendingWrite
 from tfx_tpu_trainer.engine.checkpointing.writes_aside import PatientListener
@@ -105,7 +106,7 @@ def _files(folder):
     return files, named, others
 
 
-@pytest.mark.parametrize("place", [_host, _cores, _strategy])
+@mostly_swept("place", [_host, _cores, _strategy], kept=[_host, _cores])
 def test_checkpoints_are_those_of_a_training_that_waits_for_them(tmp_path, late, place):
     waits = _Waits()
     place(tmp_path / "waits").train(shuffled, max_steps=STEPS, saving_listeners=[waits])
@@ -274,8 +275,15 @@ class _RaisesOnce(LoopEndHook):
             raise self._error
 
 
-def test_a_training_that_fails_leaves_the_checkpoint_that_was_being_written(tmp_path, aside):
-    _cores(tmp_path / "expected").train(shuffled, max_steps=STEPS)
+@pytest.fixture(scope="module")
+def trained_on_cores(tmp_path_factory):
+    """A training that nothing happens to."""
+    return _cores(tmp_path_factory.mktemp("expected")).train(shuffled, max_steps=STEPS)
+
+
+def test_a_training_that_fails_leaves_the_checkpoint_that_was_being_written(
+    tmp_path, aside, trained_on_cores
+):
     hook = _RaisesOnce(Killed())
     with pytest.raises(Killed):
         _cores(tmp_path / "failed").train(
@@ -283,7 +291,7 @@ def test_a_training_that_fails_leaves_the_checkpoint_that_was_being_written(tmp_
         )
     assert tf.train.latest_checkpoint(str(tmp_path / "failed")).endswith("-10")
     resumed = _cores(tmp_path / "failed").train(shuffled, max_steps=STEPS)
-    counting_model.assert_equal(resumed, _cores(tmp_path / "expected"))
+    counting_model.assert_equal(resumed, trained_on_cores)
 
 
 def test_where_writing_fails_after_the_training_has_the_trainings_error_comes_out(
@@ -300,14 +308,15 @@ def test_where_writing_fails_after_the_training_has_the_trainings_error_comes_ou
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-0")
 
 
-def test_a_lost_session_goes_on_from_the_checkpoint_that_was_being_written(tmp_path, aside):
-    expected = _cores(tmp_path / "expected").train(shuffled, max_steps=STEPS)
+def test_a_lost_session_goes_on_from_the_checkpoint_that_was_being_written(
+    tmp_path, aside, trained_on_cores
+):
     hook = _RaisesOnce(tf.errors.AbortedError(None, None, "lost"))
     trained = _cores(tmp_path / "lost").train(
         shuffled, max_steps=STEPS, hooks=[hook], saving_listeners=[_Slow()]
     )
     assert hook.starts == [0, 10]
-    counting_model.assert_equal(trained, expected)
+    counting_model.assert_equal(trained, trained_on_cores)
 
 
 def _nan_model_fn(features, labels, mode):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests.engine.log_lines import log_lines
 from tests.estimator import counting_model, stalled_training
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.evaluating.rows_read import RefuseMoreRows, SayRowsRead
 
 
@@ -25,14 +26,14 @@ def _endless(params):
 
 def _slow(params):
     def late(batch):
-        wait = tf.numpy_function(lambda row: time.sleep(0.03) or row, [batch["id"]], tf.int64)
+        wait = tf.numpy_function(lambda row: time.sleep(0.02) or row, [batch["id"]], tf.int64)
         return {"id": tf.ensure_shape(wait, batch["id"].shape)}
 
     rows = tf.data.Dataset.range(80).map(lambda row: row % counting_model.ROWS)
     return counting_model.with_batches(rows, params).map(late)
 
 
-@pytest.mark.parametrize("place", ["host", "cores", "strategy"])
+@mostly_swept("place", ["host", "cores", "strategy"], kept=["host", "cores"])
 def test_an_evaluation_of_more_rows_than_there_can_be_ends(tmp_path, place):
     estimator = stalled_training.make(tmp_path, place)
     hook = RefuseMoreRows(50, TooManyError, every_secs=0.05)

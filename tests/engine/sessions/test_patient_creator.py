@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tests.bad_input import row
 from tests.engine.log_lines import log_lines
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
@@ -69,7 +70,7 @@ def _train(config):
     "did not answer within 1 s: start what is missing, correct its address in TF_CONFIG, or wait longer "
     "with session_creation_timeout_secs",
 )
-@pytest.mark.parametrize("task", ["chief", "worker"])
+@mostly_swept("task", ["chief", "worker"], kept=["chief"])
 def test_who_needs_a_parameter_server_that_is_not_there_names_it(tmp_path, refused, task):
     configs = _configs(tmp_path, session_creation_timeout_secs=1)
     with refused(HostsMissingError):
@@ -79,7 +80,7 @@ def test_who_needs_a_parameter_server_that_is_not_there_names_it(tmp_path, refus
 def test_a_chief_goes_on_when_its_parameter_server_has_come(tmp_path):
     configs = _configs(tmp_path, session_creation_timeout_secs=60)
     servers = []
-    late = threading.Timer(1.5, lambda: servers.append(start_server(configs["ps"])))
+    late = threading.Timer(0.7, lambda: servers.append(start_server(configs["ps"])))
     late.start()
     _train(configs["chief"])
     late.join()

@@ -54,7 +54,11 @@ def _training(folder, *words, **environment):
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("place", "number", "code"),
-    [("host", signal.SIGTERM, 143), ("cores", signal.SIGINT, -signal.SIGINT)],
+    [
+        # The other tests send SIGTERM, and so does tests/chaos to trainings on the host.
+        pytest.param("host", signal.SIGTERM, 143, marks=pytest.mark.sweep),
+        ("cores", signal.SIGINT, -signal.SIGINT),
+    ],
 )
 def test_it_stops_at_a_checkpoint_and_with_the_signals_exit_code(tmp_path, place, number, code):
     with _training(tmp_path, place) as process:
@@ -72,9 +76,13 @@ def test_it_stops_at_a_checkpoint_and_with_the_signals_exit_code(tmp_path, place
 
 @pytest.mark.e2e
 def test_a_second_signal_or_the_end_of_the_grace_ends_it_at_once(tmp_path):
-    # The next batch comes in 100 seconds, for which the process waits inside of TensorFlow.
+    def wait_for_the_third_batch(process):
+        # It comes in 100 seconds, for which the process waits inside of TensorFlow.
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+
     with _training(tmp_path, "host", "slow") as process:
-        time.sleep(2)
+        wait_for_the_third_batch(process)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         assert process.poll() is None
@@ -82,7 +90,7 @@ def test_a_second_signal_or_the_end_of_the_grace_ends_it_at_once(tmp_path):
         assert process.wait(20) == 143
     grace = {polite_stop.GRACE_VARIABLE: "0.5"}
     with _training(tmp_path, "host", "slow", **grace) as process:
-        time.sleep(2)
+        wait_for_the_third_batch(process)
         process.send_signal(signal.SIGTERM)
         errors = process.communicate(timeout=20)[1]
     assert process.returncode == 143
