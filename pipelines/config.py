@@ -268,8 +268,18 @@ def load_config(
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
 
+# Brackets within brackets of a setting's value: more than any value needs.
+_MOST_BRACKETS = 100
+
+
 class _Loader(yaml.SafeLoader):
     """YAML that reads 1e-3 as the number it looks like and refuses a key given twice."""
+
+    def fetch_flow_collection_start(self, token_class: Any) -> None:
+        # PyYAML takes seconds to read a thousand brackets, and only then runs out of stack.
+        if self.flow_level >= _MOST_BRACKETS:
+            raise RecursionError
+        super().fetch_flow_collection_start(token_class)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()

@@ -14,10 +14,12 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
-from tests.component.execution import Execution
+from tests.component.execution import examples_of, records
 from tests.component.interrupted import model as interrupted_model
 from tests.component.interrupted import own_input
+from tests.component.interrupted.attempts import STEPS, FailedAttempt, attempt, fail
 from tests.estimator import counting_model
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.component import TpuTrainerExecutor
 from tfx_tpu_trainer.component.artifacts import emptied_on_failure
 from tfx_tpu_trainer.component.resume import (
@@ -40,8 +42,6 @@ from tfx_tpu_trainer.whole_files import temporary_beside, write_whole
 pytestmark = pytest.mark.matrix
 
 v1 = tf.compat.v1
-MODULE = interrupted_model.__name__
-STEPS = 30
 
 
 @pytest.fixture
@@ -53,22 +53,28 @@ def interrupted(tmp_path, monkeypatch):
     return path
 
 
-def _attempt(tmp_path, name, **properties):
-    """An execution with an own folder for its artifacts, as each attempt has."""
-    settings = {
-        "node": "TpuTrainer",
-        "module": MODULE,
-        "checkpoint_root": str(tmp_path / "checkpoints"),
-        "save_checkpoints_steps": 10,
-        "export_to_tpu": 0,
-        "tf_random_seed": 1,
-    }
-    return Execution.of_trainer(tmp_path / name, steps=STEPS, **{**settings, **properties})
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("failed")
+    machine_is_gone = folder / "machine_is_gone"
+    machine_is_gone.write_text("train")
+    first = attempt(folder, "1")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(interrupted_model.FAILS, str(machine_is_gone))
+        fail(first)
+    return FailedAttempt(first, folder / "checkpoints")
 
 
-def _fail(execution):
-    with pytest.raises(ConnectionError, match="taken away"):
+@pytest.fixture(scope="module")
+def second(failed, tmp_path_factory):
+    """The second attempt at the same training, which has ended."""
+    folder = tmp_path_factory.mktemp("second")
+    failed.copy_to(folder)
+    execution = attempt(folder, "2")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(interrupted_model.FAILS, str(folder / "nothing"))
         execution.run()
+    return execution
 
 
 def _folders(tmp_path):
@@ -86,51 +92,67 @@ def _first_steps(execution):
     return starts
 
 
-def test_a_second_attempt_goes_on_from_the_last_checkpoint(tmp_path, interrupted):
-    first, second = _attempt(tmp_path, "1"), _attempt(tmp_path, "2")
-    _fail(first)
-    (folder,) = _folders(tmp_path)
+def test_a_second_attempt_goes_on_from_the_last_checkpoint(failed, second):
+    first = failed.execution
+    (folder,) = _folders(failed.checkpoint_root.parent)
     assert os.listdir(first.outputs["model_run"][0].uri) == []
     assert first.files() == []
     assert checkpoints.global_step_of(str(folder)) == 10
-    interrupted.unlink()
-    second.run()
     assert _first_steps(second) == [0, 10, 10, 20, 30]
     metrics = read_eval_metrics(second.model.uri)
     assert metrics.global_step == STEPS
     # The folder has gone, and what names a checkpoint names the one in the artifact.
-    assert _folders(tmp_path) == []
+    assert _folders(second.folder.parent) == []
     model_run = second.outputs["model_run"][0].uri
     assert metrics.checkpoint == checkpoints.latest_checkpoint(model_run)
     assert metrics.checkpoint == os.path.join(model_run, f"model.ckpt-{STEPS}")
     assert RECORD_FILE not in os.listdir(model_run)
 
 
+def test_an_interrupted_training_ends_with_the_model_of_one_that_was_not(
+    tmp_path, interrupted, second
+):
+    interrupted.unlink()
+    expected = attempt(tmp_path, "3")
+    expected.run()
+    _assert_same_model(second, expected)
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "rows"),
     [
-        {},
         # The kill sweep resumes trainings like these two.
         pytest.param(
-            {"eval_every_steps": 12, "save_checkpoints_steps": 5}, marks=pytest.mark.sweep
+            {"eval_every_steps": 12, "save_checkpoints_steps": 5}, None, marks=pytest.mark.sweep
         ),
         pytest.param(
             {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5},
+            None,
             marks=pytest.mark.sweep,
         ),
-        {"module": own_input.__name__, "save_input_position": 1},
+        # tests/estimator/test_exact_resume.py resumes an input like this one.
+        pytest.param(
+            {"module": own_input.__name__, "save_input_position": 1}, None, marks=pytest.mark.sweep
+        ),
         # The checkpoint is in the second epoch of rows that are parsed once.
-        {"train_batch_size": 1024},
+        ({}, 400),
     ],
 )
-def test_an_interrupted_training_ends_with_the_model_of_one_that_was_not(
-    tmp_path, interrupted, settings
-):
-    _fail(_attempt(tmp_path, "1", **settings))
+def test_so_does_one_with_other_settings_or_rows(tmp_path, interrupted, settings, rows):
+    failed, resumed, expected = (attempt(tmp_path, name, **settings) for name in "123")
+    if rows:
+        splits = {split: records(split, rows) for split in ("train", "eval")}
+        examples = [examples_of(tmp_path / "rows", **splits)]
+        for each in (failed, resumed, expected):
+            each.inputs["examples"] = examples
+    fail(failed)
     interrupted.unlink()
-    resumed, expected = _attempt(tmp_path, "2", **settings), _attempt(tmp_path, "3", **settings)
     resumed.run()
     expected.run()
+    _assert_same_model(resumed, expected)
+
+
+def _assert_same_model(resumed, expected):
     folders = [each.outputs["model_run"][0].uri for each in (resumed, expected)]
     paths = [checkpoints.latest_checkpoint(folder) for folder in folders]
     readers = [tf.train.load_checkpoint(path) for path in paths]
@@ -141,18 +163,19 @@ def test_an_interrupted_training_ends_with_the_model_of_one_that_was_not(
     assert not any("input_position" in name for name in os.listdir(folders[0]))
 
 
-@pytest.mark.parametrize(
+_OWN = ({"module": own_input.__name__}, "the input_fn is the module's own")
+
+
+@mostly_swept(
     ("settings", "cause"),
-    [
-        ({"module": own_input.__name__}, "the input_fn is the module's own"),
-        ({"save_input_position": 0}, "save_input_position=False"),
-    ],
+    [_OWN, ({"save_input_position": 0}, "save_input_position=False")],
+    kept=[_OWN],
 )
 def test_an_input_that_is_not_saved_is_told_in_one_line(
     tmp_path, interrupted, caplog, settings, cause
 ):
     with caplog.at_level(logging.INFO):
-        _fail(_attempt(tmp_path, "1", **settings))
+        fail(attempt(tmp_path, "1", **settings))
     (line,) = [
         record.getMessage()
         for record in caplog.records
@@ -163,11 +186,13 @@ def test_an_input_that_is_not_saved_is_told_in_one_line(
     assert not (folder / "input_position").exists()
 
 
+# Nor is it in tests/component/test_evaluation_end.py, where the evaluation fails.
+@pytest.mark.sweep
 def test_a_failure_after_the_training_is_not_trained_for_again(tmp_path, interrupted):
     interrupted.write_text("infer")
-    _fail(_attempt(tmp_path, "1"))
+    fail(attempt(tmp_path, "1"))
     interrupted.unlink()
-    second = _attempt(tmp_path, "2")
+    second = attempt(tmp_path, "2")
     second.run()
     assert _first_steps(second) == [0, 10, 20, 30]
     assert _folders(tmp_path) == []
@@ -175,9 +200,10 @@ def test_a_failure_after_the_training_is_not_trained_for_again(tmp_path, interru
 
 def test_evaluations_on_the_way_are_kept(tmp_path, interrupted):
     settings = {"eval_every_steps": 10, "best_metric": "accuracy"}
-    _fail(_attempt(tmp_path, "1", **settings))
+    settings["eval_args"] = '{"num_steps": 1}'
+    fail(attempt(tmp_path, "1", **settings))
     interrupted.unlink()
-    second = _attempt(tmp_path, "2", **settings)
+    second = attempt(tmp_path, "2", **settings)
     second.run()
     model_run = second.outputs["model_run"][0].uri
     for folder in (model_run, second.model.uri):
@@ -199,7 +225,7 @@ def test_evaluations_on_the_way_are_kept(tmp_path, interrupted):
     ],
 )
 def test_another_training_does_not_go_on_from_it(tmp_path, change):
-    assert _digest(_attempt(tmp_path, "1")) != _digest(_attempt(tmp_path, "2", **change))
+    assert _digest(attempt(tmp_path, "1")) != _digest(attempt(tmp_path, "2", **change))
 
 
 @pytest.mark.parametrize(
@@ -214,11 +240,11 @@ def test_another_training_does_not_go_on_from_it(tmp_path, change):
     ],
 )
 def test_the_same_training_otherwise_run_does(tmp_path, change):
-    assert _digest(_attempt(tmp_path, "1")) == _digest(_attempt(tmp_path, "2", **change))
+    assert _digest(attempt(tmp_path, "1")) == _digest(attempt(tmp_path, "2", **change))
 
 
 def test_other_inputs_are_another_training(tmp_path):
-    one, other, changed = (_attempt(tmp_path, name) for name in "123")
+    one, other, changed = (attempt(tmp_path, name) for name in "123")
     for number, execution in enumerate((other, changed)):
         (schema,) = execution.inputs["schema"]
         schema.uri = str(shutil.copytree(schema.uri, tmp_path / f"schema{number}"))
@@ -231,7 +257,7 @@ def test_other_inputs_are_another_training(tmp_path):
 
 
 def test_without_resume_a_second_attempt_begins_anew(tmp_path, interrupted):
-    _fail(_attempt(tmp_path, "1", resume=0))
+    fail(attempt(tmp_path, "1", resume=0))
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -240,13 +266,13 @@ def test_without_resume_a_second_attempt_begins_anew(tmp_path, interrupted):
     "the newest checkpoint of an attempt, cut off: the next attempt passes it over",
     "model.ckpt-10 is damaged or was not written to its end; training goes on from",
 )
-def test_a_damaged_checkpoint_is_passed_over(tmp_path, interrupted, caplog, refused):
-    _fail(_attempt(tmp_path, "1"))
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, interrupted, failed, caplog, refused):
+    failed.copy_to(tmp_path)
     (folder,) = _folders(tmp_path)
     (damaged,) = folder.glob("model.ckpt-10.data*")
     damaged.write_bytes(damaged.read_bytes()[:-10])
     interrupted.unlink()
-    second = _attempt(tmp_path, "2")
+    second = attempt(tmp_path, "2")
     with caplog.at_level(logging.WARNING):
         second.run()
     refused.log(caplog.text)
@@ -530,7 +556,7 @@ def test_what_a_killed_attempt_was_writing_is_swept(tmp_path):
 
 
 def test_the_record_says_what_the_folder_belongs_to(tmp_path):
-    execution = _attempt(tmp_path, "1")
+    execution = attempt(tmp_path, "1")
     identity = _identity(execution)
     folder = CheckpointFolder.below(str(tmp_path), identity)
     folder.take_up()

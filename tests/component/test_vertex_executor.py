@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +15,7 @@ from google.cloud.aiplatform import gapic
 from google.cloud.aiplatform_v1.types import CustomJob, JobState
 
 from tests.component.execution import Execution
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.component import VertexTpuTrainerExecutor
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
@@ -21,12 +24,32 @@ ROOT = Path(__file__).parents[2]
 JOB = VertexJob.parse(project="our-models", region="us-central1", image="r.example/p:1")
 
 
+def _in_a_process(arguments: list[str], variables: dict[str, str]) -> int:
+    environment = {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, timeout=300, check=False).returncode
+
+
+def _in_this_process(arguments: list[str], variables: dict[str, str]) -> int:
+    """Runs `-m`, a module and its arguments: the imports of a new process take ten seconds."""
+    option, module, *rest = arguments
+    assert option == "-m"
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in variables.items():
+            patched.setenv(name, value)
+        patched.setattr(sys, "argv", [module, *rest])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+    return ended.value.code or 0
+
+
 class LocalJobService:
     """Vertex AI's job service as far as TFX uses it; a job has ended when it is created."""
 
     jobs: ClassVar[list[CustomJob]] = []
     endpoints: ClassVar[list[str]] = []
     command: ClassVar[list[str] | None] = None
+    runs: ClassVar[Callable[[list[str], dict[str, str]], int]]
 
     def __init__(self, client_options):
         self.endpoints.append(client_options["api_endpoint"])
@@ -38,20 +61,9 @@ class LocalJobService:
         python, *arguments = self.command or pool.container_spec.command
         assert python == "python"
         variables = {each.name: each.value for each in pool.container_spec.env}
-        run = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                **variables,
-                "PYTHONPATH": str(ROOT),
-                "TFX_TPU_TRAINER_EMULATE": "1",
-            },
-            timeout=300,
-            check=False,
-        )
+        code = self.runs(arguments, {**variables, "TFX_TPU_TRAINER_EMULATE": "1"})
         failed, succeeded = JobState.JOB_STATE_FAILED, JobState.JOB_STATE_SUCCEEDED
-        job.state = failed if run.returncode else succeeded
+        job.state = failed if code else succeeded
         job.name = f"{parent}/customJobs/{len(self.jobs)}"
         self.jobs.append(job)
         return job
@@ -63,7 +75,8 @@ class LocalJobService:
 
 @pytest.fixture
 def service(monkeypatch):
-    made = type("Service", (LocalJobService,), {"jobs": [], "endpoints": []})
+    fields = {"jobs": [], "endpoints": [], "runs": staticmethod(_in_a_process)}
+    made = type("Service", (LocalJobService,), fields)
     monkeypatch.setattr(gapic, "JobServiceClient", made)
     return made
 
@@ -79,7 +92,9 @@ def _execution(folder: Path) -> Execution:
 
 
 @pytest.mark.e2e
-def test_the_job_fills_the_artifacts_of_the_task(service, tmp_path):
+@mostly_swept("runs", [_in_this_process, _in_a_process], kept=[_in_this_process])
+def test_the_job_fills_the_artifacts_of_the_task(service, tmp_path, runs):
+    service.runs = staticmethod(runs)
     execution = _execution(tmp_path)
     VertexTpuTrainerExecutor().Do(execution.inputs, execution.outputs, execution.properties)
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from apache_beam.options.pipeline_options import FlinkRunnerOptions
+from apache_beam.runners.portability.local_job_service import LocalJobServicer
 from click.testing import CliRunner, Result
 
 from pipelines import local_runner, run_child
@@ -20,7 +21,6 @@ from pipelines.config import load_config
 from pipelines.registry import find_pipeline
 from tests.bad_input import row
 from tests.free_ports import free_ports
-from tests.pipelines.portable_beam import portable_beam
 
 POOL = ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]
 
@@ -90,8 +90,13 @@ def test_what_is_no_job_server_is_told(refused) -> None:
 
 
 def test_a_job_server_that_is_there_takes_jobs(tmp_path: Path) -> None:
-    with portable_beam(tmp_path) as beam:
-        assert beam_problem(beam.arguments) is None
+    # What Beam's program of a job server runs.
+    server = LocalJobServicer(str(tmp_path))
+    port = server.start_grpc_server()
+    try:
+        assert beam_problem(portable(f"localhost:{port}")) is None
+    finally:
+        server.stop()
 
 
 @row(

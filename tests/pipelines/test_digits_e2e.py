@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import metadata
+from pipelines import metadata, run_child
+from pipelines.local_runner import resolve_config
 from pipelines.metadata import State
+from pipelines.registry import find_pipeline
 from tests.conftest import REPOSITORY, PipelineRun, command, completed, run_local
 from tests.sweeps import mostly_swept
 
@@ -32,6 +34,8 @@ def test_digits_reach_95_percent_and_are_pushed(digits_run: PipelineRun) -> None
     assert report.prediction.outputs["digit"] == report.prediction.withheld["digit"]
 
 
+# Later runs find Transform's output in the cache; test_trainer_pipeline.py has a trainer that is found there.
+@pytest.mark.sweep
 def test_a_second_run_is_answered_from_the_cache(digits_run: PipelineRun) -> None:
     second = completed(run_local("digits", digits_run.root))
     states = {node: status.state for node, status in second.statuses.items()}
@@ -52,6 +56,8 @@ def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun)
     assert "nowhere" in other.output
 
 
+# tests/component/test_trainer_tpu.py runs a pipeline on emulated cores.
+@pytest.mark.sweep
 def test_emulated_tpu_cores_reach_what_the_host_reaches(
     digits_run: PipelineRun, cores_run: PipelineRun
 ) -> None:
@@ -99,12 +105,23 @@ def test_a_failing_component_is_named_with_the_reason(
     assert folders(digits_run.root, node) == before
 
 
-def test_a_batch_that_cannot_be_divided_is_refused_before_anything_runs(
-    digits_run: PipelineRun,
-) -> None:
-    refused = run_local("digits", digits_run.root, "trainer.use_tpu=true", "trainer.num_shards=3")
+_THREE_CORES = ["trainer.use_tpu=true", "trainer.num_shards=3"]
+_SAYS = "train_batch_size=64 is not divisible by num_shards=3"
+
+
+def test_a_batch_that_cannot_be_divided_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    config = resolve_config("digits", config_file=None, root=str(tmp_path), overrides=_THREE_CORES)
+    report = run_child.run_pipeline(find_pipeline("digits"), config, tmp_path)
+    assert report.failure is not None
+    assert _SAYS in report.failure.message
+    assert not metadata.run_names(metadata.open_store(tmp_path / "metadata.sqlite"))
+
+
+@pytest.mark.sweep
+def test_the_command_says_of_such_a_batch_what_is_wrong(digits_run: PipelineRun) -> None:
+    refused = run_local("digits", digits_run.root, *_THREE_CORES)
     assert refused.exit_code == 1
-    assert "train_batch_size=64 is not divisible by num_shards=3" in refused.output
+    assert _SAYS in refused.output
     assert refused.name is None
 
 

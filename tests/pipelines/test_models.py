@@ -14,6 +14,7 @@ from pipelines.digits.config import DigitsModelSettings
 from pipelines.taxi import model as taxi
 from pipelines.taxi.config import TaxiModelSettings
 from pipelines.taxi.transform.preprocessing import NUMBERS
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import ModeKeys
 
 ROWS = 16
@@ -43,12 +44,11 @@ def digits_batch() -> tuple[dict[str, Any], Any]:
     return {"pixels": pixels.astype(np.float32)}, labels
 
 
+DIGITS = (digits.model_fn, DIGITS_PARAMS, digits_batch)
+TAXI = (taxi.model_fn, TAXI_PARAMS, taxi_batch)
+MODEL = ("model_fn", "params", "batch")
 MODELS = pytest.mark.parametrize(
-    ("model_fn", "params", "batch"),
-    [
-        pytest.param(taxi.model_fn, TAXI_PARAMS, taxi_batch, id="taxi"),
-        pytest.param(digits.model_fn, DIGITS_PARAMS, digits_batch, id="digits"),
-    ],
+    MODEL, [pytest.param(*TAXI, id="taxi"), pytest.param(*DIGITS, id="digits")]
 )
 
 
@@ -56,7 +56,14 @@ def constants(batch: Callable[[], tuple[dict[str, Any], Any]]) -> tuple[Any, Any
     return tf.nest.map_structure(tf.constant, batch())
 
 
-@MODELS
+@pytest.mark.parametrize(
+    MODEL,
+    [
+        # The pipeline's own run trains it, and sees its loss.
+        pytest.param(*TAXI, id="taxi", marks=pytest.mark.sweep),
+        pytest.param(*DIGITS, id="digits"),
+    ],
+)
 def test_training_lowers_the_loss(model_fn: Any, params: dict[str, Any], batch: Any) -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.compat.v1.set_random_seed(1)
@@ -104,17 +111,17 @@ def test_predictions_need_no_labels(model_fn: Any, params: dict[str, Any], batch
 
 
 @MODELS
+@mostly_swept("use_tpu", [False, True], kept=[True])
 def test_on_cores_every_gradient_is_combined(
-    model_fn: Any, params: dict[str, Any], batch: Any
+    model_fn: Any, params: dict[str, Any], batch: Any, use_tpu: bool
 ) -> None:
     def computation() -> tf.Tensor:
         spec = model_fn(*constants(batch), ModeKeys.TRAIN, {**params, "use_tpu": use_tpu})
         with tf.control_dependencies([spec.train_op]):
             return tf.identity(spec.loss)
 
-    for use_tpu in (False, True):
-        with tf.Graph().as_default() as graph:
-            tf.compat.v1.tpu.shard(computation, num_shards=2)
-            sums = [op for op in graph.get_operations() if op.type == "CrossReplicaSum"]
-            variables = tf.compat.v1.trainable_variables()
-            assert len(sums) == (len(variables) if use_tpu else 0)
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.tpu.shard(computation, num_shards=2)
+        sums = [op for op in graph.get_operations() if op.type == "CrossReplicaSum"]
+        variables = tf.compat.v1.trainable_variables()
+        assert len(sums) == (len(variables) if use_tpu else 0)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import pathlib
-import subprocess
+import signal
 import sys
 import time
 from types import ModuleType
@@ -40,21 +41,35 @@ def test_a_good_end_says_nothing(capfd):
 
 
 def test_keras_is_not_imported_and_is_there_when_it_is_asked_for(tmp_path):
-    told = told_imports(tmp_path)
-    assert told["with_tensorflow"] == []
-    assert told["keras"].startswith("tf_keras")
+    found = told(tmp_path, "tests.serving.tells_imports")
+    assert found["with_tensorflow"] == []
+    assert found["keras"].startswith("tf_keras")
 
 
+def test_beside_an_op_library_nothing_is_spared(tmp_path, monkeypatch):
+    blocked = {}
+    for libraries in ([], ["struct2tensor"]):
+        for name in libraries:
+            (tmp_path / f"{name}.py").touch()
+            monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        blocked[bool(libraries)] = told(tmp_path, "tests.serving.tells_blocked_imports")
+    assert "keras" in blocked[False] and "tf_keras" in blocked[False]
+    assert blocked[True] == []
+
+
+@pytest.mark.sweep
 def test_an_op_library_finds_keras_where_tensorflow_has_it(tmp_path, monkeypatch):
     library = tmp_path / "struct2tensor.py"
     library.write_text("from tensorflow.keras import layers\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "struct2tensor", ModuleType("struct2tensor"))
-    assert "tf_keras" in told_imports(tmp_path)["with_tensorflow"]
+    assert "tf_keras" in told(tmp_path, "tests.serving.tells_imports")["with_tensorflow"]
 
 
-def told_imports(folder):
-    with FreshProcess("tests.serving.tells_imports") as process:
+def told(folder, module):
+    """What a module of this folder tells in a process of its own."""
+    with FreshProcess(module) as process:
         process.run([str(folder / "told.json")], timeout_seconds=120)
     return json.loads((folder / "told.json").read_text(encoding="utf-8"))
 
@@ -76,18 +91,24 @@ def test_a_process_that_is_not_needed_ends(capfd):
 
 
 def test_a_process_whose_starter_has_died_ends():
-    # The starter is killed, so that nothing of it can tidy up.
-    starter = (
-        "import os, signal\n"
-        "from tfx_tpu_trainer.serving.fresh_process import FreshProcess\n"
-        f"print(FreshProcess({MODULE!r}).pid, flush=True)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    died = subprocess.run([sys.executable, "-c", starter], stdout=subprocess.PIPE, timeout=120)
+    # The starter is killed, so that nothing of it can tidy up. Forked, which spares it the imports.
+    starter = multiprocessing.get_context("fork")
+    receiver, sender = starter.Pipe(duplex=False)
+    process = starter.Process(target=_start_and_die, args=(sender,))
+    process.start()
+    assert receiver.poll(60)
+    started = receiver.recv()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
     deadline = time.monotonic() + 60
-    while _runs(int(died.stdout)):
+    while _runs(started):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def _start_and_die(sender):
+    sender.send(FreshProcess(MODULE).pid)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _runs(pid):
