@@ -40,6 +40,8 @@ def test_the_first_model_is_rubber_stamped_and_pushed(digits_run: PipelineRun) -
     assert tfma.load_validation_result(str(evaluation)).rubber_stamp
 
 
+# test_gate.py compares the models of four runs.
+@pytest.mark.sweep
 def test_the_second_is_compared_with_the_first_and_pushed(compared: PipelineRun) -> None:
     assert compared.report.blessed is True
     assert "rubber stamp" not in compared.report.verdict
@@ -51,6 +53,7 @@ def test_the_second_is_compared_with_the_first_and_pushed(compared: PipelineRun)
     assert "accuracy_diff" in stored
 
 
+@pytest.mark.sweep
 def test_a_worse_one_is_neither_blessed_nor_pushed_and_the_summary_says_why(
     compared: PipelineRun, worse: PipelineRun
 ) -> None:
@@ -69,6 +72,7 @@ def test_a_worse_one_is_neither_blessed_nor_pushed_and_the_summary_says_why(
     assert [path.name for path in blessing.iterdir()] == ["NOT_BLESSED"]
 
 
+@pytest.mark.sweep
 def test_the_evaluations_of_trainer_and_gate_hold_every_digit(compared: PipelineRun) -> None:
     metrics = read_eval_metrics(str(compared.output_folder("TpuTrainer", "model")))
     for node, model_name in (("TpuTrainer", ""), ("EvalMetricsGate", "candidate")):
@@ -78,6 +82,7 @@ def test_the_evaluations_of_trainer_and_gate_hold_every_digit(compared: Pipeline
             assert stored[name] == {"doubleValue": value}
 
 
+@pytest.mark.sweep
 def test_runs_are_listed_by_their_accuracy(compared: PipelineRun, worse: PipelineRun) -> None:
     models = list_models(compared.root / "metadata.sqlite", metric="accuracy", pipeline="digits")
     values = [model.metrics["accuracy"] for model in models]

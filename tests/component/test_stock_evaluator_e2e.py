@@ -37,6 +37,7 @@ def test_both_agree_on_the_whole_split(taxi_run: PipelineRun) -> None:
     assert ours.overall["auc"] == pytest.approx(stock["auc"], abs=5e-4)
 
 
+@pytest.mark.sweep
 def test_both_agree_on_slices_of_a_raw_feature(taxi_run: PipelineRun, tmp_path: Path) -> None:
     config = load_config(Config, REPOSITORY / "pipelines" / "taxi" / "config.yaml")
     execution = Execution.of_trainer(

@@ -128,6 +128,8 @@ def test_the_best_checkpoint_is_exported(evaluated):
     assert metrics.overall == curve.best.metrics.overall
 
 
+# tests/component/test_exact_evaluation.py has slices on cores.
+@pytest.mark.sweep
 def test_on_emulated_cores(tmp_path):
     execution = Execution.of_trainer(
         tmp_path,
@@ -276,7 +278,7 @@ def test_metric_fns_that_give_no_metrics(tmp_path, name, specs):
     assert execution.files() == []
 
 
-@pytest.mark.parametrize("function", ["lambda labels, p: {}", "_no_scalar"])
+@mostly_swept("function", ["lambda labels, p: {}", "_no_scalar"], kept=["_no_scalar"])
 def test_without_a_scalar_the_loss_is_left(tmp_path, function):
     execution = _execution_with(tmp_path, function, slicing_specs=_SLICED)
     execution.run()

@@ -142,14 +142,18 @@ def _saved_model_cli(*words: str) -> str:
     return run.stdout
 
 
-def test_saved_model_cli_shows_and_runs_it(taxi_run: PipelineRun, signatures, rides) -> None:
-    pushed = taxi_run.report.pushed
-    shown = _saved_model_cli("show", "--dir", pushed, "--all")
+@pytest.mark.sweep
+def test_saved_model_cli_shows_it(taxi_run: PipelineRun) -> None:
+    shown = _saved_model_cli("show", "--dir", taxi_run.report.pushed, "--all")
     tag_sets = re.findall(r"MetaGraphDef with tag-set: '(.*)' contains", shown)
     assert sorted(tag_sets) == ["serve", "serve, tpu"]
     assert {"serving_default", "predict_raw", "transform_features"} <= set(
         re.findall(r"signature_def\['(\w+)'\]", shown)
     )
+
+
+@pytest.mark.sweep
+def test_saved_model_cli_runs_it(taxi_run: PipelineRun, signatures, rides) -> None:
     row = tf.train.Example.FromString(rides[0].SerializeToString())
     for name in UNSEEN:
         # The command takes strings of ASCII only, and no feature without values.
@@ -157,7 +161,15 @@ def test_saved_model_cli_shows_and_runs_it(taxi_run: PipelineRun, signatures, ri
     names = sorted(name for name in row.features.feature if values(row, name))
     example = {name: values(row, name) for name in names}
     shown = _saved_model_cli(
-        *("run", "--dir", pushed, "--tag_set", "serve", "--signature_def", "serving_default"),
+        *(
+            "run",
+            "--dir",
+            taxi_run.report.pushed,
+            "--tag_set",
+            "serve",
+            "--signature_def",
+            "serving_default",
+        ),
         *("--input_examples", f"examples=[{example!r}]"),
     )
     found = float(re.search(r"output key probability:\n\[(.*)\]", shown).group(1))

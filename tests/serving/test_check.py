@@ -42,6 +42,8 @@ def _placement_of(path, *, whole_model=True):
 # Each starts processes that import TensorFlow.
 @pytest.mark.e2e
 class TestInFreshProcesses:
+    # A sound model passes in tests/component/test_serving_step.py as well.
+    @pytest.mark.sweep
     def test_a_sound_model_passes(self, exported):
         report, checks = _checks(exported)
         assert report.passed, report.summary()
@@ -50,6 +52,8 @@ class TestInFreshProcesses:
         assert "serving_default['text'], serving_default['y']: 4 rows" in checks[ANSWERS].detail
         assert all(check.seconds >= 0 for check in report.checks)
 
+    # So does a model that answers otherwise fail there.
+    @pytest.mark.sweep
     def test_other_values_of_a_variable_are_found(self, exported, tmp_path):
         # A weight that is 4 too large puts the answer to a row off by 4 x[2]: most in the second
         # row, where x[2] is 8. That row has the largest value, too.
@@ -78,6 +82,7 @@ class TestInFreshProcesses:
         assert "ParseExampleV99" in checks[LOADS].detail
         assert not any("\n" in check.detail for check in report.checks)
 
+    @pytest.mark.sweep
     def test_without_a_sample_it_is_only_loaded(self, exported_in_batches):
         _, checks = _checks(exported_in_batches, sample=None, no_sample_because="it rained")
         assert checks[ANSWERS].outcome == "not run"

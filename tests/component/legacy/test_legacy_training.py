@@ -141,6 +141,8 @@ def test_an_export_of_an_attempt_that_failed_brings_its_own_metrics(execution, c
     np.testing.assert_array_equal(served, of_tfma)
 
 
+# The test above goes on from a failed attempt too.
+@pytest.mark.sweep
 def test_an_attempt_that_failed_after_training_is_gone_on_from(
     execution, changes, tmp_path, caplog
 ):
