@@ -82,7 +82,7 @@ def model_fn_for(name: str, use_tpu: bool) -> Callable[..., Any]:
 
 def run(folder: Any, name: str, use_tpu: bool) -> tuple[np.ndarray, dict[str, Any], list[Any]]:
     input_fn = input_fn_for(name == "multi")
-    estimator = cores.make(folder, model_fn_for(name, use_tpu), use_tpu=use_tpu, cores=4)
+    estimator = cores.make(folder, model_fn_for(name, use_tpu), use_tpu=use_tpu, cores=2)
     estimator.train(input_fn, steps=4)
     predicted = list(estimator.predict(input_fn))
     return estimator.get_variable_value("w"), estimator.evaluate(input_fn), predicted

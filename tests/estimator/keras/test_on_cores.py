@@ -53,15 +53,15 @@ def learned_by_keras(keras, model, optimizer, **compiled):
 
 
 @mostly_swept("kind", OPTIMIZERS, kept=["tf_keras-adam"])
-def test_one_core_and_four_make_the_steps_of_keras(kind, tmp_path):
+@mostly_swept("number", [1, 4], kept=[4])
+def test_one_core_and_four_make_the_steps_of_keras(kind, number, tmp_path):
     keras = keras_of(kind.partition("-")[0])
     model = models.without_batch_norm(keras, OPTIMIZERS[kind](keras))
     expected, predicted = learned_by_keras(keras, model, OPTIMIZERS[kind](keras))
     with models.left_alone(model):
-        for number in (1, 4):
-            result, rows = learned(on_cores(model, tmp_path / str(number), number))
-            assert result == pytest.approx(expected, rel=1e-5)
-            np.testing.assert_allclose(rows, predicted, rtol=1e-4, atol=1e-5)
+        result, rows = learned(on_cores(model, tmp_path, number))
+        assert result == pytest.approx(expected, rel=1e-5)
+        np.testing.assert_allclose(rows, predicted, rtol=1e-4, atol=1e-5)
 
 
 @keras3_first

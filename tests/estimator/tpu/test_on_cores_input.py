@@ -629,7 +629,8 @@ def test_model_fn_gets_a_device_assignment_under_model_parallelism(tmp_path):
         seen.append(params["context"].device_assignment)
         return linear_model.model_fn_for(tpu)(features, labels, mode, params)
 
-    for options in ({"num_cores_per_replica": 2}, {}):
-        cores.make(tmp_path, model_fn, tpu_options=options).train(cores.train_input_fn, steps=1)
-    assert (seen[0].num_replicas, seen[0].num_cores_per_replica) == (2, 2)
-    assert seen[1] is None
+    # Without it there is none: test_what_the_context_tells_whom.
+    options = {"num_cores_per_replica": 2}
+    cores.make(tmp_path, model_fn, tpu_options=options).train(cores.train_input_fn, steps=1)
+    (assignment,) = seen
+    assert (assignment.num_replicas, assignment.num_cores_per_replica) == (2, 2)

@@ -112,8 +112,8 @@ def test_two_features_of_one_table_train_it_together(tmp_path):
             session.run(
                 train_op,
                 {
-                    words: session.run(embedded.sparse(some_words)),
-                    tags: session.run(embedded.sparse(some_tags)),
+                    words: embedded.sparse_value(some_words),
+                    tags: embedded.sparse_value(some_tags),
                     labels: some_labels,
                 },
             )
