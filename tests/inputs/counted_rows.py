@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +14,9 @@ from tfx_bsl.public import tfxio
 from tfx_tpu_trainer.inputs import TransformedInput
 
 LABEL = "odd"
+NUMBERS = ("id", LABEL)
+"""The names of what is there where a row is known by its number."""
+
 SPEC = {
     "id": tf.io.FixedLenFeature([], tf.int64),
     "square": tf.io.FixedLenFeature([], tf.float32),
@@ -41,21 +46,35 @@ def values(number: int) -> dict[str, list[Any]]:
 def write_rows(path: pathlib.Path, numbers: range) -> None:
     """Writes a file of rows; a name that ends in .gz is compressed."""
     options = tf.io.TFRecordOptions("GZIP" if path.suffix == ".gz" else "")
-    kinds = {tf.string: "bytes_list", tf.float32: "float_list", tf.int64: "int64_list"}
     with tf.io.TFRecordWriter(str(path), options) as writer:
         for number in numbers:
-            example = tf.train.Example()
-            for name, of_row in values(number).items():
-                feature = example.features.feature[name]
-                getattr(feature, kinds[SPEC[name].dtype]).value.extend(of_row)
-            writer.write(example.SerializeToString())
+            writer.write(_serialized(number))
+
+
+@functools.cache
+def _serialized(number: int) -> bytes:
+    kinds = {tf.string: "bytes_list", tf.float32: "float_list", tf.int64: "int64_list"}
+    example = tf.train.Example()
+    for name, of_row in values(number).items():
+        feature = example.features.feature[name]
+        getattr(feature, kinds[SPEC[name].dtype]).value.extend(of_row)
+    return example.SerializeToString()
 
 
 def counted_input(
-    folder: pathlib.Path, rows: int = 24, *, files: int = 3, suffix: str = "", **arguments: Any
+    folder: pathlib.Path,
+    rows: int = 24,
+    *,
+    files: int = 3,
+    suffix: str = "",
+    names: Collection[str] = tuple(SPEC),
+    **arguments: Any,
 ) -> TransformedInput:
-    """Returns an input of rows that are dealt to files; it writes them unless they are there."""
-    schema = schema_utils.schema_from_feature_spec(SPEC)
+    """Returns an input of rows that are dealt to files; it writes them unless they are there.
+
+    It has the features of some names: each costs a graph more ops.
+    """
+    schema = schema_utils.schema_from_feature_spec({name: SPEC[name] for name in names})
     metadata = dataset_metadata.DatasetMetadata(schema)
     if not (folder / "graph").exists():
         metadata_io.write_metadata(metadata, str(folder / "graph" / "transformed_metadata"))

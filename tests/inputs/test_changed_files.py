@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import counting_model
-from tests.inputs.counted_rows import counted_input, write_rows
+from tests.inputs.counted_rows import NUMBERS, counted_input, write_rows
 from tfx_tpu_trainer.inputs import RowCache, train_on_current_rows
 
 v1 = tf.compat.v1
@@ -33,7 +33,7 @@ class _AtStep(v1.train.SessionRunHook):
 def _train(folder, change, *, steps):
     """Trains on 12 rows, 4 a step, and changes their files in the middle of the first epoch."""
     cache = RowCache(rows_to_draw=None)
-    source = counted_input(folder, 12, cache=cache)
+    source = counted_input(folder, 12, cache=cache, names=NUMBERS)
     sessions = []
     hook = _AtStep(2, lambda: change(folder))
 
