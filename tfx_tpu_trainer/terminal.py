@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from tfx_tpu_trainer.extras import MissingExtraError
 from tfx_tpu_trainer.printable import printable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -77,6 +78,9 @@ class PrintableGroup(click.Group):
                 "elsewhere",
                 err=True,
             )
+            raise click.exceptions.Exit(2) from None
+        except MissingExtraError as error:
+            click.echo(f"Error: {error.msg}", err=True)
             raise click.exceptions.Exit(2) from None
         except click.UsageError:
             # Click quotes what it was given.

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer.component.module_source import ModuleSource, imported, source_hash
-from tfx_tpu_trainer.inputs.user_failures import ModuleFailedError
-from tfx_tpu_trainer.inputs.user_module import check_module
+from tfx_tpu_trainer.user_module.failures import ModuleFailedError
+from tfx_tpu_trainer.user_module.module import check_module
 
 
 def _module(**names):

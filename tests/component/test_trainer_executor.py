@@ -15,8 +15,8 @@ from tests.bad_input import case, row
 from tests.component import small_model
 from tests.component.execution import Execution
 from tfx_tpu_trainer.evaluation import read_eval_metrics
-from tfx_tpu_trainer.inputs.user_exits import ModuleExitedError
 from tfx_tpu_trainer.serving import describe_saved_model, load_serving
+from tfx_tpu_trainer.user_module.exits import ModuleExitedError
 
 pytestmark = pytest.mark.e2e
 

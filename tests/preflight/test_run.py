@@ -12,7 +12,6 @@ from tfx_tpu_trainer.estimator.tpu import (
     TPUEstimator,
     TPUEstimatorSpec,
 )
-from tfx_tpu_trainer.inputs.user_module import UserModule
 from tfx_tpu_trainer.preflight import (
     CompilerOptions,
     PreflightModel,
@@ -21,6 +20,7 @@ from tfx_tpu_trainer.preflight import (
 )
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
 from tfx_tpu_trainer.preflight.user_model import model_of_module
+from tfx_tpu_trainer.user_module.module import UserModule
 
 v1 = tf.compat.v1
 COLUMNS = 256

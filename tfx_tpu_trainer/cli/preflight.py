@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from tfx_tpu_trainer.extras import of_extra
+
 _MOST_ROWS = 2**31 - 1
 _SHOWN = 100
 
@@ -108,7 +110,8 @@ def preflight(**options: Any) -> None:
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     # Of Google's client libraries, which nothing here calls.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
-    from tfx_tpu_trainer.cli.preflight_run import run
+    with of_extra("preflight", for_what="The preflight"):
+        from tfx_tpu_trainer.cli.preflight_run import run
 
     if not run(options):
         raise SystemExit(1)

@@ -14,8 +14,6 @@ import click
 
 from tfx_tpu_trainer.file_systems import check_can_be_written
 from tfx_tpu_trainer.hardware import TpuSpec
-from tfx_tpu_trainer.inputs.user_exits import exits_are_errors
-from tfx_tpu_trainer.inputs.user_module import UserModule, imported_from, load_file, load_module
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
 from tfx_tpu_trainer.preflight.libtpu import libtpu_version
@@ -28,6 +26,8 @@ from tfx_tpu_trainer.preflight.sweep import Sweep, sweep
 from tfx_tpu_trainer.preflight.text import print_report, render_sweep
 from tfx_tpu_trainer.preflight.user_model import model_of_module
 from tfx_tpu_trainer.terminal import standard_output
+from tfx_tpu_trainer.user_module.exits import exits_are_errors
+from tfx_tpu_trainer.user_module.module import UserModule, imported_from, load_file, load_module
 
 STEPS = ("train", "eval", "predict", "serve")
 

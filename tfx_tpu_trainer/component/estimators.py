@@ -13,7 +13,7 @@ from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu.run_place import emulates
 from tfx_tpu_trainer.inputs import vocabulary_sizes
-from tfx_tpu_trainer.inputs.user_module import UserModule
+from tfx_tpu_trainer.user_module.module import UserModule
 from tfx_tpu_trainer.waiting import said_while_waiting
 
 # The first ten minutes of a training are the likeliest to be cut short.

@@ -57,7 +57,7 @@ from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve
 from tfx_tpu_trainer.inputs import RowCache, TransformServing, train_on_current_rows
-from tfx_tpu_trainer.inputs.user_module import UserModule
+from tfx_tpu_trainer.user_module.module import UserModule
 
 _logger = logging.getLogger(__name__)
 

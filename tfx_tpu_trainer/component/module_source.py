@@ -17,9 +17,9 @@ from typing import Any
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.component.legacy.module import mentions_trainer_fn
 from tfx_tpu_trainer.component.tfx_private import udf_utils
-from tfx_tpu_trainer.inputs.user_exits import exits_are_errors
-from tfx_tpu_trainer.inputs.user_failures import failures_are_named
-from tfx_tpu_trainer.inputs.user_module import (
+from tfx_tpu_trainer.user_module.exits import exits_are_errors
+from tfx_tpu_trainer.user_module.failures import failures_are_named
+from tfx_tpu_trainer.user_module.module import (
     import_file,
     import_module,
     imported_from,

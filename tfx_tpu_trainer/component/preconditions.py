@@ -18,7 +18,7 @@ from tfx_tpu_trainer.component.parameter_rules import RESERVED_PARAMS
 from tfx_tpu_trainer.component.tfx_private import artifact_utils
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.inputs import TransformServing, vocabulary_sizes
-from tfx_tpu_trainer.inputs.faulty_rows import first_reason
+from tfx_tpu_trainer.user_module.failures import first_reason
 
 
 def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mode: str) -> None:

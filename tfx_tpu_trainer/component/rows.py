@@ -18,9 +18,9 @@ from tfx_tpu_trainer.inputs.faulty_rows import (
     Suspect,
     find_faulty_row,
     find_values,
-    first_reason,
 )
 from tfx_tpu_trainer.inputs.transformed import InputFn
+from tfx_tpu_trainer.user_module.failures import first_reason
 
 v1 = tf.compat.v1
 

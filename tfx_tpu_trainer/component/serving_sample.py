@@ -14,7 +14,6 @@ import tensorflow_transform as tft
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.export.receivers import SINGLE_RECEIVER_NAME, HostPrediction
-from tfx_tpu_trainer.inputs.faulty_rows import first_reason
 from tfx_tpu_trainer.serving import (
     MetaGraphDescription,
     RequestError,
@@ -23,6 +22,7 @@ from tfx_tpu_trainer.serving import (
     TensorDescription,
 )
 from tfx_tpu_trainer.serving.requests import read_tfrecords, request_inputs, says_missing
+from tfx_tpu_trainer.user_module.failures import first_reason
 
 v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)

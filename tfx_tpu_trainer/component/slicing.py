@@ -43,7 +43,7 @@ from tfx_tpu_trainer.evaluation.slices import (
     slice_name,
 )
 from tfx_tpu_trainer.inputs import RAW_PREFIX, RawEvaluationInput
-from tfx_tpu_trainer.inputs.user_module import UserModule
+from tfx_tpu_trainer.user_module.module import UserModule
 
 v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from tfx_tpu_trainer.component.tfx_private import GenericExecutor
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.training import Training
 from tfx_tpu_trainer.engine.sessions import polite_stop
-from tfx_tpu_trainer.inputs.user_module import check_module
+from tfx_tpu_trainer.user_module.module import check_module
 
 
 class TpuTrainerExecutor(GenericExecutor):

@@ -6,21 +6,24 @@ format that TensorFlow Model Analysis and the stock components read.
 
 from __future__ import annotations
 
-from tfx_tpu_trainer.evaluation.blessing import Failure, Verdict, write_blessing
-from tfx_tpu_trainer.evaluation.eval_config import check_eval_config
-from tfx_tpu_trainer.evaluation.eval_metrics import (
-    EVAL_METRICS_FILE,
-    EvalMetrics,
-    SliceMetrics,
-    metric_properties,
-    read_eval_metrics,
-    set_properties,
-    write_eval_metrics,
-)
-from tfx_tpu_trainer.evaluation.model_evaluation import (
-    read_model_evaluation,
-    write_model_evaluation,
-)
+from tfx_tpu_trainer.extras import of_extra
+
+with of_extra("tfx", for_what="tfx_tpu_trainer.evaluation"):
+    from tfx_tpu_trainer.evaluation.blessing import Failure, Verdict, write_blessing
+    from tfx_tpu_trainer.evaluation.eval_config import check_eval_config
+    from tfx_tpu_trainer.evaluation.eval_metrics import (
+        EVAL_METRICS_FILE,
+        EvalMetrics,
+        SliceMetrics,
+        metric_properties,
+        read_eval_metrics,
+        set_properties,
+        write_eval_metrics,
+    )
+    from tfx_tpu_trainer.evaluation.model_evaluation import (
+        read_model_evaluation,
+        write_model_evaluation,
+    )
 
 __all__ = [
     "EVAL_METRICS_FILE",

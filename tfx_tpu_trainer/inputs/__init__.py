@@ -4,12 +4,15 @@ Nothing here knows of components or artifacts: a folder of Transform, file patte
 open them as a `tf.data.Dataset` are enough.
 """
 
-from tfx_tpu_trainer.inputs.raw_evaluation import RAW_PREFIX, RawEvaluationInput
-from tfx_tpu_trainer.inputs.raw_features import MISSING_INTEGER
-from tfx_tpu_trainer.inputs.row_cache.cache import RowCache
-from tfx_tpu_trainer.inputs.row_cache.changed_files import train_on_current_rows
-from tfx_tpu_trainer.inputs.serving import TransformServing
-from tfx_tpu_trainer.inputs.transformed import TransformedInput, vocabulary_sizes
+from tfx_tpu_trainer.extras import of_extra
+
+with of_extra("tfx", for_what="tfx_tpu_trainer.inputs"):
+    from tfx_tpu_trainer.inputs.raw_evaluation import RAW_PREFIX, RawEvaluationInput
+    from tfx_tpu_trainer.inputs.raw_features import MISSING_INTEGER
+    from tfx_tpu_trainer.inputs.row_cache.cache import RowCache
+    from tfx_tpu_trainer.inputs.row_cache.changed_files import train_on_current_rows
+    from tfx_tpu_trainer.inputs.serving import TransformServing
+    from tfx_tpu_trainer.inputs.transformed import TransformedInput, vocabulary_sizes
 
 __all__ = [
     "MISSING_INTEGER",

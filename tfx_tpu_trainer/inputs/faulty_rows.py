@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.user_module.failures import first_reason
+
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
@@ -86,16 +88,6 @@ def find_values(
                 row = next(n for n, each in enumerate(values) if suspect(name, each))
                 found[name] = f"{name!r} in row {start + row + 1} of {file}"
     return tuple(found.values())
-
-
-def first_reason(message: str) -> str:
-    """Takes the reason out of TensorFlow's report of a node and of where it was defined."""
-    lines = [line for line in message.splitlines() if line.strip()]
-    reasons = [line for line in lines if not line.startswith(_REPORT)]
-    return (reasons or lines or ["no reason given"])[0].strip().removeprefix("Name: <unknown>, ")
-
-
-_REPORT = ("Graph execution error", "Detected at", "Node:", " ", "\t")
 
 
 class _Parser:

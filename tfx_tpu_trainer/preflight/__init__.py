@@ -1,9 +1,12 @@
 """The real TPU compiler on any x86-64 Linux machine, before a TPU is paid for."""
 
-from tfx_tpu_trainer.preflight.compiler import CompilerOptions
-from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError
-from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
-from tfx_tpu_trainer.preflight.run import PreflightModel, preflight, preflight_saved_model
+from tfx_tpu_trainer.extras import of_extra
+
+with of_extra("preflight", for_what="tfx_tpu_trainer.preflight"):
+    from tfx_tpu_trainer.preflight.compiler import CompilerOptions
+    from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError
+    from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
+    from tfx_tpu_trainer.preflight.run import PreflightModel, preflight, preflight_saved_model
 
 __all__ = [
     "CompilerOptions",

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_transform as tft
 from google.protobuf import text_format
 
-from tfx_tpu_trainer.inputs import vocabulary_sizes
+from tfx_tpu_trainer.extras import of_extra
 from tfx_tpu_trainer.preflight.engine_steps import InputFn, input_fn_of_specs
 
 _EXAMPLE = '{"features": {"fare": {"dtype": "float32", "shape": []}}, "label_key": "tips"}'
@@ -60,7 +59,13 @@ class FeatureSpec:
 
         Raises:
             ValueError: The folder is none, the label is not there, or a feature is sparse.
+            MissingExtraError: TFX is not installed.
         """
+        # Whoever preflights a program without TFX need not install it.
+        with of_extra("tfx", for_what="A TransformGraph"):
+            import tensorflow_transform as tft
+
+            from tfx_tpu_trainer.inputs import vocabulary_sizes
         try:
             columns = tft.TFTransformOutput(path).transformed_feature_spec()
         except (OSError, ValueError, text_format.ParseError, tf.errors.OpError) as error:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_tpu_trainer.inputs.user_module import UserModule
 from tfx_tpu_trainer.preflight.engine_steps import InputFn
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
 from tfx_tpu_trainer.preflight.run import PreflightModel
+from tfx_tpu_trainer.user_module.module import UserModule
 
 
 def model_of_module(

@@ -19,8 +19,8 @@ from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator import BestExporter, Exporter
 from tfx_tpu_trainer.evaluation import read_eval_metrics, read_model_evaluation
 from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
-from tfx_tpu_trainer.inputs.user_failures import ModuleFailedError
 from tfx_tpu_trainer.serving import load_serving
+from tfx_tpu_trainer.user_module.failures import ModuleFailedError
 
 pytestmark = pytest.mark.matrix
 

@@ -9,13 +9,19 @@ import traceback
 import types
 from collections.abc import Iterator, Sequence
 
-from tfx_tpu_trainer.inputs.faulty_rows import first_reason
-
+_REPORT = ("Graph execution error", "Detected at", "Node:", " ", "\t")
 _NODE = re.compile(r"'?\{\{node (\S+)\}\} = \w+\[[^\]]*\]\([^)]*\)'?")
 
 
 class ModuleFailedError(ValueError):
     """A function of a user's module raised an exception, which is the cause of this one."""
+
+
+def first_reason(message: str) -> str:
+    """Takes the reason out of TensorFlow's report of a node and of where it was defined."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    reasons = [line for line in lines if not line.startswith(_REPORT)]
+    return (reasons or lines or ["no reason given"])[0].strip().removeprefix("Name: <unknown>, ")
 
 
 @contextlib.contextmanager

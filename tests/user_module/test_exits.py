@@ -11,8 +11,8 @@ import textwrap
 import pytest
 
 from tests.bad_input import case
-from tfx_tpu_trainer.inputs import user_exits
-from tfx_tpu_trainer.inputs.user_exits import ModuleExitedError, exits_are_errors
+from tfx_tpu_trainer.user_module import exits
+from tfx_tpu_trainer.user_module.exits import ModuleExitedError, exits_are_errors
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_os_exit_ends_the_process_and_never_with_0(status, code, lines):
     ended = _python(
         f"""
         import os
-        from user_exits import exits_are_errors
+        from exits import exits_are_errors
 
         with exits_are_errors("model"):
             os._exit({status})
@@ -71,10 +71,10 @@ def test_os_exit_ends_the_process_and_never_with_0(status, code, lines):
 def test_this_package_ends_helpers_with_0():
     ended = _python(
         """
-        import os, user_exits
+        import os, exits
 
-        with user_exits.exits_are_errors("model"):
-            exec(compile("os._exit(0)", user_exits.__file__, "exec"))
+        with exits.exits_are_errors("model"):
+            exec(compile("os._exit(0)", exits.__file__, "exec"))
         """
     )
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -84,7 +84,7 @@ def test_a_forked_process_may_end_with_0():
     ended = _python(
         """
         import os
-        from user_exits import exits_are_errors
+        from exits import exits_are_errors
 
         with exits_are_errors("model"):
             if os.fork() == 0:
@@ -97,7 +97,7 @@ def test_a_forked_process_may_end_with_0():
 
 def _python(program: str) -> subprocess.CompletedProcess[str]:
     # The module by itself: its package imports TensorFlow, which takes seconds.
-    path = f"import sys; sys.path.insert(0, {os.path.dirname(user_exits.__file__)!r})"
+    path = f"import sys; sys.path.insert(0, {os.path.dirname(exits.__file__)!r})"
     return subprocess.run(
         [sys.executable, "-c", path + textwrap.dedent(program)],
         capture_output=True,
