@@ -107,8 +107,8 @@ LOCK_1_21 := $(LOCK) --python-version 3.11 --universal
 TFX_1_21 := requirements/tfx-1.21
 
 lock: setup ## Resolve setup.py under the constraints of each line into requirements/*.lock and requirements/*/*.lock
-	@$(LOCK_1_16) $(ARGS) setup.py --extra all --extra dev \
-		--constraints requirements/constraints.in --output-file requirements/dev.lock
+	@$(LOCK_1_16) $(ARGS) setup.py --extra all --extra dev --constraints requirements/constraints.in \
+		--overrides requirements/dev-overrides.in --output-file requirements/dev.lock
 	@$(LOCK_1_16) setup.py --constraints requirements/dev.lock --output-file requirements/base.lock
 	@$(LOCK_1_16) setup.py --extra tfx --constraints requirements/dev.lock --output-file requirements/runtime.lock
 	@$(LOCK_1_16) setup.py --extra demo --extra kubeflow --constraints requirements/dev.lock \
