@@ -16,8 +16,15 @@ from tfx_tpu_trainer.estimator.tpu.run_place import EMULATE_VARIABLE
 
 pytestmark = pytest.mark.matrix
 
-# 12 steps are 1.2 epochs of the 9,909 rows.
-TWO_EPOCHS = {"steps": 12, "train_batch_size": 1024, "export_to_tpu": 0, "tf_random_seed": 1}
+# 12 steps are 1.2 epochs of the rows.
+ROWS = 990
+TWO_EPOCHS = {"steps": 12, "train_batch_size": 102, "export_to_tpu": 0, "tf_random_seed": 1}
+
+
+@pytest.fixture(scope="module")
+def some_rows(tmp_path_factory):
+    rows = {"train": records("train", ROWS), "eval": records("eval", 100)}
+    return examples_of(tmp_path_factory.mktemp("some_rows"), **rows)
 
 
 @mostly_swept(
@@ -33,11 +40,13 @@ TWO_EPOCHS = {"steps": 12, "train_batch_size": 1024, "export_to_tpu": 0, "tf_ran
     kept=[({"eval_every_steps": 5}, 1), ({"cache_input": 0}, 0)],
 )
 def test_rows_are_parsed_once_where_there_is_a_second_epoch(
-    tmp_path, caplog, monkeypatch, settings, times
+    tmp_path, caplog, monkeypatch, some_rows, settings, times
 ):
     monkeypatch.setenv("TEST_FAILS_WHILE", str(tmp_path / "nothing"))
+    execution = Execution.of_trainer(tmp_path, **{**TWO_EPOCHS, **settings})
+    execution.inputs["examples"] = [some_rows]
     with caplog.at_level(logging.INFO):
-        Execution.of_trainer(tmp_path, **{**TWO_EPOCHS, **settings}).run()
+        execution.run()
     assert caplog.text.count("Parsed the training input in") == times
 
 

@@ -11,7 +11,7 @@ import tensorflow_model_analysis as tfma
 
 from tests import tfx_testdata
 from tests.bad_input import row
-from tests.component.execution import Execution, records
+from tests.component.execution import Execution, examples_of, records
 from tests.engine.log_lines import log_lines
 from tests.estimator import counting_model, stalled_training
 from tfx_tpu_trainer.component.evaluation_end import (
@@ -48,16 +48,24 @@ def input_fn(params, mode, fn_args):
 _SECRETLY_ENDLESS = "tf.data.Dataset.range(2**40).flat_map(lambda _: batches)"
 
 
-def _execution(folder, data, **properties):
+_ROWS = 300
+
+
+@pytest.fixture(scope="module")
+def few_rows(tmp_path_factory):
+    """The first rows of both splits."""
+    splits = {split: records(split, _ROWS) for split in ("train", "eval")}
+    return examples_of(tmp_path_factory.mktemp("few_rows"), **splits)
+
+
+def _execution(folder, data, rows, **properties):
     folder.mkdir(exist_ok=True)
     path = folder / "own_input.py"
     path.write_text(_MODULE.format(data=data))
     properties = {"module": None, "module_file": str(path), "label_key": None, **properties}
-    return Execution.of_trainer(folder, steps=5, eval_batch_size=1000, **properties)
-
-
-def _count():
-    return len(records("eval", 10**6))
+    execution = Execution.of_trainer(folder, steps=5, eval_batch_size=100, **properties)
+    execution.inputs["examples"] = [rows]
+    return execution
 
 
 @row(
@@ -66,8 +74,8 @@ def _count():
     "eval_args.num_steps is None, and the input of the evaluation never ends (it repeats): give "
     "TpuTrainer(eval_args=tfx.proto.EvalArgs(num_steps=...)), or let the input end after one pass",
 )
-def test_an_input_that_repeats_for_ever_is_refused_before_the_training(tmp_path, refused):
-    execution = _execution(tmp_path, "batches.repeat()")
+def test_an_input_that_repeats_for_ever_is_refused_before_the_training(tmp_path, few_rows, refused):
+    execution = _execution(tmp_path, "batches.repeat()", few_rows)
     with refused(EndlessEvaluationError):
         execution.run()
     assert execution.files() == []
@@ -84,27 +92,28 @@ def test_an_input_that_repeats_for_ever_is_refused_before_the_training(tmp_path,
     "TpuTrainer(eval_args=tfx.proto.EvalArgs(num_steps=...))",
 )
 def test_an_input_that_does_not_tell_ends_the_evaluation_and_the_next_attempt_need_not_train(
-    tmp_path, refused, caplog
+    tmp_path, few_rows, refused, caplog
 ):
-    root = {"checkpoint_root": str(tmp_path / "checkpoints")}
-    execution = _execution(tmp_path / "first", _SECRETLY_ENDLESS, **root)
+    root = {"checkpoint_root": str(tmp_path / "checkpoints"), "export_to_tpu": 0}
+    execution = _execution(tmp_path / "first", _SECRETLY_ENDLESS, few_rows, **root)
     with refused(EndlessEvaluationError) as raised:
         execution.run()
-    assert f"10 times the {_count()} that" in str(raised.value)
+    assert f"10 times the {_ROWS} that" in str(raised.value)
     assert execution.files() == []
-    again = _execution(tmp_path / "again", _SECRETLY_ENDLESS, eval_args='{"num_steps": 2}', **root)
+    root["eval_args"] = '{"num_steps": 2}'
+    again = _execution(tmp_path / "again", _SECRETLY_ENDLESS, few_rows, **root)
     with log_lines(caplog) as logged:
         again.run()
     assert "Skipping training since max_steps has already saved." in logged
     metrics = read_eval_metrics(again.model.uri)
-    assert (metrics.num_examples, metrics.global_step) == (2000, 5)
+    assert (metrics.num_examples, metrics.global_step) == (200, 5)
 
 
 @pytest.mark.e2e
-def test_an_input_that_ends_may_read_its_split_several_times(tmp_path):
-    execution = _execution(tmp_path, "batches.repeat(3)")
+def test_an_input_that_ends_may_read_its_split_several_times(tmp_path, few_rows):
+    execution = _execution(tmp_path, "batches.repeat(3)", few_rows, export_to_tpu=0)
     execution.run()
-    assert read_eval_metrics(execution.model.uri).num_examples == 3 * _count()
+    assert read_eval_metrics(execution.model.uri).num_examples == 3 * _ROWS
 
 
 def test_slices_of_an_endless_input_are_refused_while_they_are_counted():
@@ -143,7 +152,7 @@ def test_the_evaluations_of_a_legacy_module_are_limited_too(tmp_path):
 
 
 def test_files_that_hold_no_records_give_no_limit(tmp_path):
-    assert count_records([tfx_testdata.files("eval")]) == _count()
+    assert count_records([tfx_testdata.files("eval")]) == tfx_testdata.ROWS["eval"]
     (tmp_path / "rows.parquet").write_bytes(b"PAR1" + json.dumps(list(range(50))).encode())
     assert count_records([f"{tmp_path}/*"]) is None
     assert count_records([f"{tmp_path}/none*"]) is None

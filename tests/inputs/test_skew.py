@@ -27,7 +27,7 @@ pytestmark = [
     ),
 ]
 
-ROWS = 1_000
+ROWS = 250
 MISSING = {tf.string: b"", tf.float32: np.nan, tf.int64: MISSING_INTEGER}
 
 
@@ -106,13 +106,13 @@ def both(transform_graph, tmp_path_factory):
         model_dir=str(folder / "model"),
         config=tpu.RunConfig(tf_random_seed=5),
         use_tpu=False,
-        train_batch_size=100,
-        predict_batch_size=100,
+        train_batch_size=50,
+        predict_batch_size=50,
         export_to_tpu=False,
     )
     estimator.train(split.train_fn(), max_steps=20)
     probability = np.array([row["probability"][0] for row in estimator.predict(split.eval_fn())])
-    miles = np.concatenate([x["miles_xf"][:, 0] for x, _ in split.eval_fn()({"batch_size": 100})])
+    miles = np.concatenate([x["miles_xf"][:, 0] for x, _ in split.eval_fn()({"batch_size": 50})])
     assert len(set(miles)) == ROWS
     exported = estimator.export_saved_model(
         str(folder / "versions"),

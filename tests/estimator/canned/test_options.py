@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.canned.canned_runs import input_fn_of
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as ours
 
 pytestmark = pytest.mark.matrix
@@ -158,7 +159,8 @@ def test_logit_functions_serve_a_model_fn_of_ones_own(tmp_path):
             experimental.call_logit_fn(lambda features, given=wrong: given, {}, "train", None, None)
 
 
-def test_a_v1_estimators_optimizer_needs_no_var_list(tmp_path):
+@mostly_swept("name", ["linear", "dnn", "baseline"], kept=["dnn"])
+def test_a_v1_estimators_optimizer_needs_no_var_list(tmp_path, name):
     class Plain(v1.train.GradientDescentOptimizer):
         def minimize(self, loss, global_step=None):
             return super().minimize(loss, global_step=global_step)
@@ -168,6 +170,5 @@ def test_a_v1_estimators_optimizer_needs_no_var_list(tmp_path):
         "dnn": lambda **given: ours.v1.DNNRegressor([3], pair(), label_dimension=2, **given),
         "baseline": lambda **given: ours.v1.BaselineRegressor(label_dimension=2, **given),
     }
-    for name, make in makers.items():
-        model = make(model_dir=str(tmp_path / name), optimizer=Plain(0.01))
-        assert trained(model, "targets")["global_step"] > 0
+    model = makers[name](model_dir=str(tmp_path), optimizer=Plain(0.01))
+    assert trained(model, "targets")["global_step"] > 0
