@@ -31,7 +31,6 @@ REGISTRY_HOST = re.compile(r"(pypi|pythonhosted|npmjs|debian)\.(org|com|net)\b")
 _IN_A_TEMPORARY_PLACE = "below a temporary name of whole_files.py"
 _SETS_ASIDE = "gives another name to what is damaged"
 _HAS_NO_NAME = "into a file without a name, which no other process opens"
-_ASKS_THE_DISK = "an empty file that asks whether the folder can be written to, and goes"
 OTHER_WRITERS = {
     "kubeflow/image_steps.py": {
         "copy": "fills a new folder",
@@ -44,9 +43,7 @@ OTHER_WRITERS = {
     "tfx_tpu_trainer/component/early_stopping.py": {
         "copy": "into a new folder, which the learning curve names afterwards"
     },
-    "tfx_tpu_trainer/component/preconditions.py": {"GFile": _ASKS_THE_DISK},
     "tfx_tpu_trainer/component/resume.py": {"copy": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/engine/checkpointing/checkpoints.py": {"GFile": _ASKS_THE_DISK},
     "tfx_tpu_trainer/engine/checkpointing/input_position.py": {"rename": _SETS_ASIDE},
     "tfx_tpu_trainer/engine/checkpointing/graph_files.py": {
         "GFile": "under a name that goes with a checkpoint's unfinished files",

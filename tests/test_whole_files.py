@@ -20,6 +20,7 @@ from tfx_tpu_trainer.whole_files import (
     folder_written_whole,
     sweep,
     temporary_beside,
+    try_writing,
     write_whole,
 )
 
@@ -169,6 +170,20 @@ def _write_for_ever(folder: str, wrote: Any) -> None:
         with folder_written_whole(os.path.join(folder, "of"), replaceable=["a"]) as written:
             write_whole(os.path.join(written, "a"), text)
         wrote.set()
+
+
+def test_what_a_held_up_check_of_a_folder_has_written_is_swept_and_not_missed(
+    tmp_path, monkeypatch
+):
+    remove = tf.io.gfile.remove
+
+    def swept_before(path):
+        assert [path] == sweep(str(tmp_path))
+        remove(path)
+
+    monkeypatch.setattr(tf.io.gfile, "remove", swept_before)
+    try_writing(str(tmp_path))
+    assert not any(tmp_path.iterdir())
 
 
 def test_killed_at_any_moment_all_that_is_seen_is_whole(tmp_path):

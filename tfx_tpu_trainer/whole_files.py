@@ -309,6 +309,27 @@ def sweep(folder: str) -> list[str]:
     return left
 
 
+def try_writing(folder: str) -> None:
+    """Makes a folder where there is none, and writes to it.
+
+    Args:
+        folder: The folder. What is written has a temporary name, so that nobody takes it for a result, and
+            the next attempt sweeps it away where this process is killed, or held up for long.
+
+    Raises:
+        tf.errors.OpError: It can't be made or written.
+    """
+    from tensorflow import errors
+
+    gfile = _gfile()
+    probe = temporary_beside(os.path.join(folder, "write-check"))
+    gfile.makedirs(folder)
+    with gfile.GFile(probe, "w") as file:
+        file.write("")
+    with contextlib.suppress(errors.NotFoundError):
+        gfile.remove(probe)
+
+
 def is_temporary(name: str) -> bool:
     """Tells whether a file or folder of this name is being written, or was when a process was killed."""
     return name.startswith(_TEMPORARY)

@@ -464,6 +464,24 @@ def test_an_attempt_empties_no_folders_of_the_one_that_has_taken_its_place(tmp_p
         assert os.listdir(artifact) == left
 
 
+def test_an_attempt_that_took_no_folder_leaves_what_a_newer_one_has_made(tmp_path):
+    first, second = _folder(tmp_path), _folder(tmp_path)
+    artifact = tmp_path / "model"
+    second.take_up()
+    artifact.mkdir()
+    (artifact / "saved_model.pb").write_text("model")
+    second.remove()
+    with (
+        pytest.raises(ConnectionError),
+        emptied_on_failure(str(artifact), are_ours=first.surely_is_ours),
+    ):
+        raise ConnectionError
+    assert os.listdir(artifact) == ["saved_model.pb"]
+    # It was held up before it took the folder, which the other one has removed; it begins anew.
+    assert first.take_up() == 0
+    assert first.surely_is_ours()
+
+
 def test_an_attempt_publishes_nothing_over_the_one_that_has_taken_its_place(tmp_path):
     first, second = _folder(tmp_path), _folder(tmp_path)
     _with_checkpoint(first)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from tfx_tpu_trainer.component.tfx_private import artifact_utils
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.inputs import TransformServing, vocabulary_sizes
 from tfx_tpu_trainer.user_module.failures import first_reason
+from tfx_tpu_trainer.whole_files import try_writing
 
 
 def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mode: str) -> None:
@@ -262,12 +262,8 @@ def check_writable(*folders: str, called: str = "output folder") -> None:
         ValueError: One of them can't be written to.
     """
     for folder in folders:
-        probe = f"{folder}/.write-check-{uuid.uuid4().hex}"
         try:
-            tf.io.gfile.makedirs(folder)
-            with tf.io.gfile.GFile(probe, "w") as file:
-                file.write("")
-            tf.io.gfile.remove(probe)
+            try_writing(folder)
         except tf.errors.OpError as error:
             raise ValueError(
                 f"the {called} {folder} can't be written to: {error.message}; check its "

@@ -134,9 +134,13 @@ class CheckpointFolder:
             raise self._another_attempt()
 
     def surely_is_ours(self) -> bool:
-        """Tells whether this attempt has the folder; where that can't be read, it may not."""
+        """Tells whether this attempt has the folder; where that can't be read, it may not.
+
+        One that has not taken it yet has written nothing: what stands in the artifacts may be the whole of
+        another attempt's, which began later and has ended.
+        """
         try:
-            return self._is_ours()
+            return bool(self.taken) and self._is_ours()
         except tf.errors.OpError:
             return False
 
@@ -295,6 +299,8 @@ class CheckpointFolder:
     def _write_record(self) -> None:
         record = {"claim": self.claim, "training": self.identity.description}
         path = os.path.join(self.path, RECORD_FILE)
+        # Another attempt may have come to its end since this one looked, and removed the folder.
+        tf.io.gfile.makedirs(self.path)
         write_whole(path, json.dumps(record, indent=2) + "\n")
 
 

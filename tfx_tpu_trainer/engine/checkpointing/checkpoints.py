@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +14,7 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
     open_checkpoint,
 )
 from tfx_tpu_trainer.engine.checkpointing.pending_writes import wait_for_writes
+from tfx_tpu_trainer.whole_files import try_writing
 
 v1 = tf.compat.v1
 
@@ -124,12 +124,8 @@ def check_writable(folder: str) -> None:
     Raises:
         tf.errors.OpError: If it can't be made or written.
     """
-    probe = os.path.join(folder, f".written_by_check_{uuid.uuid4().hex}")
     try:
-        tf.io.gfile.makedirs(folder)
-        with tf.io.gfile.GFile(probe, "w") as file:
-            file.write("")
-        tf.io.gfile.remove(probe)
+        try_writing(folder)
     except tf.errors.OpError as error:
         raise type(error)(
             None,
