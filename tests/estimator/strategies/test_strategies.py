@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from typing import Any
 
@@ -207,5 +208,18 @@ def test_nothing_of_a_strategy_outlives_its_calls(tmp_path):
     estimator.evaluate(runs.eval_input_of(3))
     list(estimator.predict(runs.eval_input_of(3)))
     del estimator
-    gc.collect()
+    # A thread that was reading ahead may need a moment to end.
+    for _ in range(100):
+        gc.collect()
+        if of_strategy() is None:
+            break
+        time.sleep(0.1)
     assert of_strategy() is None
+
+
+def test_no_training_of_several_is_told_that_it_was_traced_again(tmp_path, caplog):
+    for number in range(7):
+        estimator = runs.make(tmp_path / str(number), runs.mirrored())
+        estimator.train(runs.train_input_of(), steps=1)
+        estimator.evaluate(runs.eval_input_of(3))
+    assert "retracing" not in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -155,8 +156,8 @@ class TrainingSteps(_ReplicaSteps):
             with tf.device("/device:CPU:0"):
                 self._is_cut = tf.Variable(False, trainable=False)
         self._start_input()
-        self._loop = tf.function(self._steps_in_graph, autograph=False)
-        self._sum_of_flags = tf.function(self._sum_in_graph, autograph=False)
+        self._loop = _function_of_its_own(self._steps_in_graph)
+        self._sum_of_flags = _function_of_its_own(self._sum_in_graph)
 
     def _start_input(self) -> None:
         self._iterator = self._feed.iterator()
@@ -296,7 +297,7 @@ class BatchSteps(_ReplicaSteps):
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         super()._start(values)
         self._groups = self._feed.groups()
-        self._function = tf.function(self._run_all, autograph=False)
+        self._function = _function_of_its_own(self._run_all)
         self._counted_here: dict[str, np.ndarray] = {}
 
     def _free(self) -> None:
@@ -350,3 +351,12 @@ def _check_handles_are_variables(handles: Sequence[tf.Tensor]) -> None:
             "Under a tf.distribute strategy a model can read variables only; it also reads "
             f"{[f'{op.name} ({op.type})' for op in others]}. Look tables up in input_fn."
         )
+
+
+def _function_of_its_own(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a tf.function of which TensorFlow does not say that others of the same code were traced as well.
+
+    Each training and evaluation of a process has one, and traces it once.
+    """
+    # TensorFlow counts tracings by a function's code, which a partial has not.
+    return tf.function(functools.partial(method), autograph=False)
