@@ -108,13 +108,14 @@ TFX_1_21 := requirements/tfx-1.21
 
 lock: setup ## Resolve setup.py under the constraints of each line into requirements/*.lock and requirements/*/*.lock
 	@$(LOCK_1_16) $(ARGS) setup.py --extra all --extra dev --constraints requirements/constraints.in \
-		--overrides requirements/dev-overrides.in --output-file requirements/dev.lock
+		--overrides requirements/overrides.in --output-file requirements/dev.lock
 	@$(LOCK_1_16) setup.py --constraints requirements/dev.lock --output-file requirements/base.lock
-	@$(LOCK_1_16) setup.py --extra tfx --constraints requirements/dev.lock --output-file requirements/runtime.lock
+	@$(LOCK_1_16) setup.py --extra tfx --constraints requirements/dev.lock --overrides requirements/overrides.in \
+		--output-file requirements/runtime.lock
 	@$(LOCK_1_16) setup.py --extra demo --extra kubeflow --constraints requirements/dev.lock \
-		--output-file requirements/image.lock
+		--overrides requirements/overrides.in --output-file requirements/image.lock
 	@$(LOCK_1_16) $(ARGS) setup.py requirements/tpu.in --extra demo --extra kubeflow --constraints requirements/dev.lock \
-		--overrides requirements/tpu-overrides.in --output-file requirements/tpu-image.lock
+		--overrides requirements/overrides.in --overrides requirements/tpu-overrides.in --output-file requirements/tpu-image.lock
 	@$(LOCK_1_16) requirements/bootstrap.in --constraints requirements/dev.lock --output-file requirements/bootstrap.lock
 	@$(LOCK_1_16) $(ARGS) requirements/tools.in --output-file requirements/tools.lock
 	@$(LOCK_1_16) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
