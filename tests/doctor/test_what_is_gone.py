@@ -84,6 +84,24 @@ def test_keras_2_is_told_once_with_the_variable_and_the_command():
     assert examine(f"{HEAD}x = tf.keras.layers.Dense(3)\ny = tf.nn.dynamic_rnn\n") == []
 
 
+@pytest.mark.parametrize(
+    "ours",
+    [
+        "from tfx_tpu_trainer import estimator",
+        "from tfx_tpu_trainer.estimator import tpu",
+        "import tfx_tpu_trainer.estimator as tfe",
+    ],
+)
+def test_our_estimators_choose_keras_2_where_they_are_imported_before_tensorflow(ours):
+    use = "x = tf.compat.v1.layers.dense(y, 3)\n"
+    (found,) = examine(f"import tensorflow as tf\n{ours}\n{use}")
+    assert (found.line, found.verdict, found.fixable) == (3, Verdict.EDIT, False)
+    assert found.edit == (
+        "import tfx_tpu_trainer.estimator before tensorflow; or TF_USE_LEGACY_KERAS=1 python PROGRAM"
+    )
+    assert examine(f"{ours}\nimport tensorflow as tf\n{use}") == []
+
+
 @pytest.mark.parametrize("argument", ["eval_metric_ops", "scaffold", "training_chief_hooks"])
 def test_arguments_that_a_tpu_estimator_spec_does_not_take(argument):
     text = f"{HEAD}tf.estimator.tpu.TPUEstimatorSpec('train', loss=0, {argument}=None)\n"

@@ -6,7 +6,7 @@ import importlib
 import threading
 from typing import Any
 
-from tfx_tpu_trainer.compat import keras_choice
+from tfx_tpu_trainer import keras_choice
 from tfx_tpu_trainer.compat.undo_log import UndoLog
 
 _lock = threading.RLock()
@@ -57,7 +57,7 @@ def install(*, emulate: bool | None = None) -> Installation:
     with _lock:
         if _installed is not None:
             return Installation(made_here=False)
-        keras_choice.choose_keras_2()
+        keras_choice.choose_keras_2(warns=True)
         # After the choice of Keras: this imports TensorFlow.
         changes: Any = importlib.import_module("tfx_tpu_trainer.compat.tensorflow_names")
         log = UndoLog()

@@ -7,6 +7,10 @@ What TensorFlow 2 has elsewhere under the same arguments is not here; `tfx-tpu-t
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tfx_tpu_trainer.keras_choice import choose_keras_2
+
+choose_keras_2()
+
 from tfx_tpu_trainer.contrib import (
     crf,
     data,

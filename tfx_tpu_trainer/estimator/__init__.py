@@ -2,7 +2,15 @@
 
 `estimator.tpu` has that of TPUEstimator, `estimator.v1` that of `tf.compat.v1.estimator` and
 `estimator.inputs` its input functions.
+
+Where TensorFlow is not imported yet, importing this chooses Keras 2 (TF_USE_LEGACY_KERAS=1), of which
+tf.compat.v1.layers, feature columns and `tf.estimator`'s optimizers are made; the variable set to 0
+keeps Keras 3.
 """
+
+from tfx_tpu_trainer.keras_choice import choose_keras_2
+
+choose_keras_2()
 
 from tfx_tpu_trainer.estimator import (
     canned,

@@ -13,6 +13,7 @@ from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.callables import call_with, takes
 from tfx_tpu_trainer.estimator.keras.in_model_fn import keras_optimizers_train
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.keras_choice import keras_2_is_asked_for
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -50,11 +51,16 @@ def call_input_fn(
 
     Raises:
         UnknownKeyError: If it looks up a param that is not there.
+        Keras2NeededError: If it uses what only Keras 2 has, and TensorFlow has Keras 3.
     """
     available = {"mode": mode, "params": params, "config": config}
     if input_context is not None:
         available["input_context"] = input_context
-    with v1.device("/device:CPU:0"), _explained_keys("input_fn", mode, {"params": params}):
+    with (
+        v1.device("/device:CPU:0"),
+        _explained_keys("input_fn", mode, {"params": params}),
+        keras_2_is_asked_for("input_fn"),
+    ):
         return call_with(input_fn, _copied(available), required=required)
 
 
@@ -84,6 +90,7 @@ def call_model_fn(
         ValueError: If there are labels and it takes none.
         spec_checks.NoSpecError: If it returns no spec.
         UnknownKeyError: If it looks up a key that is not there.
+        Keras2NeededError: If it uses what only Keras 2 has, and TensorFlow has Keras 3.
     """
     if labels is not None and not takes(model_fn, "labels"):
         raise ValueError(
@@ -98,7 +105,11 @@ def call_model_fn(
         *(["params"] if params else []),
     ]
     _logger.info("Calling model_fn.")
-    with _explained_keys("model_fn", mode, given), keras_optimizers_train():
+    with (
+        _explained_keys("model_fn", mode, given),
+        keras_2_is_asked_for("model_fn"),
+        keras_optimizers_train(),
+    ):
         spec = call_with(model_fn, _copied(available), required=required)
     _logger.info("Done calling model_fn.")
     if not hasattr(spec, "as_template"):

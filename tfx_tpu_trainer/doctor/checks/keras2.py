@@ -19,6 +19,9 @@ KERAS_2: Final = re.compile(
     r"|keras\.optimizers\.legacy\b"
 )
 _OPTIMIZER: Final = re.compile(r"(tensorflow|tf_keras|keras)\b.*\boptimizers\.(\w+\.)?[A-Z]\w*$")
+# Importing any of them imports the package, which chooses Keras 2 where that is still possible.
+_OURS: Final = re.compile(r"tfx_tpu_trainer\.(estimator|contrib)\b")
+_TENSORFLOW: Final = re.compile(r"tensorflow\b")
 _SHOWN: Final = 4
 
 
@@ -40,22 +43,44 @@ def check_keras2(context: Context) -> Iterator[Finding]:
     )
     if not uses:
         return
+    ours_first = _imports_ours_first(context)
+    if ours_first:
+        return
     names = list(dict.fromkeys(_shown(each.name) for each in uses))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     which = f"{', '.join(names[:_SHOWN])}{more} {'are' if len(names) > 1 else 'is'}"
     lines = sorted({each.place.line for each in uses} - {uses[0].place.line})
+    verdict = Verdict.NOTE
+    way = "tfx_tpu_trainer.compat chooses Keras 2 by itself."
+    edit = f"python -m tfx_tpu_trainer.compat PROGRAM; or {_VARIABLE}=1 python PROGRAM"
+    if ours_first is False:
+        verdict = Verdict.EDIT
+        way = "tfx_tpu_trainer.estimator chooses Keras 2, but is imported after tensorflow."
+        edit = (
+            f"import tfx_tpu_trainer.estimator before tensorflow; or {_VARIABLE}=1 python PROGRAM"
+        )
     finding = context.finding(
         uses[0].place,
-        Verdict.NOTE,
+        verdict,
         theme="keras",
         name="Keras 2",
-        says=(
-            f"{which} Keras 2's: an AttributeError under Keras 3, TensorFlow 2.16's default. tfx_tpu_trainer.compat "
-            "chooses Keras 2 by itself."
-        ),
-        edit=f"python -m tfx_tpu_trainer.compat PROGRAM; or {_VARIABLE}=1 python PROGRAM",
+        says=f"{which} Keras 2's: an AttributeError under Keras 3, TensorFlow 2.16's default. {way}",
+        edit=edit,
     )
     yield dataclasses.replace(finding, also_lines=tuple(lines))
+
+
+def _imports_ours_first(context: Context) -> bool | None:
+    """Tells whether the program imports our estimators before TensorFlow; `None` where it does not import them."""
+    imports = sorted(
+        (each for each in context.program.bindings if not (each.assigned or each.in_function)),
+        key=lambda each: each.place.start,
+    )
+    ours = [each for each in imports if _OURS.match(each.imported)]
+    if not ours:
+        return None
+    theirs = [each for each in imports if _TENSORFLOW.match(each.imported)]
+    return not theirs or ours[0].place.start < theirs[0].place.start
 
 
 def _learning_rates(context: Context) -> Iterator[Finding]:
