@@ -11,9 +11,14 @@ path. docs/orchestration.md explains what `--set trainer.tpu=v5e:2x4` asks for.
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
+
+# A script has only its own folder on the path.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from pipelines.cluster import ClusterPipeline
 from pipelines.cluster_options import (
@@ -51,12 +56,13 @@ def main(**values: Any) -> None:
         service_account=account,
         token=values["token"],
     )
+    if submit and not values["host"]:
+        raise ConfigError(
+            "host is not set: give --host or the environment variable KF_PIPELINES_ENDPOINT"
+        )
     if submit or dry_run:
-        if not values["host"]:
-            raise ConfigError(
-                "host is not set: give --host or the environment variable KF_PIPELINES_ENDPOINT"
-            )
-        check_host(values["host"], values["token"])
+        if values["host"]:
+            check_host(values["host"], values["token"])
         check_bucket_paths(pipeline.bucket_paths)
         deadline = Deadline()
         if submit:

@@ -15,12 +15,16 @@ import importlib.metadata
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import jinja2
+
+# A script has only its own folder on the path.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_image

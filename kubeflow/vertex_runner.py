@@ -12,9 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
+
+# A script has only its own folder on the path.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from pipelines.cluster import ClusterPipeline
 from pipelines.cluster_options import (

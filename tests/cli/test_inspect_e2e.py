@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tests.conftest import PipelineRun
+from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.cli.main import main
 
 pytestmark = pytest.mark.e2e

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from pipelines.config import load_config
 from pipelines.registry import find_pipeline
-from tests.conftest import PipelineRun
+from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
 from tfx_tpu_trainer.preflight.report_files import read_json

@@ -17,8 +17,8 @@ import tensorflow as tf
 from pipelines.taxi.config import Config
 from pipelines.taxi.data import prepare_data
 from tests.checkpoint_files import last_whole_step
-from tests.conftest import PipelineRun
 from tests.kubeflow_folder.compiled_run import ROOT, CompiledRun, TaskProcess
+from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.serving import load_serving
 

@@ -173,13 +173,12 @@ def test_a_tpu_image_of_its_own(kubeflow_runner, tmp_path):
 def test_a_dry_run_prints_the_run_and_sends_nothing(kubeflow_runner, monkeypatch):
     monkeypatch.setenv("PATH", "")
     result = kubeflow_runner(
-        *("--dry-run", "--host", "http://127.0.0.1:9", "--experiment", "taxi", "--run-name", "a"),
-        *("--set", "trainer.tpu=v6e:4"),
+        *("--dry-run", "--experiment", "taxi", "--run-name", "a", "--set", "trainer.tpu=v6e:4"),
     )
     assert result.exit_code == 0, result.output
     assert "note: image 'registry.example/pipelines:1' was not looked into" in result.stderr
     printed = json.loads(result.stdout)
-    assert (printed["host"], printed["experiment"]) == ("http://127.0.0.1:9", "taxi")
+    assert (printed["host"], printed["experiment"]) == (None, "taxi")
     assert printed["run"]["display_name"] == "a"
     assert printed["run"]["runtime_config"] == {"pipeline_root": "gs://bucket/taxi/artifacts"}
     specs = printed["run"]["pipeline_spec"]
@@ -307,7 +306,7 @@ def refusal(arguments, *says):
         refusal(
             ("--output", "t.json", "--data", ""), "data: '' is no path; give a folder, or a bucket"
         ),
-        refusal(("--dry-run",), "host is not set: give --host or the environment variable"),
+        refusal(("--submit",), "host is not set: give --host or the environment variable"),
         refusal(("--dry-run", "--host", "h"), "host='h' is no address of an API; give one such as"),
         refusal(("--dry-run", *HOST, "--root", "runs/x"), "root='runs/x' is no path in a bucket"),
         refusal(

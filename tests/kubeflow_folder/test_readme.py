@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +85,24 @@ def test_the_data_that_step_3_copies_is_there() -> None:
     printed: list[str] = []
     exec(program, {"print": printed.append})
     assert Path(printed[0] + path).stat().st_size > 1_000_000
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "manifests.py",
+        pytest.param("kubeflow_runner.py", marks=pytest.mark.sweep),
+        pytest.param("vertex_runner.py", marks=pytest.mark.sweep),
+    ],
+)
+def test_the_scripts_start_from_any_folder_without_a_path(tmp_path, script):
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    ended = subprocess.run(
+        [sys.executable, str(FOLDER / script), "--help"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0 and "Usage: " in ended.stdout, ended.stderr

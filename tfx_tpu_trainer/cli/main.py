@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import tfx_tpu_trainer
+from tfx_tpu_trainer.cli.compat import compat
 from tfx_tpu_trainer.cli.doctor import doctor
 from tfx_tpu_trainer.cli.inspect import inspect
 from tfx_tpu_trainer.cli.preflight import preflight
@@ -17,6 +18,7 @@ def main() -> None:
     """Tools for models that tfx-tpu-trainer trains."""
 
 
+main.add_command(compat)
 main.add_command(doctor)
 main.add_command(inspect)
 main.add_command(preflight)

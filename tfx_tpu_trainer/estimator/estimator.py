@@ -6,7 +6,7 @@ import contextlib
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -38,6 +38,9 @@ from tfx_tpu_trainer.estimator.predicted_rows import single_rows
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.estimator.task_environment import TaskType
 from tfx_tpu_trainer.estimator.warm_start import as_warm_start_settings, warm_start
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -191,7 +194,7 @@ class Estimator:
         steps: int | None = None,
         max_steps: int | None = None,
         saving_listeners: Sequence[v1.train.CheckpointSaverListener] | None = None,
-    ) -> Estimator:
+    ) -> Self:
         """Trains the model.
 
         Goes on from the latest checkpoint and writes one at the end.

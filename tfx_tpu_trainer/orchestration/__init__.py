@@ -2,6 +2,6 @@
 
 from tfx_tpu_trainer.extras import of_extra
 
+# Not TFX itself: a mistake on a command line is told before anything that takes as long is imported.
 with of_extra("tfx", for_what="tfx_tpu_trainer.orchestration"):
     import pydantic as pydantic
-    import tfx as tfx

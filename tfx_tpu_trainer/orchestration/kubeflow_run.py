@@ -22,7 +22,7 @@ class KubeflowRun:
     """A run of a compiled pipeline.
 
     Attributes:
-        host: Address of the API of Kubeflow Pipelines 2.
+        host: Address of the API of Kubeflow Pipelines 2; `None` only describes the run.
         namespace: Namespace of the run, in a multi-user installation. Defaults to `None`.
         experiment: Experiment that it belongs to. Defaults to `"Default"`.
         name: Its name. Defaults to `None`: the pipeline's.
@@ -30,7 +30,7 @@ class KubeflowRun:
         token: Bearer token for the API. Defaults to `None`.
     """
 
-    host: str
+    host: str | None
     namespace: str | None = None
     experiment: str = "Default"
     name: str | None = None
@@ -72,8 +72,10 @@ class KubeflowRun:
             The run's id.
 
         Raises:
-            JobError: If the API does not take it, or has not said whether it does.
+            JobError: If there is no host, or the API does not take it or has not said whether it does.
         """
+        if self.host is None:
+            raise JobError("host=None: give the address of the API of Kubeflow Pipelines")
         # kfp announces at every start that it is of version 2.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
