@@ -19,7 +19,11 @@ def rows() -> dict[str, str]:
 
 def rows_here() -> dict[str, str]:
     """The rows, where this is the newest line; none on the other."""
-    return rows() if importlib.metadata.version("tfx").startswith(f"{NEWEST}.") else {}
+    try:
+        line = importlib.metadata.version("tfx")
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    return rows() if line.startswith(f"{NEWEST}.") else {}
 
 
 def reason(nodeid: str, of: Mapping[str, str]) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 import tensorflow_model_analysis as tfma
 
 from pipelines.metadata import State
-from tests.conftest import PipelineRun, completed, run_local
+from tests.pipeline_runs import PipelineRun, completed, run_local
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.evaluation.runs import list_models
 

@@ -13,7 +13,8 @@ from pipelines.config import load_config
 from pipelines.taxi import pipeline as taxi
 from pipelines.taxi.config import Config
 from tests.component.execution import Execution
-from tests.conftest import REPOSITORY, PipelineRun
+from tests.conftest import REPOSITORY
+from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 
 pytestmark = pytest.mark.e2e

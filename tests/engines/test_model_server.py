@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import PipelineRun
 from tests.engines.jars import UnavailableError
 from tests.engines.java_server import JavaServer, RefusedError, java_server
+from tests.pipeline_runs import PipelineRun
 from tests.pipelines.taxi_rows import values
 from tests.pipelines.test_taxi_e2e import raw_rows
 from tfx_tpu_trainer.inputs import MISSING_INTEGER

@@ -13,7 +13,8 @@ import pytest
 
 from pipelines.report import RunReport
 from pipelines.run_child import REPORT
-from tests.conftest import REPOSITORY, PipelineRun, command
+from tests.conftest import REPOSITORY
+from tests.pipeline_runs import PipelineRun, command
 
 pytestmark = pytest.mark.e2e
 

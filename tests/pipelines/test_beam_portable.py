@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import PipelineRun
+from tests.pipeline_runs import PipelineRun
 from tests.pipelines.beam_components import run_component, taxi_components
 from tests.pipelines.beam_results import (
     predictions,

@@ -14,7 +14,8 @@ from pipelines import metadata, run_child
 from pipelines.local_runner import resolve_config
 from pipelines.metadata import State
 from pipelines.registry import find_pipeline
-from tests.conftest import REPOSITORY, PipelineRun, command, completed, run_local
+from tests.conftest import REPOSITORY
+from tests.pipeline_runs import PipelineRun, command, completed, run_local
 from tests.sweeps import mostly_swept
 
 pytestmark = pytest.mark.e2e

@@ -10,7 +10,7 @@ import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
 from pipelines.metadata import State
-from tests.conftest import PipelineRun, completed, run_local
+from tests.pipeline_runs import PipelineRun, completed, run_local
 from tfx_tpu_trainer.serving import describe_saved_model
 
 pytestmark = pytest.mark.e2e

@@ -21,7 +21,7 @@ from pipelines.taxi.transform.preprocessing import (
     VOCABULARIES,
     preprocessing_fn,
 )
-from tests.conftest import PipelineRun
+from tests.pipeline_runs import PipelineRun
 
 Rows = list[dict[str, Any]]
 

@@ -20,7 +20,8 @@ from pipelines.metadata import State
 from pipelines.taxi import model as taxi
 from pipelines.taxi.config import TaxiModelSettings
 from pipelines.taxi.pipeline import bulk_model_spec, evaluator_config
-from tests.conftest import REPOSITORY, PipelineRun, completed, run_local
+from tests.conftest import REPOSITORY
+from tests.pipeline_runs import PipelineRun, completed, run_local
 from tests.pipelines.taxi_rows import UNSEEN, random_rides, transform, values
 from tests.pipelines.test_taxi_e2e import raw_rows
 from tfx_tpu_trainer.estimator import tpu

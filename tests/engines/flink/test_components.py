@@ -18,9 +18,9 @@ import tensorflow_data_validation as tfdv
 
 from pipelines.beam_services import beam_problem, job_problem
 from pipelines.run_child import one_line
-from tests.conftest import PipelineRun
 from tests.engines import jars
 from tests.engines.flink.cluster import FlinkCluster
+from tests.pipeline_runs import PipelineRun
 from tests.pipelines.beam_components import run_component, taxi_components
 from tests.pipelines.beam_results import (
     same_metrics,

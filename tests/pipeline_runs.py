@@ -1,0 +1,132 @@
+"""Pipeline runs that all end-to-end tests of a session share, made as a user makes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from ml_metadata.proto.metadata_store_pb2 import Artifact
+
+from pipelines import metadata
+from pipelines.metadata import NodeStatus
+from pipelines.report import RunReport
+from pipelines.run_child import REPORT
+
+_REPOSITORY = Path(__file__).parents[1]
+_RUN_SECONDS = 600
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineRun:
+    """One call of `pipelines.local_runner`, as it is typed, and what it left behind.
+
+    Attributes:
+        root: The run's root.
+        exit_code: The command's.
+        output: What it printed, both streams.
+        folder: Its config, log and report; None where it was refused before it began.
+        name: Its name in ML Metadata; None where no component began.
+    """
+
+    root: Path
+    exit_code: int
+    output: str
+    folder: Path | None
+    name: str | None
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text(errors="replace") if self.folder else ""
+
+    @property
+    def report(self) -> RunReport:
+        report = RunReport.read(self.folder / REPORT) if self.folder else None
+        assert report is not None, self.output
+        return report
+
+    @property
+    def statuses(self) -> dict[str, NodeStatus]:
+        """The run's components in ML Metadata."""
+        assert self.name is not None, self.output
+        return metadata.node_statuses(metadata.open_store(self.root / "metadata.sqlite"), self.name)
+
+    def outputs(self, node: str) -> dict[str, Artifact]:
+        """The output artifacts of a component, by their keys."""
+        store = metadata.open_store(self.root / "metadata.sqlite")
+        return metadata.outputs(store, self.statuses[node].execution_id)
+
+    def output_folder(self, node: str, key: str) -> Path:
+        """The folder of an output artifact of the run."""
+        return Path(self.outputs(node)[key].uri)
+
+
+def run_local(
+    pipeline: str, root: Path, *overrides: str, options: Sequence[str] = ()
+) -> PipelineRun:
+    """Runs a pipeline as a user does: `python -m pipelines.local_runner`, in its own process."""
+    folders, names = _run_folders(root), _run_names(root)
+    ended = subprocess.run(
+        command(pipeline, root, *overrides, options=options),
+        cwd=_REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_RUN_SECONDS,
+    )
+    new_folders = _run_folders(root) - folders
+    new_names = [name for name in _run_names(root) if name not in names]
+    return PipelineRun(
+        root=root,
+        exit_code=ended.returncode,
+        output=ended.stdout,
+        folder=next(iter(new_folders), None),
+        name=next(iter(new_names), None),
+    )
+
+
+def command(pipeline: str, root: Path, *overrides: str, options: Sequence[str] = ()) -> list[str]:
+    """The command line of a run."""
+    words = [sys.executable, "-m", "pipelines.local_runner", "--pipeline", pipeline]
+    words += ["--root", str(root), *options]
+    for override in overrides:
+        words += ["--set", override]
+    return words
+
+
+def _run_folders(root: Path) -> set[Path]:
+    return set((root / "logs").iterdir()) if (root / "logs").exists() else set()
+
+
+def _run_names(root: Path) -> list[str]:
+    path = root / "metadata.sqlite"
+    return metadata.run_names(metadata.open_store(path)) if path.exists() else []
+
+
+def completed(run: PipelineRun) -> PipelineRun:
+    """The run, or a failed fixture that shows why it is not one."""
+    if run.exit_code != 0:
+        pytest.fail(f"{run.output}\n--- end of the log ---\n{run.log[-4000:]}", pytrace=False)
+    return run
+
+
+@pytest.fixture(scope="session")
+def taxi_run(tmp_path_factory: pytest.TempPathFactory) -> PipelineRun:
+    """The taxi pipeline, run once with its own config."""
+    return completed(run_local("taxi", tmp_path_factory.mktemp("taxi") / "root"))
+
+
+@pytest.fixture(scope="session")
+def cores_run(digits_run: PipelineRun) -> PipelineRun:
+    """The digits pipeline, run for a second time under the same root, on four emulated cores."""
+    cores = ["trainer.use_tpu=true", "trainer.master=emulated", "trainer.num_shards=4"]
+    return completed(run_local("digits", digits_run.root, *cores))
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> PipelineRun:
+    """The digits pipeline, run once with its own config."""
+    return completed(run_local("digits", tmp_path_factory.mktemp("digits") / "root"))

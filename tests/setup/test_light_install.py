@@ -1,0 +1,145 @@
+"""The wheel with what it brings by itself: no TFX, and all that the estimators, `compat` and the doctor promise."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+pytestmark = [
+    pytest.mark.sweep,
+    pytest.mark.timeout(5400),
+    pytest.mark.skipif(
+        not importlib.metadata.version("tfx").startswith("1.16."),
+        reason="the other line's Python may run on a glibc of its own, which an environment made of it has not",
+    ),
+]
+
+# What the tests themselves need.
+_OF_TESTS = ("pandas", "pytest", "pytest-timeout")
+_FOLDERS = ("engine", "estimator", "contrib", "compat", "doctor", "migration", "user_module")
+# They read TFX's data, compare with TFMA, or count with development's tools.
+_NEED_MORE = (
+    "estimator/test_carried_checkpoint.py",
+    "compat/test_tfma_names.py",
+    "doctor/test_contrib_counts.py",
+)
+
+PROGRAM = """
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import tpu
+
+
+def input_fn(params):
+    x = np.random.default_rng(1).normal(size=(512, 2)).astype(np.float32)
+    rows = tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1, keepdims=True)))
+    return rows.repeat().batch(params["batch_size"], drop_remainder=True)
+
+
+def model_fn(features, labels, mode, params):
+    weights = tf.compat.v1.get_variable("weights", [2, 1])
+    loss = tf.reduce_mean(tf.square(features @ weights - labels))
+    optimizer = tpu.CrossShardOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
+    step = tf.compat.v1.train.get_global_step()
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+
+config = tpu.RunConfig(
+    model_dir=sys.argv[1],
+    master="emulated",
+    tpu_config=tpu.TPUConfig(num_shards=8, iterations_per_loop=50),
+)
+estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=64, eval_batch_size=64)
+estimator.train(input_fn, max_steps=100)
+assert estimator.evaluate(input_fn, steps=4)["loss"] < 1e-3
+assert not {"tfx", "apache_beam", "tensorflow_transform"} & set(sys.modules)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Installed:
+    """An environment that has the wheel, and a folder with the tests but without the package's sources."""
+
+    python: Path
+    folder: Path
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "PYTHON"))
+        }
+        return subprocess.run(
+            [str(self.python), *arguments],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    root = tmp_path_factory.mktemp("light")
+    source, folder, environment = root / "source", root / "folder", root / "environment"
+    source.mkdir()
+    folder.mkdir()
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "tfx_tpu_trainer", source / "tfx_tpu_trainer", ignore=ignored)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source / name)
+    for name in ("tests", "docs", "benchmarks", "pipelines", "scripts"):
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(REPOSITORY / name, folder / name)
+    uv = (sys.executable, "-m", "uv")
+    for command in (
+        (*uv, "build", "--quiet", "--wheel", "--no-build-isolation", "--out-dir", root, source),
+        (sys.executable, "-m", "venv", "--without-pip", environment),
+    ):
+        subprocess.run(command, check=True)
+    python = environment / "bin" / "python"
+    install = (*uv, "pip", "install", "--quiet", "--python", python)
+    (wheel,) = root.glob("*.whl")
+    constraints = ("--constraints", REPOSITORY / "requirements" / "dev.lock")
+    for arguments in (
+        ("--require-hashes", "-r", REPOSITORY / "requirements" / "base.lock"),
+        ("--no-deps", wheel),
+        (*constraints, *_OF_TESTS),
+    ):
+        subprocess.run((*install, *arguments), check=True)
+    return Installed(python, folder)
+
+
+def test_an_estimator_trains_on_eight_emulated_cores_without_tfx(installed, tmp_path):
+    ended = installed.run("-c", PROGRAM, str(tmp_path))
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_what_is_missing_is_named_with_the_extra_that_brings_it(installed):
+    ended = installed.run("-c", "import tfx_tpu_trainer; tfx_tpu_trainer.TpuTrainer")
+    last = ended.stdout.strip().splitlines()[-1]
+    assert ended.returncode == 1 and last.endswith("pip install 'tfx-tpu-trainer[tfx]'"), (
+        ended.stdout
+    )
+
+
+def test_the_tests_of_estimators_compat_and_doctor_pass_there(installed):
+    ended = installed.run(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "--disable-warnings", "--tb=short"),
+        *("-m", "not sweep and not programs and not engines and not e2e"),
+        *(f"--ignore=tests/{name}" for name in _NEED_MORE),
+        *(f"tests/{name}" for name in _FOLDERS),
+    )
+    assert ended.returncode == 0, ended.stdout[-8000:]
