@@ -73,14 +73,14 @@ def test_keras_3_stays_where_the_variable_asks_for_it(tmp_path):
         case(
             "estimator",
             "a model_fn with tf.compat.v1.layers where TensorFlow was imported with Keras 3",
-            "model_fn uses 'dense' of Keras 2, and TensorFlow was imported with Keras 3",
-            "Import tfx_tpu_trainer.estimator before tensorflow, or set TF_USE_LEGACY_KERAS=1",
+            "model_fn uses 'dense', which Keras 3 does not have, and TensorFlow was imported with Keras 3",
+            "import tfx_tpu_trainer.estimator before tensorflow, or set TF_USE_LEGACY_KERAS=1",
             values=DENSE,
         ),
         case(
             "estimator",
             "a model_fn with tf.keras.optimizers.legacy where TensorFlow was imported with Keras 3",
-            "model_fn uses Keras 2, and TensorFlow was imported with Keras 3",
+            "model_fn uses what Keras 3 does not have, and TensorFlow was imported with Keras 3",
             values="outputs = tf.keras.optimizers.legacy.Adam()",
             marks=[pytest.mark.sweep],
         ),
