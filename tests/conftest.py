@@ -100,6 +100,21 @@ def pytest_runtest_call() -> None:
     _seed()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Fails a test that leaves its thread in graph mode, rather than all those after it that need the eager one."""
+    result = yield
+    tf = sys.modules.get("tensorflow")
+    of_others = nextitem is None or nextitem.path != item.path
+    if tf is not None and of_others and not tf.executing_eagerly():
+        pytest.fail(
+            f"The tests of {item.path.name} leave their thread in graph mode.", pytrace=False
+        )
+    return result
+
+
 def _seed() -> None:
     """Lets fixtures and tests draw the same numbers in each run.
 

@@ -26,6 +26,10 @@ PRIVATE_NAME_MODULE = re.compile(r"(tf|tfx|tfma)_private(_\w+)?\.py")
 PATH_OF_A_MACHINE = re.compile(r"(?<![\w.>}\])/])/(root|home|Users|work|opt(?!/apache/beam))/\w")
 REGISTRY_HOST = re.compile(r"(pypi|pythonhosted|npmjs|debian)\.(org|com|net)\b")
 
+# What makes a graph the default in its block.
+GRAPH_BLOCK = re.compile(
+    r".*\b(as_default|scope|init_scope|variable_scope|graph_mode)\(|[\w.]*\bSession\("
+)
 
 # Who writes a file without tfx_tpu_trainer/whole_files.py, by what, and why nobody sees half of it.
 _IN_A_TEMPORARY_PLACE = "below a temporary name of whole_files.py"
@@ -264,19 +268,40 @@ def test_private_names_are_recognised(line, names):
     assert bool(_private_names(line)) is names
 
 
+def _generators_in_graphs(source: str) -> list[str]:
+    """Returns the generators that wait inside a block by which a graph is the default, a session's or a scope's too.
+
+    Whoever leaves such a generator half-way, by an error whose traceback is kept, say, is left in graph mode.
+    """
+    return [
+        function.name
+        for function in ast.walk(ast.parse(source))
+        if isinstance(function, ast.FunctionDef)
+        and "contextmanager" not in " ".join(map(ast.unparse, function.decorator_list))
+        for block in ast.walk(function)
+        if isinstance(block, ast.With)
+        and any(GRAPH_BLOCK.match(ast.unparse(item.context_expr)) for item in block.items)
+        and any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(block))
+    ]
+
+
+_FINDERS = (_private_names, _writing_calls, _generators_in_graphs)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Source:
     """What a file of ours does: the private names that it imports, and the calls by which it writes."""
 
     private_names: list[str]
     writing_calls: set[str]
+    generators_in_graphs: list[str]
 
 
 @pytest.fixture(scope="module")
 def sources() -> dict[pathlib.Path, _Source]:
     files = [*_python_files(), *sorted((ROOT / "kubeflow").rglob("*.py"))]
     texts = ((path, path.read_text(encoding="utf-8")) for path in files)
-    return {path: _Source(_private_names(text), _writing_calls(text)) for path, text in texts}
+    return {path: _Source(*(find(text) for find in _FINDERS)) for path, text in texts}
 
 
 def test_private_names_are_imported_in_their_own_modules_only(sources):
@@ -320,6 +345,32 @@ def test_files_are_written_whole(sources):
     }
     known = {path: set(calls) for path, calls in OTHER_WRITERS.items()}
     assert found == known, "write by tfx_tpu_trainer/whole_files.py, or say why nobody sees half"
+
+
+@pytest.mark.parametrize(
+    ("block", "stays"),
+    [
+        ("with tf.Graph().as_default(), tf.device('/cpu:0'):\n  yield 1", True),
+        ("with v1.Session() as session:\n  for row in rows:\n    yield row", True),
+        ("with v1.variable_scope('a'):\n  yield from rows", True),
+        ("with strategy.scope():\n  yield 1", True),
+        ("with tf.Graph().as_default():\n  rows = [1]\n yield from rows", False),
+        ("with contextlib.closing(v1.Session(graph=graph)) as session:\n  yield 1", False),
+        ("with open(path) as file:\n  yield from file", False),
+    ],
+)
+def test_generators_that_stay_in_a_graph_are_recognised(block, stays):
+    assert bool(_generators_in_graphs(f"def rows():\n {block}")) is stays
+    assert not _generators_in_graphs(f"@contextlib.contextmanager\ndef rows():\n {block}")
+
+
+def test_no_generator_stays_in_a_graph_while_it_waits(sources):
+    found = {
+        str(path.relative_to(ROOT)): source.generators_in_graphs
+        for path, source in sources.items()
+        if source.generators_in_graphs
+    }
+    assert not found, f"left half-way, they leave their thread in graph mode: {found}"
 
 
 def test_no_file_names_a_machine_or_a_package_registry():

@@ -5,6 +5,7 @@ Nothing here costs anything while all goes well: files are read once more after 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -154,29 +155,35 @@ def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str
     _logger.info("Looks for the row that the run has failed on, in %d files.", len(files))
     for file in files:
         zipped = "GZIP" if file.endswith(".gz") else ""
-        with tf.Graph().as_default(), tf.device("/cpu:0"), v1.Session() as session:
-            dataset = tf.data.TFRecordDataset(file, compression_type=zipped).batch(_ROWS_AT_ONCE)
-            singly = tf.data.TFRecordDataset(file, compression_type=zipped)
+        # A generator that is left half-way keeps what it is in: the graph must not be the default at a yield.
+        with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
             start = 0
-            following = _begun(session, dataset)
+            following = _begun(session, file, zipped, batch=_ROWS_AT_ONCE)
             while time.monotonic() < end:
                 try:
                     records = list(session.run(following))
                 except tf.errors.OutOfRangeError:
                     break
                 except tf.errors.OpError:
-                    rest = _begun(session, singly.skip(start))
+                    rest = _begun(session, file, zipped, skip=start)
                     yield (file, start, *_to_the_damage(session, rest))
                     break
                 yield file, start, records, None
                 start += len(records)
 
 
-def _begun(session: v1.Session, dataset: tf.data.Dataset) -> tf.Tensor:
-    # Not a one-shot iterator, which wants a seed where the module has made TensorFlow's ops deterministic.
-    iterator = v1.data.make_initializable_iterator(dataset)
+def _begun(
+    session: v1.Session, file: str, zipped: str, *, skip: int = 0, batch: int | None = None
+) -> tf.Tensor:
+    with session.graph.as_default(), tf.device("/cpu:0"):
+        dataset = tf.data.TFRecordDataset(file, compression_type=zipped).skip(skip)
+        if batch is not None:
+            dataset = dataset.batch(batch)
+        # Not a one-shot iterator, which wants a seed where the module has made TensorFlow's ops deterministic.
+        iterator = v1.data.make_initializable_iterator(dataset)
+        following = iterator.get_next()
     session.run(iterator.initializer)
-    return iterator.get_next()
+    return following
 
 
 def _to_the_damage(session: v1.Session, record: tf.Tensor) -> tuple[list[bytes], str | None]:

@@ -10,6 +10,7 @@ REQUESTS or TAGS is empty where that part isn't wanted.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,8 +33,11 @@ def answers(path: str, logs: list[Any]) -> Iterator[predict_pb2.PredictResponse]
         path: The SavedModel.
         logs: PredictionLogs of Predict requests.
     """
-    with tf.Graph().as_default(), v1.Session() as session:
-        meta_graph = without_notice(v1.saved_model.load)(session, [tf.saved_model.SERVING], path)
+    # A generator that is left half-way keeps what it is in: the graph must not be the default at a yield.
+    with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
+        load = without_notice(v1.saved_model.load)
+        with session.graph.as_default():
+            meta_graph = load(session, [tf.saved_model.SERVING], path)
         for log in logs:
             request = log.predict_log.request
             signature = meta_graph.signature_def[request.model_spec.signature_name]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 
 import numpy as np
 import pytest
@@ -135,6 +136,22 @@ def test_metrics_named_as_a_slices_are_refused():
         pytest.raises(ValueError, match="metric 'm/a', which is the name"),
     ):
         _measured(metric_fn, [tf.zeros(1)], np.int32([[1]]), ["a"])
+
+
+def test_an_error_leaves_no_slice_half_way_in_its_graph():
+    def metric_fn(values):
+        return {"m": v1.metrics.mean(values), "m/a": v1.metrics.mean(values)}
+
+    with tf.Graph().as_default():
+        function, given = slice_eval_metrics(
+            metric_fn, [tf.zeros(1)], tf.constant([[1]]), ["a"], on_this_host=False
+        )
+        with pytest.raises(ValueError, match="is the name") as error:
+            function(**given)
+    # The frames of an error live as long as it does.
+    del error
+    gc.collect()
+    assert tf.executing_eagerly()
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,8 @@ class _SlicedMetrics:
                 total = _local_zero(EXAMPLE_COUNT)
                 counted = tf.math.count_nonzero(mask, dtype=tf.int64)
                 count = total.read_value(), total.assign_add(counted, read_value=False)
-                yield {**self._call(rows), EXAMPLE_COUNT: count}
+                metrics = {**self._call(rows), EXAMPLE_COUNT: count}
+            yield metrics
 
     def _collecting(
         self, separate: SeparateMetrics, tensors: Any, membership: tf.Tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import itertools
@@ -281,11 +282,13 @@ def no_rows(spec: Mapping[str, Any]) -> Columns:
 def _blocks(files: Sequence[str], spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     # In a session of its own: programs in TF1 behaviour have no eager iteration. Accelerators are left alone.
     config = v1.ConfigProto(device_count={"GPU": 0})
-    with tf.Graph().as_default(), tf.device("/cpu:0"), v1.Session(config=config) as session:
+    with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
         iterator = v1.data.make_initializable_iterator(
             tuned_where_it_helps(parsed_in_blocks(files, spec))
         )
         following = iterator.get_next()
+    # A generator that is left half-way keeps what it is in: the graph must not be the default at a yield.
+    with contextlib.closing(v1.Session(graph=graph, config=config)) as session:
         session.run(iterator.initializer)
         while True:
             try:
