@@ -533,6 +533,44 @@ def test_what_names_other_files_is_published_after_them(tmp_path, monkeypatch):
     assert "model.ckpt-3.data-00000-of-00001" in published
 
 
+def test_a_checkpoint_that_an_attempt_that_was_held_up_removes_is_not_published(
+    tmp_path, monkeypatch
+):
+    folder, model_run = _folder(tmp_path), tmp_path / "model_run"
+    for step in (3, 6):
+        _with_checkpoint(folder, step)
+    rename = os.replace
+
+    def goes_on(source, target):
+        rename(source, target)
+        if os.path.basename(target) == "model.ckpt-3.data-00000-of-00001":
+            os.remove(f"{folder.path}/model.ckpt-3.index")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", goes_on)
+        folder.publish(str(model_run))
+    assert checkpoints.global_step_of(str(model_run)) == 6
+    published = os.listdir(model_run)
+    assert "model.ckpt-6.index" in published
+    assert not [name for name in published if name.startswith("model.ckpt-3.")]
+
+
+def test_a_file_that_is_no_checkpoints_is_missed(tmp_path, monkeypatch):
+    folder = _folder(tmp_path)
+    _with_checkpoint(folder)
+    write_whole(os.path.join(folder.path, "learning_curve.json"), "{}")
+    listed = tf.io.gfile.walk
+
+    def then_removed(path):
+        found = list(listed(path))
+        os.remove(f"{folder.path}/learning_curve.json")
+        return found
+
+    monkeypatch.setattr(tf.io.gfile, "walk", then_removed)
+    with pytest.raises(tf.errors.NotFoundError, match="learning_curve"):
+        folder.publish(str(tmp_path / "model_run"))
+
+
 def test_an_attempt_leaves_the_folder_to_the_one_that_has_taken_it(tmp_path):
     first, second = _folder(tmp_path), _folder(tmp_path)
     first.take_up()

@@ -40,6 +40,7 @@ v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
 
 # A checkpoint's parts, a value of it that is being put together, and a text before it gets its name.
+_OF_A_CHECKPOINT = re.compile(r"(.*ckpt-\d+)\.[^/]+$")
 _TENSORFLOWS_TEMPORARY = re.compile(r"_temp$|\.tempstate\d*$|\.tmp[0-9a-f]{32}$")
 
 RECORD_FILE = "training.json"
@@ -194,10 +195,25 @@ class CheckpointFolder:
             for name in files_below(self.path)
             if os.path.basename(name) not in left_out and not _is_temporary(name)
         ]
+        removed: set[str] = set()
         for name in sorted(names, key=_after_what_it_names):
             self.check_before_writing()
-            with file_written_whole(os.path.join(model_run, name)) as target:
-                tf.io.gfile.copy(os.path.join(self.path, name), target)
+            checkpoint = _OF_A_CHECKPOINT.match(name)
+            source = os.path.join(self.path, name)
+            try:
+                with file_written_whole(os.path.join(model_run, name)) as target:
+                    tf.io.gfile.copy(source, target)
+            except tf.errors.NotFoundError:
+                # An attempt that was held up while it removed a checkpoint of its own too many goes on with that.
+                if checkpoint is None or tf.io.gfile.exists(source):
+                    raise
+                removed.add(checkpoint[1])
+        for checkpoint_path in removed:
+            _logger.info(
+                "An earlier attempt has removed %s, which is not published", checkpoint_path
+            )
+            for path in tf.io.gfile.glob(os.path.join(model_run, f"{checkpoint_path}.*")):
+                tf.io.gfile.remove(path)
         paths = checkpoint_paths(model_run)
         if paths and _named_latest(model_run) != paths[-1] and find_damage(paths[-1]) is None:
             _name_latest(model_run, paths)
