@@ -39,8 +39,9 @@ from tfx_tpu_trainer.whole_files import (
 v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
 
-# A checkpoint's parts, a value of it that is being put together, and a text before it gets its name.
+# A file of a checkpoint, whose path is the group.
 _OF_A_CHECKPOINT = re.compile(r"(.*ckpt-\d+)\.[^/]+$")
+# A checkpoint's parts, a value of it that is being put together, and a text before it gets its name.
 _TENSORFLOWS_TEMPORARY = re.compile(r"_temp$|\.tempstate\d*$|\.tmp[0-9a-f]{32}$")
 
 RECORD_FILE = "training.json"
