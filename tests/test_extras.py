@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 
 from tests.bad_input import row
+from tfx_tpu_trainer.extras import MissingExtraError, of_extra
 
 # Of all extras: a module that is None in sys.modules can't be imported.
 BLOCKED = """
@@ -32,6 +34,7 @@ def _run(code: str) -> subprocess.CompletedProcess[str]:
         ("tfx_tpu_trainer.hardware", "tfx"),
         pytest.param("tfx_tpu_trainer.inputs", "tfx", marks=pytest.mark.sweep),
         ("tfx_tpu_trainer.orchestration", "tfx"),
+        pytest.param("tfx_tpu_trainer.notebook", "notebook", marks=pytest.mark.sweep),
         ("tfx_tpu_trainer.preflight", "preflight"),
     ],
 )
@@ -47,6 +50,15 @@ def test_an_import_names_the_extra_that_it_needs(refused, package, extra):
     assert last.startswith(f"tfx_tpu_trainer.extras.MissingExtraError: {package} needs ")
     assert last.endswith(f"pip install 'tfx-tpu-trainer[{extra}]'")
     refused.log(last)
+
+
+def test_a_module_of_the_package_is_no_requirement():
+    with (
+        pytest.raises(ModuleNotFoundError, match=r"tfx_tpu_trainer\.absent") as error,
+        of_extra("tfx", for_what="tfx_tpu_trainer.component"),
+    ):
+        importlib.import_module("tfx_tpu_trainer.absent")
+    assert not isinstance(error.value, MissingExtraError)
 
 
 def test_the_component_is_named_by_the_top_level_too():

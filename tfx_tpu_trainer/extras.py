@@ -22,11 +22,15 @@ def of_extra(extra: str, *, for_what: str) -> Iterator[None]:
         Nothing.
 
     Raises:
-        MissingExtraError: In place of a ModuleNotFoundError, with the `pip install` that mends it.
+        MissingExtraError: In place of a ModuleNotFoundError, with the `pip install` that mends it. One about a
+            module of this package is left as it is.
     """
     try:
         yield
     except ModuleNotFoundError as error:
+        # A module of this package is no requirement: where one can't be found, the installation is damaged.
+        if (error.name or "").partition(".")[0] == __name__.partition(".")[0]:
+            raise
         # That of a part inside too: the extra of what was asked for brings all of it.
         raise MissingExtraError(
             f"{for_what} needs {error.name}, which is not installed: pip install 'tfx-tpu-trainer[{extra}]'",

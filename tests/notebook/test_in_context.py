@@ -1,0 +1,73 @@
+"""docs/notebook.ipynb in a kernel of its own, as Jupyter runs it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    """The executed code cells, by the first line of each."""
+    notebook = nbformat.read(REPOSITORY / "docs" / "notebook.ipynb", as_version=4)
+    folder = tmp_path_factory.mktemp("notebook")
+    environment = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(REPOSITORY)
+    try:
+        NotebookClient(
+            notebook,
+            timeout=300,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(folder)}},
+        ).execute()
+    finally:
+        if environment is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = environment
+    return {
+        cell.source.splitlines()[0]: cell for cell in notebook.cells if cell.cell_type == "code"
+    }
+
+
+def _html(cell):
+    return "".join(output.data.get("text/html", "") for output in cell.outputs if "data" in output)
+
+
+@pytest.mark.e2e
+def test_artifacts_are_shown_as_pages(cells):
+    shown = {
+        name: _html(cells[f'context.show({of}.outputs["{name}"])'])
+        for of, name in (
+            ("trainer", "model_run"),
+            ("trainer", "model"),
+            ("trainer", "evaluation"),
+            ("gate", "blessing"),
+        )
+    }
+    assert "<svg" in shown["model_run"] and "<b>best</b>: auc = " in shown["model_run"]
+    assert "serving_default" in shown["model"] and "serve, tpu" in shown["model"]
+    assert "all rows" in shown["evaluation"] and ">accuracy<" in shown["evaluation"]
+    assert "<b>verdict</b>: blessed: accuracy" in shown["blessing"]
+
+
+@pytest.mark.e2e
+def test_a_component_that_has_made_a_model_leaves_its_results_below_the_cell(cells):
+    trained, judged = (
+        _html(cells["trainer = TpuTrainer("]),
+        _html(cells['at_least = tfma.GenericValueThreshold(lower_bound={"value": 0.6})']),
+    )
+    assert "<b>Results</b>" in trained and ">400<" in trained and ">accuracy<" in trained
+    assert "<b>Results</b>" in judged and "blessed: accuracy" in judged
+
+
+@pytest.mark.e2e
+def test_the_cell_of_a_training_is_quiet(cells):
+    printed = [output.text for output in cells["trainer = TpuTrainer("].outputs if "text" in output]
+    assert len("".join(printed).splitlines()) <= 20, "".join(printed)

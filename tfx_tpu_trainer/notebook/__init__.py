@@ -1,0 +1,34 @@
+"""What a notebook shows of models, trainings, evaluations and blessings.
+
+%load_ext tfx_tpu_trainer.notebook
+
+context = InteractiveContext()
+context.run(trainer)  # the results, as a table
+context.show(trainer.outputs["model_run"])  # the learning curve
+"""
+
+from __future__ import annotations
+
+from tfx_tpu_trainer.extras import of_extra
+
+with of_extra("notebook", for_what="tfx_tpu_trainer.notebook"):
+    from tfx_tpu_trainer.notebook.extension import load_ipython_extension, unload_ipython_extension
+    from tfx_tpu_trainer.notebook.pages import (
+        blessing_page,
+        evaluation_page,
+        model_page,
+        model_run_page,
+        results_page,
+    )
+    from tfx_tpu_trainer.notebook.visualizations import register
+
+__all__ = [
+    "blessing_page",
+    "evaluation_page",
+    "load_ipython_extension",
+    "model_page",
+    "model_run_page",
+    "register",
+    "results_page",
+    "unload_ipython_extension",
+]

@@ -1,0 +1,15 @@
+"""What TFX does not export of its notebooks' context.
+
+`InteractiveContext` itself stands below `tfx.orchestration.experimental` and nowhere in `tfx.v1`; so do the registry
+in which `context.show` looks, and what `context.run` returns.
+"""
+
+from __future__ import annotations
+
+from tfx.orchestration.experimental.interactive.execution_result import ExecutionResult
+from tfx.orchestration.experimental.interactive.visualizations import (
+    ArtifactVisualization,
+    get_registry,
+)
+
+__all__ = ["ArtifactVisualization", "ExecutionResult", "get_registry"]
