@@ -22,7 +22,7 @@ from pipelines.summary import print_summary
 from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.serving import Check, ServingCheck, write_serving_check
-from tfx_tpu_trainer.terminal import PlainConsole, text
+from tfx_tpu_trainer.terminal import PlainConsole, standard_output, text
 
 # Red, a window's title with its bell, one column back, a bidirectional override and isolate, C1's CSI, DEL.
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\x08\u202egpj\u2066\x9b2J\x7f"
@@ -101,10 +101,24 @@ def test_the_doctor_shows_file_names_findings_and_errors_without_their_colours(t
 
 def test_a_diff_to_a_pipe_is_for_patch_and_stays_as_it_is(tmp_path):
     (tmp_path / "a.py").write_text(
-        "import tensorflow as tf\n# \x1b[31m\nf = tf.contrib.layers.flatten\n"
+        "import tensorflow as tf\n# \x1b[31m\n# spaces  \nf = tf.contrib.layers.flatten\n"
     )
     ended = CliRunner().invoke(main, ["doctor", "--diff", str(tmp_path)])
-    assert "\n # \x1b[31m\n" in ended.output
+    assert "\n # \x1b[31m\n # spaces  \n" in ended.output
+
+
+def test_a_table_in_a_pipe_ends_its_lines_with_their_last_words(capsys):
+    table = Table("name", "value", box=None, width=100)
+    table.add_row("loss", "0.5")
+    table.add_row("a name of some length", "")
+    padded = io.StringIO()
+    PlainConsole(file=padded, width=140).print(table)
+    assert " \n" in padded.getvalue()
+    console = standard_output(width=140)
+    console.print(table)
+    console.print("no end  ", end="")
+    stripped = [line.rstrip() for line in padded.getvalue().splitlines()]
+    assert capsys.readouterr().out.splitlines() == [*stripped, "no end  "]
 
 
 def _status():

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -52,10 +52,28 @@ def standard_output(*, width: int = 120) -> PlainConsole:
     """Returns the standard output as a console.
 
     Args:
-        width: Columns in a file or a pipe, where a line is a line. Defaults to 120.
+        width: Columns in a file or a pipe, where a line is a line and ends with its last word. Defaults to 120.
     """
     console = PlainConsole()
-    return console if console.is_terminal else PlainConsole(width=width)
+    if console.is_terminal:
+        return console
+    return PlainConsole(file=_WithoutPadding(sys.stdout), width=width)
+
+
+class _WithoutPadding:
+    """A stream without the spaces at the ends of lines, with which tables fill their columns."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, words: str) -> int:
+        """Writes lines; what follows the last of them may be the beginning of another one, and stays."""
+        *lines, rest = words.split("\n")
+        self._stream.write("".join(f"{line.rstrip(' ')}\n" for line in lines) + rest)
+        return len(words)
 
 
 class PrintableGroup(click.Group):

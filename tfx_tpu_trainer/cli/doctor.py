@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 
-@click.command()
+@click.command(short_help="Lists what a program of tf.estimator's needs today.")
 @click.argument("path")
 @click.option("--fix", is_flag=True, help="Makes the mechanical edits, in the files.")
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -67,8 +68,8 @@ def print_file(examined: ExaminedFile) -> None:
         if console.is_terminal:
             console.print(Syntax(examined.diff, "diff", background_color="default"))
         else:
-            # To be given to `patch`: no line is to be broken, no character escaped.
-            console.file.write(f"{examined.diff}\n")
+            # To be given to `patch`: no line is to be broken or stripped, no character escaped.
+            sys.stdout.write(f"{examined.diff}\n")
     console.print()
 
 

@@ -8,7 +8,7 @@ import os
 import click
 
 
-@click.command()
+@click.command(short_help="Shows what an exported model holds.")
 @click.argument("path")
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object in place of tables.")
 def inspect(path: str, as_json: bool) -> None:

@@ -48,7 +48,7 @@ class _Names(click.ParamType):
         return tuple(each for each in re.split(r"[,\s]+", value.strip()) if each)
 
 
-@click.command()
+@click.command(short_help="Compiles a model for a TPU slice, without a TPU.")
 @click.option("--module_file", metavar="FILE", help="The .py file with model_fn.")
 @click.option("--module", metavar="NAME", help="Its import path, in place of --module_file.")
 @click.option(
