@@ -1,7 +1,7 @@
 """`python -m pipelines.local_runner --pipeline taxi`: runs a pipeline on this machine and shows what happens.
 
-The pipeline runs in a child process whose output goes to a log file; this process only watches and
-reports, and imports neither TensorFlow nor TFX.
+The pipeline runs in a child process that writes the log, and whose output is the debug log beside it; this process
+only watches and reports, and imports neither TensorFlow nor TFX.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import IO
 import click
 from rich.console import Console
 
-from pipelines import metadata, run_child
+from pipelines import metadata, run_child, run_log
 from pipelines.beam_services import beam_problem
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.metadata import NodeStatus, State, UnreadableError
@@ -157,17 +157,19 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
     folder = _new_run_folder(Path(config.root))
     config_json = folder / "config.json"
     write_whole(config_json, config.model_dump_json(indent=1))
-    log = folder / "log.txt"
+    log, debug_log = folder / run_log.LOG, folder / run_log.DEBUG_LOG
+    # There also where the child dies before it can write one.
+    log.touch()
     console.print(f"Pipeline {config.name!r} in {short_path(config.root)}")
     console.print(f"Log: {short_path(log)}", soft_wrap=True)
 
     command = module_command("pipelines.run_child", "--pipeline", name)
     command += ["--config-json", str(config_json), "--run-folder", str(folder)]
-    with log.open("wb") as log_file, make_display(console, plain=plain) as display:
+    with debug_log.open("ab") as output, make_display(console, plain=plain) as display:
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=log_file,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env=child_environment(),
             start_new_session=True,
@@ -177,7 +179,8 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
             statuses = _watch(child, monitor, folder, display)
     report = RunReport.read(folder / run_child.REPORT)
     if report is None:
-        report = RunReport(failure=Failure(_running(statuses), _last_words(log, child.returncode)))
+        reason = _last_words(debug_log, child.returncode)
+        report = RunReport(failure=Failure(_running(statuses), reason))
     print_summary(
         console, statuses=statuses, report=report, metadata_file=config.metadata_file, log=log
     )
@@ -244,11 +247,11 @@ def _running(statuses: Sequence[NodeStatus]) -> str | None:
     return next((status.node for status in statuses if status.state is State.RUNNING), None)
 
 
-def _last_words(log: Path, code: int) -> str:
+def _last_words(debug_log: Path, code: int) -> str:
     """What a child that could not write its report said last."""
     lines = [
         line
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in debug_log.read_text(encoding="utf-8", errors="replace").splitlines()
         if line.strip()
     ]
     if code < 0:

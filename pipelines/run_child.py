@@ -1,23 +1,26 @@
 """The process in which a pipeline runs: `python -m pipelines.run_child`, started by the local runner.
 
-It writes `plan.json` once ML Metadata can be read, and `report.json` when the run has ended,
+It writes `plan.json` once ML Metadata can be read, `log.txt` as it goes, and `report.json` when the run has ended,
 whichever way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib.metadata
 import json
 import logging
 import os
+import platform
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pipelines import metadata
+import tfx_tpu_trainer
+from pipelines import metadata, run_log
 from pipelines.beam_services import beam_problem, job_problem
 from pipelines.config import PipelineConfig
 from pipelines.registry import find_pipeline
@@ -30,8 +33,8 @@ REPORT = "report.json"
 
 MESSAGE_LIMIT = 600
 
-
 _stop = Stop()
+_logger = logging.getLogger(__name__)
 
 
 @click.command()
@@ -41,14 +44,32 @@ _stop = Stop()
 def main(name: str, config_json: Path, run_folder: Path) -> None:
     """Runs one pipeline to its end and reports."""
     _stop.listen()
+    log = run_log.start(run_folder)
     # A pipeline's package may be there, as for whoever has started the runner; behind all else, so that no file there
     # stands for one of Python's or of a package's.
     sys.path.append(os.getcwd())
     definition = find_pipeline(name)
     config = definition.config_class().model_validate_json(config_json.read_text(encoding="utf-8"))
+    _logger.info("Pipeline %r in %s: %s", config.name, config.root, _versions())
     report = run_pipeline(definition, config, run_folder)
     report.write(run_folder / REPORT)
+    if report.failure:
+        _logger.error(
+            "%s failed: %s", report.failure.node or "the pipeline", report.failure.message
+        )
+    else:
+        _logger.info("The pipeline has ended: %s", report.verdict or "no gate has judged the model")
+    log.close()
     sys.exit(1 if report.failure else 0)
+
+
+def _versions() -> str:
+    """What the run is made with, for whoever reads its log a year later."""
+    found = [f"tfx-tpu-trainer {tfx_tpu_trainer.__version__}"]
+    for package in ("tensorflow", "tfx", "apache-beam"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{package} {importlib.metadata.version(package)}")
+    return ", ".join([*found, f"Python {platform.python_version()}"])
 
 
 def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> RunReport:
@@ -87,7 +108,7 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
     # A module that calls sys.exit(0) has not run to its end, whatever its exit code says.
     except (Exception, SystemExit) as error:
         _stop.ended()
-        traceback.print_exc()
+        _logger.error("The pipeline breaks off:", exc_info=True)
         message = _stop.reason or data_problem(config) or _failure(config, error)
         run = metadata.newest_run(store, known=known)
         node = metadata.fail_unfinished(store, run, message) if run else None
@@ -103,7 +124,7 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
         return collect(store, run, serving_absent=config.serving_absent)
     except Exception as error:
         _stop.ended()
-        traceback.print_exc()
+        _logger.error("The pipeline has ended, its result can't be used:", exc_info=True)
         return RunReport(
             failure=Failure(
                 None, f"the pipeline ended, its result cannot be used: {one_line(error)}"

@@ -15,6 +15,7 @@ from rich.text import Text
 from pipelines.metadata import NodeStatus, State
 from pipelines.progress import MARKS, STYLES
 from pipelines.report import RunReport
+from pipelines.run_log import DEBUG_LOG
 
 
 def print_summary(
@@ -32,7 +33,7 @@ def print_summary(
         statuses: Where each component stands at the end.
         report: What came out.
         metadata_file: ML Metadata's file.
-        log: The log of the run.
+        log: The log of the run; the debug log is beside it.
     """
     console.print(components_table(statuses))
     cached = [status.node for status in statuses if status.state is State.CACHED]
@@ -117,6 +118,7 @@ def commands(report: RunReport, *, metadata_file: str, log: Path) -> list[tuple[
     python = short_path(sys.executable)
     found.append(("ML Metadata", f"{python} -m pipelines.history {short_path(metadata_file)}"))
     found.append(("the log", f"less {short_path(log)}"))
+    found.append(("all of it", f"less {short_path(log.with_name(DEBUG_LOG))}"))
     return found
 
 

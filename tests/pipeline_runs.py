@@ -15,6 +15,7 @@ from pipelines import metadata
 from pipelines.metadata import NodeStatus
 from pipelines.report import RunReport
 from pipelines.run_child import REPORT
+from pipelines.run_log import DEBUG_LOG, LOG
 
 _REPOSITORY = Path(__file__).parents[1]
 _RUN_SECONDS = 600
@@ -28,7 +29,7 @@ class PipelineRun:
         root: The run's root.
         exit_code: The command's.
         output: What it printed, both streams.
-        folder: Its config, log and report; None where it was refused before it began.
+        folder: Its config, logs and report; None where it was refused before it began.
         name: Its name in ML Metadata; None where no component began.
     """
 
@@ -40,7 +41,11 @@ class PipelineRun:
 
     @property
     def log(self) -> str:
-        return (self.folder / "log.txt").read_text(errors="replace") if self.folder else ""
+        return (self.folder / LOG).read_text(errors="replace") if self.folder else ""
+
+    @property
+    def debug_log(self) -> str:
+        return (self.folder / DEBUG_LOG).read_text(errors="replace") if self.folder else ""
 
     @property
     def report(self) -> RunReport:

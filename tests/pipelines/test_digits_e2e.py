@@ -98,6 +98,8 @@ def test_a_failing_component_is_named_with_the_reason(
     assert last_line.startswith(f"{node} failed: ")
     assert expected in last_line
     assert failed.report.failure.node == node
+    assert f"ERROR   {node}: {node} failed: " in failed.log
+    assert "Traceback (most recent call last)" in failed.log
     status = failed.statuses[node]
     assert status.state is State.FAILED
     assert expected in status.error

@@ -244,6 +244,7 @@ def test_the_summary_says_what_came_out() -> None:
         "--logdir /r/model_run",
         "-m pipelines.history /r/m.sqlite",
         "less /r/log.txt",
+        "less /r/debug.txt",
     ):
         assert part in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
 from pipelines.metadata import State
+from pipelines.run_log import BEFORE_COMPONENTS
 from tests.pipeline_runs import PipelineRun, completed, run_local
 from tfx_tpu_trainer.serving import describe_saved_model
 
@@ -27,6 +29,8 @@ COMPONENTS = [
     "EvalMetricsGate",
     "Pusher",
 ]
+
+LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?P<level>[A-Z]+) +(?P<component>\w+): \S")
 
 
 def raw_rows(run: PipelineRun) -> list[tf.train.Example]:
@@ -49,10 +53,27 @@ def test_every_component_completes(taxi_run: PipelineRun) -> None:
 
 
 def test_nothing_is_packaged_for_workers_that_run_in_this_process(taxi_run: PipelineRun) -> None:
-    assert "Transform" in taxi_run.log
+    assert "Running launcher for node_info" in taxi_run.debug_log
     # What TFX says when it packs a copy of itself, and when it packs a module file.
     for packed in ("infer TFX Python dependency", "ephemeral wheel"):
-        assert packed not in taxi_run.log
+        assert packed not in taxi_run.debug_log
+
+
+def test_a_first_runs_log_fits_300_lines_that_say_when_how_bad_and_where(
+    taxi_run: PipelineRun,
+) -> None:
+    lines = taxi_run.log.splitlines()
+    assert len(lines) <= 300
+    heads = [LOG_LINE.match(line) for line in lines]
+    assert all(heads), [line for line, head in zip(lines, heads) if not head]
+    assert {head["component"] for head in heads} == {*COMPONENTS, BEFORE_COMPONENTS}
+    assert {head["level"] for head in heads} <= {"INFO", "WARNING"}
+    for text in ("Parsed the training input", "Loss for final step", "The pipeline has ended: "):
+        assert sum(text in line for line in lines) == 1, text
+    # No dump of TFX's, and no line that says of ours that it is deprecated.
+    for text in ("node_info", "MetadataStore", "deprecated"):
+        assert text not in taxi_run.log, text
+    assert len(taxi_run.debug_log.splitlines()) > 5000
 
 
 def test_the_model_is_blessed_by_the_gate_and_pushed(taxi_run: PipelineRun) -> None:
@@ -85,6 +106,7 @@ def test_the_summary_shows_it_all(taxi_run: PipelineRun) -> None:
         assert text in taxi_run.output, text
     assert "Traceback" not in taxi_run.output
     assert "Warning" not in taxi_run.output
+    assert all(line == line.rstrip() for line in taxi_run.output.splitlines())
 
 
 def test_the_pushed_model_has_both_metagraphs(taxi_run: PipelineRun) -> None:
