@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
-from rich.table import Table
+import ml_metadata
+from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
-from pipelines import metadata
+from pipelines import metadata, root_lock
+from pipelines.metadata import NodeStatus, State
 from pipelines.progress import STYLES
 from tfx_tpu_trainer.printable import printable
-from tfx_tpu_trainer.terminal import PlainConsole
+from tfx_tpu_trainer.terminal import standard_output
+
+# What stands below a component's line stands below its name.
+_INDENT = 7
 
 
 @click.command()
@@ -24,8 +33,8 @@ from tfx_tpu_trainer.terminal import PlainConsole
     help="How many runs to show.",
 )
 def main(metadata_file: Path, last: int) -> None:
-    """Shows the newest runs in METADATA_FILE."""
-    console = PlainConsole(soft_wrap=True)
+    """Shows the newest runs in METADATA_FILE, the newest last."""
+    console = standard_output()
     try:
         store = metadata.open_store(metadata_file)
         runs = metadata.run_names(store)
@@ -33,23 +42,71 @@ def main(metadata_file: Path, last: int) -> None:
         raise click.ClickException(
             f"{printable(str(error))}; give the metadata.sqlite of a pipeline's root"
         ) from None
-    for run in runs[-last:]:
-        table = Table(title=f"run {run}", title_justify="left", show_edge=False, pad_edge=False)
-        for heading in ("execution", "component", "state", "seconds", "outputs"):
-            table.add_column(heading)
-        for status in metadata.node_statuses(store, run).values():
-            found = metadata.outputs(store, status.execution_id)
-            detail = status.error or "  ".join(
-                f"{key}: {artifact.uri}" for key, artifact in found.items()
-            )
-            table.add_row(
-                str(status.execution_id),
-                status.node,
-                Text(status.state.value, style=STYLES.get(status.state, "")),
-                f"{status.seconds:.1f}",
-                detail,
-            )
-        console.print(table)
+    root = metadata_file.absolute().parent
+    for number, run in enumerate(runs[-last:]):
+        if number:
+            console.print()
+        _print_run(console, store, run, root)
+    if runs:
+        console.print(f"\nPaths without a leading / are below {root}", style="dim", soft_wrap=True)
+
+
+def _print_run(console: Console, store: ml_metadata.MetadataStore, run: str, root: Path) -> None:
+    statuses = seen_from_outside(metadata.node_statuses(store, run).values(), root)
+    console.print(Text(f"run {run}: {_in_words(statuses)}", style="bold"), soft_wrap=True)
+    width = max((len(status.node) for status in statuses), default=0)
+    for status in statuses:
+        seconds = f"{status.seconds:9.1f} s" if status.state is not State.KILLED else ""
+        line = f"{status.execution_id:>5}  {status.node:<{width}}  {status.state.value:<8}{seconds}"
+        console.print(Text(line.rstrip(), style=STYLES.get(status.state, "")), soft_wrap=True)
+        if status.error:
+            # Sentences are folded; paths are there to be copied.
+            console.print(Padding(Text(status.error, style="red"), (0, 0, 0, _INDENT)))
+        for text in _outputs(store, status, root):
+            console.print(" " * _INDENT + text, style="dim", soft_wrap=True)
+
+
+def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:
+    """The components of a run as they stand, whatever a killed process has left in ML Metadata.
+
+    Args:
+        statuses: As ML Metadata has them.
+        root: The root of the run. Where it has no lock, nobody can tell, and ML Metadata is believed.
+
+    Returns:
+        The same, with those that a process which is gone has left as running shown as killed.
+    """
+    statuses = list(statuses)
+    try:
+        since = root_lock.held_since(root)
+    except OSError:
+        return statuses
+    # The run that goes on just now need not have begun its first component: then the newest run is another one.
+    goes_on = since is not None and any(status.started >= since for status in statuses)
+    return statuses if goes_on else [metadata.killed_if_running(status) for status in statuses]
+
+
+def _in_words(statuses: Sequence[NodeStatus]) -> str:
+    if not statuses:
+        return "no component has begun"
+    states = {status.state for status in statuses}
+    state = next(
+        (state for state in (State.RUNNING, State.KILLED, State.FAILED) if state in states),
+        State.COMPLETE,
+    )
+    began = datetime.datetime.fromtimestamp(min(status.started for status in statuses))
+    seconds = sum(status.seconds for status in statuses)
+    return f"{state.value}, began {began:%Y-%m-%d %H:%M}, {seconds:.1f} s"
+
+
+def _outputs(store: ml_metadata.MetadataStore, status: NodeStatus, root: Path) -> Iterator[str]:
+    for key, artifact in metadata.outputs(store, status.execution_id).items():
+        yield f"{key}: {_below(artifact.uri, root)}"
+
+
+def _below(uri: str, root: Path) -> str:
+    inside = f"{root}{os.sep}"
+    return uri.removeprefix(inside) or uri
 
 
 if __name__ == "__main__":

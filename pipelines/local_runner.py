@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import json
 import os
 import signal
@@ -21,9 +20,10 @@ from types import FrameType
 from typing import IO
 
 import click
+import ml_metadata
 from rich.console import Console
 
-from pipelines import metadata, run_child, run_log
+from pipelines import checkpoints, metadata, root_lock, run_child, run_log
 from pipelines.beam_services import beam_problem
 from pipelines.config import ConfigError, PipelineConfig, load_config
 from pipelines.metadata import NodeStatus, State, UnreadableError
@@ -40,6 +40,7 @@ POLL_SECONDS = 0.25
 PLAIN_WIDTH = 140
 # Some more than a training has for its checkpoint.
 STOP_SECONDS = 30
+_NOT_POLITE = f"stopped by SIGKILL: it did not end within {STOP_SECONDS} s of SIGTERM"
 
 
 @click.command()
@@ -69,6 +70,8 @@ def main(
 ) -> None:
     """Runs a pipeline on this machine."""
     console = standard_output(width=PLAIN_WIDTH)
+    began = time.time()
+    config = None
     try:
         config = resolve_config(name, config_file=config_file, root=root, overrides=overrides)
         _check_inputs(config)
@@ -87,7 +90,8 @@ def main(
         click.echo(f"error: {printable(message)}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        click.echo("stopped; the pipeline's process has ended", err=True)
+        rest = f"; {how_to_go_on(config, began=began)}" if config else ""
+        click.echo(f"stopped{rest}", err=True)
         sys.exit(130)
     sys.exit(1 if failed else 0)
 
@@ -151,7 +155,8 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
     """
     try:
         monitor = RunMonitor(config.metadata_file)
-    except UnreadableError as error:
+        _mark_killed(config)
+    except (UnreadableError, ml_metadata.errors.StatusError) as error:
         message = " ".join(str(error).split())
         raise ConfigError(f"{message[:200]}; remove the file or choose another --root") from None
     folder = _new_run_folder(Path(config.root))
@@ -175,16 +180,35 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
             start_new_session=True,
             pass_fds=[lock.fileno()],
         )
-        with _stopping(child, killed=lambda: _record_kill(config, monitor.run)):
+        with _stopping(child, killed=lambda: _record_end(config, monitor.run, _NOT_POLITE)):
             statuses = _watch(child, monitor, folder, display)
     report = RunReport.read(folder / run_child.REPORT)
     if report is None:
         reason = _last_words(debug_log, child.returncode)
+        _record_end(config, monitor.run, reason)
         report = RunReport(failure=Failure(_running(statuses), reason))
+        statuses = [metadata.killed_if_running(status) for status in statuses]
     print_summary(
         console, statuses=statuses, report=report, metadata_file=config.metadata_file, log=log
     )
     return report.failure is not None
+
+
+def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
+    """What a stopped run has left for the next one, in words.
+
+    Args:
+        config: The run's config.
+        began: When it began, in seconds since 1970.
+
+    Returns:
+        A sentence without its period.
+    """
+    kept = ["what is complete comes from TFX's cache"] if config.enable_cache else []
+    step = checkpoints.step_to_go_on_from(Path(config.checkpoint_root), since=began)
+    if step is not None:
+        kept.append(f"the training goes on from its checkpoint of step {step:,}")
+    return f"run the same command again to go on{': ' if kept else ''}{', '.join(kept)}"
 
 
 def child_environment() -> dict[str, str]:
@@ -282,19 +306,17 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
             "folder with --root"
         )
     root = Path(config.root)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock = (root / ".lock").open("w")
-    except OSError as error:
-        raise ConfigError(
-            f"root {config.root!r} cannot be written ({error.strerror}); choose another with --root"
-        ) from None
-    with lock:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            root.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(root_lock.locked(root))
+        except root_lock.LockedError:
             raise ConfigError(
                 f"another run is going on in {config.root!r}; wait for its end or choose another --root"
+            ) from None
+        except OSError as error:
+            raise ConfigError(
+                f"root {config.root!r} cannot be written ({error.strerror}); choose another with --root"
             ) from None
         yield lock
 
@@ -332,16 +354,24 @@ def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> 
         signal.signal(signal.SIGTERM, previous)
 
 
-def _record_kill(config: PipelineConfig, run: str | None) -> None:
+def _record_end(config: PipelineConfig, run: str | None, reason: str) -> None:
+    """Records why a run has ended that could record nothing itself."""
     if run is None:
         return
-    reason = f"stopped by SIGKILL: it did not end within {STOP_SECONDS} s of SIGTERM"
     try:
         metadata.fail_unfinished(
             metadata.open_store(config.metadata_file, read_only=False), run, reason
         )
-    except metadata.UnreadableError as error:
+    except (UnreadableError, ml_metadata.errors.StatusError) as error:
         click.echo(f"ML Metadata still shows the run as running: {printable(str(error))}", err=True)
+
+
+def _mark_killed(config: PipelineConfig) -> None:
+    """Records that runs were killed, which is seen only now: this one holds the lock that they held."""
+    file = Path(config.metadata_file)
+    # Another root may share a file that is elsewhere, and have a run that goes on.
+    if file.parent == Path(config.root) and file.exists():
+        metadata.mark_killed(metadata.open_store(file, read_only=False))
 
 
 if __name__ == "__main__":

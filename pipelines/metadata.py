@@ -18,6 +18,8 @@ NODE_CONTEXT = "node"
 # Our custom property of a failed execution.
 ERROR_PROPERTY = "error"
 
+KILLED = "the run's process ended without a word: it was killed, or its machine was"
+
 
 class UnreadableError(RuntimeError):
     """A file that cannot be opened as ML Metadata: it is something else, or is held just now."""
@@ -32,6 +34,7 @@ class State(enum.Enum):
     CACHED = "cached"
     FAILED = "failed"
     SKIPPED = "skipped"
+    KILLED = "killed"
 
     @property
     def ended(self) -> bool:
@@ -45,7 +48,8 @@ _STATES = {
     metadata_store_pb2.Execution.COMPLETE: State.COMPLETE,
     metadata_store_pb2.Execution.CACHED: State.CACHED,
     metadata_store_pb2.Execution.FAILED: State.FAILED,
-    metadata_store_pb2.Execution.CANCELED: State.FAILED,
+    # By us, where its process is gone: TFX's local runner cancels nothing.
+    metadata_store_pb2.Execution.CANCELED: State.KILLED,
 }
 
 
@@ -56,8 +60,9 @@ class NodeStatus:
     Attributes:
         node: The component's id.
         state: Where it stands.
-        seconds: How long it has run, or ran.
+        seconds: How long it has run, or ran; 0 where it was killed, since nobody has seen when.
         execution_id: Its execution in ML Metadata; None while it waits.
+        started: When it began, in seconds since 1970; 0 while it waits.
         error: Why it failed, in one line, where that is known.
     """
 
@@ -65,6 +70,7 @@ class NodeStatus:
     state: State = State.WAITING
     seconds: float = 0.0
     execution_id: int | None = None
+    started: float = 0.0
     error: str | None = None
 
 
@@ -131,6 +137,7 @@ def node_statuses(store: ml_metadata.MetadataStore, run: str) -> dict[str, NodeS
             state=_STATES.get(execution.last_known_state, State.RUNNING),
             seconds=_seconds(execution),
             execution_id=execution.id,
+            started=execution.create_time_since_epoch / 1000,
             error=execution.custom_properties[ERROR_PROPERTY].string_value or None
             if ERROR_PROPERTY in execution.custom_properties
             else None,
@@ -184,6 +191,31 @@ def fail_unfinished(store: ml_metadata.MetadataStore, run: str, error: str) -> s
     return failed
 
 
+def mark_killed(store: ml_metadata.MetadataStore) -> None:
+    """Makes the components visible as killed that a killed run has left as running.
+
+    Args:
+        store: The store, opened for writing, in which no run is going on.
+    """
+    states = (metadata_store_pb2.Execution.NEW, metadata_store_pb2.Execution.RUNNING)
+    names = " OR ".join(
+        f"last_known_state = {metadata_store_pb2.Execution.State.Name(state)}" for state in states
+    )
+    left = store.get_executions(list_options=ml_metadata.ListOptions(filter_query=names))
+    for execution in left:
+        execution.last_known_state = metadata_store_pb2.Execution.CANCELED
+        execution.custom_properties[ERROR_PROPERTY].string_value = KILLED
+    if left:
+        store.put_executions(left)
+
+
+def killed_if_running(status: NodeStatus) -> NodeStatus:
+    """A component's status in a run whose process is gone."""
+    if status.state is not State.RUNNING:
+        return status
+    return dataclasses.replace(status, state=State.KILLED, seconds=0.0, error=KILLED)
+
+
 def _node_id(store: ml_metadata.MetadataStore, execution_id: int) -> str:
     """The component's id: TFX names the node's context `<pipeline>.<id>`."""
     node_type = store.get_context_type(NODE_CONTEXT).id
@@ -194,6 +226,8 @@ def _node_id(store: ml_metadata.MetadataStore, execution_id: int) -> str:
 
 
 def _seconds(execution: metadata_store_pb2.Execution) -> float:
-    ended = _STATES.get(execution.last_known_state, State.RUNNING).ended
-    end = execution.last_update_time_since_epoch if ended else time.time() * 1000
+    state = _STATES.get(execution.last_known_state, State.RUNNING)
+    if state is State.KILLED:
+        return 0.0
+    end = execution.last_update_time_since_epoch if state.ended else time.time() * 1000
     return max(0.0, (end - execution.create_time_since_epoch) / 1000)

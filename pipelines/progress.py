@@ -23,8 +23,15 @@ MARKS = {
     State.CACHED: Text("↺", style="cyan"),
     State.FAILED: Text("✗", style="bold red"),
     State.SKIPPED: Text("-", style="yellow"),
+    State.KILLED: Text("✗", style="bold red"),
 }
-STYLES = {State.WAITING: "dim", State.RUNNING: "bold", State.CACHED: "cyan", State.FAILED: "red"}
+STYLES = {
+    State.WAITING: "dim",
+    State.RUNNING: "bold",
+    State.CACHED: "cyan",
+    State.FAILED: "red",
+    State.KILLED: "red",
+}
 
 
 class RunMonitor:

@@ -42,7 +42,8 @@ OTHER_WRITERS = {
         "write_text": "fills a new folder",
     },
     "pipelines/digits/data.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
-    "pipelines/local_runner.py": {"open": "a log that grows, and the file of a lock"},
+    "pipelines/local_runner.py": {"open": "a log that grows"},
+    "pipelines/root_lock.py": {"open": "the file of a lock"},
     "pipelines/run_log.py": {"open": "a log that grows"},
     "tfx_tpu_trainer/component/artifacts.py": {"copy": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/component/early_stopping.py": {

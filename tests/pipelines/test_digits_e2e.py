@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import subprocess
 import time
@@ -145,6 +146,7 @@ def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path:
         started = time.monotonic()
         rest = process.stdout.read()
         assert process.wait() == 130, rest
+        assert "stopped; run the same command again to go on: what is complete" in rest
         assert time.monotonic() - started < 30
     # The child held the root's lock as well: that it can be had means the child is gone.
     with (tmp_path / ".lock").open("w") as lock:
@@ -154,3 +156,29 @@ def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path:
     broken = metadata.node_statuses(store, name)["StatisticsGen"]
     assert broken.state is State.FAILED
     assert "SIGTERM" in broken.error
+
+
+@pytest.mark.sweep
+def test_a_run_whose_process_is_killed_says_so_in_its_output_and_in_ml_metadata(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen(
+        command("digits", tmp_path),
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        for line in process.stdout:
+            if "StatisticsGen: running" in line:
+                break
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        os.kill(int(children.split()[0]), signal.SIGKILL)
+        rest = process.stdout.read()
+        assert process.wait() == 1, rest
+    last_line = rest.rstrip().splitlines()[-1]
+    assert last_line == "StatisticsGen failed: the pipeline's process was ended by SIGKILL"
+    store = metadata.open_store(tmp_path / "metadata.sqlite")
+    (name,) = metadata.run_names(store)
+    status = metadata.node_statuses(store, name)["StatisticsGen"]
+    assert (status.state, status.error) == (State.FAILED, last_line.partition(": ")[2])

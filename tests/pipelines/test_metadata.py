@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
+from rich.text import Text
 
-from pipelines import history, metadata
+from pipelines import history, metadata, root_lock
 from pipelines.metadata import NodeStatus, State
 from pipelines.progress import LiveDisplay, PlainDisplay, RunMonitor, make_display
 from pipelines.report import Failure, Prediction, RunReport
@@ -189,13 +191,84 @@ def test_the_history_of_what_is_no_metadata_is_refused(
 def test_the_history_lists_runs_with_states_outputs_and_errors(path: Path) -> None:
     writer = Writer(path)
     writer.execution("monday", "TpuTrainer", mlmd.Execution.COMPLETE, uri="/models/1")
+    below = f"{path.parent}/artifacts/TpuTrainer/model/2"
+    writer.execution("monday", "Pusher", mlmd.Execution.COMPLETE, uri=below)
     writer.execution("tuesday", "Transform", mlmd.Execution.RUNNING)
     metadata.fail_unfinished(writer.store, "tuesday", "ValueError: bad label")
     result = CliRunner().invoke(history.main, [str(path)])
     assert result.exit_code == 0, result.output
-    for text in ("monday", "model: /models/1", "tuesday", "failed", "ValueError: bad label"):
+    for text in (
+        "run monday: complete, began 20",
+        "model: /models/1",
+        "model: artifacts/TpuTrainer/model/2",
+        "run tuesday: failed, began 20",
+        "ValueError: bad label",
+        f"are below {path.parent}",
+    ):
         assert text in result.output
     assert "monday" not in CliRunner().invoke(history.main, [str(path), "--last", "1"]).output
+
+
+def history_of(path: Path) -> str:
+    result = CliRunner().invoke(history.main, [str(path)])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_history_fits_80_columns_but_for_paths_elsewhere(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(path)
+    run = "2026-11-23T15:35:10.123456"
+    for number, node in enumerate(("latest_blessed_model_resolver", *NODES)):
+        uri = f"{path.parent}/artifacts/{node}/transformed_examples/{number}"
+        writer.execution(run, node, mlmd.Execution.COMPLETE, uri=uri)
+    writer.execution(run, "Evaluator", mlmd.Execution.RUNNING)
+    metadata.fail_unfinished(writer.store, run, "ValueError: " + "no such column " * 20)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = Text.from_ansi(history_of(path)).plain.splitlines()
+    assert max(len(line) for line in lines if str(path.parent) not in line) <= 80
+    assert sum("no such column" in line for line in lines) > 3
+
+
+def test_a_run_whose_process_is_gone_was_killed(path: Path) -> None:
+    Writer(path).execution("monday", "TpuTrainer", mlmd.Execution.RUNNING)
+    # Whose file it is nobody knows: ML Metadata is believed.
+    assert "run monday: running" in history_of(path)
+    with root_lock.locked(path.parent):
+        pass
+    shown = history_of(path)
+    assert "run monday: killed" in shown
+    assert " running" not in shown
+    assert "ended without a word" in shown
+
+
+def test_of_the_runs_of_a_locked_root_only_the_one_that_goes_on_is_running(path: Path) -> None:
+    writer = Writer(path)
+    writer.execution("monday", "TpuTrainer", mlmd.Execution.RUNNING)
+    # ML Metadata counts in milliseconds.
+    time.sleep(0.01)
+    with root_lock.locked(path.parent):
+        # Before its first component has begun the newest run is another one.
+        assert "run monday: killed" in history_of(path)
+        time.sleep(0.01)
+        writer.execution("tuesday", "TpuTrainer", mlmd.Execution.RUNNING)
+        shown = history_of(path)
+    assert "run monday: killed" in shown
+    assert "run tuesday: running" in shown
+
+
+def test_what_a_killed_run_has_left_running_is_recorded_as_killed(path: Path) -> None:
+    writer = Writer(path)
+    writer.execution("run", "CsvExampleGen", mlmd.Execution.COMPLETE)
+    writer.execution("run", "Transform", mlmd.Execution.RUNNING)
+    metadata.mark_killed(writer.store)
+    metadata.mark_killed(writer.store)
+    statuses = metadata.node_statuses(metadata.open_store(path), "run")
+    assert statuses["CsvExampleGen"].state is State.COMPLETE
+    killed = statuses["Transform"]
+    assert (killed.state, killed.seconds, killed.error) == (State.KILLED, 0.0, metadata.KILLED)
 
 
 def summary_of(statuses: list[NodeStatus], report: RunReport) -> str:
