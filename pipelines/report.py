@@ -65,6 +65,7 @@ class RunReport:
         signatures: Signature names by tags, such as `serve, tpu`.
         prediction: One prediction for a real row.
         model_run: The folder of checkpoints and TensorBoard events.
+        tensorboard: The folder to start TensorBoard with; None where it is `model_run`.
     """
 
     failure: Failure | None = None
@@ -79,6 +80,7 @@ class RunReport:
     signatures: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     prediction: Prediction | None = None
     model_run: str | None = None
+    tensorboard: str | None = None
 
     def write(self, path: Path) -> None:
         """Writes the report as JSON, whole or not at all."""

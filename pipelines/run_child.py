@@ -7,6 +7,7 @@ whichever way.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import importlib.metadata
 import json
@@ -26,6 +27,7 @@ from pipelines.config import PipelineConfig
 from pipelines.registry import find_pipeline
 from pipelines.report import Failure, RunReport, collect, failed_nodes
 from pipelines.stop import Stop
+from pipelines.tensorboard_runs import link_run
 from tfx_tpu_trainer.whole_files import write_whole
 
 PLAN = "plan.json"
@@ -121,7 +123,8 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
         message = status.error or "its inputs could not be resolved; see the log"
         return RunReport(failure=Failure(status.node, message))
     try:
-        return collect(store, run, serving_absent=config.serving_absent)
+        report = collect(store, run, serving_absent=config.serving_absent)
+        return dataclasses.replace(report, tensorboard=_link_events(config, run_folder, report))
     except Exception as error:
         _stop.ended()
         _logger.error("The pipeline has ended, its result can't be used:", exc_info=True)
@@ -130,6 +133,19 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
                 None, f"the pipeline ended, its result cannot be used: {one_line(error)}"
             )
         )
+
+
+def _link_events(config: PipelineConfig, run_folder: Path, report: RunReport) -> str | None:
+    """Gives the events of the run names for TensorBoard; returns the folder to start it with."""
+    if report.model_run is None:
+        return None
+    try:
+        name = f"{config.name}-{run_folder.name}"
+        return str(link_run(Path(config.root), Path(report.model_run), name=name))
+    except OSError as error:
+        # A file system without links; TensorBoard shows the events all the same.
+        _logger.warning("TensorBoard shows runs by their numbers: %s", error)
+        return None
 
 
 def _failure(config: PipelineConfig, error: BaseException) -> str:

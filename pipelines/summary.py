@@ -109,9 +109,9 @@ def commands(report: RunReport, *, metadata_file: str, log: Path) -> list[tuple[
     """The commands to look further: what each shows, and the line to type."""
     programs = Path(sys.executable).parent
     found = []
-    if report.model_run:
+    if events := report.tensorboard or report.model_run:
         tensorboard = short_path(programs / "tensorboard")
-        found.append(("TensorBoard", f"{tensorboard} --logdir {short_path(report.model_run)}"))
+        found.append(("TensorBoard", f"{tensorboard} --logdir {short_path(events)}"))
     if report.model:
         tool = short_path(programs / "saved_model_cli")
         found.append(("the model", f"{tool} show --all --dir {short_path(report.model)}"))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from sklearn.metrics import roc_auc_score
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
 from pipelines.metadata import State
 from pipelines.run_log import BEFORE_COMPONENTS
@@ -74,6 +75,12 @@ def test_a_first_runs_log_fits_300_lines_that_say_when_how_bad_and_where(
     for text in ("node_info", "MetadataStore", "deprecated"):
         assert text not in taxi_run.log, text
     assert len(taxi_run.debug_log.splitlines()) > 5000
+
+
+def test_tensorboard_shows_the_run_by_its_name(taxi_run: PipelineRun) -> None:
+    board = EventMultiplexer().AddRunsFromDirectory(taxi_run.report.tensorboard)
+    name = f"taxi-{taxi_run.folder.name}"
+    assert sorted(board.Runs()) == [f"{name}/eval", f"{name}/train"]
 
 
 def test_the_model_is_blessed_by_the_gate_and_pushed(taxi_run: PipelineRun) -> None:
