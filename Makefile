@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight bench growth soak test test-unit test-all test-latest test-engines test-programs chaos lint format docs lock clean
+.PHONY: help setup demo preflight bench growth soak test test-unit test-all test-latest test-engines test-programs chaos lint format docs lock clean clean-runs
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -126,6 +126,9 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 	@$(LOCK_1_21) setup.py --extra demo --extra kubeflow --constraints $(TFX_1_21)/dev.lock \
 		--output-file $(TFX_1_21)/image.lock
 
-clean: ## Remove what the other targets made, the environment too (runs/ stays)
+clean-runs: setup ## List what old runs have left in runs/ that no later one needs (ARGS=--remove: remove it)
+	@$(PYTHON) -m pipelines.clean runs $(ARGS)
+
+clean: ## Remove what the other targets made, the environment too (runs/ stays: make clean-runs)
 	rm -rf .make build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
