@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from pipelines.local_runner import child_environment, main, resolve_config
+from pipelines.local_runner import child_environment, how_to_go_on, main, resolve_config
 from pipelines.run_child import data_problem, one_line
 from tests.bad_input import case, row
 
@@ -146,6 +147,24 @@ def test_local_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert config.root == str(tmp_path / "here")
     assert config.data == str(tmp_path / "rides")
     assert config.metadata_file == str(tmp_path / "here" / "metadata.sqlite")
+
+
+def test_what_a_stopped_run_goes_on_with_is_said(tmp_path: Path) -> None:
+    config = resolve_config("taxi", config_file=None, root=str(tmp_path), overrides=[])
+    began = time.time() - 60
+    again = "run the same command again to go on"
+    cached = "what is complete comes from TFX's cache"
+    assert how_to_go_on(config, began=began) == f"{again}: {cached}"
+    for digest, steps, written in (("0123", (300, 1200), began + 1), ("4567", (9000,), began - 1)):
+        folder = Path(config.checkpoint_root) / "TpuTrainer" / digest
+        folder.mkdir(parents=True)
+        for step in steps:
+            (folder / f"model.ckpt-{step}.index").touch()
+            os.utime(folder / f"model.ckpt-{step}.index", (written, written))
+    training = "the training goes on from its checkpoint of step 1,200"
+    assert how_to_go_on(config, began=began) == f"{again}: {cached}, {training}"
+    uncached = config.model_copy(update={"enable_cache": False})
+    assert how_to_go_on(uncached, began=began) == f"{again}: {training}"
 
 
 def test_the_child_has_the_environment_that_tensorflow_and_tfx_need(
