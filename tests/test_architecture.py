@@ -67,6 +67,11 @@ OTHER_WRITERS = {
     "tfx_tpu_trainer/pjrt/compile_request.py": {
         "open": "in a temporary folder of two processes, before the file that the other looks for"
     },
+    "tfx_tpu_trainer/progress/status_file.py": {
+        "open": "a temporary name beside its place",
+        "dump": "a temporary name beside its place",
+        "replace": "puts that file in its place, which a lost machine may forget: nobody waits for the disk",
+    },
     "tfx_tpu_trainer/serving/requests.py": {"TFRecordWriter": "where its callers say"},
     "tfx_tpu_trainer/serving/server_config.py": {"GFile": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/serving/single_tag.py": {"copy": _IN_A_TEMPORARY_PLACE},

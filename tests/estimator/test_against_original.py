@@ -16,8 +16,6 @@ RUN_CONFIGS = {"estimator": estimator.RunConfig, "tpu": tpu.RunConfig}
 EQUAL = (
     "steps_with_loss",
     "tags",
-    "steps_with_examples_per_second",
-    "eval_tags",
     "eval_steps",
     "metric_types",
     "checkpoint_steps",
@@ -38,6 +36,19 @@ def runs(request, tmp_path_factory):
 def test_names_shapes_and_steps_are_the_originals(runs, fact):
     original, ours = runs
     assert ours[fact] == original[fact]
+
+
+def test_an_evaluation_has_the_originals_tags_and_the_loss_by_rows(runs):
+    original, ours = runs
+    assert ours["eval_tags"] == sorted([*original["eval_tags"], "loss_by_rows"])
+
+
+@pytest.mark.behaviour(391)
+def test_on_the_host_the_speed_is_reported_as_often_as_asked_and_not_by_loops(runs):
+    # Every 3 steps as log_step_count_steps says; the original divides by iterations_per_loop, which is 2 here.
+    original, ours = runs
+    assert original["steps_with_examples_per_second"] == [3, 5, 7, 9]
+    assert ours["steps_with_examples_per_second"] == [4, 7, 10]
 
 
 @pytest.mark.parametrize("fact", CLOSE)

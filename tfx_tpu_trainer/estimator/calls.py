@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -14,6 +15,27 @@ from tfx_tpu_trainer.estimator.placements.strategy import (
     strategy_of,
 )
 from tfx_tpu_trainer.estimator.run_config import RunConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToldOfTraining:
+    """What is told of a training while it goes on.
+
+    Attributes:
+        every_steps: Steps between two reports; `None` where none are wanted.
+        rows_per_step: Rows of a step over all replicas; `None` where nobody has said.
+    """
+
+    every_steps: int | None
+    rows_per_step: int | None = None
+
+    def mode(self, config: RunConfig) -> str | None:
+        """Returns how progress is shown: with `"auto"`, not where no reports are wanted.
+
+        Args:
+            config: The configuration of the run.
+        """
+        return None if config.progress == "auto" and self.every_steps is None else config.progress
 
 
 class Calls(Protocol):
@@ -47,6 +69,9 @@ class Calls(Protocol):
 
     def export_options(self) -> dict[str, Any]:
         """Returns what an export needs to know of graphs and versions."""
+
+    def told_of_training(self) -> ToldOfTraining:
+        """Returns what is to be told of a training."""
 
     def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
         """Checks the steps of a training.
@@ -109,6 +134,10 @@ class EstimatorCalls:
     def export_options(self) -> dict[str, Any]:
         """Returns what an export needs to know; see `Calls`."""
         return {"export_to_cpu": True, "export_to_tpu": False, "api_version": 1}
+
+    def told_of_training(self) -> ToldOfTraining:
+        """Returns what is to be told of a training; see `Calls`."""
+        return ToldOfTraining(every_steps=self._config.log_step_count_steps)
 
     def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
         """Checks the steps of a training; see `Calls`."""

@@ -106,6 +106,15 @@ def check_listeners(
     return listeners
 
 
+def has_terminal(config: RunConfig) -> bool:
+    """Tells whether this process may draw on its terminal: not where other tasks share it.
+
+    Args:
+        config: The configuration of the run.
+    """
+    return config.is_chief and not config.cluster_spec.jobs
+
+
 def call_graph(config: RunConfig) -> contextlib.AbstractContextManager[tf.Graph]:
     """Opens the graph of a call, in which the user's functions are called.
 

@@ -26,6 +26,7 @@ from tfx_tpu_trainer.estimator.construction import (
     check_listeners,
     check_members_are_not_overridden,
     complete_config,
+    has_terminal,
 )
 from tfx_tpu_trainer.estimator.export.exported_variables import find_checkpoint
 from tfx_tpu_trainer.estimator.export.saved_model import (
@@ -38,6 +39,8 @@ from tfx_tpu_trainer.estimator.predicted_rows import single_rows
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.estimator.task_environment import TaskType
 from tfx_tpu_trainer.estimator.warm_start import as_warm_start_settings, warm_start
+from tfx_tpu_trainer.progress import followed, unfollowed
+from tfx_tpu_trainer.progress.progress import EVALUATE, PREDICT, TRACE, TRAIN
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -227,18 +230,32 @@ class Estimator:
             return self
         all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
         listeners = check_listeners(saving_listeners)
-        with call_graph(self._config):
-            placement = self._calls.placement(input_fn, ModeKeys.TRAIN)
-            plan, own_hooks = placement.plan_training(steps=steps, max_steps=max_steps)
+        told = self._calls.told_of_training()
+        with (
+            followed(told.mode(self._config), may_draw=has_terminal(self._config)) as progress,
+            call_graph(self._config),
+        ):
+            with progress.phase(TRACE):
+                placement = self._calls.placement(input_fn, ModeKeys.TRAIN)
+                plan, own_hooks = placement.plan_training(steps=steps, max_steps=max_steps)
             if not self.latest_checkpoint():
                 self._warm_start()
-            training.train(
-                plan,
-                settings=self._config,
-                master=self._calls.session_master(ModeKeys.TRAIN),
-                hooks=[*own_hooks, *all_hooks],
-                saving_listeners=listeners,
-            )
+            with progress.phase(TRAIN):
+                progress.place(plan.ran_on)
+                training.train(
+                    plan,
+                    settings=self._config,
+                    master=self._calls.session_master(ModeKeys.TRAIN),
+                    hooks=[*own_hooks, *all_hooks],
+                    saving_listeners=listeners,
+                    reporting=training.Reporting(
+                        progress=progress,
+                        steps=steps,
+                        max_steps=max_steps,
+                        rows_per_step=told.rows_per_step,
+                        every_steps=told.every_steps,
+                    ),
+                )
         return self
 
     def evaluate(
@@ -302,20 +319,28 @@ class Estimator:
                 "Could not find trained model in model_dir: %s, running initialization to evaluate.",
                 self.model_dir,
             )
-        with call_graph(self._config):
-            placement = self._calls.placement(input_fn, ModeKeys.EVAL)
-            plan, own_hooks = placement.plan_evaluation(steps=steps)
+        with (
+            followed(self._config.progress, may_draw=has_terminal(self._config)) as progress,
+            call_graph(self._config),
+        ):
+            with progress.phase(TRACE):
+                placement = self._calls.placement(input_fn, ModeKeys.EVAL)
+                plan, own_hooks = placement.plan_evaluation(steps=steps)
             if variable_values is not None:
                 plan = with_values(plan, variable_values)
             elif not checkpoint_path:
                 self._warm_start()
-            result = evaluation.evaluate(
-                plan,
-                settings=self._config,
-                master=self._calls.session_master(ModeKeys.EVAL),
-                hooks=[*own_hooks, *all_hooks],
-                checkpoint_path=checkpoint_path,
-            )
+            with progress.phase(EVALUATE):
+                progress.place(plan.ran_on)
+                result = evaluation.evaluate(
+                    plan,
+                    settings=self._config,
+                    master=self._calls.session_master(ModeKeys.EVAL),
+                    hooks=[*own_hooks, *all_hooks],
+                    checkpoint_path=checkpoint_path,
+                    progress=progress,
+                    steps=steps,
+                )
             write_evaluation_events(result, output_dir=self.eval_dir(name))
         return result
 
@@ -409,8 +434,10 @@ class Estimator:
             hooks=[*own_hooks, *all_hooks],
             checkpoint_path=checkpoint_path,
         )
-        with contextlib.closing(batches):
-            yield from single_rows(batches) if yield_single_examples else batches
+        progress = unfollowed(self._config.progress, may_draw=has_terminal(self._config))
+        with contextlib.closing(batches), progress.phase(PREDICT):
+            told = prediction.told(batches, progress)
+            yield from single_rows(told) if yield_single_examples else told
 
     def export_saved_model(
         self,

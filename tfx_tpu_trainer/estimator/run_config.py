@@ -14,6 +14,7 @@ from tfx_tpu_trainer.engine.sessions import opening
 from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.callables import positional_names
 from tfx_tpu_trainer.estimator.task_environment import TaskType, read_task_environment
+from tfx_tpu_trainer.progress import MODES
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -65,6 +66,7 @@ class RunConfig:
         save_input_position: bool = False,
         first_checkpoint_secs: int | None = None,
         stall_timeout_secs: float | None = None,
+        progress: Literal["auto", "bar", "log", "off"] | None = "auto",
         tf_config: Mapping[str, Any] | None = None,
     ) -> None:
         """Checks and keeps the configuration.
@@ -114,6 +116,13 @@ class RunConfig:
                 that can't raise it ends with exit code 75. The first step counts too, and with it
                 what TensorFlow and XLA make of the graph. Defaults to `None`: a session waits for
                 ever, and says so each minute.
+            progress: How it is shown how far a training, an evaluation or a prediction is (ours): steps of all steps,
+                loss, speed, the time left, the last checkpoint, the next evaluation, batches done, and the seconds of
+                each phase. `"bar"` draws a bar on standard error, or in a notebook's cell; `"log"` writes log lines,
+                every `log_step_count_steps` steps and at most every five seconds; `"auto"` draws where standard error
+                is a terminal or the program a notebook, and logs elsewhere, though nothing with
+                `log_step_count_steps=None`; `"off"` and `None` show nothing but the original's lines. Defaults to
+                `"auto"`.
             tf_config: Ours: the cluster, in the form of TF_CONFIG, in place of what the environment
                 says; `{}` runs in this process alone. Defaults to `None`: the environment's.
 
@@ -156,6 +165,7 @@ class RunConfig:
             "save_input_position": save_input_position,
             "first_checkpoint_secs": first_checkpoint_secs,
             "stall_timeout_secs": stall_timeout_secs,
+            "progress": progress,
         }
         _check_values(self._values)
         if not all(map(strategy_kinds.is_none, (strategy, eval_distribute))):
@@ -362,6 +372,11 @@ class RunConfig:
         return self._values["stall_timeout_secs"]
 
     @property
+    def progress(self) -> str | None:
+        """How it is shown how far a run is: `"auto"`, `"bar"`, `"log"` or `"off"`; `None` is off."""
+        return self._values["progress"]
+
+    @property
     def cluster_spec(self) -> tf.train.ClusterSpec:
         """The training cluster; empty for a local run."""
         return self._cluster_spec
@@ -470,6 +485,11 @@ def _check_values(values: Mapping[str, Any]) -> None:
         "save_input_position",
         lambda value: isinstance(value, bool),
         "must be True or False",
+    )
+    check(
+        "progress",
+        lambda value: value in MODES,
+        f"must be one of {', '.join(map(repr, MODES))}, or None, which is 'off'",
     )
     check("tf_random_seed", is_int, "must be integer")
     check("experimental_max_worker_delay_secs", is_int, "must be an integer if set")

@@ -117,6 +117,7 @@ def _calls(
             batch_axis=None,
             embedding_config_spec=None,
             report_period=None,
+            report_steps=None,
             export_options={},
         ),
     )

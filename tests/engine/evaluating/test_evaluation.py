@@ -285,7 +285,7 @@ def test_serialized_summaries_are_split(tmp_path):
 @pytest.mark.behaviour(215)
 def test_what_cannot_be_shown_is_left_out(tmp_path):
     metrics = {"loss": np.float32(1), "nested": (np.float32(1), np.float32(2)), "none": None}
-    assert _written(tmp_path, _result(metrics)) == {"loss": {40: 1}}
+    assert _written(tmp_path, _result(metrics)) == {"loss": {40: 1}, "loss_by_rows": {40: 0.5}}
 
 
 @pytest.mark.behaviour(216)

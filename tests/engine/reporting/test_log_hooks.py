@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
-from tfx_tpu_trainer.engine.reporting.log_hooks import ThroughputHook
+from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook, ThroughputHook
 from tfx_tpu_trainer.engine.tracing import fresh_graph
+from tfx_tpu_trainer.progress.log_view import LinePace
 
 v1 = tf.compat.v1
 
@@ -42,6 +44,46 @@ def test_without_a_batch_size_only_steps_are_reported(tmp_path):
 def test_without_a_folder_rates_are_logged_only(tmp_path, caplog):
     with log_lines(caplog) as logged:
         _step_through(3, ThroughputHook(every_n_steps=1, batch_size=8, output_dir=None))
-    assert sum(line.startswith("global_step/sec: ") for line in logged) == 2
-    assert sum(line.startswith("examples/sec: ") for line in logged) == 2
+    assert sum(line.startswith("global_step/sec: ") for line in logged) == 1
+    assert sum(line.startswith("examples/sec: ") for line in logged) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_two_lines_of_a_kind_come_within_five_seconds_and_the_events_have_all(tmp_path, caplog):
+    now = [0.0]
+    clock = lambda: now[0]  # noqa: E731
+
+    def loss_of(step):
+        now[0] += 1.0
+        return np.float32(step)
+
+    with fresh_graph(), log_lines(caplog) as logged:
+        step = v1.train.get_global_step()
+        train_op = step.assign_add(1)
+        with tf.control_dependencies([train_op]):
+            loss = tf.numpy_function(loss_of, [step.read_value()], tf.float32)
+        hooks = [
+            LossLogHook(loss, every_n_steps=2, pace=LinePace(clock=clock)),
+            ThroughputHook(every_n_steps=2, output_dir=str(tmp_path), pace=LinePace(clock=clock)),
+        ]
+        with v1.train.MonitoredSession(hooks=hooks) as session:
+            for _ in range(20):
+                session.run([train_op, loss])
+    shown = [int(line.split("step = ")[1].split()[0]) for line in logged if "loss = " in line]
+    # A step takes a second. The line shows the step before the one that is reached.
+    assert shown == [0, 5, 10, 15]
+    assert sum(line.startswith("global_step/sec: ") for line in logged) == 3
+    assert sorted(read_values(tmp_path)["global_step/sec"]) == list(range(3, 20, 2))
+
+
+def test_a_global_step_that_stands_still_is_told_of_five_times(tmp_path, caplog):
+    with fresh_graph(), log_lines(caplog) as logged:
+        v1.train.get_global_step()
+        nothing = tf.no_op()
+        hook = ThroughputHook(every_n_steps=3, output_dir=None)
+        with v1.train.MonitoredSession(hooks=[hook]) as session:
+            for _ in range(9):
+                session.run(nothing)
+    said = [line for line in logged if line.startswith("It seems that global step")]
+    assert len(said) == 5
+    assert "Current value (could be stable): 0 vs previous value: 0" in said[0]

@@ -12,6 +12,7 @@ from tests.estimator import linear_model
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
+from tfx_tpu_trainer.progress import log_view
 
 v1 = tf.compat.v1
 
@@ -342,7 +343,8 @@ def test_training_chief_hooks_are_refused(tmp_path):
 
 
 @pytest.mark.behaviour(391, 392)
-def test_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplog):
+def test_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(log_view, "LINE_SECONDS", 0.0)
     estimator = cores.linear(tmp_path, loop=2, config={"log_step_count_steps": 4})
     with log_lines(caplog) as logged:
         estimator.train(cores.train_input_fn, steps=8)

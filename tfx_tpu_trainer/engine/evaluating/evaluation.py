@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,9 +15,12 @@ from google.protobuf.message import DecodeError
 from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
+    LOSS,
+    LOSS_BY_ROWS,
     SECONDS_PER_CALL,
     EvaluationPlan,
 )
+from tfx_tpu_trainer.engine.evaluating.rows_read import TellBatches
 from tfx_tpu_trainer.engine.loops.pace import allows_loops
 from tfx_tpu_trainer.engine.sessions.closing import closed_aside
 from tfx_tpu_trainer.engine.sessions.opening import (
@@ -28,6 +32,7 @@ from tfx_tpu_trainer.engine.sessions.patient_creator import hosts_of
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
+from tfx_tpu_trainer.progress import Batches, Progress
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -47,6 +52,7 @@ class EvalResult:
         global_step: Global step of the variables evaluated.
         checkpoint_path: The checkpoint evaluated; `None` for freshly initialized variables.
         seconds: Wall time of the session, building the graph left out.
+        num_batches: Batches seen.
     """
 
     metrics: Mapping[str, Any]
@@ -55,6 +61,23 @@ class EvalResult:
     global_step: int
     checkpoint_path: str | None
     seconds: float
+    num_batches: int = 0
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """Both means of the loss, by name: `loss` as `evaluate()` has it, and `loss_by_rows` where there are rows."""
+        if LOSS not in self.metrics:
+            return {}
+        losses = {LOSS: float(self.metrics[LOSS])}
+        if not math.isnan(self.loss_by_rows):
+            losses[LOSS_BY_ROWS] = self.loss_by_rows
+        return losses
+
+    def __str__(self) -> str:
+        """What was evaluated, in words, and both losses."""
+        counts = str(Batches(done=self.num_batches, rows=self.num_examples))
+        losses = [f"{name} {loss:.4g}" for name, loss in self.losses.items()]
+        return ", ".join([counts, *losses])
 
 
 def evaluate(
@@ -64,6 +87,8 @@ def evaluate(
     hooks: Sequence[v1.train.SessionRunHook],
     checkpoint_path: str | None,
     master: str = "",
+    progress: Progress | None = None,
+    steps: int | None = None,
 ) -> EvalResult:
     """Runs a plan over its input and gathers the metrics.
 
@@ -76,6 +101,8 @@ def evaluate(
             template.
         checkpoint_path: Checkpoint to restore; `None` initializes the variables.
         master: Address of the session's master. Defaults to `""`, this process.
+        progress: Whom to tell of the batches; a phase of it is under way. Defaults to `None`, nobody.
+        steps: Batches asked for, to be told. Defaults to `None`: to the end of the input.
 
     Returns:
         The result.
@@ -86,6 +113,8 @@ def evaluate(
     """
     # Its events are written at the end.
     check_writable(folder_of(settings))
+    if progress is not None and progress.is_watched:
+        hooks = [*hooks, TellBatches(progress, steps=steps)]
     update_op, stop_hook = plan.update_op, plan.stop_hook
     feed_dict = {}
     if allows_loops([*hooks, *plan.template.hooks]):
@@ -130,14 +159,18 @@ def evaluate(
             "and that a batch size with drop_remainder=True is not larger than the data."
         )
     rows = int(sums["rows"])
-    return EvalResult(
+    result = EvalResult(
         metrics=metrics,
         loss_by_rows=float(sums["loss_times_rows"] / rows) if rows else float("nan"),
         num_examples=rows or None,
         global_step=int(metrics[GLOBAL_STEP]),
         checkpoint_path=checkpoint_path,
         seconds=seconds,
+        num_batches=int(sums["batches"]),
     )
+    if progress is not None:
+        progress.say(f"evaluate: {result}")
+    return result
 
 
 def _with_default_local_init(scaffold: v1.train.Scaffold) -> v1.train.Scaffold:
@@ -152,8 +185,8 @@ def write_evaluation_events(result: EvalResult, *, output_dir: str) -> None:
     """Writes metrics as summaries at the evaluated checkpoint's step.
 
     Numbers become scalars, arrays tensors, and serialized `Summary` protos are split into
-    `name/0`, `name/1` and so on; the global step itself is the step, not a summary. The
-    checkpoint's path is written as text where there is one.
+    `name/0`, `name/1` and so on; the global step itself is the step, not a summary. `loss_by_rows`
+    stands beside `loss`, the original's. The checkpoint's path is written as text where there is one.
 
     Must be called with a graph as the default one; the first call for a folder writes it too.
 
@@ -165,13 +198,18 @@ def write_evaluation_events(result: EvalResult, *, output_dir: str) -> None:
     shown = ", ".join(f"{name} = {value}" for name, value in sorted(result.metrics.items()))
     _logger.info("Saving dict for global step %d: %s", step, shown)
     writer = v1.summary.FileWriterCache.get(output_dir)
-    writer.add_summary(_as_summary(result.metrics), step)
+    writer.add_summary(_as_summary({**result.metrics, **_not_among(result)}), step)
     if result.checkpoint_path:
         _logger.info(
             "Saving 'checkpoint_path' summary for global step %d: %s", step, result.checkpoint_path
         )
         writer.add_summary(_text_summary("checkpoint_path", result.checkpoint_path), step)
     writer.flush()
+
+
+def _not_among(result: EvalResult) -> dict[str, float]:
+    """Returns the losses that are none of the metrics."""
+    return {name: loss for name, loss in result.losses.items() if name not in result.metrics}
 
 
 def _as_summary(metrics: Mapping[str, Any]) -> v1.Summary:

@@ -17,6 +17,7 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 LOSS = "loss"
+LOSS_BY_ROWS = "loss_by_rows"
 GLOBAL_STEP = "global_step"
 
 SECONDS_PER_CALL = 1.0
@@ -43,6 +44,7 @@ class EvaluationPlan:
         seconds_per_call: Placeholder of how long a call of `update_op` takes before it comes back,
             in seconds, float64; it may be left unfed. `None` where a call is one batch.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
+        ran_on: Where it runs, in words. Defaults to "this host".
     """
 
     template: ModelTemplate
@@ -53,6 +55,7 @@ class EvaluationPlan:
     make_loop: Callable[[], tuple[tf.Tensor, v1.train.SessionRunHook]] | None = None
     seconds_per_call: tf.Tensor | None = None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+    ran_on: str = "this host"
 
 
 def clock() -> tf.Tensor:

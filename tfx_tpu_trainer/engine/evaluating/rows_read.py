@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import sums_so_far
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
+from tfx_tpu_trainer.progress import Progress
 from tfx_tpu_trainer.waiting import FIRST_NOTICE_SECONDS, NOTICE_SECONDS
 
 v1 = tf.compat.v1
@@ -84,6 +85,30 @@ class SayRowsRead(RowsReadHook):
             rows,
             seconds,
         )
+
+
+class TellBatches(RowsReadHook):
+    """Tells a `Progress` of an evaluation's batches, when it is due."""
+
+    def __init__(self, progress: Progress, *, steps: int | None) -> None:
+        """Takes whom to tell.
+
+        Args:
+            progress: Whom; a phase of it is under way.
+            steps: Batches asked for; `None` goes to the end of the input.
+        """
+        super().__init__(0.0, 0.0)
+        self._progress = progress
+        self._steps = steps
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
+        """Asks for the sums when it is due."""
+        return super().before_run(run_context) if self._progress.is_due() else None
+
+    def look(self, batches: int, rows: int, seconds: float) -> None:
+        """Tells."""
+        del seconds
+        self._progress.counted(batches, total=self._steps, rows=rows)
 
 
 class RefuseMoreRows(RowsReadHook):

@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking.nan_checks import StopAtNanHook, VariableChecksHook
 from tfx_tpu_trainer.engine.feeding.input_pipeline import DatasetInitializerHook
+from tfx_tpu_trainer.engine.loops.progress_hook import ProgressHook
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook, ThroughputHook
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 
 v1 = tf.compat.v1
 
 # They report loss and step only, which the end of a loop gives as well.
-_REPORTERS = (LossLogHook, ThroughputHook)
+_REPORTERS = (LossLogHook, ThroughputHook, ProgressHook)
 
 # Hooks that act at steps which their settings tell, or at the session's start and end only.
 _KNOWN_HOOKS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +29,7 @@ from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.progress import Batches, Progress
 
 v1 = tf.compat.v1
 
@@ -113,6 +114,27 @@ def predict_batches(
             if rows and not rows[0]:
                 return
             yield predictions
+
+
+def told(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
+    """Yields what it is given, and tells a `Progress` of it when that is due.
+
+    Args:
+        batches: What `predict_batches` yields.
+        progress: Whom to tell; a phase of it is under way.
+
+    Yields:
+        The batches.
+    """
+    done, is_shown = 0, False
+    for batch in batches:
+        done += 1
+        if progress.is_due():
+            is_shown = done > 1
+            progress.counted(done)
+        yield batch
+    if is_shown:
+        progress.say(f"predict: {Batches(done=done)}")
 
 
 def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:

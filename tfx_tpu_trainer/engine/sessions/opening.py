@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.engine.checkpointing.savers import fitted_scaffold
+from tfx_tpu_trainer.engine.reporting.log_hooks import ThroughputHook
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import guarded
 from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
 
@@ -180,7 +181,7 @@ def open_training_session(
     all_hooks = list(chief_hooks)
     if settings.log_step_count_steps:
         all_hooks.append(
-            v1.train.StepCounterHook(
+            ThroughputHook(
                 every_n_steps=settings.log_step_count_steps, output_dir=folder_of(settings)
             )
         )

@@ -24,6 +24,7 @@ from tfx_tpu_trainer.engine.checkpointing.taken_values import log_taken_values
 from tfx_tpu_trainer.engine.feeding.saved_iterators import SavedInput
 from tfx_tpu_trainer.engine.loops.one_thread_loop import LoopReadyHook, build_one_thread_loop
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook, allows_loops, needs_no_call
+from tfx_tpu_trainer.engine.loops.progress_hook import ProgressHook
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, SummaryHook
@@ -47,6 +48,7 @@ from tfx_tpu_trainer.engine.training.loop_choice import (
     log_no_loops,
     runs_on_one_thread,
 )
+from tfx_tpu_trainer.progress import Progress
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -72,6 +74,9 @@ class TrainingPlan:
             Defaults to `None`: calls are short, or can't be ended.
         agreed_stop: Hook by which several processes that make the same steps stop together: none
             of them may leave the others by itself. Defaults to `None`: there are no others.
+        log_loss_every: Steps between log lines of loss and step, where the settings have no
+            `log_step_count_steps`. Defaults to `None`, no lines.
+        ran_on: Where it runs, in words. Defaults to "this host".
     """
 
     template: ModelTemplate
@@ -85,6 +90,44 @@ class TrainingPlan:
     saved_input: SavedInput | None = None
     end_loop: Callable[[], None] | None = None
     agreed_stop: v1.train.SessionRunHook | None = None
+    log_loss_every: int | None = None
+    ran_on: str = "this host"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """How it is told how far a training is.
+
+    Attributes:
+        progress: Whom to tell; a phase of it is under way.
+        steps: Steps to make from where the session starts; excludes `max_steps`.
+        max_steps: Global step to stop at.
+        rows_per_step: Rows of a step over all replicas; `None` where nobody has said.
+        every_steps: Steps from one log line to the next, at least; `None` where none are asked for.
+    """
+
+    progress: Progress
+    steps: int | None = None
+    max_steps: int | None = None
+    rows_per_step: int | None = None
+    every_steps: int | None = None
+
+    def hook(self, loss: tf.Tensor, *, is_resumed: bool) -> ProgressHook:
+        """Returns the hook that tells.
+
+        Args:
+            loss: Scalar tensor.
+            is_resumed: Whether the session goes on from a checkpoint.
+        """
+        return ProgressHook(
+            self.progress,
+            loss,
+            steps=self.steps,
+            max_steps=self.max_steps,
+            rows_per_step=self.rows_per_step,
+            report_every=self.every_steps,
+            is_resumed=is_resumed,
+        )
 
 
 def plan_training_on_host(
@@ -129,6 +172,7 @@ def train(
     hooks: Sequence[v1.train.SessionRunHook],
     master: str = "",
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = (),
+    reporting: Reporting | None = None,
 ) -> float | None:
     """Runs a plan until a hook or the end of the input stops it.
 
@@ -141,6 +185,7 @@ def train(
             template.
         master: Address of the session's master. Defaults to `""`, this process.
         saving_listeners: Listeners told of every checkpoint.
+        reporting: How it is told how far the training is. Defaults to `None`: nobody is told.
 
     Returns:
         The loss of the last step, or `None` if the input gave no batch.
@@ -166,10 +211,14 @@ def train(
     worker_hooks = [*hooks, stop_at_nan]
     if plan.stop_hook is not None:
         worker_hooks.insert(len(hooks), plan.stop_hook)
-    if settings.log_step_count_steps:
-        worker_hooks.append(LossLogHook(plan.loss, every_n_steps=settings.log_step_count_steps))
+    if log_every := settings.log_step_count_steps or plan.log_loss_every:
+        worker_hooks.append(LossLogHook(plan.loss, every_n_steps=log_every))
     worker_hooks.extend(template.hooks)
     checkpoint_path = checkpoints.latest_checkpoint(model_dir)
+    progress_hook = None
+    if reporting is not None and reporting.progress.is_watched and settings.is_chief:
+        progress_hook = reporting.hook(plan.loss, is_resumed=checkpoint_path is not None)
+        worker_hooks.append(progress_hook)
     own_scaffold = template.make_scaffold()
     if checkpoint_path is None:
         # scaffold_fn may have set initializers; those of a resumed training do not run.
@@ -200,6 +249,8 @@ def train(
         # Several processes save together, and sessions of another one have their variables elsewhere.
         aside=not master and plan.agreed_stop is None and _none_looks(own_hooks),
     )
+    if progress_hook is not None and saver_hooks:
+        tf_private.add_checkpoint_listeners(saver_hooks[0], [progress_hook.listener])
     if settings.save_input_position and master:
         # A position is saved by the process whose iterators it is of, which no test could show yet.
         log_not_saved("steps are made in sessions of other processes")

@@ -188,6 +188,10 @@ class OnCores(abc.ABC):
         """Makes the loop of steps of a session call."""
 
     @abc.abstractmethod
+    def named(self, cores: int) -> str:
+        """Returns where a call runs, in words, given the number of replicas."""
+
+    @abc.abstractmethod
     def for_cores(self, copier: GraphCopier) -> CoreCopier:
         """Returns what copies a template onto the cores, given what copies it onto this host."""
 
@@ -214,6 +218,7 @@ class OnCores(abc.ABC):
             stop_hook=loop_hook,
             steps_per_call=loops.longest,
             end_loop=loop_hook.end_loop,
+            ran_on=self.named(trace.run.cores),
         )
         return plan, trace.hooks
 
@@ -228,6 +233,7 @@ class OnCores(abc.ABC):
             steps=steps,
             for_cores=self.for_cores,
         )
+        plan = dataclasses.replace(plan, ran_on=self.named(trace.run.cores))
         return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
 
     def plan_prediction(

@@ -36,6 +36,10 @@ class OnEmulatedCores(OnCores):
             host_call_every_n_steps=self.core_call.loops.host_call_every_n_steps,
         )
 
+    def named(self, cores: int) -> str:
+        """Returns where a call runs, in words."""
+        return f"{cores} emulated TPU core{'' if cores == 1 else 's'}"
+
     def for_cores(self, copier: GraphCopier) -> CoreCopier:
         """Returns the same copier: emulated cores are on this host, as all else is."""
         return copier

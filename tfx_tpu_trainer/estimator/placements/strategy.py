@@ -157,6 +157,7 @@ class UnderStrategy:
             saved_input=placed.saved_input,
             end_loop=placed.end_loop,
             agreed_stop=placed.agreed_stop,
+            ran_on=_named(self.strategy),
         )
         return plan, list(placed.hooks)
 
@@ -172,7 +173,12 @@ class UnderStrategy:
         trace = self.trace()
         placed = place_evaluation_under_strategy(trace.template, trace.feed)
         plan = plan_evaluation_on_host(placed.template, steps=steps, batches=placed.batches)
-        plan = dataclasses.replace(plan, make_loop=None, session_creator=placed.session_creator)
+        plan = dataclasses.replace(
+            plan,
+            make_loop=None,
+            session_creator=placed.session_creator,
+            ran_on=_named(self.strategy),
+        )
         return plan, list(placed.hooks)
 
     def plan_prediction(

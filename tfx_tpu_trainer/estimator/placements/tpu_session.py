@@ -48,6 +48,10 @@ class OnTPU(OnCores):
             iterations_per_loop=min(loops.longest, _STEPS_OF_A_TIMED_TRANSFER),
         )
 
+    def named(self, cores: int) -> str:
+        """Returns where a call runs, in words."""
+        return f"{cores} TPU core{'' if cores == 1 else 's'}"
+
     def for_cores(self, copier: GraphCopier) -> CoreCopier:
         """Returns what copies onto the TPU's cores."""
         return TPUCopier(copier)

@@ -15,6 +15,8 @@ from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import (
     EvaluationListener,
 )
 from tfx_tpu_trainer.estimator.schedule.specs import EvalSpec, TrainSpec
+from tfx_tpu_trainer.progress import expecting
+from tfx_tpu_trainer.progress.work import duration
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -61,12 +63,13 @@ def run_local(
         is_missing=is_missing,
         listener=listener,
     )
-    estimator.train(
-        input_fn=train_spec.input_fn,
-        max_steps=train_spec.max_steps,
-        hooks=list(train_spec.hooks),
-        saving_listeners=[*train_spec.saving_listeners, evaluations],
-    )
+    with expecting(next_evaluation=evaluations.next_in_words):
+        estimator.train(
+            input_fn=train_spec.input_fn,
+            max_steps=train_spec.max_steps,
+            hooks=list(train_spec.hooks),
+            saving_listeners=[*train_spec.saving_listeners, evaluations],
+        )
     last = evaluations.last
     return (None, None) if last is None else (last.metrics, last.exports)
 
@@ -102,6 +105,15 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         self._evaluated_step: int | None = None
         self._first = True
         self.last: EvaluatedCheckpoint | None = None
+
+    def next_in_words(self) -> str:
+        """Returns when the next evaluation is, in words that follow "next evaluation"."""
+        left = 0.0
+        if self._started is not None:
+            left = self._started + self._throttle_secs - self._clock()
+        if left <= 0:
+            return "with the next checkpoint"
+        return f"with a checkpoint in {duration(left)} or later"
 
     def begin(self) -> None:
         """Starts anew: the first checkpoint is that of an untrained model, or was evaluated before."""

@@ -13,7 +13,12 @@ from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.engine.loops.loop_hook import Loops
 from tfx_tpu_trainer.engine.sessions.tpu_system import find_tpu_system
 from tfx_tpu_trainer.estimator.callables import takes
-from tfx_tpu_trainer.estimator.calls import check_eval_steps, check_train_steps, master_of
+from tfx_tpu_trainer.estimator.calls import (
+    ToldOfTraining,
+    check_eval_steps,
+    check_train_steps,
+    master_of,
+)
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import loops_of
 from tfx_tpu_trainer.estimator.placements.cores import CoreCall, trace_on_cores
@@ -47,8 +52,10 @@ class TPUCallSettings:
         batch_sizes: Mode -> global batch size, or `None`.
         batch_axis: The axis of each input tensor to split, or `None`.
         embedding_config_spec: Embeddings of the cores, or `None`.
-        report_period: How often loss and throughput are reported, as arguments of the hooks that
+        report_period: How often cores report loss and throughput, as arguments of the hooks that
             do; `None` switches them off.
+        report_steps: Steps between the reports of a training that is not on cores; `None` where
+            there are none.
         export_options: What an export needs to know of graphs and versions.
     """
 
@@ -57,7 +64,13 @@ class TPUCallSettings:
     batch_axis: Sequence[int] | None
     embedding_config_spec: Any
     report_period: Mapping[str, int] | None
+    report_steps: int | None
     export_options: Mapping[str, Any]
+
+    @property
+    def host_period(self) -> Mapping[str, int] | None:
+        """How often a training that is not on cores reports: a session call of it is a step, no loop."""
+        return None if self.report_steps is None else {"every_n_steps": self.report_steps}
 
 
 class TPUEstimatorCalls:
@@ -101,14 +114,15 @@ class TPUEstimatorCalls:
         is_elsewhere = use_tpu or strategy is not None
         if is_elsewhere:
             _logger.info("Mode %r runs on %s.", mode, reason)
-        if mode != ModeKeys.TRAIN or self._settings.report_period is None:
+        period = self._settings.report_period if use_tpu else self._settings.host_period
+        if mode != ModeKeys.TRAIN or period is None:
             return placement
         return Reported(
             placement=placement,
-            period=self._settings.report_period,
+            period=period,
             config=self._config,
             batch_size=self._settings.batch_sizes[mode],
-            shows_loss=is_elsewhere,
+            on_host=not is_elsewhere,
         )
 
     def places(self, input_fn: Callable[..., Any], mode: str) -> TPUPlaces:
@@ -137,6 +151,13 @@ class TPUEstimatorCalls:
     def export_options(self) -> dict[str, Any]:
         """Returns what an export needs to know; see `Calls`."""
         return dict(self._settings.export_options)
+
+    def told_of_training(self) -> ToldOfTraining:
+        """Returns what is to be told of a training; see `Calls`."""
+        return ToldOfTraining(
+            every_steps=self._settings.report_steps,
+            rows_per_step=self._settings.batch_sizes[ModeKeys.TRAIN],
+        )
 
     def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
         """Checks the steps of a training; on cores there must be some."""

@@ -35,6 +35,7 @@ _SHARED_SETTINGS: Final = (
     "save_input_position",
     "first_checkpoint_secs",
     "stall_timeout_secs",
+    "progress",
 )
 Combination = Literal["mean", "sum"]
 _COMBINATIONS: Final = ("mean", "sum")

@@ -1,9 +1,10 @@
-"""What the training of a TPUEstimator reports: the speed, and off this host the loss."""
+"""What the training of a TPUEstimator reports: its speed and its loss."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
@@ -23,14 +24,14 @@ class Reported:
         period: How often, as arguments of the hooks that report.
         config: The configuration of the run.
         batch_size: Rows of a step over all replicas, or `None`.
-        shows_loss: Whether the loss is logged; on the host the session logs it.
+        on_host: Whether it is this host, where the training logs its loss itself.
     """
 
     placement: Placement
-    period: Mapping[str, int]
+    period: Mapping[str, Any]
     config: RunConfig
     batch_size: int | None
-    shows_loss: bool
+    on_host: bool
 
     def trace(self) -> Trace:
         """Traces the call where it runs."""
@@ -41,14 +42,17 @@ class Reported:
     ) -> tuple[TrainingPlan, Hooks]:
         """Plans training where it runs, with hooks that report; see `Placement`."""
         plan, hooks = self.placement.plan_training(steps=steps, max_steps=max_steps)
-        if self.shows_loss:
-            hooks = [*hooks, self._loss_log(plan)]
         throughput = ThroughputHook(
             **self.period,
             steps_per_call=plan.steps_per_call,
             batch_size=self.batch_size,
             output_dir=self.config.model_dir if self.config.save_summary_steps else None,
         )
+        if self.on_host:
+            # Its steps may be made in loops, of which the training itself knows the loss.
+            plan = dataclasses.replace(plan, log_loss_every=self.period["every_n_steps"])
+        else:
+            hooks = [*hooks, self._loss_log(plan)]
         return plan, [*hooks, throughput]
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:

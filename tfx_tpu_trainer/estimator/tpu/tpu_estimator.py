@@ -145,6 +145,7 @@ class TPUEstimator(Estimator):
                 batch_axis=batch_axis,
                 embedding_config_spec=embedding_config_spec,
                 report_period=_report_period(config),
+                report_steps=config.log_step_count_steps,
                 export_options={
                     "export_to_cpu": export_to_cpu,
                     "export_to_tpu": export_to_tpu,
