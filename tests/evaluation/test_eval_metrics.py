@@ -211,21 +211,32 @@ def test_metrics_can_not_be_changed_afterwards():
         metrics.overall["loss"] = 0.0
 
 
-def test_from_result_takes_the_loss_by_rows(caplog):
+def test_from_result_takes_both_losses(caplog):
     result = _result(
         {"accuracy": np.float32(0.5), "loss": 0.75, "global_step": 12, "confusion": np.eye(2)}
     )
     metrics = EvalMetrics.from_result(result)
 
-    assert dict(metrics.overall) == {"accuracy": 0.5, "loss": result.loss_by_rows}
+    assert dict(metrics.overall) == {"accuracy": 0.5, "loss": 0.75, "loss_by_rows": 0.25}
     assert (metrics.global_step, metrics.num_examples) == (12, 7)
     assert (metrics.checkpoint, metrics.seconds) == ("/run/model.ckpt-12", 1.5)
     assert "'confusion' has shape (2, 2)" in caplog.text
 
 
-def test_from_result_without_rows_takes_the_mean_loss():
+def test_from_result_without_rows_has_no_loss_by_rows():
     metrics = EvalMetrics.from_result(_result({"loss": 0.75}, loss_by_rows=math.nan))
-    assert metrics.overall["loss"] == 0.75
+    assert dict(metrics.overall) == {"loss": 0.75}
+
+
+def test_a_metric_of_that_name_is_the_models_own():
+    metrics = EvalMetrics.from_result(_result({"loss": 0.75, "loss_by_rows": 9.0}))
+    assert dict(metrics.overall) == {"loss": 0.75, "loss_by_rows": 9.0}
+
+
+@pytest.mark.parametrize("name", ["loss", "loss_by_rows"])
+def test_either_loss_tells_that_a_model_has_diverged(name):
+    metrics = EvalMetrics(overall={"auc": math.nan, name: math.nan}, global_step=1)
+    assert metrics.diverged == (name,)
 
 
 def test_names_and_types():

@@ -12,7 +12,7 @@ from tensorflow_model_analysis.proto import config_pb2
 from tfx_tpu_trainer.evaluation.slices import SliceKey, is_in_spec, parse_slicing_specs
 
 # Metrics that belong to whole batches, and so to the whole eval split only.
-OVERALL_ONLY = ("loss",)
+OVERALL_ONLY = ("loss", "loss_by_rows")
 
 # MetricKey -> the (slicing spec or None, value or change threshold) pairs that apply to it.
 Thresholds = Mapping[tfma.metrics.MetricKey, Sequence[tuple[Any, Any]]]

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult
 
 
+LOSS = "loss"
+LOSS_BY_ROWS = "loss_by_rows"
+"""The two means of an evaluation's loss: as `evaluate()` has it, and by rows."""
+
 EVAL_METRICS_FILE = "eval_metrics.json"
 _FORMAT_VERSION = 1
 
@@ -39,8 +43,8 @@ class SliceMetrics:
 
     Attributes:
         key: the slice, as TFMA writes it: pairs of a feature and a value, sorted by feature.
-        metrics: metric name -> value over the rows of the slice; scalars. `loss` is not among them: it
-            belongs to whole batches.
+        metrics: metric name -> value over the rows of the slice; scalars. `loss` is not among them, nor
+            `loss_by_rows`: they belong to whole batches.
         num_examples: rows of the slice, or None when they weren't counted.
 
     Raises:
@@ -67,7 +71,7 @@ class EvalMetrics:
     Attributes:
         overall: metric name -> value over the whole eval split. Values are scalars (Python or NumPy
             numbers, arrays of shape `()`); they are kept as Python floats, which hold every float32 and
-            float64 exactly. `loss` is one of them.
+            float64 exactly. `loss` is one of them, and `loss_by_rows` where rows were counted.
         global_step: training step of the evaluated checkpoint; None only when the metrics were read
             from a ModelEvaluation that doesn't say.
         num_examples: rows evaluated, or None when they weren't counted.
@@ -123,8 +127,9 @@ class EvalMetrics:
     def from_result(cls, result: EvalResult) -> EvalMetrics:
         """The metrics of an evaluation by the engine, as the artifacts record them.
 
-        `loss` is the loss by rows: a short last batch counts by its rows, whatever the batch size. Where
-        the engine found no rows to count, it is the mean of the batch losses.
+        `loss` is what `evaluate()` returns and TensorBoard shows: on the host the mean of the batches' losses,
+        as in the original. `loss_by_rows` is the exact one: a short last batch counts by its rows, whatever
+        the batch size; where the engine found no rows to count, there is none.
         Metrics that are not scalars (a confusion matrix, a vector by class) are left out with a warning,
         because a ModelEvaluation's thresholds and MLMD's properties know scalars only; a finished training
         is not thrown away for them.
@@ -144,7 +149,7 @@ class EvalMetrics:
             except ValueError as error:
                 _logger.warning("Left out of the evaluation artifacts: %s", error)
         if not math.isnan(result.loss_by_rows):
-            overall["loss"] = float(result.loss_by_rows)
+            overall.setdefault(LOSS_BY_ROWS, float(result.loss_by_rows))
         return cls(
             overall=overall,
             global_step=int(result.global_step),
@@ -257,7 +262,7 @@ def diverged_names(metrics: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(
         name
         for name, value in metrics.items()
-        if math.isinf(value) or (name == "loss" and math.isnan(value))
+        if math.isinf(value) or (name in (LOSS, LOSS_BY_ROWS) and math.isnan(value))
     )
 
 
