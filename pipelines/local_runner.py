@@ -33,11 +33,13 @@ from pipelines.report import Failure, RunReport
 from pipelines.summary import print_summary, short_path
 from tfx_tpu_trainer.child_command import module_command
 from tfx_tpu_trainer.printable import printable
+from tfx_tpu_trainer.progress.status_file import STATUS_VARIABLE, read_status
 from tfx_tpu_trainer.terminal import standard_output
 from tfx_tpu_trainer.whole_files import write_whole
 
 POLL_SECONDS = 0.25
 PLAIN_WIDTH = 140
+PROGRESS = "progress.json"
 # Some more than a training has for its checkpoint.
 STOP_SECONDS = 30
 _NOT_POLITE = f"stopped by SIGKILL: it did not end within {STOP_SECONDS} s of SIGTERM"
@@ -176,7 +178,7 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=child_environment(),
+            env=child_environment() | {STATUS_VARIABLE: str(folder / PROGRESS)},
             start_new_session=True,
             pass_fds=[lock.fileno()],
         )
@@ -248,8 +250,15 @@ def _watch(
             statuses = seen
         if ended and (seen is not None or not nodes):
             return [_final(status) for status in statuses]
-        display.update(statuses, _note(statuses))
+        display.update(statuses, _note(statuses), _progress(statuses, folder))
         time.sleep(POLL_SECONDS)
+
+
+def _progress(statuses: Sequence[NodeStatus], folder: Path) -> str | None:
+    """How far the running component says it is; a TpuTrainer does."""
+    node = _running(statuses)
+    said = None if node is None else read_status(folder / PROGRESS)
+    return None if said is None else f"{node}: {said}"
 
 
 def _note(statuses: Sequence[NodeStatus]) -> str:

@@ -32,6 +32,7 @@ STYLES = {
     State.FAILED: "red",
     State.KILLED: "red",
 }
+PROGRESS_SECONDS = 30.0
 
 
 class RunMonitor:
@@ -84,8 +85,10 @@ class RunMonitor:
 class Display(Protocol):
     """What shows a run while it goes on."""
 
-    def update(self, statuses: Iterable[NodeStatus], note: str) -> None:
-        """Shows the components, and in `note` what else is going on."""
+    def update(
+        self, statuses: Iterable[NodeStatus], note: str, progress: str | None = None
+    ) -> None:
+        """Shows the components, in `note` what else is going on, and how far the running one says it is."""
 
     def __enter__(self) -> Display: ...
 
@@ -103,7 +106,9 @@ class LiveDisplay:
         self._live = Live(console=console, refresh_per_second=8, transient=True)
         self._spinners: dict[str, Spinner] = {}
 
-    def update(self, statuses: Iterable[NodeStatus], note: str) -> None:
+    def update(
+        self, statuses: Iterable[NodeStatus], note: str, progress: str | None = None
+    ) -> None:
         """See `Display`."""
         table = Table.grid(padding=(0, 2))
         for status in statuses:
@@ -114,6 +119,10 @@ class LiveDisplay:
             table.add_row(
                 mark, status.node, status.state.value, seconds, style=STYLES.get(status.state, "")
             )
+        if progress is not None:
+            # Below the table, where a line has room.
+            self._live.update(Group(table, Text(progress, overflow="fold")))
+            return
         self._live.update(Group(table, Text(note, style="dim")))
 
     def _spinner(self, node: str) -> Spinner:
@@ -139,9 +148,12 @@ class PlainDisplay:
         self._start = time.monotonic()
         self._shown: dict[str, State] = {}
         self._note = ""
+        self._progress_shown = self._start
 
-    def update(self, statuses: Iterable[NodeStatus], note: str) -> None:
-        """See `Display`."""
+    def update(
+        self, statuses: Iterable[NodeStatus], note: str, progress: str | None = None
+    ) -> None:
+        """See `Display`; how far a component is stands in a line each half minute."""
         if note != self._note:
             self._note = note
             self._print(note)
@@ -151,6 +163,9 @@ class PlainDisplay:
             self._shown[status.node] = status.state
             took = f" ({status.seconds:.1f} s)" if status.state.ended else ""
             self._print(f"{status.node}: {status.state.value}{took}")
+        if progress is not None and time.monotonic() - self._progress_shown >= PROGRESS_SECONDS:
+            self._progress_shown = time.monotonic()
+            self._print(progress)
 
     def _print(self, text: str) -> None:
         self._console.print(f"[{time.monotonic() - self._start:6.1f} s] {text}", markup=False)

@@ -55,6 +55,7 @@ class RunReport:
         failure: Why it failed; None where it did not.
         train_loss: The loss of the last training step that was recorded.
         train_step: That step.
+        ran_on: Where it was trained, such as "4 emulated TPU cores"; None where nobody has said.
         eval_metrics: The trainer's eval metrics.
         eval_examples: How many rows they were measured on.
         blessed: Whether the gate blessed the model; None where it judged nothing.
@@ -71,6 +72,7 @@ class RunReport:
     failure: Failure | None = None
     train_loss: float | None = None
     train_step: int | None = None
+    ran_on: str | None = None
     eval_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     eval_examples: int | None = None
     blessed: bool | None = None
@@ -129,6 +131,7 @@ def collect(
     return RunReport(
         train_loss=train_loss,
         train_step=train_step,
+        ran_on=(model.custom_properties["ran_on"].string_value or None) if model else None,
         eval_metrics={name: float(value) for name, value in metrics.overall.items()}
         if metrics
         else {},

@@ -86,6 +86,8 @@ def results_table(report: RunReport) -> Table:
     table = _pairs("Results")
     if report.train_loss is not None:
         _add(table, "train loss", f"{report.train_loss:.4f} (step {report.train_step:,})")
+    if report.ran_on is not None:
+        _add(table, "ran on", report.ran_on)
     if report.eval_metrics:
         rows = f" ({report.eval_examples:,} rows)" if report.eval_examples else ""
         values = {k: f"{v:.4f}" for k, v in report.eval_metrics.items() if k != "global_step"}

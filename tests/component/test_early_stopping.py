@@ -260,7 +260,7 @@ class TestRestart:
 @row(
     "eval_metrics",
     "a `best_metric` that the evaluation does not give",
-    "best_metric='auc' is not among the model's metrics (loss, quality): return it from metric_fn",
+    "best_metric='auc' is not among the model's metrics (loss, loss_by_rows, quality): return it from metric_fn",
 )
 def test_unknown_metric(tmp_path, refused):
     with refused(ValueError):

@@ -241,7 +241,7 @@ def test_raw_features(tmp_path):
         case(
             "component",
             "`best_metric='auc'`, which metric_fn does not give",
-            "best_metric='auc' is not among the model's metrics (accuracy, label_mean, loss): return it",
+            "best_metric='auc' is not among the model's metrics (accuracy, label_mean, loss, loss_by_rows): return it",
             values={"eval_every_steps": 1, "best_metric": "auc"},
         ),
     ],

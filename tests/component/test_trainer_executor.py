@@ -108,6 +108,9 @@ def test_artifacts_carry_the_metrics_as_properties(trained):
     for key in ("model", "evaluation"):
         (artifact,) = trained.outputs[key]
         assert artifact.get_float_custom_property("eval_loss") == metrics.overall["loss"]
+        by_rows = artifact.get_float_custom_property("eval_loss_by_rows")
+        assert by_rows == metrics.overall["loss_by_rows"]
+        assert artifact.get_string_custom_property("ran_on") == "this host"
         assert artifact.get_int_custom_property("global_step") == STEPS
         assert artifact.get_int_custom_property("num_examples") == tfx_testdata.ROWS["eval"]
 

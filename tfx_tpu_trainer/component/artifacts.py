@@ -23,6 +23,9 @@ from tfx_tpu_trainer.whole_files import file_written_whole, sweep
 TRAINING = "training"
 """Custom property of a Model: the digest of its training's inputs, code and settings."""
 
+RAN_ON = "ran_on"
+"""Custom property of a Model and its evaluation: where it was trained, such as "4 emulated TPU cores"."""
+
 
 @contextlib.contextmanager
 def emptied_on_failure(
@@ -96,15 +99,18 @@ def sweep_outputs(job: TrainJob) -> None:
             _logger.info("Removed %s, which an earlier attempt has left", printable(path))
 
 
-def write_metrics(job: TrainJob, metrics: EvalMetrics) -> None:
+def write_metrics(job: TrainJob, metrics: EvalMetrics, *, ran_on: str | None = None) -> None:
     """Writes the metrics of the exported model: beside it, as its evaluation, and as properties of both.
 
     Args:
         job: What was asked for.
         metrics: What the exported checkpoint was measured at.
+        ran_on: Where it was trained, in words. Defaults to `None`: nobody knows.
     """
     write_eval_metrics(job.model.uri, metrics)
     properties = metric_properties(metrics)
+    if ran_on is not None:
+        properties[RAN_ON] = ran_on
     set_properties(job.model, properties)
     if job.evaluation:
         write_model_evaluation(job.evaluation.uri, metrics, model_location=job.model.uri)

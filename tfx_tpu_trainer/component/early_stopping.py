@@ -29,6 +29,7 @@ from tfx_tpu_trainer.evaluation.learning_curve import (
     write_learning_curve,
 )
 from tfx_tpu_trainer.inputs import RowCache, train_on_current_rows
+from tfx_tpu_trainer.progress import expecting
 from tfx_tpu_trainer.whole_files import file_written_whole
 
 v1 = tf.compat.v1
@@ -157,16 +158,20 @@ class EvaluatedTraining:
 
     def _train_on(self, step: int) -> None:
         hooks = [] if self.every_secs is None else [StopAfterSecondsHook(self.every_secs)]
-        train_on_current_rows(
-            lambda more: self.estimator_at(step).train(
-                self.train_input_fn,
-                hooks=[*hooks, *more],
-                max_steps=self._target(step),
-                saving_listeners=[*self.saving_listeners, self.last_saved],
-            ),
-            self.row_cache,
-            batch_size=self.batch_size,
-        )
+        when = f"at step {self._target(step):,}"
+        if self.every_secs is not None:
+            when = f"after {self.every_secs} s of training"
+        with expecting(last_step=self.max_steps, next_evaluation=lambda: when):
+            train_on_current_rows(
+                lambda more: self.estimator_at(step).train(
+                    self.train_input_fn,
+                    hooks=[*hooks, *more],
+                    max_steps=self._target(step),
+                    saving_listeners=[*self.saving_listeners, self.last_saved],
+                ),
+                self.row_cache,
+                batch_size=self.batch_size,
+            )
 
     def _evaluate(self, curve: LearningCurve, folder: str) -> LearningCurve:
         estimator = self.estimator_at(0)

@@ -118,9 +118,7 @@ def run_config(
         stall_timeout_secs=settings.stall_timeout_secs or None,
         session_creation_timeout_secs=settings.start_timeout_secs,
         tpu_config=tpu.TPUConfig(
-            # On the host a session call is one step, and a larger number would only make
-            # TPUEstimator report its speed that much more often.
-            iterations_per_loop=settings.iterations_per_loop if settings.use_tpu else 1,
+            iterations_per_loop=settings.iterations_per_loop,
             num_shards=settings.num_shards,
             num_cores_per_replica=settings.num_cores_per_replica,
         ),

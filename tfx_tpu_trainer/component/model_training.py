@@ -57,6 +57,8 @@ from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve
 from tfx_tpu_trainer.inputs import RowCache, TransformServing, train_on_current_rows
+from tfx_tpu_trainer.progress import expecting, phase
+from tfx_tpu_trainer.progress.progress import TRACE
 from tfx_tpu_trainer.user_module.module import UserModule
 
 _logger = logging.getLogger(__name__)
@@ -210,7 +212,7 @@ class ModelTraining(Training[TrainedModel]):
         """Builds the graphs that come after the training; compiles its steps if the settings ask for it."""
         # Whoever mends a module after days of training begins anew: its source is part of what a
         # checkpoint belongs to.
-        with failures_explained(self.rows):
+        with failures_explained(self.rows), phase(TRACE):
             self.estimator.build_graphs(
                 eval_input_fn=self._measured_input_fn if self._evaluates_here else None,
                 eval_steps=self.job.eval_steps,
@@ -251,16 +253,17 @@ class ModelTraining(Training[TrainedModel]):
             # The others wait for it. It lives as long as this process trains.
             server = start_server(estimator.config) if self.host.in_cluster else None
             last_saved = LastSaved()
-            train_on_current_rows(
-                lambda hooks: estimator.train(
-                    self.train_input_fn,
-                    hooks=hooks,
-                    max_steps=job.train_steps,
-                    saving_listeners=[*listeners, last_saved],
-                ),
-                self.row_cache,
-                batch_size=settings.train_batch_size,
-            )
+            with expecting(last_step=job.train_steps, next_evaluation=lambda: "after the training"):
+                train_on_current_rows(
+                    lambda hooks: estimator.train(
+                        self.train_input_fn,
+                        hooks=hooks,
+                        max_steps=job.train_steps,
+                        saving_listeners=[*listeners, last_saved],
+                    ),
+                    self.row_cache,
+                    batch_size=settings.train_batch_size,
+                )
             del server
             self._forget_input()
             return TrainedModel(last_saved.path(self.estimator.model_dir))
@@ -299,9 +302,10 @@ class ModelTraining(Training[TrainedModel]):
         self, trained: TrainedModel, checkpoint_path: str | None, folder: str
     ) -> Iterator[Exported]:
         """Exports the model with the metagraphs that the settings ask for."""
-        exported = self.estimator.export_saved_model(
-            folder, self.serving_input_receiver_fn, checkpoint_path=checkpoint_path
-        )
+        with phase("export"):
+            exported = self.estimator.export_saved_model(
+                folder, self.serving_input_receiver_fn, checkpoint_path=checkpoint_path
+            )
         yield Exported(
             path=tf.compat.as_str_any(exported),
             final=self.job.serving_model_dir,

@@ -11,6 +11,7 @@ from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.preflight import PreflightReport, PreflightUnavailableError, preflight
 from tfx_tpu_trainer.preflight.report_files import write_html, write_json
+from tfx_tpu_trainer.progress import phase
 
 FOLDER = "preflight"
 """Folder of the report, in the ModelRun artifact: `report.json` and `report.html`."""
@@ -46,14 +47,18 @@ def check_before_training(
     if settings.preflight == "off" or settings.tpu is None:
         return
     try:
-        report = preflight(
-            estimator,
-            {"train": train_input_fn, "eval": eval_input_fn},
-            tpu=settings.tpu,
-            batch_size={"train": settings.train_batch_size, "eval": settings.rows_per_eval_batch},
-            steps=("train", "eval"),
-            name=str(job.source),
-        )
+        with phase("preflight"):
+            report = preflight(
+                estimator,
+                {"train": train_input_fn, "eval": eval_input_fn},
+                tpu=settings.tpu,
+                batch_size={
+                    "train": settings.train_batch_size,
+                    "eval": settings.rows_per_eval_batch,
+                },
+                steps=("train", "eval"),
+                name=str(job.source),
+            )
     except PreflightUnavailableError as error:
         _refuse(settings.preflight, f"no preflight is possible here: {error}")
         return

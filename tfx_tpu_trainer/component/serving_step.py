@@ -22,6 +22,7 @@ from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.export.tags import HOST_TAGS
 from tfx_tpu_trainer.preflight import serving_check
+from tfx_tpu_trainer.progress import phase
 from tfx_tpu_trainer.serving import (
     MetaGraphDescription,
     RequestError,
@@ -83,7 +84,10 @@ class ServingStep:
             receiver, max(SAMPLE_ROWS, *(settings.warmup_batch_sizes or batch_sizes), 1)
         )
         if rows.are_real:
-            self._write_warmup(path, meta_graphs, rows, settings.warmup_batch_sizes or batch_sizes)
+            with phase("warm-up"):
+                self._write_warmup(
+                    path, meta_graphs, rows, settings.warmup_batch_sizes or batch_sizes
+                )
         write_server_config(
             model_uri,
             model_name=settings.serving_model_name,
@@ -96,7 +100,8 @@ class ServingStep:
             def take() -> Sample | str:
                 return self._sample(meta_graphs, receiver, rows, checkpoint_path)
 
-            self._check(path, take, max(sizes, default=1), process)
+            with phase("serving check"):
+                self._check(path, take, max(sizes, default=1), process)
 
     def _rows(self, receiver: TracedReceiver, count: int) -> ServingRows:
         transformed = tft.TFTransformOutput(self.job.transform_graph_path)

@@ -20,6 +20,7 @@ from tfx_tpu_trainer.component.tfx_private import GenericExecutor
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.training import Training
 from tfx_tpu_trainer.engine.sessions import polite_stop
+from tfx_tpu_trainer.progress import followed, phase
 from tfx_tpu_trainer.user_module.module import check_module
 
 
@@ -84,7 +85,10 @@ class TpuTrainerExecutor(GenericExecutor):
             if not host.is_alone:
                 preconditions.check_writable(model_run)
                 status = stack.enter_context(ChiefStatus(model_run).reported())
-            training = stack.enter_context(_prepared(job, host))
+            # The terminal of a pod or of a pipeline's process is this host's alone.
+            stack.enter_context(followed("auto", may_draw=host.is_alone))
+            with phase("input check"):
+                training = stack.enter_context(_prepared(job, host))
             training.check_before_training()
             training.run(training_ended=status.finishing if status else lambda: None)
 

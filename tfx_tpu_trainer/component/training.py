@@ -32,6 +32,8 @@ from tfx_tpu_trainer.component.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import LearningCurve, write_learning_curve
+from tfx_tpu_trainer.progress import Progress, followed, phase
+from tfx_tpu_trainer.progress.progress import EVALUATE, TRAIN
 from tfx_tpu_trainer.serving.fresh_process import FreshProcess
 from tfx_tpu_trainer.serving.saved_model_file import BINARY_FILE
 from tfx_tpu_trainer.whole_files import commit_folder, temporary_beside
@@ -145,6 +147,10 @@ class Training(abc.ABC, Generic[Trained]):
             ValueError: A row can't be read, or has a value that the model does not take.
             AnotherAttemptError: Another attempt has begun meanwhile. What it has made stays as it is.
         """
+        with followed("auto", may_draw=self.host.is_alone) as progress:
+            return self._run(training_ended, progress)
+
+    def _run(self, training_ended: Callable[[], None], progress: Progress) -> EvalMetrics:
         job, folder = self.job, self.folder_to_resume
         # Both attempts may have been given the same artifacts, as where Kubernetes starts a pod again.
         check_still_ours = check_before_writing(folder)
@@ -161,7 +167,8 @@ class Training(abc.ABC, Generic[Trained]):
                 results = self.evaluate(trained)
             check_finite(results.metrics)
             check_still_ours()
-            self._publish()
+            with phase("publish"):
+                self._publish()
             results = results.with_checkpoints_moved(self.working_folder, job.model_run.uri)
             if results.curve is not None:
                 check_still_ours()
@@ -170,7 +177,9 @@ class Training(abc.ABC, Generic[Trained]):
                 write_learning_curve(job.model.uri, results.curve)
             self._place(trained, results.metrics.checkpoint, process, check_still_ours)
             check_still_ours()
-            write_metrics(job, results.metrics)
+            # A retry may have had nothing left to train.
+            ran_on = progress.ran_on.get(TRAIN) or progress.ran_on.get(EVALUATE)
+            write_metrics(job, results.metrics, ran_on=ran_on)
             if folder:
                 job.model.set_string_custom_property(TRAINING, folder.identity.digest)
             check_still_ours()
