@@ -151,7 +151,8 @@ class EvalMetrics:
         if not math.isnan(result.loss_by_rows):
             overall.setdefault(LOSS_BY_ROWS, float(result.loss_by_rows))
         return cls(
-            overall=overall,
+            # In the order of the file.
+            overall=dict(sorted(overall.items())),
             global_step=int(result.global_step),
             num_examples=None if result.num_examples is None else int(result.num_examples),
             checkpoint=result.checkpoint_path,
