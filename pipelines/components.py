@@ -81,6 +81,7 @@ def train_gate_push(
     schema: Any,
     params: Mapping[str, Any],
     raw_examples: Any = None,
+    hyperparameters: Any = None,
 ) -> list[Any]:
     """TpuTrainer, the last blessed model as baseline, EvalMetricsGate and Pusher.
 
@@ -92,6 +93,7 @@ def train_gate_push(
         params: What the model_fn finds in its `params`.
         raw_examples: The examples that Transform has read: of them the trainer makes requests, to
             check the exported model and to warm a server up.
+        hyperparameters: A Tuner's best hyperparameters; they win over `params`.
 
     Returns:
         The components; the trainer is the first of them.
@@ -107,6 +109,7 @@ def train_gate_push(
         schema=schema,
         module=settings.module,
         module_file=settings.module_file,
+        hyperparameters=hyperparameters,
         label_key=settings.label_key,
         params=dict(params),
         train_args=tfx.proto.TrainArgs(num_steps=settings.train_steps),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pipelines.config import PipelineConfig, Settings
-from pipelines.setting_types import Count, Rate, Strings
+from pipelines.setting_types import Count, Rate, Strings, Text
 
 
 class TaxiModelSettings(Settings):
@@ -27,6 +27,30 @@ class TaxiModelSettings(Settings):
     decay_steps: Count | None = None
 
 
+class TuneSettings(Settings):
+    """The search of hyperparameters before the training (docs/tuning.md).
+
+    Attributes:
+        enabled: Adds TFX's Tuner, whose best hyperparameters win over those of `model`.
+        objective: The eval metric that is to become better.
+        direction: 'max' if a higher value of it is better, 'min' if a lower one is.
+        oracle: Who proposes the trials: 'random', 'bayesian' or 'hyperband'.
+        max_trials: The most trials; null is 10, and with 'hyperband' as many as its brackets have.
+        train_steps: Steps of a trial that goes to its end; the trainer's where null.
+        evaluations: Evaluations of such a trial; 4 where null, and 9 with 'hyperband'.
+        patience: Evaluations in a row without a better value after which a trial ends; null never ends it so.
+    """
+
+    enabled: bool = False
+    objective: Text = "auc"
+    direction: Literal["max", "min"] = "max"
+    oracle: Literal["random", "bayesian", "hyperband"] = "bayesian"
+    max_trials: Count | None = None
+    train_steps: Count | None = None
+    evaluations: Count | None = None
+    patience: Count | None = None
+
+
 class BulkInferenceSettings(Settings):
     """What BulkInferrer predicts with a blessed model.
 
@@ -42,8 +66,10 @@ class Config(PipelineConfig):
 
     Attributes:
         model: Settings of the wide-and-deep model.
+        tune: The search of hyperparameters.
         bulk_inference: Adds a BulkInferrer; null leaves it out.
     """
 
     model: TaxiModelSettings = TaxiModelSettings()
+    tune: TuneSettings = TuneSettings()
     bulk_inference: BulkInferenceSettings | None = None

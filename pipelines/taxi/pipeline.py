@@ -9,6 +9,7 @@ from tfx import v1 as tfx
 
 from pipelines import components
 from pipelines.taxi.config import Config
+from tfx_tpu_trainer.component.module_source import source_hash
 from tfx_tpu_trainer.evaluation.stock_evaluator import stock_evaluator_config
 
 
@@ -36,8 +37,10 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
         disable_statistics=True,
         **components.preprocessing(config, "pipelines.taxi.transform.preprocessing"),
     )
+    tuner = tuner_of(config, transform) if config.tune.enabled else None
     trainer, baseline, gate, pusher = components.train_gate_push(
         config,
+        hyperparameters=tuner and tuner.outputs["best_hyperparameters"],
         raw_examples=examples.outputs["examples"],
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
@@ -50,7 +53,7 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
         schema=schema.outputs["schema"],
         eval_config=evaluator_config(config.trainer.label_key),
     )
-    nodes = [examples, statistics, schema, anomalies, transform]
+    nodes = [examples, statistics, schema, anomalies, transform, *([tuner] if tuner else [])]
     nodes += [trainer, evaluator, baseline, gate, pusher]
     if config.bulk_inference:
         nodes.append(
@@ -65,10 +68,55 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
     return components.pipeline(config, nodes)
 
 
-def model_params(config: Config) -> dict[str, Any]:
-    """What the model_fn finds in its `params`: the learning rate falls until training ends."""
+def tuner_of(config: Config, transform: Any) -> Any:
+    """TFX's own Tuner, whose trials train as the trainer will: on this host, or on emulated cores.
+
+    Args:
+        config: The pipeline's config.
+        transform: The Transform component.
+
+    Returns:
+        The component.
+    """
+    trainer, tune = config.trainer, config.tune
+    steps = tune.train_steps or trainer.train_steps
+    emulated = {"use_tpu": trainer.use_tpu, "master": "emulated", "num_shards": trainer.num_shards}
+    of_trainer = {
+        "label_key": trainer.label_key,
+        "params": model_params(config, steps=steps),
+        "train_batch_size": trainer.train_batch_size,
+        "eval_batch_size": trainer.eval_batch_size,
+        "iterations_per_loop": trainer.iterations_per_loop,
+        "tf_random_seed": trainer.tf_random_seed,
+        # A cluster gives slices to trainers only.
+        **(emulated if trainer.master == "emulated" else {}),
+    }
+    search = tune.model_dump(exclude={"enabled", "train_steps"}, exclude_none=True)
+    return tfx.components.Tuner(
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        tuner_fn="pipelines.taxi.tuning.tuner_fn",
+        train_args=tfx.proto.TrainArgs(num_steps=steps),
+        eval_args=tfx.proto.EvalArgs(num_steps=trainer.eval_steps or 0),
+        custom_config={
+            "tpu_trainer": of_trainer,
+            "tuning": {**search, "directory": f"{config.root}/tuning"},
+            # TFX's cache compares arguments, and the import path stays when the code changes.
+            "code": source_hash("pipelines.taxi.tuning"),
+        },
+    )
+
+
+def model_params(config: Config, *, steps: int | None = None) -> dict[str, Any]:
+    """What the model_fn finds in its `params`: the learning rate falls until training ends.
+
+    Args:
+        config: The pipeline's config.
+        steps: Steps of the training. Defaults to `None`: those of the trainer.
+    """
     params = config.model.model_dump(mode="json")
-    return {**params, "decay_steps": config.model.decay_steps or config.trainer.train_steps}
+    decay_steps = config.model.decay_steps or steps or config.trainer.train_steps
+    return {**params, "decay_steps": decay_steps}
 
 
 def bulk_model_spec() -> tfx.proto.ModelSpec:

@@ -1,0 +1,74 @@
+"""The taxi pipeline's Tuner, as it is declared."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import keras_tuner
+import pytest
+
+from pipelines.config import load_config
+from pipelines.registry import find_pipeline
+from pipelines.taxi.tuning import search_space
+
+
+def _nodes(*overrides: str) -> dict[str, Any]:
+    taxi = find_pipeline("taxi")
+    config = load_config(
+        taxi.config_class(),
+        taxi.config_file,
+        overrides=overrides,
+        values={"root": "taxi-root", "data": "taxi-data"},
+    )
+    return {node.id: node for node in taxi.create_pipeline(config).components}
+
+
+def _settings(nodes: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(nodes["Tuner"].exec_properties["custom_config"])
+
+
+def test_there_is_none_unless_it_is_asked_for() -> None:
+    assert "Tuner" not in _nodes()
+
+
+def test_the_trainer_takes_its_best_hyperparameters() -> None:
+    nodes = _nodes("tune.enabled=true")
+    (channel,) = [nodes["TpuTrainer"].inputs["hyperparameters"]]
+    assert channel.producer_component_id == "Tuner" and channel.output_key == "best_hyperparameters"
+
+
+def test_trials_train_as_the_trainer_does() -> None:
+    nodes = _nodes("tune.enabled=true", "trainer.train_batch_size=32", "trainer.tf_random_seed=5")
+    settings = _settings(nodes)
+    assert settings["tpu_trainer"]["train_batch_size"] == 32
+    assert settings["tpu_trainer"]["tf_random_seed"] == 5
+    assert "use_tpu" not in settings["tpu_trainer"]
+    assert settings["tuning"]["directory"] == "taxi-root/tuning"
+    steps = json.loads(nodes["Tuner"].exec_properties["train_args"])["num_steps"]
+    assert steps == 1000 == settings["tpu_trainer"]["params"]["decay_steps"]
+
+
+def test_shorter_trials_have_a_schedule_of_their_own_length() -> None:
+    nodes = _nodes("tune.enabled=true", "tune.train_steps=300")
+    assert _settings(nodes)["tpu_trainer"]["params"]["decay_steps"] == 300
+    assert json.loads(nodes["Tuner"].exec_properties["train_args"])["num_steps"] == 300
+    assert json.loads(nodes["TpuTrainer"].exec_properties["params"])["decay_steps"] == 1000
+
+
+@pytest.mark.parametrize("master", ["emulated", "grpc://10.0.0.1:8470"])
+def test_trials_run_on_emulated_cores_and_never_ask_for_a_tpu(master: str) -> None:
+    nodes = _nodes("tune.enabled=true", f"trainer.master={master}", "trainer.use_tpu=true")
+    settings = _settings(nodes)["tpu_trainer"]
+    assert settings.get("use_tpu", False) is (master == "emulated")
+    assert settings.get("master") == ("emulated" if master == "emulated" else None)
+
+
+def test_the_default_of_the_search_is_the_model_of_the_config() -> None:
+    taxi = find_pipeline("taxi")
+    model = load_config(taxi.config_class(), taxi.config_file).model
+    assert search_space(keras_tuner.HyperParameters()) == {
+        "learning_rate": model.learning_rate,
+        "embedding_size": model.embedding_size,
+        "hidden_units": list(model.hidden_units),
+    }
