@@ -11,8 +11,10 @@ AT: dict[str, int] = {}
 
 
 class Stop(v1.train.SessionRunHook):
+    """Belongs to every session: with a hook that looks at each step, its arithmetic may differ in the last bit."""
+
     def begin(self):
-        AT["sessions"] -= 1
+        AT["sessions"] = AT.get("sessions", 0) - 1
         self._step = v1.train.get_global_step()
 
     def before_run(self, run_context):
