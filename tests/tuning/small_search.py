@@ -67,4 +67,11 @@ conditional_tuner_fn = make_tuner_fn(
 stopping_tuner_fn = make_tuner_fn(
     **{**_lowest_loss, "model_fn": _model_that_stops}, search_space=search_space
 )
-mirrored_tuner_fn = make_tuner_fn(**_lowest_loss, search_space=search_space, strategy=_two_devices)
+_by_rows = {
+    **_common,
+    "search_space": search_space,
+    "objective": "loss_by_rows",
+    "direction": "min",
+}
+lowest_loss_tuner_fn = make_tuner_fn(**_by_rows)
+mirrored_tuner_fn = make_tuner_fn(**_by_rows, strategy=_two_devices)

@@ -43,15 +43,15 @@ def test_a_trial_on_cores_trains_as_the_trainer_does_on_them(tmp_path):
 
 
 @pytest.mark.matrix
-def test_a_trial_under_a_strategy_trains_on_the_same_rows(tmp_path):
-    for name in ("host", "mirrored"):
+def test_a_trial_under_a_strategy_ends_near_the_one_on_the_host(tmp_path):
+    results = {}
+    for name in ("lowest_loss", "mirrored"):
         (tmp_path / name).mkdir()
-    loss = {"objective": "loss", "direction": "min"}
-    host = _one_trial(tmp_path / "host", **loss)
-    mirrored = _one_trial(tmp_path / "mirrored", "tests.tuning.small_search.mirrored_tuner_fn")
+        results[name] = _one_trial(tmp_path / name, f"tests.tuning.small_search.{name}_tuner_fn")
+    host, mirrored = results.values()
     assert mirrored["learning_rate"] == host["learning_rate"]
-    # The initial values are the same, the sums of gradients are not in the same order.
-    assert mirrored["score"] == pytest.approx(host["score"], rel=1e-3)
+    # The strategy's graph has other ops, from whose number TensorFlow derives the seeds of shuffle and initial values.
+    assert mirrored["score"] == pytest.approx(host["score"], rel=1e-2)
 
 
 @pytest.mark.sweep

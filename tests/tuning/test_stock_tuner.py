@@ -218,7 +218,7 @@ def test_a_key_that_is_read_for_some_values_is_fine(tmp_path):
 @row(
     "tuning",
     "an `objective` that metric_fn does not give",
-    "objective='auc' is not among the model's metrics (accuracy, label_mean, loss)",
+    "objective='auc' is not among the model's metrics (accuracy, label_mean, loss, loss_by_rows)",
 )
 def test_an_unknown_objective_ends_the_search_at_the_first_evaluation(tmp_path, refused):
     execution = TunerExecution.of(tmp_path, steps=2, objective="auc", evaluations=1)
