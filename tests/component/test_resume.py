@@ -555,6 +555,22 @@ def test_a_checkpoint_that_an_attempt_that_was_held_up_removes_is_not_published(
     assert not [name for name in published if name.startswith("model.ckpt-3.")]
 
 
+def test_files_and_folders_that_are_left_out_are_not_published(tmp_path):
+    folder = _folder(tmp_path)
+    _with_checkpoint(folder)
+    for name in ("input_position/host0-3.index", "export.json", "eval/export.json"):
+        os.makedirs(os.path.dirname(f"{folder.path}/{name}"), exist_ok=True)
+        write_whole(f"{folder.path}/{name}", "{}")
+    model_run = tmp_path / "model_run"
+    folder.publish(str(model_run), leaving_out=("input_position", "export.json"))
+    assert sorted(path.name for path in model_run.rglob("*") if path.is_file()) == [
+        "checkpoint",
+        "model.ckpt-3.data-00000-of-00001",
+        "model.ckpt-3.index",
+        "model.ckpt-3.meta",
+    ]
+
+
 def test_a_file_that_is_no_checkpoints_is_missed(tmp_path, monkeypatch):
     folder = _folder(tmp_path)
     _with_checkpoint(folder)

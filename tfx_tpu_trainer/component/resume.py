@@ -182,7 +182,7 @@ class CheckpointFolder:
 
         Args:
             model_run: The artifact's folder.
-            leaving_out: Names of files that are not copied, wherever they are. Defaults to none.
+            leaving_out: Names of files and folders that are not copied, wherever they are. Defaults to none.
 
         Raises:
             AnotherAttemptError: Another attempt has taken the folder: so may have what stands in the
@@ -194,7 +194,7 @@ class CheckpointFolder:
         names = [
             name
             for name in files_below(self.path)
-            if os.path.basename(name) not in left_out and not _is_temporary(name)
+            if left_out.isdisjoint(name.split("/")) and not _is_temporary(name)
         ]
         removed: set[str] = set()
         for name in sorted(names, key=_after_what_it_names):

@@ -30,6 +30,7 @@ from tfx_tpu_trainer.component.resume import CheckpointFolder, check_before_writ
 from tfx_tpu_trainer.component.rows import Rows, failures_explained
 from tfx_tpu_trainer.component.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.component.train_job import TrainJob
+from tfx_tpu_trainer.engine.checkpointing import input_position
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import LearningCurve, write_learning_curve
 from tfx_tpu_trainer.progress import Progress, followed, phase
@@ -251,8 +252,9 @@ class Training(abc.ABC, Generic[Trained]):
     def _publish(self) -> None:
         """Copies checkpoints and events to the ModelRun artifact, where they are not there yet."""
         if self.checkpoint_folder:
+            # An attempt that was held up may write and remove its input's positions all the time.
             self.checkpoint_folder.publish(
-                self.job.model_run.uri, leaving_out=self.unpublished_files
+                self.job.model_run.uri, leaving_out=(*self.unpublished_files, input_position.FOLDER)
             )
             return
         for name in self.unpublished_files:
