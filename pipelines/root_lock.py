@@ -46,8 +46,9 @@ def locked(root: Path) -> Iterator[IO[str]]:
                     raise LockedError from None
                 time.sleep(_PAUSE_SECONDS)
         lock.truncate(0)
-        lock.write(json.dumps({"pid": os.getpid(), "since": time.time()}))
-        lock.flush()
+        # On a full disk the lock says nothing, and what the run writes first says why.
+        with contextlib.suppress(OSError):
+            os.write(lock.fileno(), json.dumps({"pid": os.getpid(), "since": time.time()}).encode())
         yield lock
 
 

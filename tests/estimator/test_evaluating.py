@@ -153,10 +153,12 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path):
 def test_events(tmp_path):
     estimator = _estimator(tmp_path)
     estimator.train(_input_fn(epochs=10), steps=3)
-    loss = estimator.evaluate(_input_fn(), name="test")["loss"]
+    result = estimator.evaluate_result(_input_fn(), name="test")
     values = read_values(estimator.eval_dir("test"))
+    # The mean over rows, which is ours alone, stands beside the original's over batches.
     assert values == {
-        "loss": {3: loss},
+        "loss": {3: result.metrics["loss"]},
+        "loss_by_rows": {3: pytest.approx(result.loss_by_rows)},
         "checkpoint_path": {3: str(tmp_path / "model.ckpt-3").encode()},
     }
     assert not (tmp_path / "eval").exists()
