@@ -6,7 +6,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -143,11 +142,9 @@ def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path:
             if "StatisticsGen: running" in line:
                 break
         process.send_signal(signal.SIGINT)
-        started = time.monotonic()
         rest = process.stdout.read()
         assert process.wait() == 130, rest
         assert "stopped; run the same command again to go on: what is complete" in rest
-        assert time.monotonic() - started < 30
     # The child held the root's lock as well: that it can be had means the child is gone.
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
