@@ -37,7 +37,7 @@ setup: ## Make .make/venv with everything that the other targets need
 	@scripts/setup_environment
 
 demo: setup ## Run the Chicago-taxi pipeline: train, evaluate, bless and push a model (PIPELINE=digits: the other one)
-	@$(PYTHON) -m pipelines.local_runner --pipeline $(PIPELINE) $(ARGS)
+	@$(PYTHON) -m tfx_tpu_trainer.cli.main run --pipeline $(PIPELINE) $(ARGS)
 
 # What the pipeline's config.yaml says of the model, and what its Transform puts out.
 TAXI := --module pipelines.taxi.model --feature_spec pipelines/taxi/feature_spec.json --params \
@@ -127,7 +127,7 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 		--output-file $(TFX_1_21)/image.lock
 
 clean-runs: setup ## List what old runs have left in runs/ that no later one needs (ARGS=--remove: remove it)
-	@$(PYTHON) -m pipelines.clean runs $(ARGS)
+	@$(PYTHON) -m tfx_tpu_trainer.cli.main clean --root runs $(ARGS)
 
 clean: ## Remove what the other targets made, the environment too (runs/ stays: make clean-runs)
 	rm -rf .make build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

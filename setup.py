@@ -24,11 +24,13 @@ TFX = [
     "tensorflow-model-analysis>=0.47",
     "ml-metadata>=1.16",
     "pydantic>=2.5,<3",
+    # The configs of projects.
+    "pyyaml>=6",
     # TFX runs setuptools, wheel and pip when it packages a module_file, in an environment that may lack them.
     "pip",
     "wheel",
 ]
-DEMO = [*TFX, "pyyaml>=6", "scikit-learn>=1.3"]
+DEMO = [*TFX, "scikit-learn>=1.3"]
 # scikit-learn: keras-tuner's Bayesian oracle. matplotlib: the picture of a search.
 TUNE = [*TFX, "keras-tuner>=1.4,<2", "scikit-learn>=1.3", "matplotlib>=3.8"]
 # jinja2 and kubernetes: the manifests of kubeflow/.
@@ -75,9 +77,9 @@ setuptools.setup(
         "setuptools<81",
     ],
     extras_require={
-        # The component, its artifacts and what the pipelines are made of.
+        # The component, its artifacts, and the runner of pipelines.
         "tfx": TFX,
-        # pipelines/ and their configs.
+        # The data of pipelines/.
         "demo": DEMO,
         # Kubeflow Pipelines and Vertex AI.
         "kubeflow": KUBEFLOW,

@@ -18,10 +18,10 @@ import pydantic
 from rich.console import Console
 from rich.table import Table
 
-from pipelines import metadata
-from pipelines.local_runner import child_environment
-from pipelines.metadata import State
 from pipelines.taxi.config import Config
+from tfx_tpu_trainer.runner import metadata
+from tfx_tpu_trainer.runner.local_runner import child_environment
+from tfx_tpu_trainer.runner.metadata import State
 
 METRICS = ("accuracy", "auc")
 
@@ -70,14 +70,14 @@ def newest_config(root: Path) -> Config:
     """The config of the newest run below a root, as the runner resolved it."""
     found = sorted((root / "logs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
     if not found:
-        raise click.ClickException(f"no run below {root}; first: python -m pipelines.local_runner")
+        raise click.ClickException(f"no run below {root}; first: make demo")
     try:
         return Config.model_validate_json(found[-1].read_bytes())
     except pydantic.ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise click.ClickException(
             f"{found[-1]} is no config of the taxi pipeline ({reason}); run it anew with "
-            "python -m pipelines.local_runner --pipeline taxi"
+            "tfx-tpu-trainer run --pipeline taxi"
         ) from None
 
 

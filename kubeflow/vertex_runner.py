@@ -21,18 +21,18 @@ import click
 # A script has only its own folder on the path.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from pipelines.cluster import ClusterPipeline
-from pipelines.cluster_options import (
-    check_pipeline_image,
-    cluster_options,
-    help_text,
-    load_pipeline,
-)
 from tfx_tpu_trainer.orchestration import online_checks
 from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_project
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
 from tfx_tpu_trainer.orchestration.vertex_run import VertexRun
+from tfx_tpu_trainer.runner.cluster import ClusterPipeline
+from tfx_tpu_trainer.runner.cluster_options import (
+    check_pipeline_image,
+    cluster_options,
+    help_text,
+    load_pipeline,
+)
 
 
 @click.command(help=help_text(__doc__))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from ml_metadata.proto.metadata_store_pb2 import Artifact
 
-from pipelines import metadata
-from pipelines.metadata import NodeStatus
-from pipelines.report import RunReport
-from pipelines.run_child import REPORT
-from pipelines.run_log import DEBUG_LOG, LOG
+from tfx_tpu_trainer.runner import metadata
+from tfx_tpu_trainer.runner.metadata import NodeStatus
+from tfx_tpu_trainer.runner.report import RunReport
+from tfx_tpu_trainer.runner.run_child import REPORT
+from tfx_tpu_trainer.runner.run_log import DEBUG_LOG, LOG
 
 _REPOSITORY = Path(__file__).parents[1]
 _RUN_SECONDS = 600
@@ -23,7 +23,7 @@ _RUN_SECONDS = 600
 
 @dataclasses.dataclass(frozen=True)
 class PipelineRun:
-    """One call of `pipelines.local_runner`, as it is typed, and what it left behind.
+    """One call of `tfx-tpu-trainer run`, as it is typed, and what it left behind.
 
     Attributes:
         root: The run's root.
@@ -72,7 +72,7 @@ class PipelineRun:
 def run_local(
     pipeline: str, root: Path, *overrides: str, options: Sequence[str] = ()
 ) -> PipelineRun:
-    """Runs a pipeline as a user does: `python -m pipelines.local_runner`, in its own process."""
+    """Runs a pipeline as a user does: `tfx-tpu-trainer run`, in its own process."""
     folders, names = _run_folders(root), _run_names(root)
     ended = subprocess.run(
         command(pipeline, root, *overrides, options=options),
@@ -95,7 +95,7 @@ def run_local(
 
 def command(pipeline: str, root: Path, *overrides: str, options: Sequence[str] = ()) -> list[str]:
     """The command line of a run."""
-    words = [sys.executable, "-m", "pipelines.local_runner", "--pipeline", pipeline]
+    words = [sys.executable, "-m", "tfx_tpu_trainer.cli.main", "run", "--pipeline", pipeline]
     words += ["--root", str(root), *options]
     for override in overrides:
         words += ["--set", override]

@@ -42,9 +42,9 @@ OTHER_WRITERS = {
         "write_text": "fills a new folder",
     },
     "pipelines/digits/data.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
-    "pipelines/local_runner.py": {"open": "a log that grows"},
-    "pipelines/root_lock.py": {"open": "the file of a lock"},
-    "pipelines/run_log.py": {"open": "a log that grows"},
+    "tfx_tpu_trainer/runner/local_runner.py": {"open": "a log that grows"},
+    "tfx_tpu_trainer/runner/root_lock.py": {"open": "the file of a lock"},
+    "tfx_tpu_trainer/runner/run_log.py": {"open": "a log that grows"},
     "tfx_tpu_trainer/component/artifacts.py": {"copy": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/component/early_stopping.py": {
         "copy": "into a new folder, which the learning curve names afterwards"

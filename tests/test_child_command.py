@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.local_runner import child_environment
 from tfx_tpu_trainer.child_command import module_command
+from tfx_tpu_trainer.runner.local_runner import child_environment
 
 # Names that Python's own modules and ours have, and that processes import early.
 SHADOWED = ("csv", "runpy", "signal", "logging", "click", "pipelines", "tfx_tpu_trainer")
@@ -32,12 +32,12 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_files_would_be_imported_by_python_alone(hostile: Path) -> None:
-    ended = _run([sys.executable, "-m", "pipelines.run_child", "--help"])
+    ended = _run([sys.executable, "-m", "tfx_tpu_trainer.runner.run_child", "--help"])
     assert "of the working directory" in ended.stderr
 
 
 def test_the_child_of_the_local_runner_imports_none_of_them(hostile: Path) -> None:
-    ended = _run(module_command("pipelines.run_child", "--help"))
+    ended = _run(module_command("tfx_tpu_trainer.runner.run_child", "--help"))
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "--config-json" in ended.stdout
 
@@ -53,6 +53,8 @@ def test_a_pipelines_package_in_the_working_directory_is_found_behind_all_else(
     (hostile / "config.json").write_text(json.dumps({}))
     os.mkdir(hostile / "run")
     options = ["--config-json", "config.json", "--run-folder", "run"]
-    ended = _run(module_command("pipelines.run_child", "--pipeline", "mine.first", *options))
+    ended = _run(
+        module_command("tfx_tpu_trainer.runner.run_child", "--pipeline", "mine.first", *options)
+    )
     assert "RuntimeError: found" in ended.stderr
     assert "of the working directory" not in ended.stderr

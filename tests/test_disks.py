@@ -22,7 +22,6 @@ import tensorflow as tf
 from click.testing import CliRunner, Result
 from tensorflow_serving.apis import prediction_log_pb2
 
-from pipelines.local_runner import main as local_runner
 from tests.bad_input import case, row
 from tests.conftest import REPOSITORY
 from tests.estimator import linear_model
@@ -131,7 +130,7 @@ def fix_program(folder: Path) -> Result:
 
 
 def start_pipeline(folder: Path) -> Result:
-    return CliRunner().invoke(local_runner, ["--pipeline", "taxi", "--root", str(folder)])
+    return CliRunner().invoke(main, ["run", "--pipeline", "taxi", "--root", str(folder)])
 
 
 def nothing(folder: Path) -> None:

@@ -14,13 +14,12 @@ from rich.table import Table
 from rich.text import Text
 from tensorflow.core.protobuf import saved_model_pb2
 
-from pipelines.local_runner import main as local_runner
-from pipelines.metadata import NodeStatus, State
-from pipelines.progress import LiveDisplay, PlainDisplay
-from pipelines.report import Failure, RunReport
-from pipelines.summary import print_summary
 from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.printable import printable
+from tfx_tpu_trainer.runner.metadata import NodeStatus, State
+from tfx_tpu_trainer.runner.progress import LiveDisplay, PlainDisplay
+from tfx_tpu_trainer.runner.report import Failure, RunReport
+from tfx_tpu_trainer.runner.summary import print_summary
 from tfx_tpu_trainer.serving import Check, ServingCheck, write_serving_check
 from tfx_tpu_trainer.terminal import PlainConsole, standard_output, text
 
@@ -150,7 +149,7 @@ def test_so_is_its_summary(tmp_path):
 
 
 def test_the_local_runner_names_a_setting_without_its_colours():
-    ended = CliRunner().invoke(local_runner, ["--pipeline", "taxi", "--set", f"{HOSTILE}=1"])
+    ended = CliRunner().invoke(main, ["run", "--pipeline", "taxi", "--set", f"{HOSTILE}=1"])
     assert ended.exit_code == 2
     assert _is_clean(ended.output) and r"\x1b[31mred" in ended.output
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.config import PipelineConfig, Settings
-from pipelines.setting_types import Count, Rate
+from tfx_tpu_trainer.runner.config import PipelineConfig, Settings
+from tfx_tpu_trainer.runner.setting_types import Count, Rate
 
 
 class DigitsModelSettings(Settings):

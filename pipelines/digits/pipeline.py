@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tfx import v1 as tfx
 
-from pipelines import components
 from pipelines.digits.config import Config
+from tfx_tpu_trainer.runner import components
 
 
 def create_pipeline(config: Config) -> tfx.dsl.Pipeline:

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.config import PipelineConfig, Settings
-from pipelines.setting_types import Count, Rate, Strings, Text
+from tfx_tpu_trainer.runner.config import PipelineConfig, Settings
+from tfx_tpu_trainer.runner.setting_types import Count, Rate, Strings, Text
 
 
 class TaxiModelSettings(Settings):

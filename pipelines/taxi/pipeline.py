@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
-from pipelines import components
 from pipelines.taxi.config import Config
 from tfx_tpu_trainer.component.module_source import source_hash
 from tfx_tpu_trainer.evaluation.stock_evaluator import stock_evaluator_config
+from tfx_tpu_trainer.runner import components
 
 
 def create_pipeline(config: Config) -> tfx.dsl.Pipeline:

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import run, taxi_quality
-from pipelines.local_runner import resolve_config
 from tests.bad_input import case
+from tfx_tpu_trainer.runner.project import find_pipeline
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_run_that_cannot_be_compared_is_refused(tmp_path, monkeypatch, words, 
     if config is not None:
         file = tmp_path / "logs" / "1" / "config.json"
         file.parent.mkdir(parents=True)
-        whole = resolve_config("taxi", config_file=None, root=None, overrides=[])
+        whole = find_pipeline("taxi").config()
         file.write_text(whole.model_dump_json() if config == "whole" else config)
     words = [*words, "--root", str(tmp_path)]
     refused.output(CliRunner().invoke(taxi_quality.main, words))

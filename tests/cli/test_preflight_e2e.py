@@ -10,12 +10,12 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
-from pipelines.config import load_config
-from pipelines.registry import find_pipeline
 from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
 from tfx_tpu_trainer.preflight.report_files import read_json
+from tfx_tpu_trainer.runner.config import load_config
+from tfx_tpu_trainer.runner.project import find_pipeline
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 SPEC = REPOSITORY / "pipelines" / "taxi" / "feature_spec.json"

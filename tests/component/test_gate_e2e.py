@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import tensorflow_model_analysis as tfma
 
-from pipelines.metadata import State
 from tests.pipeline_runs import PipelineRun, completed, run_local
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.evaluation.runs import list_models
+from tfx_tpu_trainer.runner.metadata import State
 
 pytestmark = pytest.mark.e2e
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import tensorflow_model_analysis as tfma
 
-from pipelines.config import load_config
 from pipelines.taxi import pipeline as taxi
 from pipelines.taxi.config import Config
 from tests.component.execution import Execution
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.evaluation import read_eval_metrics
+from tfx_tpu_trainer.runner.config import load_config
 
 pytestmark = pytest.mark.e2e
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.report import RunReport
-from pipelines.run_child import REPORT
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun, command
+from tfx_tpu_trainer.runner.report import RunReport
+from tfx_tpu_trainer.runner.run_child import REPORT
 
 pytestmark = pytest.mark.e2e
 

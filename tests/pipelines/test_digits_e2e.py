@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import metadata, run_child
-from pipelines.local_runner import resolve_config
-from pipelines.metadata import State
-from pipelines.registry import find_pipeline
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun, command, completed, run_local
 from tests.sweeps import mostly_swept
+from tfx_tpu_trainer.runner import metadata, run_child
+from tfx_tpu_trainer.runner.metadata import State
+from tfx_tpu_trainer.runner.project import find_pipeline
 
 pytestmark = pytest.mark.e2e
 
@@ -113,7 +112,7 @@ _SAYS = "train_batch_size=64 is not divisible by num_shards=3"
 
 
 def test_a_batch_that_cannot_be_divided_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    config = resolve_config("digits", config_file=None, root=str(tmp_path), overrides=_THREE_CORES)
+    config = find_pipeline("digits").config(root=str(tmp_path), overrides=_THREE_CORES)
     report = run_child.run_pipeline(find_pipeline("digits"), config, tmp_path)
     assert report.failure is not None
     assert _SAYS in report.failure.message

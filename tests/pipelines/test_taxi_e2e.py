@@ -11,9 +11,9 @@ import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
-from pipelines.metadata import State
-from pipelines.run_log import BEFORE_COMPONENTS
 from tests.pipeline_runs import PipelineRun, completed, run_local
+from tfx_tpu_trainer.runner.metadata import State
+from tfx_tpu_trainer.runner.run_log import BEFORE_COMPONENTS
 from tfx_tpu_trainer.serving import describe_saved_model
 
 pytestmark = pytest.mark.e2e

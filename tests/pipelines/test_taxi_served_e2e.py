@@ -16,7 +16,6 @@ from tfx import v1 as tfx
 from tfx.components.infra_validator import request_builder
 from tfx_bsl.public import tfxio
 
-from pipelines.metadata import State
 from pipelines.taxi import model as taxi
 from pipelines.taxi.config import TaxiModelSettings
 from pipelines.taxi.pipeline import bulk_model_spec, evaluator_config
@@ -26,6 +25,7 @@ from tests.pipelines.taxi_rows import UNSEEN, random_rides, transform, values
 from tests.pipelines.test_taxi_e2e import raw_rows
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.inputs import MISSING_INTEGER, TransformedInput, vocabulary_sizes
+from tfx_tpu_trainer.runner.metadata import State
 from tfx_tpu_trainer.serving import load_serving
 
 pytestmark = pytest.mark.e2e

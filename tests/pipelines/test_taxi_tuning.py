@@ -8,9 +8,9 @@ from typing import Any
 import keras_tuner
 import pytest
 
-from pipelines.config import load_config
-from pipelines.registry import find_pipeline
 from pipelines.taxi.tuning import search_space
+from tfx_tpu_trainer.runner.config import load_config
+from tfx_tpu_trainer.runner.project import find_pipeline
 
 
 def _nodes(*overrides: str) -> dict[str, Any]:

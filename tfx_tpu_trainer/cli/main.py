@@ -5,23 +5,31 @@ from __future__ import annotations
 import click
 
 import tfx_tpu_trainer
+from tfx_tpu_trainer.cli.clean import clean
 from tfx_tpu_trainer.cli.compat import compat
 from tfx_tpu_trainer.cli.doctor import doctor
+from tfx_tpu_trainer.cli.history import history
 from tfx_tpu_trainer.cli.inspect import inspect
 from tfx_tpu_trainer.cli.preflight import preflight
+from tfx_tpu_trainer.cli.run import run
+from tfx_tpu_trainer.cli.show import show
 from tfx_tpu_trainer.terminal import PrintableGroup
 
 
 @click.group(cls=PrintableGroup)
 @click.version_option(tfx_tpu_trainer.__version__, prog_name="tfx-tpu-trainer")
 def main() -> None:
-    """Tools for models that tfx-tpu-trainer trains."""
+    """Runs pipelines that train with TpuTrainer, and looks at programs, models and runs."""
 
 
+main.add_command(clean)
 main.add_command(compat)
 main.add_command(doctor)
+main.add_command(history)
 main.add_command(inspect)
 main.add_command(preflight)
+main.add_command(run)
+main.add_command(show)
 
 if __name__ == "__main__":
     main()

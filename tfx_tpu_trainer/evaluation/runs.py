@@ -65,7 +65,7 @@ def list_models(
     """Lists trained models by a metric, the best first.
 
     Args:
-        store: ML Metadata: a store, or the path of a SQLite file, as `pipelines.local_runner` keeps it.
+        store: ML Metadata: a store, or the path of a SQLite file, as `tfx-tpu-trainer run` keeps it.
         metric: what to sort by: a name that metric_fn gives, or `loss`. Models without it are left out.
         mode: "max" if higher is better, "min" if lower is. NaN is worse than anything.
         pipeline: only models of this pipeline; None: of all.

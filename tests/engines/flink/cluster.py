@@ -13,10 +13,10 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.local_runner import child_environment
 from tests.engines import jars
 from tests.engines.flink.forwarding import forwarded
 from tests.free_ports import free_ports
+from tfx_tpu_trainer.runner.local_runner import child_environment
 
 START_SECONDS = 120
 # The name at which each TaskManager finds the pool beside it.

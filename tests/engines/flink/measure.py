@@ -19,9 +19,9 @@ from collections.abc import Sequence
 
 import psutil
 
-from pipelines.local_runner import child_environment
 from tests.engines import jars
 from tests.engines.flink.cluster import FlinkCluster
+from tfx_tpu_trainer.runner.local_runner import child_environment
 
 ROWS = 15_002
 DIRECT = (

@@ -16,8 +16,6 @@ import apache_beam as beam
 import pytest
 import tensorflow_data_validation as tfdv
 
-from pipelines.beam_services import beam_problem, job_problem
-from pipelines.run_child import one_line
 from tests.engines import jars
 from tests.engines.flink.cluster import FlinkCluster
 from tests.pipeline_runs import PipelineRun
@@ -28,6 +26,8 @@ from tests.pipelines.beam_results import (
     same_statistics,
     same_transform_graph,
 )
+from tfx_tpu_trainer.runner.beam_services import beam_problem, job_problem
+from tfx_tpu_trainer.runner.run_child import one_line
 
 BEAM = importlib.metadata.version("apache-beam")
 pytestmark = pytest.mark.needs("java", "mvn")

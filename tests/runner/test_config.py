@@ -7,10 +7,10 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from pipelines.config import ConfigError, load_config
-from pipelines.registry import find_pipeline, pipeline_names
 from pipelines.taxi.config import Config
 from tests import bad_input
+from tfx_tpu_trainer.runner.config import ConfigError, load_config
+from tfx_tpu_trainer.runner.project import find_pipeline, pipeline_names
 
 YAML = """
 name: taxi
@@ -384,8 +384,8 @@ def test_what_is_no_pipeline_is_refused(name: str, refused) -> None:
         bad_input.case(
             "config",
             f"a pipeline whose `config.py` {given}",
-            f"the pipeline '{package}' has no usable config ({says}",
-            f"give it a module {package}.config with a class Config",
+            f"config.py has no usable config ({says}",
+            "give it a class Config(PipelineConfig)",
             values=(package, source),
         )
         for package, given, source, says in (
@@ -415,8 +415,8 @@ def test_a_pipeline_without_a_config_class_is_refused(
 
 def test_reading_a_config_imports_no_tensorflow() -> None:
     program = (
-        "import sys; from pipelines.local_runner import resolve_config; "
-        "resolve_config('taxi', config_file=None, root=None, overrides=[]); "
+        "import sys; from tfx_tpu_trainer.runner.project import find_pipeline; "
+        "find_pipeline('taxi').config(); "
         "print(sorted({'tensorflow', 'tfx'} & set(sys.modules)))"
     )
     run = subprocess.run(

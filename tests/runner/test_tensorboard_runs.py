@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
-from pipelines.tensorboard_runs import link_run, remove_dead_links
+from tfx_tpu_trainer.runner.tensorboard_runs import link_run, remove_dead_links
 
 
 def train(root: Path, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""`python -m pipelines.clean` on the runs of a real pipeline."""
+"""`tfx-tpu-trainer clean` on the runs of a real pipeline."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pipelines import metadata, root_lock, tensorboard_runs
-from pipelines.checkpoints import step_to_go_on_from
-from pipelines.clean import main
-from pipelines.metadata import State
 from tests.bad_input import case, row
 from tests.pipelines import model_components
+from tfx_tpu_trainer.cli.main import main
+from tfx_tpu_trainer.runner import metadata, root_lock, tensorboard_runs
+from tfx_tpu_trainer.runner.checkpoints import step_to_go_on_from
+from tfx_tpu_trainer.runner.metadata import State
 
 
 def clean(folder: Path, *options: str) -> Result:
-    return CliRunner().invoke(main, [str(folder), *options])
+    return CliRunner().invoke(main, ["clean", "--root", str(folder), *options])
 
 
 def run(root: Path, *, seed: int, blessed: bool) -> str:
@@ -142,7 +142,7 @@ def test_names_in_tensorboard_go_with_their_events(tmp_path: Path) -> None:
 
 @row(
     "runners",
-    "`pipelines.clean` of a root where a run is going on",
+    "`tfx-tpu-trainer clean` of a root where a run is going on",
     "Error: a run is going on in '",
     "'; wait for its end",
 )
@@ -165,13 +165,13 @@ def make_text(folder: Path) -> None:
     [
         case(
             "runners",
-            "`pipelines.clean` of a folder without runs",
+            "`tfx-tpu-trainer clean` of a folder without runs",
             "holds no metadata.sqlite, nor does a folder in it; give the root of a pipeline",
             values=make_none,
         ),
         case(
             "runners",
-            "`pipelines.clean` of a `metadata.sqlite` that is none",
+            "`tfx-tpu-trainer clean` of a `metadata.sqlite` that is none",
             "cannot be read as ML Metadata",
             "only a root of the local runner can be cleaned",
             values=make_text,

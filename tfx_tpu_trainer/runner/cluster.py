@@ -7,11 +7,11 @@ import importlib.metadata
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.registry import PipelineDefinition, find_pipeline
 from tfx_tpu_trainer.orchestration.checks import check_image
 from tfx_tpu_trainer.orchestration.task_options import TaskOptions
 from tfx_tpu_trainer.orchestration.vertex_pods import check_vertex_pods
+from tfx_tpu_trainer.runner.config import ConfigError, PipelineConfig, load_config
+from tfx_tpu_trainer.runner.project import Project, find_pipeline
 
 EXECUTORS = "tfx_tpu_trainer.component.trainer_executor"
 
@@ -34,7 +34,7 @@ class ClusterPipeline:
         options: Retries and caching.
     """
 
-    definition: PipelineDefinition
+    definition: Project
     config: PipelineConfig
     image: str
     backend: Literal["kubeflow", "vertex"]
@@ -59,7 +59,7 @@ class ClusterPipeline:
         Imports neither TensorFlow nor TFX, so that a wrong setting is told at once.
 
         Args:
-            name: Name of a pipeline, as `pipelines.registry.find_pipeline` takes it.
+            name: Name of a pipeline, as `tfx_tpu_trainer.runner.project.find_pipeline` takes it.
             root: Bucket or folder for everything that is written.
             data: Bucket or folder of the input data.
             image: Container image of the components.

@@ -15,13 +15,13 @@ from typing import Any
 import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
-from pipelines.config import GateSettings, PipelineConfig
 from tfx_tpu_trainer.component import (
     EvalMetricsGate,
     LastBlessedModel,
     TpuTrainer,
     VertexTpuTrainer,
 )
+from tfx_tpu_trainer.runner.config import GateSettings, PipelineConfig
 
 
 def preprocessing(config: PipelineConfig, module: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 import tfx_tpu_trainer
 from tfx_tpu_trainer.printable import printable
@@ -93,8 +93,11 @@ class RunLog(logging.Handler):
 
     def close(self) -> None:
         """Closes the file."""
-        with self.lock:
+        self.acquire()
+        try:
             self._file.close()
+        finally:
+            self.release()
         super().close()
 
     def _follow(self, record: logging.LogRecord) -> None:
@@ -103,7 +106,7 @@ class RunLog(logging.Handler):
         package = package_of(record.pathname)
         at_launcher = package is not None and package.startswith("tfx/orchestration/")
         if at_launcher and record.msg == _RUNNING:
-            self._component = str(record.args[0])
+            self._component = str(cast(tuple[object, ...], record.args)[0])
             self._write(record, ["running"])
             return
         if at_launcher and record.msg == _FINISHED:
@@ -206,11 +209,11 @@ class _Printed(io.TextIOBase):
         self._begun = ""
 
     @property
-    def buffer(self) -> io.BufferedIOBase:
-        return sys.__stdout__.buffer
+    def buffer(self) -> BinaryIO:
+        return cast(TextIO, sys.__stdout__).buffer
 
     def fileno(self) -> int:
-        return sys.__stdout__.fileno()
+        return cast(TextIO, sys.__stdout__).fileno()
 
     def writable(self) -> bool:
         return True

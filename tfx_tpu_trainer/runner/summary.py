@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,10 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.metadata import NodeStatus, State
-from pipelines.progress import MARKS, STYLES
-from pipelines.report import RunReport
-from pipelines.run_log import DEBUG_LOG
+from tfx_tpu_trainer.runner.metadata import NodeStatus, State
+from tfx_tpu_trainer.runner.progress import MARKS, STYLES
+from tfx_tpu_trainer.runner.report import RunReport
+from tfx_tpu_trainer.runner.roots import METADATA_FILE
+from tfx_tpu_trainer.runner.run_log import DEBUG_LOG
 
 
 def print_summary(
@@ -24,7 +26,7 @@ def print_summary(
     statuses: Sequence[NodeStatus],
     report: RunReport,
     metadata_file: str,
-    log: Path,
+    log: Path | None,
 ) -> None:
     """Prints what came out of a run.
 
@@ -33,7 +35,7 @@ def print_summary(
         statuses: Where each component stands at the end.
         report: What came out.
         metadata_file: ML Metadata's file.
-        log: The log of the run; the debug log is beside it.
+        log: The log of the run, where it is there; the debug log is beside it.
     """
     console.print(components_table(statuses))
     cached = [status.node for status in statuses if status.state is State.CACHED]
@@ -92,9 +94,12 @@ def results_table(report: RunReport) -> Table:
         rows = f" ({report.eval_examples:,} rows)" if report.eval_examples else ""
         values = {k: f"{v:.4f}" for k, v in report.eval_metrics.items() if k != "global_step"}
         _add(table, f"eval metrics{rows}", _joined(values, " "))
-    word, style = {True: ("blessed", "green"), False: ("not blessed", "red")}.get(
-        report.blessed, ("not judged", "yellow")
-    )
+    verdicts = {
+        True: ("blessed", "green"),
+        False: ("not blessed", "red"),
+        None: ("not judged", "yellow"),
+    }
+    word, style = verdicts[report.blessed]
     table.add_row("the gate", Text(report.verdict or word, style=style))
     _add(table, "pushed to", short_path(report.pushed) if report.pushed else "nowhere")
     for tags, signatures in report.signatures.items():
@@ -107,21 +112,37 @@ def results_table(report: RunReport) -> Table:
     return table
 
 
-def commands(report: RunReport, *, metadata_file: str, log: Path) -> list[tuple[str, str]]:
+def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list[tuple[str, str]]:
     """The commands to look further: what each shows, and the line to type."""
-    programs = Path(sys.executable).parent
     found = []
     if events := report.tensorboard or report.model_run:
-        tensorboard = short_path(programs / "tensorboard")
-        found.append(("TensorBoard", f"{tensorboard} --logdir {short_path(events)}"))
+        found.append(("TensorBoard", f"{program('tensorboard')} --logdir {short_path(events)}"))
     if report.model:
-        tool = short_path(programs / "saved_model_cli")
-        found.append(("the model", f"{tool} show --all --dir {short_path(report.model)}"))
-    python = short_path(sys.executable)
-    found.append(("ML Metadata", f"{python} -m pipelines.history {short_path(metadata_file)}"))
-    found.append(("the log", f"less {short_path(log)}"))
-    found.append(("all of it", f"less {short_path(log.with_name(DEBUG_LOG))}"))
+        shown = f"{program('tfx-tpu-trainer')} inspect {short_path(report.model)}"
+        found.append(("the model", shown))
+    root = Path(metadata_file)
+    # By its folder, unless the file has another name or place.
+    root = root.parent if root.name == METADATA_FILE else root
+    history = f"{program('tfx-tpu-trainer')} history --root {short_path(root)}"
+    found.append(("all runs", history))
+    if log is not None:
+        found.append(("the log", f"less {short_path(log)}"))
+        found.append(("all of it", f"less {short_path(log.with_name(DEBUG_LOG))}"))
     return found
+
+
+def program(name: str) -> str:
+    """A program of this environment, as it is to be typed here.
+
+    Args:
+        name: Its name.
+
+    Returns:
+        The name where the shell finds it, else its path.
+    """
+    path = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    return name if found is not None and Path(found) == path else short_path(path)
 
 
 def _pairs(title: str) -> Table:

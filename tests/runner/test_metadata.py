@@ -13,12 +13,13 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 from rich.text import Text
 
-from pipelines import history, metadata, root_lock
-from pipelines.metadata import NodeStatus, State
-from pipelines.progress import LiveDisplay, PlainDisplay, RunMonitor, make_display
-from pipelines.report import Failure, Prediction, RunReport
-from pipelines.summary import print_summary
 from tests.bad_input import case
+from tfx_tpu_trainer.cli.main import main
+from tfx_tpu_trainer.runner import metadata, root_lock
+from tfx_tpu_trainer.runner.metadata import NodeStatus, State
+from tfx_tpu_trainer.runner.progress import LiveDisplay, PlainDisplay, RunMonitor, make_display
+from tfx_tpu_trainer.runner.report import Failure, Prediction, RunReport
+from tfx_tpu_trainer.runner.summary import print_summary
 
 NODES = ["CsvExampleGen", "Transform", "TpuTrainer", "Pusher"]
 
@@ -169,10 +170,10 @@ def test_a_live_display_draws_every_component() -> None:
     [
         case(
             "runners",
-            f"`pipelines.history` of {given}",
+            f"`tfx-tpu-trainer history` of {given}",
             "Error: ",
             "text.sqlite' cannot be read as ML Metadata: ",
-            "; give the metadata.sqlite of a pipeline's root",
+            "; give the root of a pipeline's runs with --root",
             values=content,
         )
         for given, content in (
@@ -185,7 +186,7 @@ def test_the_history_of_what_is_no_metadata_is_refused(
     tmp_path: Path, content: bytes, refused
 ) -> None:
     (tmp_path / "text.sqlite").write_bytes(content)
-    refused.output(CliRunner().invoke(history.main, [str(tmp_path / "text.sqlite")]))
+    refused.output(CliRunner().invoke(main, ["history", "--root", str(tmp_path / "text.sqlite")]))
 
 
 def test_the_history_lists_runs_with_states_outputs_and_errors(path: Path) -> None:
@@ -195,7 +196,7 @@ def test_the_history_lists_runs_with_states_outputs_and_errors(path: Path) -> No
     writer.execution("monday", "Pusher", mlmd.Execution.COMPLETE, uri=below)
     writer.execution("tuesday", "Transform", mlmd.Execution.RUNNING)
     metadata.fail_unfinished(writer.store, "tuesday", "ValueError: bad label")
-    result = CliRunner().invoke(history.main, [str(path)])
+    result = CliRunner().invoke(main, ["history", "--root", str(path)])
     assert result.exit_code == 0, result.output
     for text in (
         "run monday: complete, began 20",
@@ -206,11 +207,14 @@ def test_the_history_lists_runs_with_states_outputs_and_errors(path: Path) -> No
         f"are below {path.parent}",
     ):
         assert text in result.output
-    assert "monday" not in CliRunner().invoke(history.main, [str(path), "--last", "1"]).output
+    assert (
+        "monday"
+        not in CliRunner().invoke(main, ["history", "--root", str(path), "--last", "1"]).output
+    )
 
 
 def history_of(path: Path) -> str:
-    result = CliRunner().invoke(history.main, [str(path)])
+    result = CliRunner().invoke(main, ["history", "--root", str(path)])
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -315,7 +319,7 @@ def test_the_summary_says_what_came_out() -> None:
         "probability=0.87",
         "tips=3",
         "--logdir /r/model_run",
-        "-m pipelines.history /r/m.sqlite",
+        "tfx-tpu-trainer history --root /r/m.sqlite",
         "less /r/log.txt",
         "less /r/debug.txt",
     ):

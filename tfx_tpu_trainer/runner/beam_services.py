@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 
-from pipelines.beam_options import beam_options
+from tfx_tpu_trainer.runner.beam_options import beam_options
 from tfx_tpu_trainer.waiting import connection_error
 
 CONNECT_SECONDS = 5.0

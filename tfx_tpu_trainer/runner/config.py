@@ -19,8 +19,10 @@ import pydantic
 import yaml
 from pydantic import ConfigDict
 
-from pipelines.beam_options import check_beam_arguments
-from pipelines.setting_types import (
+from tfx_tpu_trainer.orchestration.pods import Pods
+from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
+from tfx_tpu_trainer.runner.beam_options import check_beam_arguments
+from tfx_tpu_trainer.runner.setting_types import (
     Count,
     Folder,
     ImportPath,
@@ -30,8 +32,6 @@ from pipelines.setting_types import (
     Text,
     Tpu,
 )
-from tfx_tpu_trainer.orchestration.pods import Pods
-from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 
 ConfigT = TypeVar("ConfigT", bound="PipelineConfig")
 
@@ -228,6 +228,16 @@ class PipelineConfig(Settings):
     def push_folder(self) -> str:
         """Where Pusher puts blessed models, one folder per push."""
         return self.serving_dir or f"{self.root}/serving"
+
+
+class ProjectConfig(PipelineConfig):
+    """The config of a project without a config class of its own.
+
+    Attributes:
+        model: What the model_fn finds in its `params`: any JSON values, by name.
+    """
+
+    model: dict[str, Any] = {}
 
 
 def load_config(

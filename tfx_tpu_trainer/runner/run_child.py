@@ -1,4 +1,4 @@
-"""The process in which a pipeline runs: `python -m pipelines.run_child`, started by the local runner.
+"""The process in which a pipeline runs: `python -m tfx_tpu_trainer.runner.run_child`, started by the local runner.
 
 It writes `plan.json` once ML Metadata can be read, `log.txt` as it goes, and `report.json` when the run has ended,
 whichever way.
@@ -7,7 +7,6 @@ whichever way.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 import importlib.metadata
 import json
@@ -16,18 +15,17 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 import tfx_tpu_trainer
-from pipelines import metadata, run_log
-from pipelines.beam_services import beam_problem, job_problem
-from pipelines.config import PipelineConfig
-from pipelines.registry import find_pipeline
-from pipelines.report import Failure, RunReport, collect, failed_nodes
-from pipelines.stop import Stop
-from pipelines.tensorboard_runs import link_run
+from tfx_tpu_trainer.runner import metadata, run_log
+from tfx_tpu_trainer.runner.beam_services import beam_problem, job_problem
+from tfx_tpu_trainer.runner.config import PipelineConfig
+from tfx_tpu_trainer.runner.project import Project, find_pipeline, load_project
+from tfx_tpu_trainer.runner.report import Failure, RunReport, collect, failed_nodes
+from tfx_tpu_trainer.runner.stop import Stop
+from tfx_tpu_trainer.runner.tensorboard_runs import link_run
 from tfx_tpu_trainer.whole_files import write_whole
 
 PLAN = "plan.json"
@@ -40,20 +38,22 @@ _logger = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option("--pipeline", "name", required=True)
+@click.option("--pipeline", "name")
+@click.option("--project", "folder", type=click.Path(path_type=Path))
 @click.option("--config-json", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--run-folder", required=True, type=click.Path(exists=True, path_type=Path))
-def main(name: str, config_json: Path, run_folder: Path) -> None:
+def main(name: str | None, folder: Path | None, config_json: Path, run_folder: Path) -> None:
     """Runs one pipeline to its end and reports."""
     _stop.listen()
     log = run_log.start(run_folder)
-    # A pipeline's package may be there, as for whoever has started the runner; behind all else, so that no file there
-    # stands for one of Python's or of a package's.
-    sys.path.append(os.getcwd())
-    definition = find_pipeline(name)
-    config = definition.config_class().model_validate_json(config_json.read_text(encoding="utf-8"))
+    project = find_pipeline(name) if name else load_project(folder or ".")
+    config = project.config_class().model_validate_json(config_json.read_text(encoding="utf-8"))
     _logger.info("Pipeline %r in %s: %s", config.name, config.root, _versions())
-    report = run_pipeline(definition, config, run_folder)
+    if config.beam_args:
+        # Beam's workers are processes of their own.
+        path = (os.environ.get("PYTHONPATH"), str(project.import_root))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    report = run_pipeline(project, config, run_folder)
     report.write(run_folder / REPORT)
     if report.failure:
         _logger.error(
@@ -74,11 +74,11 @@ def _versions() -> str:
     return ", ".join([*found, f"Python {platform.python_version()}"])
 
 
-def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> RunReport:
+def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> RunReport:
     """Runs a pipeline with TFX's local runner.
 
     Args:
-        definition: The pipeline, from the registry.
+        project: The project.
         config: Its config.
         run_folder: Where the plan is written.
 
@@ -99,8 +99,8 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
         gc.enable()
         absl_logging.set_verbosity(absl_logging.INFO)
         logging.getLogger().setLevel(logging.INFO)
-        config = config.model_copy(update={"data": definition.prepare_data(config)})
-        pipeline = definition.create_pipeline(config)
+        config = config.model_copy(update={"data": project.prepare_data(config)})
+        pipeline = project.create_pipeline(config)
         pipeline.metadata_connection_config = (
             tfx.orchestration.metadata.sqlite_metadata_connection_config(config.metadata_file)
         )
@@ -124,7 +124,7 @@ def run_pipeline(definition: Any, config: PipelineConfig, run_folder: Path) -> R
         return RunReport(failure=Failure(status.node, message))
     try:
         report = collect(store, run, serving_absent=config.serving_absent)
-        return dataclasses.replace(report, tensorboard=_link_events(config, run_folder, report))
+        return report.with_tensorboard(_link_events(config, run_folder, report))
     except Exception as error:
         _stop.ended()
         _logger.error("The pipeline has ended, its result can't be used:", exc_info=True)

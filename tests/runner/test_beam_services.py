@@ -15,12 +15,13 @@ from apache_beam.options.pipeline_options import FlinkRunnerOptions
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 from click.testing import CliRunner, Result
 
-from pipelines import local_runner, run_child
-from pipelines.beam_services import beam_problem, job_problem
-from pipelines.config import load_config
-from pipelines.registry import find_pipeline
 from tests.bad_input import row
 from tests.free_ports import free_ports
+from tfx_tpu_trainer.cli.main import main
+from tfx_tpu_trainer.runner import run_child
+from tfx_tpu_trainer.runner.beam_services import beam_problem, job_problem
+from tfx_tpu_trainer.runner.config import load_config
+from tfx_tpu_trainer.runner.project import find_pipeline
 
 POOL = ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]
 
@@ -62,7 +63,7 @@ def local_run(arguments: list[str], root: str | Path = "not-made") -> Result:
         "--set",
         f"beam_args={json.dumps(arguments)}",
     ]
-    return CliRunner().invoke(local_runner.main, words)
+    return CliRunner().invoke(main, ["run", *words])
 
 
 @row(

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from pipelines.run_log import DEBUG_LOG, LINE_LIMIT, LOG, package_of
 from tests.conftest import REPOSITORY
+from tfx_tpu_trainer.runner.run_log import DEBUG_LOG, LINE_LIMIT, LOG, package_of
 
 # A program of a user, with packages of others that are installed beside it.
 LAUNCHER = """
@@ -38,7 +38,7 @@ def do():
 PROGRAM = """
 import os, sys, logging, warnings
 from pathlib import Path
-from pipelines import run_log
+from tfx_tpu_trainer.runner import run_log
 
 log = run_log.start(Path(sys.argv[1]))
 from tfx.orchestration import launcher

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.components import preprocessing
-from pipelines.config import load_config
-from pipelines.registry import find_pipeline
+from tfx_tpu_trainer.runner.components import preprocessing
+from tfx_tpu_trainer.runner.config import load_config
+from tfx_tpu_trainer.runner.project import find_pipeline
 
 MODULE = "rides_of_ours.preprocessing"
 CODE = "def preprocessing_fn(inputs):\n    return inputs\n"

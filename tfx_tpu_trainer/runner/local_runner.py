@@ -1,4 +1,4 @@
-"""`python -m pipelines.local_runner --pipeline taxi`: runs a pipeline on this machine and shows what happens.
+"""Runs a project's pipeline on this machine and shows what happens.
 
 The pipeline runs in a child process that writes the log, and whose output is the debug log beside it; this process
 only watches and reports, and imports neither TensorFlow nor TFX.
@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,17 +24,18 @@ import click
 import ml_metadata
 from rich.console import Console
 
-from pipelines import checkpoints, metadata, root_lock, run_child, run_log
-from pipelines.beam_services import beam_problem
-from pipelines.config import ConfigError, PipelineConfig, load_config
-from pipelines.metadata import NodeStatus, State, UnreadableError
-from pipelines.progress import Display, RunMonitor, make_display
-from pipelines.registry import find_pipeline, pipeline_names
-from pipelines.report import Failure, RunReport
-from pipelines.summary import print_summary, short_path
 from tfx_tpu_trainer.child_command import module_command
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.progress.status_file import STATUS_VARIABLE, read_status
+from tfx_tpu_trainer.runner import checkpoints, metadata, root_lock, run_child, run_log
+from tfx_tpu_trainer.runner.beam_services import beam_problem
+from tfx_tpu_trainer.runner.config import ConfigError, PipelineConfig
+from tfx_tpu_trainer.runner.metadata import NodeStatus, State, UnreadableError
+from tfx_tpu_trainer.runner.progress import Display, RunMonitor, make_display
+from tfx_tpu_trainer.runner.project import Project
+from tfx_tpu_trainer.runner.report import Failure, RunReport
+from tfx_tpu_trainer.runner.roots import LOGS
+from tfx_tpu_trainer.runner.summary import print_summary, short_path
 from tfx_tpu_trainer.terminal import standard_output
 from tfx_tpu_trainer.whole_files import write_whole
 
@@ -45,92 +47,65 @@ STOP_SECONDS = 30
 _NOT_POLITE = f"stopped by SIGKILL: it did not end within {STOP_SECONDS} s of SIGTERM"
 
 
-@click.command()
-@click.option(
-    "--pipeline",
-    "name",
-    required=True,
-    help=f"One of {', '.join(pipeline_names())}, or an import path.",
-)
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    help="YAML file; the pipeline's own if absent.",
-)
-@click.option("--root", help="Where everything is written; runs/<pipeline> if absent.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Overrides one setting; repeatable.",
-)
-@click.option("--plain", is_flag=True, help="Prints lines instead of a live display.")
-def main(
-    name: str, config_file: Path | None, root: str | None, overrides: tuple[str, ...], plain: bool
-) -> None:
-    """Runs a pipeline on this machine."""
+def run_to_end(
+    find: Callable[[], Project],
+    *,
+    config_file: Path | None = None,
+    root: str | None = None,
+    overrides: Sequence[str] = (),
+    plain: bool = False,
+) -> int:
+    """Runs a project's pipeline, shows its progress and prints what came out, errors too.
+
+    Args:
+        find: Finds the project.
+        config_file: A YAML file in place of the project's own. Defaults to `None`: its own.
+        root: A root in place of the config's. Defaults to `None`: the config's.
+        overrides: Settings as `key=value`. Defaults to none.
+        plain: Whether to print lines even on a terminal. Defaults to `False`.
+
+    Returns:
+        The command's exit code (docs/pipelines.md).
+    """
     console = standard_output(width=PLAIN_WIDTH)
     began = time.time()
     config = None
     try:
-        config = resolve_config(name, config_file=config_file, root=root, overrides=overrides)
-        _check_inputs(config)
+        project = find()
+        config = project.config(config_file=config_file, root=root, overrides=overrides)
+        _check_inputs(project, config)
         with _locked_root(config) as lock:
-            failed = run(name, config, console=console, plain=plain, lock=lock)
+            failed = run(project, config, console=console, plain=plain, lock=lock)
     except ConfigError as error:
         for line in str(error).splitlines():
             click.echo(f"error: {printable(line)}", err=True)
-        sys.exit(2)
+        return 2
     except OSError as error:
+        if config is None:
+            raise
         where = f" ({error.filename})" if error.filename else ""
         message = (
             f"root {config.root!r} cannot be written: {error.strerror}{where}; make room there, or choose another "
             "with --root"
         )
         click.echo(f"error: {printable(message)}", err=True)
-        sys.exit(2)
+        return 2
     except KeyboardInterrupt:
         rest = f"; {how_to_go_on(config, began=began)}" if config else ""
         click.echo(f"stopped{rest}", err=True)
-        sys.exit(130)
-    sys.exit(1 if failed else 0)
+        return 130
+    return 1 if failed else 0
 
 
-def resolve_config(
-    name: str, *, config_file: Path | None, root: str | None, overrides: Sequence[str]
-) -> PipelineConfig:
-    """Reads a pipeline's config and makes its local paths absolute.
-
-    Args:
-        name: The pipeline.
-        config_file: A YAML file in place of the pipeline's own.
-        root: A root in place of the config's.
-        overrides: `key=value` strings.
-
-    Returns:
-        The config.
-    """
-    definition = find_pipeline(name)
-    config = load_config(
-        definition.config_class(),
-        config_file or definition.config_file,
-        overrides=overrides,
-        values={"root": root} if root is not None else None,
-    )
-    paths = {key: getattr(config, key) for key in ("root", "data", "metadata_path", "serving_dir")}
-    local = {key: path for key, path in paths.items() if path and "://" not in path}
-    return config.model_copy(update={key: _absolute(path) for key, path in local.items()})
-
-
-def _absolute(path: str) -> str:
-    # No shell has seen the `~` of a config, or of --set root=~/runs.
-    return os.path.abspath(os.path.expanduser(path))
-
-
-def _check_inputs(config: PipelineConfig) -> None:
+def _check_inputs(project: Project, config: PipelineConfig) -> None:
     """Tells in a moment what the child would find after half a minute of imports."""
+    if config.trainer.module:
+        project.check_module(config.trainer.module)
+    if not config.data and not project.finds_data:
+        raise ConfigError(
+            f"data of {config.name!r} is null, and {str(project.folder)!r} has no data.py that finds it; set data to "
+            "the folder that holds the input files"
+        )
     if problem := run_child.data_problem(config):
         raise ConfigError(problem)
     if problem := beam_problem(config.beam_args):
@@ -142,11 +117,13 @@ def _check_inputs(config: PipelineConfig) -> None:
         )
 
 
-def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, lock: IO[str]) -> bool:
+def run(
+    project: Project, config: PipelineConfig, *, console: Console, plain: bool, lock: IO[str]
+) -> bool:
     """Runs a pipeline in a child process, shows its progress and prints the summary.
 
     Args:
-        name: The pipeline.
+        project: The project.
         config: Its config.
         console: Where to show it.
         plain: Whether to print lines even on a terminal.
@@ -170,7 +147,7 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
     console.print(f"Pipeline {config.name!r} in {short_path(config.root)}")
     console.print(f"Log: {short_path(log)}", soft_wrap=True)
 
-    command = module_command("pipelines.run_child", "--pipeline", name)
+    command = module_command("tfx_tpu_trainer.runner.run_child", *project.words)
     command += ["--config-json", str(config_json), "--run-folder", str(folder)]
     with debug_log.open("ab") as output, make_display(console, plain=plain) as display:
         child = subprocess.Popen(
@@ -178,6 +155,7 @@ def run(name: str, config: PipelineConfig, *, console: Console, plain: bool, loc
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            cwd=project.base,
             env=child_environment() | {STATUS_VARIABLE: str(folder / PROGRESS)},
             start_new_session=True,
             pass_fds=[lock.fileno()],
@@ -225,8 +203,12 @@ def child_environment() -> dict[str, str]:
     environment["TF_USE_LEGACY_KERAS"] = "1"
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     environment["PYTHONUNBUFFERED"] = "1"
-    here = str(Path(__file__).parents[1])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, environment.get("PYTHONPATH")]))
+    here = str(Path(__file__).parents[2])
+    # A checkout need not be installed; the folder of all that is must not stand before Python's own modules.
+    if here not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [here, environment.get("PYTHONPATH")])
+        )
     # Programs that TFX starts by name must come from this virtual environment.
     environment["PATH"] = os.pathsep.join(
         [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
@@ -299,11 +281,11 @@ def _last_words(debug_log: Path, code: int) -> str:
 def _new_run_folder(root: Path) -> Path:
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     for attempt in range(100):
-        folder = root / "logs" / (f"{stamp}-{attempt}" if attempt else stamp)
+        folder = root / LOGS / (f"{stamp}-{attempt}" if attempt else stamp)
         with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
             return folder
-    raise ConfigError(f"no new folder can be made in {root / 'logs'}")
+    raise ConfigError(f"no new folder can be made in {root / LOGS}")
 
 
 @contextlib.contextmanager
@@ -381,7 +363,3 @@ def _mark_killed(config: PipelineConfig) -> None:
     # Another root may share a file that is elsewhere, and have a run that goes on.
     if file.parent == Path(config.root) and file.exists():
         metadata.mark_killed(metadata.open_store(file, read_only=False))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""`python -m pipelines.history FILE`: the runs in a metadata file, with each component's state, time and error."""
+"""The runs of a root, with each component's state, time and error."""
 
 from __future__ import annotations
 
@@ -7,53 +7,50 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import click
 import ml_metadata
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from pipelines import metadata, root_lock
-from pipelines.metadata import NodeStatus, State
-from pipelines.progress import STYLES
-from tfx_tpu_trainer.printable import printable
+from tfx_tpu_trainer.runner import metadata, root_lock
+from tfx_tpu_trainer.runner.config import ConfigError
+from tfx_tpu_trainer.runner.metadata import NodeStatus, State
+from tfx_tpu_trainer.runner.progress import STYLES
+from tfx_tpu_trainer.runner.roots import Root
 from tfx_tpu_trainer.terminal import standard_output
 
 # What stands below a component's line stands below its name.
 _INDENT = 7
 
 
-@click.command()
-@click.argument("metadata_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--last",
-    default=3,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How many runs to show.",
-)
-def main(metadata_file: Path, last: int) -> None:
-    """Shows the newest runs in METADATA_FILE, the newest last."""
+def print_history(root: Root, *, last: int) -> None:
+    """Shows the newest runs of a root, the newest last.
+
+    Args:
+        root: The root.
+        last: How many runs to show.
+
+    Raises:
+        ConfigError: The root has no runs, or none that can be read.
+    """
     console = standard_output()
+    store = root.store()
     try:
-        store = metadata.open_store(metadata_file)
         runs = metadata.run_names(store)
     except metadata.UnreadableError as error:
-        raise click.ClickException(
-            f"{printable(str(error))}; give the metadata.sqlite of a pipeline's root"
-        ) from None
-    root = metadata_file.absolute().parent
+        raise ConfigError(f"{error}; give the root of a pipeline's runs with --root") from None
     for number, run in enumerate(runs[-last:]):
         if number:
             console.print()
-        _print_run(console, store, run, root)
+        _print_run(console, store, run, root.folder)
     if runs:
-        console.print(f"\nPaths without a leading / are below {root}", style="dim", soft_wrap=True)
+        below = f"Paths without a leading / are below {root.folder}"
+        console.print(f"\n{below}", style="dim", soft_wrap=True)
 
 
 def _print_run(console: Console, store: ml_metadata.MetadataStore, run: str, root: Path) -> None:
     statuses = seen_from_outside(metadata.node_statuses(store, run).values(), root)
-    console.print(Text(f"run {run}: {_in_words(statuses)}", style="bold"), soft_wrap=True)
+    console.print(Text(f"run {run}: {in_words(statuses)}", style="bold"), soft_wrap=True)
     width = max((len(status.node) for status in statuses), default=0)
     for status in statuses:
         seconds = f"{status.seconds:9.1f} s" if status.state is not State.KILLED else ""
@@ -86,7 +83,12 @@ def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeSt
     return statuses if goes_on else [metadata.killed_if_running(status) for status in statuses]
 
 
-def _in_words(statuses: Sequence[NodeStatus]) -> str:
+def in_words(statuses: Sequence[NodeStatus]) -> str:
+    """A run's state, when it began and how long its components took.
+
+    Args:
+        statuses: Its components.
+    """
     if not statuses:
         return "no component has begun"
     states = {status.state for status in statuses}
@@ -107,7 +109,3 @@ def _outputs(store: ml_metadata.MetadataStore, status: NodeStatus, root: Path) -
 def _below(uri: str, root: Path) -> str:
     inside = f"{root}{os.sep}"
     return uri.removeprefix(inside) or uri
-
-
-if __name__ == "__main__":
-    main()

@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 import click
 
-from pipelines.cluster import ClusterPipeline
-from pipelines.config import ConfigError
 from tfx_tpu_trainer.file_systems import check_can_be_written
 from tfx_tpu_trainer.orchestration.compiled_pipeline import form_of
 from tfx_tpu_trainer.orchestration.image_check import check_image_holds
 from tfx_tpu_trainer.orchestration.online_checks import Deadline
 from tfx_tpu_trainer.orchestration.task_options import LONGEST_BACKOFF, TaskOptions
 from tfx_tpu_trainer.printable import printable
+from tfx_tpu_trainer.runner.cluster import ClusterPipeline
+from tfx_tpu_trainer.runner.config import ConfigError
 
 _OPTIONS: Sequence[Callable[[Any], Any]] = (
     click.option("--pipeline", "name", required=True, help="Folder in pipelines/, or import path."),

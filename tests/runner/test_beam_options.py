@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from pipelines.beam_options import check_beam_arguments
-from pipelines.config import ConfigError, load_config
-from pipelines.registry import find_pipeline
 from tests import bad_input
 from tests.conftest import REPOSITORY
+from tfx_tpu_trainer.runner.beam_options import check_beam_arguments
+from tfx_tpu_trainer.runner.config import ConfigError, load_config
+from tfx_tpu_trainer.runner.project import find_pipeline
 
 DOCS = REPOSITORY / "docs" / "beam.md"
 

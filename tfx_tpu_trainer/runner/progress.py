@@ -14,8 +14,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from pipelines import metadata
-from pipelines.metadata import NodeStatus, State
+from tfx_tpu_trainer.runner import metadata
+from tfx_tpu_trainer.runner.metadata import NodeStatus, State
 
 MARKS = {
     State.WAITING: Text("·", style="dim"),

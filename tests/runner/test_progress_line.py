@@ -6,13 +6,13 @@ import io
 
 import pytest
 
-from pipelines import local_runner, progress
-from pipelines.metadata import NodeStatus, State
-from pipelines.progress import LiveDisplay, PlainDisplay
-from pipelines.report import RunReport
-from pipelines.summary import results_table
 from tfx_tpu_trainer.progress import Steps
 from tfx_tpu_trainer.progress.status_file import StatusFile
+from tfx_tpu_trainer.runner import local_runner, progress
+from tfx_tpu_trainer.runner.metadata import NodeStatus, State
+from tfx_tpu_trainer.runner.progress import LiveDisplay, PlainDisplay
+from tfx_tpu_trainer.runner.report import RunReport
+from tfx_tpu_trainer.runner.summary import results_table
 from tfx_tpu_trainer.terminal import PlainConsole
 
 TRAINER = NodeStatus("TpuTrainer", State.RUNNING, seconds=3.0)

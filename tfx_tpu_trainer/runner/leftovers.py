@@ -11,11 +11,12 @@ from pathlib import Path
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
-from pipelines import metadata, tensorboard_runs
-from pipelines.checkpoints import UnfinishedTraining, unfinished_trainings
-from pipelines.metadata import State
+from tfx_tpu_trainer.runner import metadata, tensorboard_runs
+from tfx_tpu_trainer.runner.checkpoints import UnfinishedTraining, unfinished_trainings
+from tfx_tpu_trainer.runner.metadata import State
+from tfx_tpu_trainer.runner.roots import LOGS, made
 
-_ARTIFACTS, _CHECKPOINTS, _LOGS = "artifacts", "checkpoints", "logs"
+_ARTIFACTS, _CHECKPOINTS = "artifacts", "checkpoints"
 _LIVE = metadata_store_pb2.Artifact.LIVE
 
 
@@ -79,7 +80,7 @@ def find(root: Path, store: ml_metadata.MetadataStore, *, keep: int) -> Leftover
         *_old_artifacts(root, store, kept),
         *abandoned,
         *_old_logs(
-            root / _LOGS, [began[run] for run in kept], until=began[newest[0]] if newest else 0.0
+            root / LOGS, [began[run] for run in kept], until=began[newest[0]] if newest else 0.0
         ),
     ]
     return Leftovers(len(runs), newest, blessed, pushed, left, resumable)
@@ -217,19 +218,14 @@ def _why_abandoned(training: UnfinishedTraining, finished: float) -> str | None:
 
 def _old_logs(logs: Path, kept: Sequence[float], *, until: float) -> Iterator[Leftover]:
     """The logs of runs before a time, but for those that began just before one of some other times."""
-    folders = sorted((path for path in logs.glob("*") if path.is_dir()), key=_made)
+    folders = sorted((path for path in logs.glob("*") if path.is_dir()), key=made)
     of_kept = {
-        max((f for f in folders if _made(f) <= began), key=_made, default=None) for began in kept
+        max((f for f in folders if made(f) <= began), key=made, default=None) for began in kept
     }
-    newest = max((folder for folder in folders if _made(folder) <= until), key=_made, default=None)
+    newest = max((folder for folder in folders if made(folder) <= until), key=made, default=None)
     for folder in folders:
-        if newest is not None and _made(folder) < _made(newest) and folder not in of_kept:
+        if newest is not None and made(folder) < made(newest) and folder not in of_kept:
             yield Leftover(folder, _size(folder))
-
-
-def _made(folder: Path) -> float:
-    first = folder / "config.json"
-    return (first if first.exists() else folder).stat().st_mtime
 
 
 def _is_inside(path: str, folder: str) -> bool:

@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import signal, time
-from pipelines import stop
+from tfx_tpu_trainer.runner import stop
 
 stop.REMIND_SECONDS = 0.2
 run = stop.Stop()

@@ -11,8 +11,8 @@ from typing import Any
 
 import ml_metadata
 
-from pipelines import metadata
-from pipelines.metadata import NodeStatus, State
+from tfx_tpu_trainer.runner import metadata
+from tfx_tpu_trainer.runner.metadata import NodeStatus, State
 from tfx_tpu_trainer.whole_files import write_whole
 
 # The row that is shown is the most complete of the first so many: a row of missing values says little.
@@ -84,6 +84,10 @@ class RunReport:
     model_run: str | None = None
     tensorboard: str | None = None
 
+    def with_tensorboard(self, folder: str | None) -> RunReport:
+        """The report, with another folder to start TensorBoard with."""
+        return dataclasses.replace(self, tensorboard=folder)
+
     def write(self, path: Path) -> None:
         """Writes the report as JSON, whole or not at all."""
         write_whole(path, json.dumps(dataclasses.asdict(self), indent=1))
@@ -113,6 +117,9 @@ def collect(
 
     Returns:
         The report.
+
+    Raises:
+        FileNotFoundError: What the run made is gone.
     """
     from tfx_tpu_trainer.evaluation.eval_metrics import read_eval_metrics
 
@@ -122,11 +129,15 @@ def collect(
     }
     model = _artifact(produced, "model", node_with="model_run")
     model_run = _artifact(produced, "model_run")
+    for artifact in filter(None, (model, model_run)):
+        if not os.path.isdir(artifact.uri):
+            raise FileNotFoundError(f"{artifact.uri!r} is not there")
     metrics = read_eval_metrics(model.uri) if model else None
     train_step, train_loss = last_scalar(model_run.uri, "loss") if model_run else (None, None)
     blessing = _artifact(produced, "blessing")
     pushed = _pushed_folder(_artifact(produced, "pushed_model"))
-    served = pushed or (os.path.join(model.uri, "Format-Serving") if model else None)
+    served = pushed if pushed and os.path.isdir(pushed) else None
+    served = served or (os.path.join(model.uri, "Format-Serving") if model else None)
     examples = _artifact(produced, "examples")
     return RunReport(
         train_loss=train_loss,

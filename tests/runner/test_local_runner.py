@@ -11,18 +11,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pipelines.local_runner import child_environment, how_to_go_on, main, resolve_config
-from pipelines.run_child import data_problem, one_line
 from tests.bad_input import case, row
+from tfx_tpu_trainer.cli.main import main
+from tfx_tpu_trainer.runner.local_runner import child_environment, how_to_go_on
+from tfx_tpu_trainer.runner.project import find_pipeline
+from tfx_tpu_trainer.runner.run_child import data_problem, one_line
 
 
 def start(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
+    return CliRunner().invoke(main, ["run", *arguments])
 
 
 @row(
     "runners",
-    "local runner: `--set trainer.steps=5`",
+    "`tfx-tpu-trainer run`: `--set trainer.steps=5`",
     "error: --set trainer.steps=5: unknown key 'steps' in 'trainer'",
 )
 def test_a_bad_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, refused) -> None:
@@ -35,7 +37,7 @@ def test_a_bad_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, refused
 @pytest.mark.parametrize(
     "arguments",
     [
-        case("runners", f"local runner: `{given}`", *says, values=(arguments,))
+        case("runners", f"`tfx-tpu-trainer run`: `{given}`", *says, values=(arguments,))
         for given, arguments, *says in (
             (
                 "--pipeline digit",
@@ -80,7 +82,8 @@ def test_a_bad_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, refused
                     *("--pipeline", "taxi", "--set", "trainer.module=null"),
                     *("--set", "trainer.module_file=none.py"),
                 ),
-                "error: trainer.module_file 'none.py' is not a file; give the path of a .py file",
+                "error: trainer.module_file '",
+                "none.py' is not a file; give the path of a .py file",
             ),
         )
     ],
@@ -95,7 +98,7 @@ def test_what_cannot_start_writes_nothing(
 
 @row(
     "runners",
-    "local runner: a root where another run is going on",
+    "`tfx-tpu-trainer run`: a root where another run is going on",
     "error: another run is going on in '",
     "'; wait for its end or choose another --root",
 )
@@ -107,7 +110,7 @@ def test_a_second_run_in_the_same_root_is_refused(tmp_path: Path, refused) -> No
 
 @row(
     "disks",
-    "local runner: a root below a file",
+    "`tfx-tpu-trainer run`: a root below a file",
     "error: root '",
     "' cannot be written (Not a directory); choose another with --root",
 )
@@ -118,7 +121,7 @@ def test_a_root_that_cannot_be_made_is_refused(tmp_path: Path, refused) -> None:
 
 @row(
     "disks",
-    "local runner: a file in place of the folder `logs`",
+    "`tfx-tpu-trainer run`: a file in place of the folder `logs`",
     "error: root '",
     "' cannot be written: Not a directory (",
     "choose another with --root",
@@ -130,7 +133,7 @@ def test_a_root_without_room_for_logs_is_refused(tmp_path: Path, refused) -> Non
 
 @row(
     "runners",
-    "local runner: a `metadata.sqlite` that is none",
+    "`tfx-tpu-trainer run`: a `metadata.sqlite` that is none",
     "metadata.sqlite' cannot be read as ML Metadata: ",
     "; remove the file or choose another --root",
 )
@@ -143,14 +146,14 @@ def test_a_metadata_file_that_is_none_is_refused(tmp_path: Path, refused) -> Non
 
 def test_local_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    config = resolve_config("taxi", config_file=None, root="here", overrides=["data=rides"])
+    config = find_pipeline("taxi").config(root="here", overrides=["data=rides"])
     assert config.root == str(tmp_path / "here")
     assert config.data == str(tmp_path / "rides")
     assert config.metadata_file == str(tmp_path / "here" / "metadata.sqlite")
 
 
 def test_what_a_stopped_run_goes_on_with_is_said(tmp_path: Path) -> None:
-    config = resolve_config("taxi", config_file=None, root=str(tmp_path), overrides=[])
+    config = find_pipeline("taxi").config(root=str(tmp_path))
     began = time.time() - 60
     again = "run the same command again to go on"
     cached = "what is complete comes from TFX's cache"
@@ -216,19 +219,19 @@ def make_header(folder: Path) -> None:
     [
         case(
             "runners",
-            "local runner: an empty data folder",
+            "`tfx-tpu-trainer run`: an empty data folder",
             "holds no rows (files: 0); set data to",
             values=make_no_file,
         ),
         case(
             "runners",
-            "local runner: an empty file of data",
+            "`tfx-tpu-trainer run`: an empty file of data",
             "holds no rows (files: 1); set data to",
             values=make_empty_file,
         ),
         case(
             "runners",
-            "local runner: a CSV file with a header alone",
+            "`tfx-tpu-trainer run`: a CSV file with a header alone",
             "holds no rows (files: 2); set data to",
             values=make_header,
         ),
@@ -247,17 +250,13 @@ def test_data_without_rows_are_named(tmp_path: Path, make: Callable[[Path], None
 def test_one_row_is_data(tmp_path: Path) -> None:
     make_header(tmp_path)
     (tmp_path / "b.csv").write_text("fare\n1\n")
-    assert (
-        data_problem(
-            resolve_config("taxi", config_file=None, root=None, overrides=[f"data={tmp_path}"])
-        )
-        is None
-    )
+    config = find_pipeline("taxi").config(overrides=[f"data={tmp_path}"])
+    assert data_problem(config) is None
 
 
 def test_a_home_that_no_shell_has_seen_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    config = resolve_config("taxi", config_file=None, root="~/runs", overrides=[])
+    config = find_pipeline("taxi").config(root="~/runs")
     assert config.root == str(tmp_path / "runs")

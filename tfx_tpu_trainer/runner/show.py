@@ -1,0 +1,129 @@
+"""What came out of an earlier run, read again from ML Metadata and the artifacts that it names."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from tfx_tpu_trainer.runner import metadata
+from tfx_tpu_trainer.runner.config import ConfigError
+from tfx_tpu_trainer.runner.history import in_words, seen_from_outside
+from tfx_tpu_trainer.runner.metadata import NodeStatus, State
+from tfx_tpu_trainer.runner.report import Failure, RunReport, collect, failed_nodes
+from tfx_tpu_trainer.runner.roots import Root
+from tfx_tpu_trainer.runner.run_log import LOG
+from tfx_tpu_trainer.runner.summary import print_summary
+from tfx_tpu_trainer.runner.tensorboard_runs import FOLDER
+from tfx_tpu_trainer.terminal import standard_output
+
+_WIDTH = 140
+_SHOWN = 5
+
+
+def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] = ()) -> None:
+    """Shows a run as its own summary did.
+
+    Args:
+        root: The root of the run.
+        name: The run's name in ML Metadata, or the beginning of it; the newest run's where it is `None`.
+        serving_absent: Raw features to take out of the row before the model is asked; what the run's own config
+            says wins. Defaults to none.
+
+    Raises:
+        ConfigError: There is no such run, or what it made is gone.
+    """
+    store = root.store()
+    run = find_run(metadata.run_names(store), name, root)
+    found = metadata.node_statuses(store, run)
+    statuses = seen_from_outside(found.values(), root.folder)
+    began = min((status.started for status in statuses), default=0.0)
+    folder = root.log_folder(began)
+    report = _failed(statuses)
+    if report is None:
+        try:
+            report = collect(store, run, serving_absent=_absent(folder, serving_absent))
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{error}: what run {run} made has been removed; its log may still be there, and "
+                f"`tfx-tpu-trainer history` lists its components"
+            ) from None
+    names = root.folder / FOLDER
+    if names.is_dir() and report.model_run:
+        report = report.with_tensorboard(str(names))
+    console = standard_output(width=_WIDTH)
+    console.print(f"Run {run}: {in_words(statuses)}", style="bold", soft_wrap=True)
+    print_summary(
+        console,
+        statuses=_with_the_rest(statuses, folder),
+        report=report,
+        metadata_file=str(root.metadata_file),
+        log=folder / LOG if folder is not None else None,
+    )
+
+
+def find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
+    """The run that a name means.
+
+    Args:
+        runs: The names of all runs, the newest last.
+        name: A name, or the beginning of one; `None` is the newest run.
+        root: Where the runs are.
+
+    Returns:
+        The run's whole name.
+
+    Raises:
+        ConfigError: It means none, or several.
+    """
+    if not runs:
+        raise ConfigError(f"{str(root.folder)!r} has no runs; run the pipeline first")
+    if name is None or name in runs:
+        return name or runs[-1]
+    meant = [run for run in runs if run.startswith(name)]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ConfigError(
+            f"{name!r} begins the names of {len(meant)} runs; give more of one, such as {meant[-1]!r}"
+        )
+    nearest = difflib.get_close_matches(name, runs, n=1)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    newest = ", ".join(runs[-_SHOWN:])
+    raise ConfigError(
+        f"there is no run {name!r} in {str(root.folder)!r}; {hint}The newest are {newest}"
+    )
+
+
+def _failed(statuses: Sequence[NodeStatus]) -> RunReport | None:
+    """The report of a run that has not ended well, or not yet; None of one that has."""
+    for status in failed_nodes({status.node: status for status in statuses}):
+        message = status.error or "its inputs could not be resolved; see the log"
+        return RunReport(failure=Failure(status.node, message))
+    for status in statuses:
+        if status.state is State.KILLED:
+            return RunReport(failure=Failure(status.node, status.error or metadata.KILLED))
+        if status.state is State.RUNNING:
+            return RunReport(failure=Failure(None, f"it goes on: {status.node} is running"))
+    return None if statuses else RunReport(failure=Failure(None, "no component has begun"))
+
+
+def _absent(folder: Path | None, otherwise: Collection[str]) -> Collection[str]:
+    config = folder / "config.json" if folder is not None else None
+    if config is None or not config.exists():
+        return otherwise
+    return json.loads(config.read_text(encoding="utf-8")).get("serving_absent", otherwise)
+
+
+def _with_the_rest(statuses: Sequence[NodeStatus], folder: Path | None) -> list[NodeStatus]:
+    """The components with those that never began, where the run's plan names them."""
+    plan = folder / "plan.json" if folder is not None else None
+    if plan is None or not plan.exists():
+        return list(statuses)
+    found = {status.node: status for status in statuses}
+    nodes = json.loads(plan.read_text(encoding="utf-8"))
+    if not set(found) <= set(nodes):
+        # Another run's plan.
+        return list(statuses)
+    return [found.get(node, NodeStatus(node, State.SKIPPED)) for node in nodes]
