@@ -144,7 +144,25 @@ def override(text, *says):
             "trainer.module=../../x", "'../../x' is no import path; give one such as pipelines"
         ),
         override(
-            "trainer.module_file=model.py", "exactly one of 'module'", "set the other one to null"
+            "trainer.module_file=model.py", "exactly one of 'module'", "set the others to null"
+        ),
+        override(
+            "trainer.eval_evry_steps=5", "unknown key 'eval_evry_steps' in 'trainer'; did you"
+        ),
+        override(
+            "trainer.export_to_tpu=1", "trainer.export_to_tpu: 1 is no truth value; give true"
+        ),
+        override("trainer.best_metric=auc", "best_metric='auc' needs evaluations during training;"),
+        override(
+            "trainer.slicing_specs=[{feature_key: [hour]}]",
+            "unknown key 'feature_key' in 'trainer.slicing_specs.0'",
+            "did you mean 'feature_keys'? Valid keys: feature_keys, feature_values",
+        ),
+        override(
+            "trainer.slicing_specs={feature_keys: [hour]}", "'trainer.slicing_specs' is {'feature"
+        ),
+        override(
+            "trainer.warmup_batch_sizes=8", "warmup_batch_sizes: give a list of integers above 0"
         ),
         override("trainer.preflight=maybe", "is 'maybe' (str): input should be 'off', 'warn' or"),
         override("trainer.tpu=v9z:1", "there is no generation 'v9z'; use one of v2, v3"),

@@ -19,7 +19,7 @@ from tfx_tpu_trainer.runner import metadata, root_lock
 from tfx_tpu_trainer.runner.metadata import NodeStatus, State
 from tfx_tpu_trainer.runner.progress import LiveDisplay, PlainDisplay, RunMonitor, make_display
 from tfx_tpu_trainer.runner.report import Failure, Prediction, RunReport
-from tfx_tpu_trainer.runner.summary import print_summary
+from tfx_tpu_trainer.runner.summary import curve_lines, print_summary
 
 NODES = ["CsvExampleGen", "Transform", "TpuTrainer", "Pusher"]
 
@@ -324,6 +324,29 @@ def test_the_summary_says_what_came_out() -> None:
         "less /r/debug.txt",
     ):
         assert part in text
+
+
+def test_the_learning_curve_is_a_line_for_each_metric() -> None:
+    curve = [
+        {"global_step": 200.0, "auc": 0.5, "loss": 0.7},
+        {"global_step": 400.0, "auc": 0.75, "loss": float("nan")},
+        {"global_step": 1000.0, "auc": 1.0, "loss": 0.1},
+    ]
+    text = summary_of([], RunReport(learning_curve=curve, best_step=1000))
+    assert "auc while training" in text
+    assert "▁▅█  0.5000 (step 200) to 1.0000 (step 1,000)" in text
+    assert "█ ▁  0.7000 (step 200) to 0.1000 (step 1,000)" in text
+    assert text.partition("best evaluation")[2].split()[:2] == ["step", "1,000"]
+    assert "while training" not in summary_of([], RunReport(learning_curve=curve[:1]))
+
+
+def test_a_long_learning_curve_keeps_its_line_short_and_its_last_evaluation() -> None:
+    curve = [{"global_step": float(step), "auc": step / 1000} for step in range(10, 1001, 10)]
+    ((name, line),) = curve_lines(curve)
+    assert name == "auc"
+    assert line.endswith("to 1.0000 (step 1,000)")
+    assert line.split()[0] == "".join(sorted(line.split()[0]))
+    assert 10 <= len(line.split()[0]) <= 20
 
 
 def test_the_summary_of_a_failed_run_ends_with_its_reason() -> None:

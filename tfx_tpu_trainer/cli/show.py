@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from typing import Any
@@ -24,8 +25,9 @@ def show(run: str | None, root: str | None, **project: Any) -> None:
     # What TensorFlow says of this machine while it starts is none of the answer.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    # Of libraries whose versions end, at every import.
+    # Of libraries whose versions end, at every import, and of functions that others call.
     warnings.filterwarnings("ignore")
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     from tfx_tpu_trainer.runner.config import ConfigError
     from tfx_tpu_trainer.runner.show import print_run
 

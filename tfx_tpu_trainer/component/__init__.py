@@ -1,14 +1,23 @@
 """What a TFX user imports: the components and their executors."""
 
+import importlib
+from typing import Any
+
 from tfx_tpu_trainer.extras import of_extra
 
 with of_extra("tfx", for_what="tfx_tpu_trainer.component"):
-    from tfx_tpu_trainer.component.gate import EvalMetricsGate
-    from tfx_tpu_trainer.component.last_blessed_model import LastBlessedModel
-    from tfx_tpu_trainer.component.trainer import TpuTrainer
-    from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
-    from tfx_tpu_trainer.component.vertex_executor import VertexTpuTrainerExecutor
-    from tfx_tpu_trainer.component.vertex_trainer import VertexTpuTrainer
+    # What the plain modules here need too.
+    import pydantic as _pydantic  # noqa: F401
+
+# Imported when they are asked for, with TFX: configs are checked against the declared parameters without it.
+_MODULES = {
+    "EvalMetricsGate": "gate",
+    "LastBlessedModel": "last_blessed_model",
+    "TpuTrainer": "trainer",
+    "TpuTrainerExecutor": "trainer_executor",
+    "VertexTpuTrainer": "vertex_trainer",
+    "VertexTpuTrainerExecutor": "vertex_executor",
+}
 
 __all__ = [
     "EvalMetricsGate",
@@ -18,3 +27,17 @@ __all__ = [
     "VertexTpuTrainer",
     "VertexTpuTrainerExecutor",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with of_extra("tfx", for_what="tfx_tpu_trainer.component"):
+        module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    found = getattr(module, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import pydantic
 
 from tfx_tpu_trainer.component.json_values import read_json, shown
-from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs, slicing_specs_to_json
 from tfx_tpu_trainer.hardware import TpuSpec
 
 
@@ -35,6 +34,9 @@ def _sizes_from_json(value: Any) -> Any:
 
 
 def _specs_from_json(value: Any) -> Any:
+    # Late: it needs TFMA, and configs are read without.
+    from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs, slicing_specs_to_json
+
     return tuple(slicing_specs_to_json(parse_slicing_specs(value)))
 
 

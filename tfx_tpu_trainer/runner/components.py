@@ -90,7 +90,7 @@ def train_gate_push(
         examples: Transform's materialised examples.
         transform_graph: Transform's graph.
         schema: The schema of the raw examples.
-        params: What the model_fn finds in its `params`.
+        params: What the model_fn finds in its `params`; those of `trainer.params` win over them.
         raw_examples: The examples that Transform has read: of them the trainer makes requests, to
             check the exported model and to warm a server up.
         hyperparameters: A Tuner's best hyperparameters; they win over `params`.
@@ -107,25 +107,15 @@ def train_gate_push(
         examples=examples,
         transform_graph=transform_graph,
         schema=schema,
-        module=settings.module,
-        module_file=settings.module_file,
         hyperparameters=hyperparameters,
-        label_key=settings.label_key,
-        params=dict(params),
-        train_args=tfx.proto.TrainArgs(num_steps=settings.train_steps),
-        eval_args=tfx.proto.EvalArgs(num_steps=settings.eval_steps or 0),
-        train_batch_size=settings.train_batch_size,
-        eval_batch_size=settings.eval_batch_size,
-        tpu=settings.tpu,
-        use_tpu=settings.use_tpu,
-        master=settings.master,
-        num_shards=settings.num_shards,
-        iterations_per_loop=settings.iterations_per_loop,
-        save_checkpoints_steps=settings.save_checkpoints_steps,
-        save_summary_steps=settings.save_summary_steps,
-        preflight=settings.preflight,
-        tf_random_seed=settings.tf_random_seed,
-        checkpoint_root=config.checkpoint_root,
+        params={**params, **settings.params},
+        train_args=tfx.proto.TrainArgs(
+            num_steps=settings.train_steps, splits=settings.train_splits
+        ),
+        eval_args=tfx.proto.EvalArgs(
+            num_steps=settings.eval_steps or 0, splits=settings.eval_splits
+        ),
+        **{**settings.parameters(), "checkpoint_root": config.checkpoint_root},
     ).with_id("TpuTrainer")
     baseline = last_blessed(config).with_id("latest_blessed_model")
     gate = EvalMetricsGate(

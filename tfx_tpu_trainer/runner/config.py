@@ -13,12 +13,15 @@ import types
 import typing
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 import yaml
 from pydantic import ConfigDict
 
+from tfx_tpu_trainer.component.parameter_rules import broken_rule
+from tfx_tpu_trainer.component.parameter_values import plain_type
+from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.orchestration.pods import Pods
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 from tfx_tpu_trainer.runner.beam_options import check_beam_arguments
@@ -30,7 +33,6 @@ from tfx_tpu_trainer.runner.setting_types import (
     Seed,
     Strings,
     Text,
-    Tpu,
 )
 
 ConfigT = TypeVar("ConfigT", bound="PipelineConfig")
@@ -42,6 +44,9 @@ _SHOWN.maxlevel = 4
 _SHOWN.maxdict = _SHOWN.maxlist = _SHOWN.maxtuple = 20
 _SHOWN.maxstring = _SHOWN.maxlong = _SHOWN.maxother = _MAX_SHOWN
 
+
+# More valid keys than these are not listed beside a near one.
+_MOST_LISTED = 20
 
 # A pipeline's own settings may have groups of groups.
 _MAX_DEPTH = 8
@@ -57,67 +62,114 @@ class Settings(pydantic.BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class TrainerSettings(Settings):
-    """What `TpuTrainer` is told, beside the model's own settings.
+class SliceSettings(Settings):
+    """Slices of the eval split, as of tfma.SlicingSpec.
 
     Attributes:
-        label_key: The feature of Transform's output that is the label.
-        module: Import path of the module with `model_fn`. Exactly one of `module` and `module_file`
-            is given.
+        feature_keys: Features whose values each make a slice.
+        feature_values: Features that have one value in the slice, with that value as a text.
+    """
+
+    feature_keys: Strings = ()
+    feature_values: dict[str, str] = {}
+
+
+_FLAGS = tuple(
+    name
+    for name, field in TrainSettings.model_fields.items()
+    if plain_type(field.annotation) is bool and name != "use_tpu"
+)
+
+
+class TrainerSettings(TrainSettings):
+    """What `TpuTrainer` is told, beside the model's own settings: all of its parameters that are no artifacts.
+
+    docs/component.md lists them. These differ from the component's:
+
+    Attributes:
+        label_key: Must be there, and may be null.
+        module: Import path of the module with `model_fn`. Exactly one of `module`, `module_file` and `trainer_fn` is
+            given.
         module_file: Path of a `.py` file with `model_fn`; TFX packages its whole folder as a wheel.
-        train_steps: Training steps.
+        trainer_fn: Import path of a function `trainer_fn` (docs/legacy.md).
+        restore_tf_estimator: Whether a module with a trainer_fn finds `tf.estimator`.
+        custom_config: Values for a trainer_fn's `custom_config`.
+        train_steps: Training steps: `num_steps` of `train_args`.
+        train_splits: Splits that are trained on; `train` where there is none.
         eval_steps: Evaluation batches; all of the eval split where it is null.
-        train_batch_size: Rows in a global training batch.
-        eval_batch_size: Rows in a global evaluation batch; `train_batch_size` where it is null.
+        eval_splits: Splits that are evaluated; `eval` where there is none.
         tpu: The TPU slice to train on, as `v5e:2x4` or as `{slice_name: v5e:2x4, spot: true}`. The
             runners for clusters ask for it; where there is none, `master: emulated` emulates it.
         use_tpu: Whether to train on TPU cores; `master` says where they are. Where it is null,
             whether there is a `tpu`.
-        master: Address of the TPU's master, or 'emulated' for emulated cores on this host.
-        num_shards: Number of replicas; those of `tpu` or the executor's default where it is null.
-        iterations_per_loop: Training steps in one session call on TPU.
-        save_checkpoints_steps: Steps between two checkpoints; every 600 seconds where it is null. The
-            last step is always saved.
-        save_summary_steps: Steps between two summaries for TensorBoard.
-        preflight: Whether the TPU compiler compiles the model's steps for `tpu` before training: 'off', 'warn' or
-            'error' (docs/preflight.md).
         tf_random_seed: Seed of the variables' initial values and of every unseeded op in the model.
+        slicing_specs: The slices that are measured too, as `[{feature_keys: [payment_type]}]`.
+        params: Values for the model_fn's `params`; they win over the pipeline's, such as those of `model`.
+        checkpoint_root: Where checkpoints are until their training has ended; `<root>/checkpoints/<name>` where it is
+            null.
     """
 
-    label_key: Text
+    model_config = Settings.model_config
+
+    label_key: Text | None
     module: ImportPath | None = None
     module_file: str | None = None
+    trainer_fn: ImportPath | None = None
+    restore_tf_estimator: bool = True
+    custom_config: dict[str, Any] | None = None
     train_steps: Count
+    train_splits: Strings = ()
     eval_steps: Count | None = None
-    train_batch_size: Count = 64
-    eval_batch_size: Count | None = None
-    tpu: Tpu | None = None
-    use_tpu: bool | None = None
-    master: str | None = None
-    num_shards: Count | None = None
-    iterations_per_loop: Count = 100
-    save_checkpoints_steps: Count | None = None
-    save_summary_steps: Count = 100
-    preflight: Literal["off", "warn", "error"] = "off"
+    eval_splits: Strings = ()
+    use_tpu: bool | None = None  # type: ignore[assignment]
     tf_random_seed: Seed | None = None
+    slicing_specs: Annotated[tuple[SliceSettings, ...], pydantic.Field(strict=False)] = ()  # type: ignore[assignment]
+
+    @pydantic.field_validator(*_FLAGS, mode="before")
+    @classmethod
+    def _is_flag(cls, value: Any) -> Any:
+        # TFX stores them as 0 and 1; nobody writes them so.
+        if value is not None and not isinstance(value, bool):
+            raise ValueError(f"{_shown(value)} is no truth value; give true or false")
+        return value
 
     @pydantic.model_validator(mode="after")
     def _one_module(self) -> TrainerSettings:
-        if bool(self.module) == bool(self.module_file):
+        given = (self.module, self.module_file, self.trainer_fn)
+        if sum(map(bool, given)) != 1:
             raise ValueError(
-                "exactly one of 'module' (an import path) and 'module_file' (a .py file) must be given, "
-                f"got module={self.module!r} and module_file={self.module_file!r}; set the other one to null"
+                "exactly one of 'module' (an import path), 'module_file' (a .py file) and 'trainer_fn' (an import "
+                f"path) must be given, got module={self.module!r}, module_file={self.module_file!r} and "
+                f"trainer_fn={self.trainer_fn!r}; set the others to null"
             )
         return self
 
     @pydantic.model_validator(mode="after")
-    def _batches_fit_the_tpu(self) -> TrainerSettings:
-        if self.tpu is not None:
-            self.tpu.check_num_shards(self.num_shards)
-            for name in ("train_batch_size", "eval_batch_size"):
-                if (rows := getattr(self, name)) is not None:
-                    self.tpu.check_batch_size(rows, name=name)
+    def _rules_hold(self) -> TrainerSettings:
+        use_tpu = self.tpu is not None if self.use_tpu is None else self.use_tpu
+        # Also of a trainer_fn, for which few of them have a meaning: what is not set breaks none.
+        resolved = typing.cast(TrainSettings, self.model_copy(update={"use_tpu": use_tpu}))
+        if problem := broken_rule(resolved):
+            raise ValueError(problem)
         return self
+
+    def parameters(self) -> dict[str, Any]:
+        """The settings as `TpuTrainer` takes them, without `params`, the steps and the splits.
+
+        Returns:
+            Its parameters by name, but for those that have its defaults.
+        """
+        given = {
+            name: getattr(self, name)
+            for name, field in TrainSettings.model_fields.items()
+            if name == "use_tpu" or getattr(self, name) != field.default
+        }
+        given["slicing_specs"] = [
+            spec.model_dump(mode="json", exclude_defaults=True) for spec in self.slicing_specs
+        ]
+        own = ("module", "module_file", "trainer_fn", "restore_tf_estimator", "custom_config")
+        given.pop("params", None)
+        return {**given, **{name: getattr(self, name) for name in own}}
 
 
 class GateSettings(Settings):
@@ -212,7 +264,7 @@ class PipelineConfig(Settings):
     @property
     def checkpoint_root(self) -> str:
         """Where checkpoints are until their training has ended, so that a retry finds them."""
-        return f"{self.root}/checkpoints/{self.name}"
+        return self.trainer.checkpoint_root or f"{self.root}/checkpoints/{self.name}"
 
     @property
     def blessed_pointer(self) -> str | None:
@@ -393,7 +445,13 @@ def _explain(
         nearest = difflib.get_close_matches(location[-1], valid, n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
         place = f" in {'.'.join(location[:-1])!r}" if location[:-1] else ""
-        return f"{where}: unknown key {location[-1]!r}{place}; {hint}Valid keys: {', '.join(valid)}"
+        said = f"{where}: unknown key {location[-1]!r}{place}; {hint}"
+        # Where one is near, a long list hides it.
+        return (
+            said.rstrip()
+            if nearest and len(valid) > _MOST_LISTED
+            else f"{said}Valid keys: {', '.join(valid)}"
+        )
     if item["type"] == "missing":
         return f"{where}: the key {key!r} is missing; add it"
     if item["type"] == "value_error":
@@ -418,6 +476,9 @@ def _group_at(
     """The class of settings that stands at a path of keys, if there is one."""
     group: type[pydantic.BaseModel] = config_class
     for key in location:
+        if key.isdecimal():
+            # Of a list, each of whose items is such a group.
+            continue
         field = group.model_fields.get(key)
         found = _settings_in(field.annotation) if field else None
         if found is None:
@@ -427,9 +488,9 @@ def _group_at(
 
 
 def _settings_in(annotation: Any) -> type[pydantic.BaseModel] | None:
-    """The class of settings of a field's annotation: itself, or an arm of `Settings | None`."""
+    """The class of settings of a field's annotation: itself, an arm of `Settings | None`, or a list's items."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return annotation
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, tuple):
         return next(filter(None, map(_settings_in, typing.get_args(annotation))), None)
     return None

@@ -115,9 +115,12 @@ class Project:
         }
         if config.root == root:
             changed["root"] = _absolute(root, Path.cwd())
-        if config.trainer.module_file:
-            module_file = _absolute(config.trainer.module_file, self.base)
-            changed["trainer"] = config.trainer.model_copy(update={"module_file": module_file})
+        of_trainer = {
+            key: _absolute(path, self.base)
+            for key in ("module_file", "checkpoint_root")
+            if (path := getattr(config.trainer, key))
+        }
+        changed["trainer"] = config.trainer.model_copy(update=of_trainer)
         return config.model_copy(update=changed)
 
     @property

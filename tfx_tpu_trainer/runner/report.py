@@ -15,6 +15,9 @@ from tfx_tpu_trainer.runner import metadata
 from tfx_tpu_trainer.runner.metadata import NodeStatus, State
 from tfx_tpu_trainer.whole_files import write_whole
 
+# As estimators name the step among the metrics.
+STEP = "global_step"
+
 # The row that is shown is the most complete of the first so many: a row of missing values says little.
 ROWS_TO_CHOOSE_FROM = 50
 
@@ -58,6 +61,8 @@ class RunReport:
         ran_on: Where it was trained, such as "4 emulated TPU cores"; None where nobody has said.
         eval_metrics: The trainer's eval metrics.
         eval_examples: How many rows they were measured on.
+        learning_curve: The metrics of each evaluation in training, by name, with its step as `global_step`.
+        best_step: The step of the best of them; None where none was to be found.
         blessed: Whether the gate blessed the model; None where it judged nothing.
         verdict: Why.
         pushed: The folder the model was pushed to; None where it was not.
@@ -75,6 +80,8 @@ class RunReport:
     ran_on: str | None = None
     eval_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     eval_examples: int | None = None
+    learning_curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    best_step: int | None = None
     blessed: bool | None = None
     verdict: str = ""
     pushed: str | None = None
@@ -122,6 +129,7 @@ def collect(
         FileNotFoundError: What the run made is gone.
     """
     from tfx_tpu_trainer.evaluation.eval_metrics import read_eval_metrics
+    from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
 
     produced = {
         node: metadata.outputs(store, status.execution_id)
@@ -134,6 +142,7 @@ def collect(
             raise FileNotFoundError(f"{artifact.uri!r} is not there")
     metrics = read_eval_metrics(model.uri) if model else None
     train_step, train_loss = last_scalar(model_run.uri, "loss") if model_run else (None, None)
+    curve = read_learning_curve(model_run.uri) if model_run else None
     blessing = _artifact(produced, "blessing")
     pushed = _pushed_folder(_artifact(produced, "pushed_model"))
     served = pushed if pushed and os.path.isdir(pushed) else None
@@ -147,6 +156,8 @@ def collect(
         if metrics
         else {},
         eval_examples=metrics.num_examples if metrics else None,
+        learning_curve=_points(curve) if curve else [],
+        best_step=curve.best.step if curve and curve.best else None,
         blessed=_blessed(blessing),
         verdict=blessing.custom_properties["verdict"].string_value if blessing else "",
         pushed=pushed,
@@ -238,6 +249,13 @@ def _pushed_folder(artifact: Any) -> str | None:
     if artifact is None or not artifact.custom_properties["pushed"].int_value:
         return None
     return artifact.custom_properties["pushed_destination"].string_value or artifact.uri
+
+
+def _points(curve: Any) -> list[dict[str, float]]:
+    return [
+        {**{name: float(value) for name, value in point.metrics.overall.items()}, STEP: point.step}
+        for point in curve.points
+    ]
 
 
 def _blessed(artifact: Any) -> bool | None:

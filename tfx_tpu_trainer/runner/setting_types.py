@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
-
-from tfx_tpu_trainer.hardware import TpuSpec
+from pydantic import AfterValidator, Field
 
 # What ML Metadata and TensorFlow's ops take, and more than anybody means.
 _LARGEST = 2**31 - 1
@@ -61,6 +59,3 @@ ImportPath = Annotated[str, AfterValidator(_import_path)]
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 """What a YAML list becomes: strict models refuse a list where a tuple stands, and a frozen config wants tuples."""
-
-Tpu = Annotated[TpuSpec, BeforeValidator(TpuSpec.read)]
-"""A slice's name, or a mapping with all of a TpuSpec's attributes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -15,9 +16,13 @@ from rich.text import Text
 
 from tfx_tpu_trainer.runner.metadata import NodeStatus, State
 from tfx_tpu_trainer.runner.progress import MARKS, STYLES
-from tfx_tpu_trainer.runner.report import RunReport
+from tfx_tpu_trainer.runner.report import STEP, RunReport
 from tfx_tpu_trainer.runner.roots import METADATA_FILE
 from tfx_tpu_trainer.runner.run_log import DEBUG_LOG
+
+_BARS = "▁▂▃▄▅▆▇█"
+# A terminal of 80 columns has room for as many beside their names and ends.
+_MOST_POINTS = 20
 
 
 def print_summary(
@@ -92,8 +97,12 @@ def results_table(report: RunReport) -> Table:
         _add(table, "ran on", report.ran_on)
     if report.eval_metrics:
         rows = f" ({report.eval_examples:,} rows)" if report.eval_examples else ""
-        values = {k: f"{v:.4f}" for k, v in report.eval_metrics.items() if k != "global_step"}
+        values = {k: f"{v:.4f}" for k, v in report.eval_metrics.items() if k != STEP}
         _add(table, f"eval metrics{rows}", _joined(values, " "))
+    for name, line in curve_lines(report.learning_curve):
+        _add(table, f"{name} while training", line)
+    if report.best_step is not None:
+        _add(table, "best evaluation", f"step {report.best_step:,}")
     verdicts = {
         True: ("blessed", "green"),
         False: ("not blessed", "red"),
@@ -110,6 +119,47 @@ def results_table(report: RunReport) -> Table:
         if report.prediction.withheld:
             _add(table, "not shown to it", _joined(report.prediction.withheld))
     return table
+
+
+def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
+    """A learning curve in a terminal: a line for each metric, with its ends.
+
+    Args:
+        points: The metrics of each evaluation by name, with its step as `global_step`.
+
+    Returns:
+        The metrics' names and lines; none where there are fewer than two points.
+    """
+    if len(points) < 2:
+        return []
+    # From the end, so that the last one is always there.
+    stride = -(-len(points) // _MOST_POINTS)
+    points = points[::-1][::stride][::-1]
+    first, last = points[0], points[-1]
+    lines: list[tuple[str, str]] = []
+    for name in last:
+        if name == STEP or name not in first:
+            continue
+        values = [point.get(name, math.nan) for point in points]
+        ends = " to ".join(f"{end[name]:.4f} (step {end[STEP]:,.0f})" for end in (first, last))
+        line = f"{_sparkline(values)}  {ends}"
+        # A mean loss has several names in some models.
+        if line not in (known for _, known in lines):
+            lines.append((name, line))
+    return lines
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    """A character for each value, from the lowest to the highest; of one that is no number, a space."""
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    top = len(_BARS) - 1
+    return "".join(
+        _BARS[round((value - low) / (high - low) * top) if high > low else 0]
+        if math.isfinite(value)
+        else " "
+        for value in values
+    )
 
 
 def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list[tuple[str, str]]:
