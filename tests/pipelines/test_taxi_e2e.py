@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +183,28 @@ def test_a_second_run_is_answered_from_the_cache(taxi_run: PipelineRun) -> None:
     third = completed(run_local("taxi", taxi_run.root))
     assert "9 of 10 components were answered from TFX's cache" in third.output
     assert third.report.pushed == second.report.pushed
+
+
+def test_the_run_is_shown_again_from_its_artifacts(taxi_run: PipelineRun) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "tfx_tpu_trainer.cli.main", "show", "--root", str(taxi_run.root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        cwd=Path(__file__).parents[2],
+    )
+    assert shown.returncode == 0, shown.stdout
+    run, *again = shown.stdout.splitlines()
+    assert run.startswith(f"Run {taxi_run.name}: complete, began ")
+    # All that the run itself has printed at its end.
+    before = taxi_run.output[taxi_run.output.index("Components\n") :].splitlines()
+    assert again == before
+
+
+def test_the_summary_has_the_learning_curve(taxi_run: PipelineRun) -> None:
+    steps = [point["global_step"] for point in taxi_run.report.learning_curve]
+    assert steps == [250, 500, 750, 1000]
+    last = taxi_run.report.learning_curve[-1]
+    assert last["auc"] == taxi_run.report.eval_metrics["auc"]
+    assert f"to {last['auc']:.4f} (step 1,000)" in taxi_run.output
