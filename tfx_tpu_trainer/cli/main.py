@@ -10,6 +10,7 @@ from tfx_tpu_trainer.cli.compat import compat
 from tfx_tpu_trainer.cli.doctor import doctor
 from tfx_tpu_trainer.cli.history import history
 from tfx_tpu_trainer.cli.inspect import inspect
+from tfx_tpu_trainer.cli.new import new
 from tfx_tpu_trainer.cli.preflight import preflight
 from tfx_tpu_trainer.cli.run import run
 from tfx_tpu_trainer.cli.show import show
@@ -27,6 +28,7 @@ main.add_command(compat)
 main.add_command(doctor)
 main.add_command(history)
 main.add_command(inspect)
+main.add_command(new)
 main.add_command(preflight)
 main.add_command(run)
 main.add_command(show)

@@ -1,0 +1,1 @@
+"""Projects from data: reading, decisions, rendering, and whole runs."""

@@ -1,0 +1,194 @@
+"""What becomes of a column, by what TFDV says of it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tfx_tpu_trainer.scaffold.decisions import MOST_CLASSES, decide
+from tfx_tpu_trainer.scaffold.errors import ScaffoldError
+from tfx_tpu_trainer.scaffold.reading import Source, Values
+from tfx_tpu_trainer.scaffold.table import Column, Table
+
+ROWS = 1000
+
+
+def _words(name, count, *, missing=0):
+    counts = {f"w{number}": 1 for number in range(count)} if count is not None else None
+    return Column(name, "string", missing, counts)
+
+
+def _numbers(name, values, *, type="float", missing=0, most_values=1):
+    counts = {str(value): values.count(value) for value in values}
+    mean = sum(values) / len(values)
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+    return Column(
+        name,
+        type,
+        missing,
+        counts,
+        most_values=most_values,
+        least=min(values),
+        greatest=max(values),
+        mean=mean,
+        deviation=deviation,
+    )
+
+
+LABEL = Column("y", "string", 0, {"no": 750, "yes": 250})
+X = _numbers("x", [0.5, 1.5, 2.5])
+
+
+def _table(*columns, rows=ROWS):
+    values = {column.name: Values(column.missing, column.counts) for column in columns}
+    return Table(Source(Path("t.csv"), "csv", rows, values), columns, schema="")
+
+
+def _decide(*columns, rows=ROWS, **options):
+    return decide(_table(*columns, rows=rows), label="y", **options)
+
+
+def _refused(*columns, **options):
+    with pytest.raises(ScaffoldError) as error:
+        _decide(*columns, **options)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_words_of_a_label_are_classes_in_order():
+    label = _decide(X, LABEL).label
+    assert label.classes == ("no", "yes") and not label.integers
+    entropy = -0.75 * math.log(0.75) - 0.25 * math.log(0.25)
+    assert label.loss_to_beat == pytest.approx(entropy) and label.most_frequent == 0.75
+
+
+@pytest.mark.parametrize("type", ["integer", "float"])
+def test_a_few_integers_of_a_label_are_classes(type):
+    values = [10, 9, 2] if type == "integer" else [10.0, 9.0, 2.0]
+    label = _decide(X, _numbers("y", values, type=type)).label
+    assert label.classes == (2, 9, 10) and label.integers
+
+
+@pytest.mark.parametrize(("type", "values"), [("float", [0.5, 1.0]), ("integer", list(range(21)))])
+def test_other_numbers_of_a_label_are_a_quantity(type, values):
+    column = _numbers("y", values, type=type)
+    label = _decide(X, column).label
+    assert label.classes == () and label.loss_to_beat == 1.0
+    assert (label.mean, label.deviation) == (column.mean, column.deviation)
+
+
+def test_the_task_wins_over_what_a_label_looks_like():
+    assert not _decide(X, _numbers("y", [1, 2], type="integer"), task="regression").label.classes
+    many = _numbers("y", list(range(50)), type="integer")
+    assert len(_decide(X, many, task="classification").label.classes) == 50
+
+
+@pytest.mark.parametrize(
+    ("label", "options", "said"),
+    [
+        (
+            Column("y", "string", 3, {"a": 1, "b": 996}),
+            {},
+            "3 of 1,000 rows have no value of the label",
+        ),
+        (Column("y", "string", 0, {"only": ROWS}), {}, "has one value only, 'only'"),
+        (_words("y", MOST_CLASSES + 1), {}, "has 101 classes"),
+        (_words("y", None), {}, "has more than 100 classes"),
+        (LABEL, {"task": "regression"}, "holds words, which a regression can't predict"),
+        (_numbers("y", [0.5, 1.0]), {"task": "classification"}, "has fractions (0.5)"),
+        (_numbers("y", [1.0, 2.0], most_values=3), {}, "has up to 3 values in a row"),
+        (_numbers("y", [0.5, math.inf]), {}, "has an infinite value"),
+    ],
+)
+def test_a_label_that_nothing_can_learn_is_refused(label, options, said):
+    assert said in _refused(X, label, **options)
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (Column("c", "string", 0, {"US": ROWS}), "one value only"),
+        (
+            Column("c", "integer", 0, {"1": ROWS}, least=1, greatest=1, mean=1, deviation=0),
+            "one value only",
+        ),
+        (Column("c", "string", ROWS, {}), "no values"),
+        (_words("c", 501), "most rows have a value of their own"),
+        (_words("c", None), "most rows have a value of their own"),
+        (_numbers("c", list(range(ROWS)), type="integer"), "numbers the rows"),
+        (_numbers("c", [1.0, 2.0], most_values=7), "up to 7 values in a row"),
+    ],
+)
+def test_a_column_that_says_nothing_is_left_out(column, why):
+    decisions = _decide(X, column, LABEL)
+    assert [feature.name for feature in decisions.numbers] == ["x"] and not decisions.words
+    assert why in decisions.dropped["c"]
+
+
+def test_row_numbers_are_seen_where_their_values_are_not_counted():
+    counted = _numbers("c", list(range(5, ROWS + 5)), type="integer")
+    rows = Column(**{**vars(counted), "counts": None})
+    assert _decide(X, rows, LABEL).dropped
+    # As many integers in the same range, most of them near its middle.
+    others = Column(**{**vars(rows), "deviation": rows.deviation / 2})
+    assert not _decide(X, others, LABEL).dropped
+
+
+def test_one_value_with_gaps_says_something():
+    column = Column("c", "string", 400, {"yes": 600})
+    assert [feature.name for feature in _decide(X, column, LABEL).words] == ["c"]
+
+
+def test_gaps_are_known_of_features():
+    numbers = _decide(_numbers("a", [0.5, 1.5], missing=3), X, LABEL).numbers
+    assert [(feature.name, feature.missing) for feature in numbers] == [("a", True), ("x", False)]
+
+
+def test_nothing_left_to_learn_from_is_refused():
+    said = _refused(Column("c", "string", 0, {"US": ROWS}), LABEL)
+    assert "no column is left to predict 'y' from ('c': it has one value only)" in said
+
+
+def test_keys_are_short_names_of_one_column_each():
+    names = ["Mean Radius", "mean-radius", "2nd", "größe", "日本"]
+    decisions = _decide(*(_numbers(name, [0.5, 1.5]) for name in names), LABEL)
+    keys = [feature.key for feature in decisions.numbers]
+    assert keys == ["mean_radius", "mean_radius_2", "c_2nd", "gr_e", "column"]
+
+
+def test_the_words_of_few_values_are_crossed():
+    columns = [_words("a", 5), _words("b", 3), _words("c", 101), _words("d", 2), _words("e", 50)]
+    crosses = _decide(*columns, LABEL).crosses
+    assert crosses == (("b", "a"), ("b", "e"), ("a", "e"))
+
+
+def test_a_schema_file_says_what_are_words():
+    zip_code = _numbers("zip", list(range(100)), type="integer")
+    decisions = _decide(X, zip_code, LABEL, kinds={"zip": "word", "y": "word"})
+    assert [feature.name for feature in decisions.words] == ["zip"] and not decisions.numbers
+    assert decisions.dropped == {"x": "the schema file does not name it"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ({"y": "word", "z": "word"}, "names 'z', and t.csv has no such column"),
+        ({"x": "number"}, "does not name the label 'y'"),
+        (
+            {"x": "number", "y": "number"},
+            "column 'y' is a number in the schema file, and t.csv has words",
+        ),
+    ],
+)
+def test_a_schema_file_of_other_data_is_refused(kinds, said):
+    assert said in _refused(X, LABEL, kinds=kinds)
+
+
+@pytest.mark.parametrize("rows", [20, 150, 2_000, 200_000, 50_000_000])
+def test_a_training_has_an_end_for_any_number_of_rows(rows):
+    column = Column("y", "string", 0, {"a": rows // 2, "b": rows - rows // 2})
+    training = _decide(X, column, rows=rows).training
+    assert 400 <= training.steps <= 10_000
+    assert 0 < training.eval_every_steps < training.steps

@@ -1,0 +1,56 @@
+"""The way from a file to a project: what can be told in a moment is told first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfx_tpu_trainer.extras import of_extra
+from tfx_tpu_trainer.scaffold.bigquery_schema import read_schema
+from tfx_tpu_trainer.scaffold.folders import check_folder
+from tfx_tpu_trainer.scaffold.reading import read_source
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.scaffold.decisions import Decisions, Task
+
+
+def create_project(
+    folder: Path,
+    *,
+    data: Path,
+    label: str,
+    task: Task | None = None,
+    schema: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Decisions:
+    """Writes a project from the user's data: all of it, or nothing.
+
+    Args:
+        folder: Where it is to be; nothing may be there.
+        data: A CSV file, or a TFRecord file of tf.Examples. It stays where it is, and the project names it.
+        label: The column to predict.
+        task: "regression" or "classification". Defaults to `None`: what the label looks like.
+        schema: A BigQuery-like schema file, whose types win over those that the columns seem to have. Defaults to
+            `None`.
+        say: Gets a line for what takes long. Defaults to nothing.
+
+    Returns:
+        What became of the columns.
+
+    Raises:
+        ScaffoldError: If no project can be made of it.
+        MissingExtraError: If the extra `new` is not installed.
+    """
+    check_folder(folder)
+    kinds = None if schema is None else read_schema(schema)
+    source = read_source(data, label=label)
+    say(f"{source.rows:,} rows of {len(source.columns):,} columns; TFDV measures them")
+    with of_extra("new", for_what="tfx-tpu-trainer new"):
+        from tfx_tpu_trainer.scaffold.decisions import decide
+        from tfx_tpu_trainer.scaffold.measuring import measure
+        from tfx_tpu_trainer.scaffold.rendering import render
+    table = measure(source)
+    decisions = decide(table, label=label, task=task, kinds=kinds)
+    render(folder, table, decisions)
+    return decisions

@@ -1,0 +1,341 @@
+"""What becomes of each column: a number, a word, the label, or nothing; and how long the model trains.
+
+Nothing here knows TensorFlow: the decisions are made from what TFDV has measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from tfx_tpu_trainer.scaffold.bigquery_schema import Kind
+from tfx_tpu_trainer.scaffold.errors import ScaffoldError
+from tfx_tpu_trainer.scaffold.table import Column, Table
+
+Task = Literal["regression", "classification"]
+
+MOST_CLASSES = 100
+"""Values of a label that are classes still."""
+
+# An integer label with more values than these is a quantity, unless the task is given.
+_MOST_INTEGER_CLASSES = 20
+# A column of which most rows have a word of their own identifies rows: nothing in it is seen again.
+_MOST_WORDS_PER_ROW = 0.5
+_MOST_CROSSED_WORDS = 100
+_MOST_CROSSES = 3
+_EVAL_SHARE = 1 / 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """A column that the model reads.
+
+    Attributes:
+        name: Its name in the data.
+        key: The name that features and variables are made from.
+        missing: Whether some rows have no value.
+        values: How many values it has; `None` if they are too many to tell apart.
+    """
+
+    name: str
+    key: str
+    missing: bool
+    values: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """The column to predict.
+
+    Attributes:
+        name: Its name in the data.
+        key: Its name in Transform's output.
+        classes: Its values, in the order of their ids; empty for a regression.
+        integers: Whether the classes are integers in the data.
+        mean: Of a regression, the mean.
+        deviation: Of a regression, the standard deviation.
+        loss_to_beat: The loss of who knows nothing but how often each class comes, or the mean.
+        most_frequent: The share of the most frequent class; 0 for a regression.
+    """
+
+    name: str
+    key: str
+    classes: tuple[str | int, ...]
+    integers: bool
+    mean: float
+    deviation: float
+    loss_to_beat: float
+    most_frequent: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How the model is trained.
+
+    Attributes:
+        batch_size: Rows of a step.
+        steps: Steps, at most.
+        eval_every_steps: Steps between two evaluations.
+        hidden_units: Units of the deep half's layers.
+        dropout: The share of their outputs that a training step leaves out.
+        learning_rate: Adam's, at the beginning.
+    """
+
+    batch_size: int
+    steps: int
+    eval_every_steps: int
+    hidden_units: tuple[int, ...]
+    dropout: float
+    learning_rate: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Decisions:
+    """What the project is made of.
+
+    Attributes:
+        label: The column to predict.
+        numbers: Columns that are scaled and cut into buckets.
+        words: Columns that get ids from a vocabulary.
+        crosses: Pairs of words, by key, that the wide half sees together.
+        dropped: Why columns are left out, by name.
+        training: How the model is trained.
+    """
+
+    label: Label
+    numbers: tuple[Feature, ...]
+    words: tuple[Feature, ...]
+    crosses: tuple[tuple[str, str], ...]
+    dropped: Mapping[str, str]
+    training: Training
+
+
+def decide(
+    table: Table,
+    *,
+    label: str,
+    task: Task | None = None,
+    kinds: Mapping[str, Kind] | None = None,
+) -> Decisions:
+    """Decides about each column.
+
+    Args:
+        table: The columns, as TFDV sees them.
+        label: The name of the one to predict.
+        task: Whether the label is a quantity or a class. Defaults to `None`: what it looks like.
+        kinds: Whether columns hold numbers or words, from a schema file; those that it lacks are left out.
+            Defaults to `None`: what they look like.
+
+    Returns:
+        The decisions.
+
+    Raises:
+        ScaffoldError: If the label can't be learned, nothing is left to learn it from, or the schema does not fit.
+    """
+    if kinds is not None:
+        _check_schema(table, kinds, label)
+    rows = table.source.rows
+    key_of = _keys([column.name for column in table.columns])
+    target = next((column for column in table.columns if column.name == label), None)
+    if target is None:
+        raise ScaffoldError(f"no row has a value of the label {label!r}; name another column")
+    numbers: list[Feature] = []
+    words: list[Feature] = []
+    dropped: dict[str, str] = {}
+    for column in table.columns:
+        if column is target:
+            continue
+        is_number = column.type != "string" if kinds is None else kinds.get(column.name) == "number"
+        why = _why_dropped(column, rows, is_number=is_number)
+        if kinds is not None and column.name not in kinds:
+            why = "the schema file does not name it"
+        if why:
+            dropped[column.name] = why
+            continue
+        feature = Feature(
+            name=column.name,
+            key=key_of(column.name),
+            missing=column.missing > 0,
+            values=None if column.counts is None else len(column.counts),
+        )
+        (numbers if is_number else words).append(feature)
+    if not numbers and not words:
+        reasons = "; ".join(
+            f"{name!r}: {why}" for name, why in itertools.islice(dropped.items(), 3)
+        )
+        raise ScaffoldError(
+            f"no column is left to predict {label!r} from ({reasons}): add columns that say something of it"
+        )
+    return Decisions(
+        label=_label(
+            target,
+            rows,
+            key=f"{key_of(label)}_label",
+            task=task,
+            kind=None if kinds is None else kinds.get(label),
+        ),
+        numbers=tuple(numbers),
+        words=tuple(words),
+        crosses=_crosses(words),
+        dropped=dropped,
+        training=_training(rows),
+    )
+
+
+def _check_schema(table: Table, kinds: Mapping[str, Kind], label: str) -> None:
+    types = {column.name: column.type for column in table.columns}
+    unknown = sorted(set(kinds) - set(table.source.columns))
+    if unknown:
+        raise ScaffoldError(
+            f"the schema file names {unknown[0]!r}, and {table.source.path} has no such column; take it out"
+        )
+    if label not in kinds:
+        raise ScaffoldError(f"the schema file does not name the label {label!r}; add it")
+    wrong = next(
+        (n for n, kind in kinds.items() if kind == "number" and types.get(n) == "string"), None
+    )
+    if wrong is not None:
+        raise ScaffoldError(
+            f"column {wrong!r} is a number in the schema file, and {table.source.path} has words there; correct "
+            "one of them"
+        )
+
+
+def _why_dropped(column: Column, rows: int, *, is_number: bool) -> str | None:
+    """Why a column says nothing of the label, or `None`."""
+    present = rows - column.missing
+    if not present:
+        return "it has no values"
+    if column.most_values > 1:
+        return f"it has up to {column.most_values:,} values in a row, and the model takes one"
+    if len(column.counts or (1, 2)) == 1 and not column.missing:
+        return "it has one value only"
+    if is_number:
+        return "it numbers the rows" if _numbers_rows(column, present) else None
+    # The words of few rows may all differ by chance.
+    if column.counts is None or len(column.counts) > _MOST_WORDS_PER_ROW * present:
+        return "most rows have a value of their own, as an id, a text or a time has"
+    return None
+
+
+def _numbers_rows(column: Column, present: int) -> bool:
+    """Whether a column's integers are some number and its followers, each once."""
+    if column.type != "integer" or column.least is None or column.greatest is None:
+        return False
+    if column.greatest - column.least + 1 != present:
+        return False
+    if column.counts is not None:
+        return len(column.counts) == present
+    expected = math.sqrt((present**2 - 1) / 12)
+    middle = (column.least + column.greatest) / 2
+    return math.isclose(column.deviation or 0, expected, rel_tol=1e-6) and math.isclose(
+        column.mean or 0, middle, rel_tol=1e-6
+    )
+
+
+def _label(column: Column, rows: int, *, key: str, task: Task | None, kind: Kind | None) -> Label:
+    if column.missing:
+        raise ScaffoldError(
+            f"{column.missing:,} of {rows:,} rows have no value of the label {column.name!r}; leave these rows out"
+        )
+    if column.most_values > 1:
+        raise ScaffoldError(
+            f"the label {column.name!r} has up to {column.most_values:,} values in a row; give one"
+        )
+    counts = column.counts
+    if counts is not None and len(counts) == 1:
+        raise ScaffoldError(
+            f"the label {column.name!r} has one value only, {next(iter(counts))[:50]!r}: there is nothing to learn"
+        )
+    task = task or _task(column, kind)
+    if task == "regression":
+        if column.type == "string" or column.mean is None or column.deviation is None:
+            raise ScaffoldError(
+                f"the label {column.name!r} holds words, which a regression can't predict; leave --task out"
+            )
+        if not all(map(math.isfinite, (column.mean, column.deviation))):
+            raise ScaffoldError(
+                f"the label {column.name!r} has an infinite value; leave its row out"
+            )
+        return Label(column.name, key, (), False, column.mean, column.deviation, 1.0, 0.0)
+    if counts is None or len(counts) > MOST_CLASSES:
+        many = f"more than {MOST_CLASSES}" if counts is None else f"{len(counts):,}"
+        raise ScaffoldError(
+            f"the label {column.name!r} has {many} classes, and a scaffolded model takes {MOST_CLASSES} at most; "
+            "gather the rare ones under one name"
+        )
+    if column.type == "float" and not _all_integers(column):
+        raise ScaffoldError(
+            f"the label {column.name!r} has fractions ({next(iter(counts))}), which are no classes; write its classes "
+            "as integers or words, or leave --task out"
+        )
+    return _classes(column, counts, rows, key)
+
+
+def _task(column: Column, kind: Kind | None) -> Task:
+    if column.type == "string" or kind == "word":
+        return "classification"
+    few = column.counts is not None and len(column.counts) <= _MOST_INTEGER_CLASSES
+    return "classification" if few and _all_integers(column) else "regression"
+
+
+def _all_integers(column: Column) -> bool:
+    """Whether numbers are integers, if only by value: pandas writes 1.0 where a column once had gaps."""
+    if column.type != "float":
+        return column.type == "integer"
+    return column.counts is not None and all(float(text).is_integer() for text in column.counts)
+
+
+def _classes(column: Column, counts: Mapping[str, int], rows: int, key: str) -> Label:
+    integers = column.type != "string"
+    merged: dict[str | int, int] = {}
+    for text, number in counts.items():
+        # 1 and 01 are one integer.
+        value = int(float(text)) if integers else text
+        merged[value] = merged.get(value, 0) + number
+    shares = [number / rows for number in merged.values()]
+    entropy = -sum(share * math.log(share) for share in shares)
+    order: Iterable[str | int] = sorted(merged)
+    return Label(column.name, key, tuple(order), integers, 0.0, 1.0, entropy, max(shares))
+
+
+def _crosses(words: list[Feature]) -> tuple[tuple[str, str], ...]:
+    """Pairs of the columns with the fewest words: of those every pair of values is seen often."""
+    few = [word for word in words if 2 < (word.values or 0) + word.missing <= _MOST_CROSSED_WORDS]
+    few = sorted(few, key=lambda word: (word.values, word.name))[:_MOST_CROSSES]
+    return tuple((one.key, other.key) for one, other in itertools.combinations(few, 2))
+
+
+def _training(rows: int) -> Training:
+    """Small tables overfit in a few hundred steps, and large ones need more steps than they bear epochs."""
+    training_rows = rows * (1 - _EVAL_SHARE)
+    batch_size = 32 if rows < 2_000 else 128 if rows < 50_000 else 512
+    epochs = 60 if rows < 2_000 else 20 if rows < 50_000 else 8
+    steps = min(10_000, max(400, round(epochs * training_rows / batch_size / 100) * 100))
+    return Training(
+        batch_size=batch_size,
+        steps=steps,
+        eval_every_steps=max(50, steps // 20),
+        hidden_units=(32, 16) if rows < 2_000 else (64, 32) if rows < 50_000 else (128, 64),
+        dropout=0.2 if rows < 50_000 else 0.0,
+        learning_rate=3e-3,
+    )
+
+
+def _keys(names: list[str]) -> Callable[[str], str]:
+    """Names for features, files and variables, one for each column: letters, digits and underscores."""
+    keys: dict[str, str] = {}
+    for name in names:
+        key = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").lower() or "column"
+        key = key if key[0].isalpha() else f"c_{key}"
+        taken = set(keys.values())
+        keys[name] = next(
+            each
+            for each in itertools.chain([key], (f"{key}_{n}" for n in itertools.count(2)))
+            if each not in taken
+        )
+    return keys.__getitem__

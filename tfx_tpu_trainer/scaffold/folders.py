@@ -1,0 +1,45 @@
+"""Where a project may be, and what it is called."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tfx_tpu_trainer.scaffold.errors import ScaffoldError
+
+_LONGEST_NAME = 64
+
+
+def check_folder(folder: Path) -> None:
+    """Refuses a folder that is there already, before anything is read.
+
+    Args:
+        folder: Where the project is to be.
+
+    Raises:
+        ScaffoldError: If there is something, or a file where a folder around it should be.
+    """
+    try:
+        if folder.is_symlink() or folder.exists():
+            raise ScaffoldError(f"{folder} is there already: remove it, or give a new folder")
+        parents = folder.absolute().parents
+        there = next(parent for parent in parents if parent.exists())
+    except OSError as error:
+        raise ScaffoldError(
+            f"{str(folder)[:100]!r} can be no folder ({error.strerror}): give another path"
+        ) from None
+    if not there.is_dir():
+        raise ScaffoldError(
+            f"{there} is a file, so there can be no {folder}: give a folder elsewhere"
+        )
+
+
+def project_name(folder: Path) -> str:
+    """What the pipeline of a folder is called: small letters, digits, `_` and `-`.
+
+    Args:
+        folder: Where the project is to be.
+    """
+    name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")
+    name = name if name[:1].isalpha() else f"project-{name}"
+    return name[:_LONGEST_NAME].rstrip("-_")

@@ -1,0 +1,156 @@
+"""Which data there is, in which columns: read once, row by row, before TFDV measures it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from tfx_tpu_trainer.scaffold import csv_rows
+from tfx_tpu_trainer.scaffold.errors import ScaffoldError
+
+MOST_COLUMNS = 500
+"""Columns of which Transform's and the model's graphs are still made in minutes."""
+
+FEWEST_ROWS = 20
+"""Rows of which a third, the eval split, is never empty."""
+
+MOST_COUNTED = 10_000
+"""Values of a column that are told apart."""
+
+_SHOWN = 8
+_RECORD_ENDINGS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
+
+Row = Mapping[str, str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Values:
+    """The values of a column.
+
+    Attributes:
+        missing: Rows without one.
+        counts: Rows of each value, as text; `None` if there are more than `MOST_COUNTED` values.
+    """
+
+    missing: int
+    counts: Mapping[str, int] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file of rows that can be read.
+
+    Attributes:
+        path: The file, absolute.
+        kind: Whether TFX reads it with CsvExampleGen or with ImportExampleGen.
+        rows: How many there are.
+        columns: The values of each column, by name.
+    """
+
+    path: Path
+    kind: Literal["csv", "tfrecord"]
+    rows: int
+    columns: Mapping[str, Values]
+
+
+def read_source(path: Path, *, label: str) -> Source:
+    """Reads all rows of a file once, and refuses what no project can be made of.
+
+    Args:
+        path: A CSV file, or a TFRecord file of tf.Examples.
+        label: The column that is to be predicted.
+
+    Returns:
+        The file, with its rows counted.
+
+    Raises:
+        ScaffoldError: If it can't be read, has no such label, or too many columns or too few rows.
+    """
+    path = path.absolute()
+    if not path.is_file():
+        raise ScaffoldError(
+            f"{path} is no file: give a CSV file, or a TFRecord file of tf.Examples"
+        )
+    if any(letter in path.name for letter in "*?["):
+        raise ScaffoldError(f"{path}: TFX would take the name for a pattern; rename the file")
+    try:
+        if _is_record_file(path):
+            # TensorFlow is imported for TFRecords only, so that a wrong CSV is told in a moment.
+            from tfx_tpu_trainer.scaffold import record_rows
+
+            return _count(path, "tfrecord", (), label, lambda: record_rows.rows(path))
+        names = csv_rows.columns(path)
+        return _count(path, "csv", names, label, lambda: csv_rows.rows(path))
+    except OSError as error:
+        raise ScaffoldError(
+            f"{path} can't be read ({error.strerror}): give a file that you may read"
+        ) from None
+
+
+def _is_record_file(path: Path) -> bool:
+    if path.name.lower().endswith(_RECORD_ENDINGS):
+        return True
+    # A record begins with its length, in eight bytes of which most are 0; no text has such a byte.
+    with path.open("rb") as file:
+        return b"\0" in file.read(8)
+
+
+def _count(
+    path: Path,
+    kind: Literal["csv", "tfrecord"],
+    names: Iterable[str],
+    label: str,
+    rows: Callable[[], Iterator[Row]],
+) -> Source:
+    """Counts the values of each column; names that are known beforehand are checked beforehand."""
+    counts: dict[str, dict[str, int] | None] = {name: {} for name in names}
+    present = dict.fromkeys(counts, 0)
+    if counts:
+        _check_columns(path, tuple(counts), label)
+    number = 0
+    for row in rows():
+        number += 1
+        for name, value in row.items():
+            if name not in present:
+                counts[name], present[name] = {}, 0
+            if value is None:
+                continue
+            present[name] += 1
+            counted = counts[name]
+            if counted is None:
+                continue
+            counted[value] = counted.get(value, 0) + 1
+            if len(counted) > MOST_COUNTED:
+                counts[name] = None
+    _check_columns(path, tuple(counts), label)
+    if number < FEWEST_ROWS:
+        raise ScaffoldError(
+            f"{path} has {number} row{'s' if number != 1 else ''}, and a third is kept for the evaluation: give at "
+            f"least {FEWEST_ROWS}"
+        )
+    return Source(
+        path=path,
+        kind=kind,
+        rows=number,
+        columns={name: Values(number - present[name], counts[name]) for name in counts},
+    )
+
+
+def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
+    if label not in names:
+        shown = ", ".join(map(repr, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
+        raise ScaffoldError(
+            f"{path} has no column {label!r}, only {shown or 'none at all'}: name one of them as the label"
+        )
+    if len(names) > MOST_COLUMNS:
+        raise ScaffoldError(
+            f"{path} has {len(names):,} columns, and a scaffolded model takes {MOST_COLUMNS} at most: keep those that "
+            "say something of the label"
+        )
+    if len(names) < 2:
+        raise ScaffoldError(
+            f"{path} has no column beside the label {label!r}: add what it is to be predicted from (a CSV's values "
+            "are separated by commas)"
+        )
