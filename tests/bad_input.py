@@ -37,6 +37,7 @@ GROUPS = {
     "preflight": "preflight",
     "inspect": "inspect",
     "doctor": "doctor and compat",
+    "new": "new",
     "tuning": "Searches of hyperparameters",
     "runners": "Runners and manifests",
     "disks": "Disks and folders",
