@@ -314,8 +314,8 @@ def _training(rows: int) -> Training:
     """Small tables overfit in a few hundred steps, and large ones need more steps than they bear epochs."""
     training_rows = rows * (1 - _EVAL_SHARE)
     batch_size = 32 if rows < 2_000 else 128 if rows < 50_000 else 512
-    epochs = 60 if rows < 2_000 else 20 if rows < 50_000 else 8
-    steps = min(10_000, max(400, round(epochs * training_rows / batch_size / 100) * 100))
+    epochs = 30 if rows < 2_000 else 20 if rows < 50_000 else 8
+    steps = min(10_000, max(300, round(epochs * training_rows / batch_size / 100) * 100))
     return Training(
         batch_size=batch_size,
         steps=steps,

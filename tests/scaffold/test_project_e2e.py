@@ -1,0 +1,124 @@
+"""A project as `tfx-tpu-trainer new` writes it, with no edit: its tests, a run, and TFX's own command line."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sklearn import datasets
+
+from tfx_tpu_trainer.runner.report import RunReport
+from tfx_tpu_trainer.runner.run_child import REPORT
+
+pytestmark = pytest.mark.e2e
+
+REPOSITORY = Path(__file__).parents[2]
+SECONDS = 800
+
+
+def _run(*words: str, folder: Path, home: Path | None = None) -> str:
+    """Runs a program in a folder, as an installed package would: the repository is on the path, behind the folder."""
+    environment = dict(
+        os.environ, PYTHONPATH=os.pathsep.join([str(REPOSITORY), *filter(None, sys.path)])
+    )
+    programs = str(Path(sys.executable).parent)
+    environment["PATH"] = os.pathsep.join([programs, environment.get("PATH", os.defpath)])
+    if home:
+        environment["HOME"] = str(home)
+    ended = subprocess.run(
+        words,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ended.returncode == 0, ended.stdout[-5000:]
+    return ended.stdout
+
+
+def _command(*words: str, folder: Path) -> str:
+    return _run(sys.executable, "-m", "tfx_tpu_trainer.cli.main", *words, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of scikit-learn's wines, whose classes are integers; some values are missing."""
+    folder = tmp_path_factory.mktemp("new")
+    table = datasets.load_wine(as_frame=True).frame
+    table["sold in"] = ["shops" if number % 2 else "bars" for number in range(len(table))]
+    table.loc[::7, ["alcohol", "sold in"]] = None
+    table.to_csv(folder / "wine.csv", index=False)
+    _command("new", "wine", "--data", "wine.csv", "--label", "target", folder=folder)
+    return folder / "wine"
+
+
+@pytest.fixture(scope="module")
+def wine_run(wine: Path) -> RunReport:
+    """What the project's first run reports."""
+    _command("run", "--plain", folder=wine)
+    (report,) = (wine / "runs" / "logs").glob(f"*/{REPORT}")
+    return RunReport.read(report)
+
+
+def test_the_project_s_own_tests_pass(wine):
+    said = _run(
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", folder=wine
+    )
+    assert re.search(r"\b4 passed\b", said), said
+
+
+def test_a_run_without_an_edit_is_blessed_and_pushed(wine, wine_run):
+    assert wine_run.blessed is True and wine_run.pushed is not None
+    # The most frequent class has two fifths of the rows.
+    assert wine_run.eval_metrics["accuracy"] > 0.8
+    probabilities = wine_run.prediction.outputs["probabilities"].split(", ")
+    assert len(probabilities) == 3 and sum(map(float, probabilities)) == pytest.approx(1, abs=1e-3)
+    assert len(list((wine / "runs" / "serving").iterdir())) == 1
+
+
+def test_tfx_s_command_line_runs_the_same_project(wine, wine_run, tmp_path):
+    pushed = len(list((wine / "runs" / "serving").iterdir()))
+    engine = ["--engine", "local"]
+    path = [*engine, "--pipeline_path", "local_runner.py"]
+    said = _run("tfx", "pipeline", "create", *path, folder=wine, home=tmp_path)
+    assert 'Pipeline "wine" created successfully.' in said
+    said = _run("tfx", "pipeline", "compile", *path, folder=wine, home=tmp_path)
+    assert "Pipeline compiled successfully." in said
+    # There is a model to compare with now, so that the gate judges and Pusher pushes once more.
+    _run("tfx", "run", "create", *engine, "--pipeline_name", "wine", folder=wine, home=tmp_path)
+    assert len(list((wine / "runs" / "serving").iterdir())) == pushed + 1
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", ["csv", "tfrecord"])
+def test_a_quantity_is_learned_from_either_kind_of_file(tmp_path, kind):
+    import tensorflow as tf
+
+    table = datasets.load_diabetes(as_frame=True).frame
+    data = tmp_path / f"diabetes.{kind}"
+    if kind == "csv":
+        table.to_csv(data, index=False)
+    else:
+        with tf.io.TFRecordWriter(str(data)) as writer:
+            for row in table.to_dict("records"):
+                features = {
+                    name: tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
+                    for name, value in row.items()
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    _command("new", "made", "--data", str(data), "--label", "target", folder=tmp_path)
+    _command("run", "--plain", folder=tmp_path / "made")
+    (report,) = (tmp_path / "made" / "runs" / "logs").glob(f"*/{REPORT}")
+    found = RunReport.read(report)
+    assert found.blessed is True and found.pushed is not None
+    assert found.eval_metrics["r_squared"] > 0.2
+    assert found.eval_metrics["r_squared"] == pytest.approx(
+        1 - found.eval_metrics["average_loss"], abs=1e-5
+    )
