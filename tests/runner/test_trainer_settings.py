@@ -63,7 +63,7 @@ def trainer_of(
     **trainer: object,
 ) -> TpuTrainer:
     """The trainer that a config declares."""
-    values = {"name": "mine", "root": "/root", "trainer": {**SHORTEST, **trainer}}
+    values = {"name": "mine", "root": "/runs", "trainer": {**SHORTEST, **trainer}}
     config = ProjectConfig.model_validate(values)
     # As the process that runs the pipeline is given it.
     config = ProjectConfig.model_validate_json(config.model_dump_json())
@@ -97,7 +97,7 @@ def test_a_setting_that_is_not_given_has_the_components_default() -> None:
         {
             "label_key": "big_tip",
             "params": {"units": [4], "rate": 0.5},
-            "checkpoint_root": "/root/checkpoints/mine",
+            "checkpoint_root": "/runs/checkpoints/mine",
         }
     )
     for name, value in direct.to_exec_properties().items():

@@ -82,6 +82,7 @@ def test_a_run_without_an_edit_is_blessed_and_pushed(wine, wine_run):
     assert len(list((wine / "runs" / "serving").iterdir())) == 1
 
 
+@pytest.mark.sweep
 def test_tfx_s_command_line_runs_the_same_project(wine, wine_run, tmp_path):
     pushed = len(list((wine / "runs" / "serving").iterdir()))
     engine = ["--engine", "local"]
