@@ -43,7 +43,7 @@ def test_a_benchmark_that_cannot_be_is_refused(words, refused):
                 None,
                 "Invalid value for '--seeds': 0 is not in the range",
             ),
-            ("of a root without a run", [], None, "no run below ", "; first: python -m pipelines."),
+            ("of a root without a run", [], None, "no run below ", "; first: make demo"),
             (
                 "of a run without its config",
                 [],

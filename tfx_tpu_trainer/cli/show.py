@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -25,13 +27,25 @@ def show(run: str | None, root: str | None, **project: Any) -> None:
     # What TensorFlow says of this machine while it starts is none of the answer.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    # Of libraries whose versions end, at every import, and of functions that others call.
-    warnings.filterwarnings("ignore")
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    from tfx_tpu_trainer.runner.config import ConfigError
-    from tfx_tpu_trainer.runner.show import print_run
+    with _quiet():
+        from tfx_tpu_trainer.runner.config import ConfigError
+        from tfx_tpu_trainer.runner.show import print_run
 
+        try:
+            print_run(found, run)
+        except ConfigError as error:
+            raise click.ClickException(str(error)) from None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what libraries say of versions that end, at every import, and of functions that others call."""
+    tensorflow = logging.getLogger("tensorflow")
+    level = tensorflow.level
+    tensorflow.setLevel(logging.ERROR)
     try:
-        print_run(found, run)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        tensorflow.setLevel(level)
