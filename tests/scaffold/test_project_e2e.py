@@ -66,6 +66,7 @@ def wine_run(wine: Path) -> RunReport:
     return RunReport.read(report)
 
 
+@pytest.mark.sweep
 def test_the_project_s_own_tests_pass(wine):
     said = _run(
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", folder=wine

@@ -32,6 +32,7 @@ def _variables(project, trial):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+@pytest.mark.sweep
 def test_a_search_that_was_stopped_goes_on_in_the_middle_of_its_trial(tmp_path):
     whole, stopped = _search(tmp_path / "whole"), _search(tmp_path / "stopped")
     for execution in (whole, stopped):

@@ -97,6 +97,7 @@ def check_served(left: dict[str, Any], folder: pathlib.Path) -> None:
     np.testing.assert_allclose(served["logits"], logits, rtol=1e-5)
 
 
+@pytest.mark.sweep
 def test_a_keras_mobilenet_becomes_an_estimator(run):
     left = run("model_to_estimator")
     assert set(left["result"]) == {"accuracy", "loss", "global_step"}
