@@ -58,7 +58,7 @@ class Label:
         integers: Whether the classes are integers in the data.
         mean: Of a regression, the mean.
         deviation: Of a regression, the standard deviation.
-        loss_to_beat: The loss of who knows nothing but how often each class comes, or the mean.
+        loss_to_beat: The loss of a model that knows only how often each class comes, or the mean.
         most_frequent: The share of the most frequent class; 0 for a regression.
     """
 
