@@ -17,20 +17,15 @@ def cells(tmp_path_factory):
     """The executed code cells, by the first line of each."""
     notebook = nbformat.read(REPOSITORY / "docs" / "notebook.ipynb", as_version=4)
     folder = tmp_path_factory.mktemp("notebook")
-    environment = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(REPOSITORY)
-    try:
-        NotebookClient(
-            notebook,
-            timeout=300,
-            kernel_name="python3",
-            resources={"metadata": {"path": str(folder)}},
-        ).execute()
-    finally:
-        if environment is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = environment
+    # Under pytest ipykernel does not show what goes to file descriptors, as C++ and child processes write to them.
+    left_out = ("PYTEST_CURRENT_TEST", "TF_CPP_MIN_LOG_LEVEL")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    NotebookClient(
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+    ).execute(env={**environment, "PYTHONPATH": str(REPOSITORY)})
     return {
         cell.source.splitlines()[0]: cell for cell in notebook.cells if cell.cell_type == "code"
     }

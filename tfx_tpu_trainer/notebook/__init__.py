@@ -9,7 +9,12 @@ context.show(trainer.outputs["model_run"])  # the learning curve
 
 from __future__ import annotations
 
+import os
+
 from tfx_tpu_trainer.extras import of_extra
+
+# Else what TensorFlow's C++ code says of this machine as it starts is the first that a notebook shows.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 with of_extra("notebook", for_what="tfx_tpu_trainer.notebook"):
     from tfx_tpu_trainer.notebook.extension import load_ipython_extension, unload_ipython_extension

@@ -14,6 +14,7 @@ from tfx import v1 as tfx
 
 from tfx_tpu_trainer.notebook import tfx_private
 from tfx_tpu_trainer.notebook.pages import results_page
+from tfx_tpu_trainer.notebook.quiet_runs import loud_runs, quiet_runs
 from tfx_tpu_trainer.notebook.visualizations import register, verdict_of
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
@@ -29,12 +30,13 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Shows what this package makes as pages, and the results of a component below the cell that has run it.
 
     Of TensorFlow's and TFX's log lines there are left, from now on, errors and the warnings of this package and of the
-    notebook's own modules.
+    notebook's own modules. What C++ and child processes print while a component runs is shown if it fails.
 
     Args:
         shell: IPython's shell, which calls this.
     """
     register()
+    quiet_runs()
     for logger in _loggers():
         logger.addFilter(_is_worth_a_line)
     for event, hook in _HOOKS:
@@ -47,6 +49,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     Args:
         shell: IPython's shell, which calls this.
     """
+    loud_runs()
     for logger in _loggers():
         logger.removeFilter(_is_worth_a_line)
     for event, hook in _HOOKS:

@@ -7,9 +7,10 @@ in which `context.show` looks, and what `context.run` returns.
 from __future__ import annotations
 
 from tfx.orchestration.experimental.interactive.execution_result import ExecutionResult
+from tfx.orchestration.experimental.interactive.interactive_context import InteractiveContext
 from tfx.orchestration.experimental.interactive.visualizations import (
     ArtifactVisualization,
     get_registry,
 )
 
-__all__ = ["ArtifactVisualization", "ExecutionResult", "get_registry"]
+__all__ = ["ArtifactVisualization", "ExecutionResult", "InteractiveContext", "get_registry"]
