@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 # What the tests themselves need.
-_OF_TESTS = ("pandas", "pytest", "pytest-timeout")
+_OF_TESTS = ("pandas", "pytest", "pytest-timeout", "pytest-xdist")
 _FOLDERS = ("engine", "estimator", "contrib", "compat", "doctor", "migration", "user_module")
 # They read TFX's data, compare with TFMA, or count with development's tools.
 _NEED_MORE = (
