@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,22 +13,35 @@ import pytest
 import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
+from tests.listings import README, listings_of
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.serving import load_serving
 
 pytestmark = pytest.mark.e2e
 
-README = Path(__file__).parent.parent / "README.md"
+REPOSITORY = Path(__file__).parents[1]
 
 
-def _listings() -> tuple[str, str]:
-    """The two Python listings: the pipeline's part, and model.py."""
-    part, model = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    return part, model
+def test_the_program_trains_on_eight_emulated_cores(tmp_path):
+    program, _, _ = listings_of(README)
+    environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    # NumPy 2 prints np.float32(...).
+    loss = re.search(r"'loss': \D*([-+.e\d]+)", ended.stdout)
+    # The label is the sum that the weights are to become.
+    assert loss is not None and float(loss[1]) < 1e-3, ended.stdout
+    assert (tmp_path / "runs" / "sums" / "checkpoint").exists()
 
 
 def test_the_listings_train_bless_and_push(tmp_path, monkeypatch):
-    part, model = _listings()
+    _, part, model = listings_of(README)
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text(model, encoding="utf-8")
     nodes = importers()
