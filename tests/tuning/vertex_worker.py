@@ -12,7 +12,8 @@ from tests.tuning.tuner_execution import TunerExecution
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.INFO)
+    # absl has given the root logger its handler by now, which basicConfig alone would leave as it is.
+    logging.basicConfig(level=logging.INFO, force=True)
     folder, pool = pathlib.Path(sys.argv[1]), sys.argv[2]
     execution = TunerExecution.of(
         folder,
