@@ -86,6 +86,16 @@ def test_a_hook_sees_evaluations_of_the_training_it_stops(tmp_path):
         )
 
 
+def test_a_hook_asks_at_the_begin_of_each_training(tmp_path):
+    estimator, asked = plain.make(tmp_path, save=100), []
+    hook = experimental.make_early_stopping_hook(
+        estimator, lambda: bool(asked.append(True)), run_every_secs=3600
+    )
+    for count in (1, 2):
+        estimator.train(plain.train_input, hooks=[hook], steps=3)
+        assert len(asked) == count
+
+
 @pytest.mark.behaviour(417)
 def test_workers_follow_the_chief(tmp_path, monkeypatch, caplog):
     cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}

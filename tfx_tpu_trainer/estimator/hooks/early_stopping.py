@@ -305,6 +305,12 @@ class _StopHook(_AskingHook):
         super().__init__(should_stop_fn)
         self._timer = v1.train.SecondOrStepTimer(every_secs=every_secs, every_steps=every_steps)
 
+    def begin(self) -> None:
+        super().begin()
+        # A hook that a second call of train gets too would else not ask there: the step that its
+        # first call of a session fetches may be the one that the session before has asked at.
+        self._timer.reset()
+
     def before_run(self, run_context: v1.train.SessionRunContext) -> Any:
         del run_context
         return v1.train.SessionRunArgs(self._global_step)
