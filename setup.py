@@ -18,7 +18,10 @@ VERSION = re.search(
 ).group(1)
 README = ROOT / "README.md"
 
+# The page of a run. vl-convert draws Vega-Lite's charts as SVG, with no browser and no network.
+REPORT = ["jinja2>=3.1", "pydantic>=2.5,<3", "vl-convert-python>=1.7,<2"]
 TFX = [
+    *REPORT,
     "tfx>=1.16,<1.22",
     "tensorflow-transform>=1.16",
     "tensorflow-model-analysis>=0.47",
@@ -59,6 +62,7 @@ setuptools.setup(
         "tfx_tpu_trainer.component": ["*.pyi"],
         "tfx_tpu_trainer.notebook": ["templates/*.j2"],
         "tfx_tpu_trainer.preflight": ["templates/*.j2"],
+        "tfx_tpu_trainer.report": ["templates/*.j2"],
         "tfx_tpu_trainer.scaffold": ["templates/**/*", "templates/**/.*"],
     },
     entry_points={"console_scripts": ["tfx-tpu-trainer = tfx_tpu_trainer.cli.main:main"]},
@@ -94,6 +98,8 @@ setuptools.setup(
         "notebook": NOTEBOOK,
         # Projects from data.
         "new": NEW,
+        # The page of a run, of a plain estimator too.
+        "report": REPORT,
         # Hyperparameters, searched in TFX's Tuner.
         "tune": TUNE,
         "all": [*DEMO, *KUBEFLOW, *NEW, *NOTEBOOK, *PREFLIGHT, *TUNE],

@@ -36,6 +36,7 @@ def _run(code: str) -> subprocess.CompletedProcess[str]:
         ("tfx_tpu_trainer.orchestration", "tfx"),
         pytest.param("tfx_tpu_trainer.notebook", "notebook", marks=pytest.mark.sweep),
         ("tfx_tpu_trainer.preflight", "preflight"),
+        ("tfx_tpu_trainer.report", "report"),
         pytest.param("tfx_tpu_trainer.tuning", "tune", marks=pytest.mark.sweep),
     ],
 )

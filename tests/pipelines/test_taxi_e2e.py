@@ -14,6 +14,8 @@ from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
 from tests.pipeline_runs import PipelineRun, completed, run_local
+from tests.report.pages import Page
+from tfx_tpu_trainer.report import read_run_data
 from tfx_tpu_trainer.runner.metadata import State
 from tfx_tpu_trainer.runner.run_log import BEFORE_COMPONENTS
 from tfx_tpu_trainer.serving import describe_saved_model
@@ -204,6 +206,32 @@ def test_the_run_is_shown_again_from_its_artifacts(taxi_run: PipelineRun) -> Non
     # All that the run itself has printed at its end.
     before = taxi_run.output[taxi_run.output.index("Components\n") :].splitlines()
     assert again == before
+
+
+def test_the_page_of_the_run_has_the_gates_verdict(taxi_run: PipelineRun, tmp_path: Path) -> None:
+    written = subprocess.run(
+        [
+            *(sys.executable, "-m", "tfx_tpu_trainer.cli.main", "report", taxi_run.name),
+            *("--root", str(taxi_run.root), "--output", str(tmp_path / "page")),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=Path(__file__).parents[2],
+    )
+    assert written.returncode == 0, written.stderr
+    assert written.stdout == f"Run {taxi_run.name}: {tmp_path}/page/run.html\n"
+    assert written.stderr == ""
+    report, run = taxi_run.report, read_run_data(str(tmp_path / "page"))
+    assert run.measured.metrics == report.eval_metrics
+    assert (run.verdict.blessed, run.verdict.says) == (True, report.verdict)
+    assert {", ".join(graph.tags) for graph in run.exported.meta_graphs} == set(report.signatures)
+    assert run.lineage.settings["train_steps"] == "1000"
+    assert run.unread == ()
+    page = Page((tmp_path / "page" / "run.html").read_text("utf-8"))
+    assert report.verdict[1:] in page.text
+    assert report.verdict.startswith("blessed")
+    assert f"{report.eval_metrics['auc']:.6g}" in page.row("auc")
 
 
 def test_the_summary_has_the_learning_curve(taxi_run: PipelineRun) -> None:

@@ -12,6 +12,7 @@ from tfx_tpu_trainer.cli.history import history
 from tfx_tpu_trainer.cli.inspect import inspect
 from tfx_tpu_trainer.cli.new import new
 from tfx_tpu_trainer.cli.preflight import preflight
+from tfx_tpu_trainer.cli.report import report
 from tfx_tpu_trainer.cli.run import run
 from tfx_tpu_trainer.cli.show import show
 from tfx_tpu_trainer.terminal import PrintableGroup
@@ -30,6 +31,7 @@ main.add_command(history)
 main.add_command(inspect)
 main.add_command(new)
 main.add_command(preflight)
+main.add_command(report)
 main.add_command(run)
 main.add_command(show)
 

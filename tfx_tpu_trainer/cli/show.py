@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from tfx_tpu_trainer.cli.project_options import project_options, root_of
+from tfx_tpu_trainer.cli.quiet_tensorflow import quiet_tensorflow
 
 
 @click.command(short_help="Shows what came out of a run.")
@@ -24,10 +20,7 @@ def show(run: str | None, root: str | None, **project: Any) -> None:
     RUN is a name that `history` lists, or the beginning of one. All is read again from ML Metadata and the artifacts.
     """
     found = root_of(root, **project)
-    # What TensorFlow says of this machine while it starts is none of the answer.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    with _quiet():
+    with quiet_tensorflow():
         from tfx_tpu_trainer.runner.config import ConfigError
         from tfx_tpu_trainer.runner.show import print_run
 
@@ -35,17 +28,3 @@ def show(run: str | None, root: str | None, **project: Any) -> None:
             print_run(found, run)
         except ConfigError as error:
             raise click.ClickException(str(error)) from None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what libraries say of versions that end, at every import, and of functions that others call."""
-    tensorflow = logging.getLogger("tensorflow")
-    level = tensorflow.level
-    tensorflow.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        tensorflow.setLevel(level)

@@ -28,6 +28,7 @@ from tfx_tpu_trainer.component.diverged import check_finite
 from tfx_tpu_trainer.component.hosts import Host
 from tfx_tpu_trainer.component.resume import CheckpointFolder, check_before_writing
 from tfx_tpu_trainer.component.rows import Rows, failures_explained
+from tfx_tpu_trainer.component.run_page import write_run_page
 from tfx_tpu_trainer.component.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.engine.checkpointing import input_position
@@ -149,7 +150,13 @@ class Training(abc.ABC, Generic[Trained]):
             AnotherAttemptError: Another attempt has begun meanwhile. What it has made stays as it is.
         """
         with followed("auto", may_draw=self.host.is_alone) as progress:
-            return self._run(training_ended, progress)
+            try:
+                return self._run(training_ended, progress)
+            except Exception as error:
+                folder = self.folder_to_resume
+                if folder is None or folder.surely_is_ours():
+                    write_run_page(self.job, self.working_folder, progress, stopped=error)
+                raise
 
     def _run(self, training_ended: Callable[[], None], progress: Progress) -> EvalMetrics:
         job, folder = self.job, self.folder_to_resume
@@ -181,8 +188,12 @@ class Training(abc.ABC, Generic[Trained]):
             # A retry may have had nothing left to train.
             ran_on = progress.ran_on.get(TRAIN) or progress.ran_on.get(EVALUATE)
             write_metrics(job, results.metrics, ran_on=ran_on)
-            if folder:
-                job.model.set_string_custom_property(TRAINING, folder.identity.digest)
+            identity = folder.identity.digest if folder else None
+            if identity:
+                job.model.set_string_custom_property(TRAINING, identity)
+            check_still_ours()
+            with phase("page"):
+                write_run_page(job, job.model_run.uri, progress, ran_on=ran_on, identity=identity)
             check_still_ours()
         if self.checkpoint_folder:
             self.checkpoint_folder.remove()

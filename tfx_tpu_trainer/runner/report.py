@@ -112,6 +112,53 @@ class RunReport:
         return cls(**values)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunArtifacts:
+    """Artifacts of a run, as ML Metadata knows them; `None` where there are none.
+
+    Attributes:
+        model: The trained model.
+        model_run: Its checkpoints and TensorBoard events.
+        blessing: The gate's word.
+        pushed_model: What the Pusher did.
+        examples: The rows.
+    """
+
+    model: Any
+    model_run: Any
+    blessing: Any
+    pushed_model: Any
+    examples: Any
+
+
+def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
+    """Finds what a run has made.
+
+    Args:
+        store: The metadata store.
+        run: The run's name.
+
+    Raises:
+        FileNotFoundError: The folder of the model or of its checkpoints is gone.
+    """
+    produced = {
+        node: metadata.outputs(store, status.execution_id)
+        for node, status in metadata.node_statuses(store, run).items()
+    }
+    model = _artifact(produced, "model", node_with="model_run")
+    model_run = _artifact(produced, "model_run")
+    for artifact in filter(None, (model, model_run)):
+        if not os.path.isdir(artifact.uri):
+            raise FileNotFoundError(f"{artifact.uri!r} is not there")
+    return RunArtifacts(
+        model=model,
+        model_run=model_run,
+        blessing=_artifact(produced, "blessing"),
+        pushed_model=_artifact(produced, "pushed_model"),
+        examples=_artifact(produced, "examples"),
+    )
+
+
 def collect(
     store: ml_metadata.MetadataStore, run: str, *, serving_absent: Collection[str]
 ) -> RunReport:
@@ -131,23 +178,15 @@ def collect(
     from tfx_tpu_trainer.evaluation.eval_metrics import read_eval_metrics
     from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
 
-    produced = {
-        node: metadata.outputs(store, status.execution_id)
-        for node, status in metadata.node_statuses(store, run).items()
-    }
-    model = _artifact(produced, "model", node_with="model_run")
-    model_run = _artifact(produced, "model_run")
-    for artifact in filter(None, (model, model_run)):
-        if not os.path.isdir(artifact.uri):
-            raise FileNotFoundError(f"{artifact.uri!r} is not there")
+    made = find_artifacts(store, run)
+    model, model_run, blessing = made.model, made.model_run, made.blessing
     metrics = read_eval_metrics(model.uri) if model else None
     train_step, train_loss = last_scalar(model_run.uri, "loss") if model_run else (None, None)
     curve = read_learning_curve(model_run.uri) if model_run else None
-    blessing = _artifact(produced, "blessing")
-    pushed = _pushed_folder(_artifact(produced, "pushed_model"))
+    pushed = _pushed_folder(made.pushed_model)
     served = pushed if pushed and os.path.isdir(pushed) else None
     served = served or (os.path.join(model.uri, "Format-Serving") if model else None)
-    examples = _artifact(produced, "examples")
+    examples = made.examples
     return RunReport(
         train_loss=train_loss,
         train_step=train_step,
@@ -158,7 +197,7 @@ def collect(
         eval_examples=metrics.num_examples if metrics else None,
         learning_curve=_points(curve) if curve else [],
         best_step=curve.best.step if curve and curve.best else None,
-        blessed=_blessed(blessing),
+        blessed=was_blessed(blessing),
         verdict=blessing.custom_properties["verdict"].string_value if blessing else "",
         pushed=pushed,
         model=served,
@@ -258,7 +297,8 @@ def _points(curve: Any) -> list[dict[str, float]]:
     ]
 
 
-def _blessed(artifact: Any) -> bool | None:
+def was_blessed(artifact: Any) -> bool | None:
+    """Returns what a gate's ModelBlessing says; `None` where there is none, or it judged nothing."""
     if artifact is None or "blessed" not in artifact.custom_properties:
         return None
     return bool(artifact.custom_properties["blessed"].int_value)

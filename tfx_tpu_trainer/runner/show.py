@@ -40,8 +40,9 @@ def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] =
     statuses = seen_from_outside(found.values(), root.folder)
     began = min((status.started for status in statuses), default=0.0)
     folder = root.log_folder(began)
-    report = _failed(statuses)
-    if report is None:
+    failure = failure_of(statuses)
+    report = RunReport(failure=failure)
+    if failure is None:
         try:
             report = collect(store, run, serving_absent=_absent(folder, serving_absent))
         except FileNotFoundError as error:
@@ -96,17 +97,20 @@ def find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
     )
 
 
-def _failed(statuses: Sequence[NodeStatus]) -> RunReport | None:
-    """The report of a run that has not ended well, or not yet; None of one that has."""
+def failure_of(statuses: Sequence[NodeStatus]) -> Failure | None:
+    """Returns why a run has not ended well, or not yet; `None` for one that has.
+
+    Args:
+        statuses: Its components, as they are seen from outside.
+    """
     for status in failed_nodes({status.node: status for status in statuses}):
-        message = status.error or "its inputs could not be resolved; see the log"
-        return RunReport(failure=Failure(status.node, message))
+        return Failure(status.node, status.error or "its inputs could not be resolved; see the log")
     for status in statuses:
         if status.state is State.KILLED:
-            return RunReport(failure=Failure(status.node, status.error or metadata.KILLED))
+            return Failure(status.node, status.error or metadata.KILLED)
         if status.state is State.RUNNING:
-            return RunReport(failure=Failure(None, f"it goes on: {status.node} is running"))
-    return None if statuses else RunReport(failure=Failure(None, "no component has begun"))
+            return Failure(None, f"it goes on: {status.node} is running")
+    return None if statuses else Failure(None, "no component has begun")
 
 
 def _absent(folder: Path | None, otherwise: Collection[str]) -> Collection[str]:

@@ -1,0 +1,37 @@
+"""`tfx-tpu-trainer report`, refused before anything is read."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from tfx_tpu_trainer.cli.main import main
+
+
+def _refused(*words: str) -> tuple[int, str]:
+    ended = CliRunner().invoke(main, ["report", *words])
+    return ended.exit_code, ended.output.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["gone/away", "/gone"])
+def test_a_path_without_a_folder_is_named(name):
+    assert _refused(name) == (1, f"Error: There is no folder '{name}'.")
+
+
+def test_a_folder_without_a_training_is_refused_and_nothing_is_written(tmp_path):
+    code, says = _refused(str(tmp_path), "--output", str(tmp_path / "page"))
+    assert code == 1
+    assert says.startswith(f"Error: '{tmp_path}' holds no training: give a folder with ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_goes_with_no_root(tmp_path):
+    code, says = _refused(str(tmp_path), "--root", "r")
+    assert code == 2
+    assert "which --root 'r' does not go with" in says
+
+
+def test_a_root_without_runs_is_named(tmp_path):
+    code, says = _refused("--root", str(tmp_path))
+    assert code == 1
+    assert str(tmp_path) in says

@@ -1,0 +1,97 @@
+"""The page that a TpuTrainer leaves in its ModelRun artifact."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from tests.component.execution import Execution
+from tests.report.pages import Page
+from tfx_tpu_trainer.evaluation import read_eval_metrics
+from tfx_tpu_trainer.report import read_run_data
+
+_STEPS = 20
+
+
+def _page(folder) -> Page:
+    return Page(pathlib.Path(folder, "run.html").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    execution = Execution.of_trainer(
+        tmp_path_factory.mktemp("trained"),
+        steps=_STEPS,
+        slicing_specs=json.dumps([{"feature_keys": ["payment_type_xf"]}]),
+        eval_every_steps=10,
+        export_to_tpu=0,
+    )
+    execution.run()
+    return execution
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return read_run_data(trained.outputs["model_run"][0].uri)
+
+
+def test_numbers_and_slices_are_those_of_the_model(trained, run):
+    metrics = read_eval_metrics(trained.model.uri)
+    assert run.measured.metrics == metrics.overall
+    assert run.measured.num_examples == metrics.num_examples
+    assert len(metrics.slices) > 2
+    assert [(one.num_examples, one.metrics) for one in run.measured.slices] == [
+        (one.num_examples, one.metrics) for one in metrics.slices
+    ]
+    page = _page(trained.outputs["model_run"][0].uri)
+    assert f"{metrics.overall['accuracy']:.6g}" in page.row("accuracy")
+    assert f"measured on {metrics.num_examples:,} rows" in page.text
+
+
+def test_learning_is_that_of_the_evaluations_on_the_way(run):
+    (accuracy,) = (
+        series
+        for series in run.learning.series
+        if (series.source, series.name) == ("eval", "accuracy")
+    )
+    assert accuracy.steps == (10, 20)
+
+
+def test_settings_that_differ_inputs_and_phases_are_there(trained, run):
+    assert run.lineage.settings["eval_every_steps"] == "10"
+    assert run.lineage.settings["train_steps"] == str(_STEPS)
+    assert "tf_random_seed" not in run.lineage.settings
+    examples = trained.inputs["examples"][0].uri
+    assert run.lineage.inputs["examples"] == examples
+    assert {"train", "evaluate", "export"} <= set(run.lineage.phase_seconds)
+    assert run.lineage.ran_on == "this host"
+    assert run.lineage.versions["tensorflow"] == tf.__version__
+    assert not run.unread
+
+
+def test_a_training_that_fails_says_where_it_stopped(tmp_path):
+    execution = Execution.of_trainer(
+        tmp_path, steps=_STEPS, params=json.dumps({"learning_rate": 1e38})
+    )
+    with pytest.raises(Exception, match=r"NaN|diverged") as error:
+        execution.run()
+    folder = execution.outputs["model_run"][0].uri
+    stopped = read_run_data(folder).stopped
+    assert stopped.startswith(type(error.value).__name__)
+    assert "The training stopped" in _page(folder).text
+    assert not os.listdir(execution.model.uri)
+
+
+def test_a_page_that_cannot_be_written_costs_a_warning(tmp_path, caplog):
+    execution = Execution.of_trainer(tmp_path, steps=2, export_to_tpu=0)
+    # A folder stands where the page belongs.
+    os.makedirs(os.path.join(execution.outputs["model_run"][0].uri, "run.html", "taken"))
+    with caplog.at_level(logging.WARNING):
+        execution.run()
+    assert "The page of this training could not be written: " in caplog.text
+    assert read_eval_metrics(execution.model.uri) is not None

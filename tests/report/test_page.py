@@ -1,0 +1,267 @@
+import dataclasses
+import math
+
+import pytest
+
+from tests.report.pages import Page
+from tfx_tpu_trainer.report import RunData, Verdict, render
+from tfx_tpu_trainer.report.run_data import (
+    CheckOfServing,
+    Exported,
+    Layer,
+    Learning,
+    Lineage,
+    Measured,
+    MeasuredSlice,
+    MetaGraph,
+    Restart,
+    Series,
+    Signature,
+)
+
+_MARKUP = "<script>alert(1)</script>&amp;\"'"
+_SECTIONS = ["Verdict", "Numbers", "Learning", "Slices", "Model", "Serving", "Lineage"]
+
+
+def _series(values, *, name="loss", source="training", thinned_from=None):
+    return Series(
+        name=name,
+        source=source,
+        steps=tuple(range(1, len(values) + 1)),
+        values=tuple(values),
+        thinned_from=thinned_from or len(values),
+    )
+
+
+def _slices(count, *, rows=1000):
+    return tuple(
+        MeasuredSlice(name=f"hour={n}", num_examples=rows, metrics={"accuracy": n / count})
+        for n in range(count)
+    )
+
+
+def _run(name="accuracy", **changes):
+    run = RunData(
+        title=f"run {name}",
+        written=0.0,
+        measured=Measured(
+            global_step=3,
+            num_examples=4966,
+            seconds=1.5,
+            metrics={"loss": 0.25, "loss_by_rows": 0.2222222, name: 0.8852195143699646},
+            slices=(MeasuredSlice(name=name, num_examples=7, metrics={name: 0.5}),),
+        ),
+        learning=Learning(
+            series=(
+                _series([0.75, 0.5, 0.25], name="loss"),
+                _series([0.8, 0.9], name=name, source="eval"),
+            ),
+            restarts=(Restart(step=2, time=1.0),),
+        ),
+        layers=(Layer(name=name, parameters=1234, slots=2468, bytes=14808),),
+        exported=Exported(
+            path="p",
+            bytes=724_289,
+            meta_graphs=(
+                MetaGraph(
+                    tags=("serve",),
+                    signatures=(
+                        Signature(name=name, inputs={name: "string [?]"}, outputs={name: "f"}),
+                    ),
+                    ops={"on the host": 17},
+                ),
+            ),
+            warmup_requests=2,
+        ),
+        serving_checks=(CheckOfServing(name=name, outcome="passed", detail=name, seconds=2.5),),
+        lineage=Lineage(
+            ran_on="4 emulated TPU cores",
+            inputs={name: name},
+            settings={name: name},
+            versions={name: name},
+            identity="abc",
+            phase_seconds={name: 12.5, "export": 7.5},
+        ),
+    )
+    return dataclasses.replace(run, **changes)
+
+
+def test_each_number_stands_under_its_name():
+    page = Page(render(_run()))
+    assert ["accuracy", "0.88522"] in page.rows
+    assert page.row("loss_by_rows") == ["0.222222"]
+    assert "The checkpoint of step 3, measured on 4,966 rows." in page.text
+    assert "1,234 parameters, and 2,468 numbers of the optimizer." in page.text
+    assert "0.7 MB" in page.text
+    assert page.row("on the host") == ["17"]
+    assert page.row("export") == ["7.5"]
+    assert "Trained on 4 emulated TPU cores, in 20.0 seconds." in page.text
+    assert "1 of 1 checks have passed. A server warms up with 2 requests." in page.text
+    assert "3 steps, with 1 restart." in page.text
+    assert not page.unclosed
+
+
+def test_sections_follow_in_one_order_and_links_lead_to_them():
+    text = render(_run())
+    page = Page(text)
+    assert page.links == [f"#{title.lower()}" for title in _SECTIONS]
+    for title in _SECTIONS:
+        assert text.count(f'<section id="{title.lower()}"') == 1
+
+
+def test_nothing_runs_and_nothing_is_loaded():
+    page = Page(render(_run()))
+    assert not {"script", "link", "img", "iframe", "object", "embed"} & set(page.tags)
+    assert all(link.startswith("#") for link in page.links)
+    assert "@import" not in page.source
+    assert "@font-face" not in page.source
+
+
+def test_each_picture_says_what_it_shows_and_has_its_table():
+    page = Page(render(_run()))
+    # Loss, accuracy, slices, layers, phases.
+    assert page.tags.count("figure") == page.tags.count("details") == 5
+    assert page.source.count('<svg role="img" aria-label=') == 5
+    assert "loss by step: training from 0.75 at step 1 to 0.25 at step 3" in page.source
+    assert ["2", "0.5"] in page.rows
+    assert ["2", "0.9"] in page.rows
+
+
+def test_what_was_measured_once_is_no_curve():
+    learning = Learning(series=(_series([0.5]), _series([1, 2], name="a", source="eval")))
+    page = Page(render(_run(learning=learning)))
+    assert "1 other scalar is in run.json." in page.text
+    assert "loss by step" not in page.source
+    assert "a by step" in page.source
+
+
+def test_names_with_markup_stay_text():
+    text = render(_run(_MARKUP))
+    page = Page(text)
+    assert "script" not in page.tags
+    assert _MARKUP in page.text
+    assert not page.unclosed
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"stopped": "ValueError: no"}, "The training stopped at step 3: ValueError: no"),
+        (
+            {"stopped": "no", "learning": Learning()},
+            "The training stopped before its first step was logged: no",
+        ),
+        ({"measured": None}, "Nothing has been evaluated."),
+        ({"verdict": Verdict(blessed=True, says="blessed: auc is 1")}, "Blessed: auc is 1"),
+        ({"verdict": Verdict(blessed=False, says="not blessed: <b>")}, "Not blessed: <b>"),
+        ({"verdict": Verdict(blessed=False, says="")}, "Not blessed"),
+        (
+            {"verdict": Verdict(blessed=None, says="")},
+            "Trained, evaluated and exported: accuracy 0.8852.",
+        ),
+        ({"exported": None}, "Trained and evaluated: accuracy 0.8852."),
+        (
+            {
+                "serving_checks": (
+                    CheckOfServing(name="c", outcome="failed", detail="d", seconds=1),
+                )
+            },
+            "The exported model must not be served: c: d",
+        ),
+    ],
+)
+def test_the_verdict_comes_first_and_in_a_sentence(changes, says):
+    assert says in Page(render(_run(**changes))).text
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_model_that_has_diverged_is_called_so(value):
+    measured = Measured(global_step=1, num_examples=1, seconds=1.0, metrics={"loss": value})
+    page = Page(render(_run(measured=measured)))
+    assert "The model has diverged" in page.text
+    assert page.row("loss") == [str(value)]
+
+
+def test_values_that_are_not_finite_are_in_the_table_and_not_in_the_picture():
+    learning = Learning(
+        series=(_series([0.5, math.nan, math.inf, 0.25]), _series([math.nan] * 2, name="only"))
+    )
+    page = Page(render(_run(learning=learning, measured=None)))
+    assert ["2", "NaN"] in page.rows
+    assert ["3", "Infinity"] in page.rows
+    assert page.tags.count("figure") == 2 + 2
+    assert page.source.count("<svg") == 1 + 2
+    assert "NaN," not in page.source
+
+
+def test_a_run_of_which_nothing_is_known_has_a_page():
+    page = Page(render(RunData(title="empty", written=0.0)))
+    for says in (
+        "Nothing has been evaluated.",
+        "There is no evaluation.",
+        "No events of TensorBoard are there.",
+        "slicing_specs asks for them",
+        "There is no checkpoint, and no exported model.",
+        "The exported model was not checked.",
+        "Nobody knows where it was trained.",
+    ):
+        assert says in page.text
+    assert "svg" not in page.tags
+
+
+def test_slices_are_shown_worst_and_best_first():
+    measured = dataclasses.replace(
+        _run().measured, metrics={"accuracy": 0.5}, slices=_slices(10_000)
+    )
+    text = render(_run(measured=measured))
+    page = Page(text)
+    assert "hour=0 is worst (0) and hour=9999 is best (0.9999)." in page.text
+    shown = [row[0] for row in page.rows if row[0].startswith("hour=") and len(row) == 3]
+    assert shown == [f"hour={n}" for n in (*range(10), *range(9990, 10_000))]
+    assert "The 10 worst and the 10 best of 10,000 are shown" in page.text
+    assert len(text) < 1_000_000
+
+
+def test_of_a_loss_the_largest_is_the_worst():
+    slices = tuple(
+        MeasuredSlice(name=f"n={n}", num_examples=500, metrics={"average_loss": n})
+        for n in (1, 3, 2)
+    )
+    measured = Measured(
+        global_step=1, num_examples=9, seconds=1.0, metrics={"average_loss": 2.0}, slices=slices
+    )
+    assert "n=3 is worst (3) and n=1 is best (1)" in Page(render(_run(measured=measured))).text
+
+
+def test_slices_of_few_rows_are_warned_of():
+    slices = (*_slices(3), *_slices(2, rows=99))
+    measured = dataclasses.replace(_run().measured, metrics={"accuracy": 0.5}, slices=slices)
+    assert "2 of 5 slices have fewer than 100 rows" in Page(render(_run(measured=measured))).text
+
+
+def test_a_page_of_very_much_stays_below_1_mb():
+    long = "n" * 100_000
+    learning = Learning(
+        series=tuple(
+            _series([math.sin(n * k) for n in range(600)], name=f"{k}{long}", thinned_from=10**6)
+            for k in range(200)
+        )
+    )
+    layers = tuple(
+        Layer(name=f"{k}{long[:999]}", parameters=k, slots=0, bytes=k) for k in range(1000)
+    )
+    text = render(
+        _run(
+            learning=learning,
+            layers=layers,
+            lineage=Lineage(settings={"params.vocabulary": long}),
+            stopped=long,
+        )
+    )
+    assert len(text.encode()) < 1_000_000
+    assert "188 other scalars are in run.json." in text
+    assert "980 others" in text
+
+
+def test_what_could_not_be_read_is_listed():
+    assert "x is damaged" in Page(render(_run(unread=("x is damaged",)))).text

@@ -1,0 +1,70 @@
+"""`tfx-tpu-trainer report`: one page about a training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfx_tpu_trainer.cli.project_options import project_options, root_of
+from tfx_tpu_trainer.cli.quiet_tensorflow import quiet_tensorflow
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.report import RunData
+
+
+@click.command(short_help="Makes the page of a training.")
+@click.argument("what", metavar="[RUN|FOLDER]", required=False)
+@project_options
+@click.option("--root", metavar="DIR", help="The root of the runs, in place of a project.")
+@click.option(
+    "--output",
+    metavar="DIR",
+    default=".",
+    show_default="this one",
+    help="The folder that run.html and run.json go in; any that TensorFlow can write to.",
+)
+def report(what: str | None, root: str | None, output: str, **project: Any) -> None:
+    """Makes run.html, one page about a training, and run.json, its numbers.
+
+    RUN is a name that `history` lists, or the beginning of one; the newest run without one. FOLDER is one of
+    checkpoints, of any estimator of this package, or that of a Model artifact.
+    """
+    if what is not None and root is not None and _is_folder(what):
+        raise click.UsageError(f"{what!r} is a folder, which --root {root!r} does not go with")
+    with quiet_tensorflow():
+        run = _of_folder(what) if what and _is_folder(what) else _of_run(what, root, project)
+        from tfx_tpu_trainer.report import write_page
+
+        try:
+            path = write_page(run, output)
+        except OSError as error:
+            raise click.ClickException(str(error)) from None
+    click.echo(f"{run.title}: {path}")
+
+
+def _is_folder(what: str) -> bool:
+    # No run's name has one.
+    return os.sep in what or os.path.isdir(what)
+
+
+def _of_folder(folder: str) -> RunData:
+    from tfx_tpu_trainer.report import gather_folder
+
+    try:
+        return gather_folder(folder)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _of_run(run: str | None, root: str | None, project: Mapping[str, Any]) -> RunData:
+    found = root_of(root, **project)
+    from tfx_tpu_trainer.runner.config import ConfigError
+    from tfx_tpu_trainer.runner.run_page import gather_run
+
+    try:
+        return gather_run(found, run)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None

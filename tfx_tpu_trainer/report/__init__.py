@@ -1,0 +1,43 @@
+"""One page about a training, for people who would rather look than read: `run.html`, and its numbers, `run.json`.
+
+    from tfx_tpu_trainer import report
+
+    estimator.train(input_fn, max_steps=1000)
+    estimator.evaluate(eval_input_fn)
+    report.write(estimator)
+
+`TpuTrainer` writes the page of each training; `tfx-tpu-trainer report` makes one of any folder of checkpoints, and of
+a pipeline's run with what the gate said. Where a page comes from is apart from how it looks: `gather` reads folders
+into `RunData`, `render` arranges that.
+"""
+
+from __future__ import annotations
+
+from tfx_tpu_trainer.extras import of_extra
+
+with of_extra("report", for_what="tfx_tpu_trainer.report"):
+    from tfx_tpu_trainer.report.gathering import gather, gather_folder
+    from tfx_tpu_trainer.report.page import render
+    from tfx_tpu_trainer.report.run_data import (
+        Lineage,
+        RunData,
+        Verdict,
+        read_run_data,
+        write_run_data,
+    )
+    from tfx_tpu_trainer.report.writing import PAGE_FILE, versions, write, write_page
+
+__all__ = [
+    "PAGE_FILE",
+    "Lineage",
+    "RunData",
+    "Verdict",
+    "gather",
+    "gather_folder",
+    "read_run_data",
+    "render",
+    "versions",
+    "write",
+    "write_page",
+    "write_run_data",
+]

@@ -1,0 +1,256 @@
+"""Draws numbers as SVG by Vega-Lite, without scripts; each chart comes with its table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import vl_convert
+
+from tfx_tpu_trainer.report.run_data import Series
+
+_VEGA_LITE = "5.20"
+_WIDTH, _HEIGHT, _BAR = 440, 180, 20
+_MOST_ROWS = 25
+_LONGEST_NAME = 160
+_INK = "currentColor"
+# Told apart on white and on black, and by people who see no red or no green.
+_COLORS = ["#2f7fc1", "#d9772b", "#1b9e77", "#a463b0", "#c2a000", "#7f7f7f"]
+_CONFIG: dict[str, Any] = {
+    # Its own labels name every mark; what a chart shows is told once, and its table says the rest.
+    "aria": False,
+    "background": None,
+    # A reader's letters may be wider than those that the space was measured with.
+    "padding": {"left": 24, "right": 24, "top": 4, "bottom": 4},
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": _INK,
+        "titleColor": _INK,
+        "domainColor": _INK,
+        "tickColor": _INK,
+        "gridColor": _INK,
+        "gridOpacity": 0.12,
+        "titleFontWeight": "normal",
+    },
+    "legend": {"labelColor": _INK, "title": None, "orient": "top"},
+    "range": {"category": _COLORS},
+    "mark": {"color": _COLORS[0]},
+    "text": {"color": _INK},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """The numbers of a chart.
+
+    Attributes:
+        head: Titles of the columns.
+        rows: A row's cells, as they are shown.
+        says: What the rows leave out; `""` where that is nothing.
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    says: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A picture and its numbers.
+
+    Attributes:
+        title: What it shows.
+        svg: The picture; `""` where there is nothing to draw.
+        table: The numbers.
+    """
+
+    title: str
+    svg: str
+    table: Table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A line across a chart of steps.
+
+    Attributes:
+        step: Where.
+        name: What is there, such as `"exported"`.
+    """
+
+    step: int
+    name: str
+
+
+def number_text(value: float) -> str:
+    """Returns a number for people: four digits, thousands apart."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ()) -> Chart:
+    """Draws a number over the steps, of one source or more.
+
+    Args:
+        name: What the number is.
+        series: Its values, a source each.
+        marks: Lines to draw across. Defaults to none.
+
+    Returns:
+        The chart. Values that are not finite have no place in the picture; the table has them.
+    """
+    points = [
+        {"step": step, "value": value, "source": each.source}
+        for each in series
+        for step, value in zip(each.steps, each.values)
+        if math.isfinite(value)
+    ]
+    x = {"field": "step", "type": "quantitative", "axis": {"title": "step", "tickCount": 6}}
+    layers: list[dict[str, Any]] = [
+        {
+            "data": {"values": points},
+            "mark": {"type": "line", "strokeWidth": 1.5, "point": len(points) < 60},
+            "encoding": {
+                "x": x,
+                "y": {
+                    "field": "value",
+                    "type": "quantitative",
+                    "scale": {"zero": False},
+                    "axis": {"title": None, "tickCount": 5},
+                },
+                "color": {
+                    "field": "source",
+                    "type": "nominal",
+                    "sort": None,
+                    **({} if len(series) > 1 else {"legend": None}),
+                },
+            },
+        }
+    ]
+    if marks:
+        across: dict[str, Any] = {
+            "data": {"values": [dataclasses.asdict(mark) for mark in marks]},
+            "encoding": {"x": x},
+        }
+        says = {"type": "text", "align": "right", "baseline": "top", "dx": -4, "y": 0}
+        layers += [
+            {
+                **across,
+                "mark": {"type": "rule", "strokeDash": [4, 3], "color": _INK, "opacity": 0.6},
+            },
+            {**across, "mark": says, "encoding": {"x": x, "text": {"field": "name"}}},
+        ]
+    label = f"{name} by step: " + "; ".join(_in_words(each) for each in series)
+    return Chart(
+        title=name,
+        svg=_svg({"layer": layers, "height": _HEIGHT}, label) if points else "",
+        table=_series_table(series),
+    )
+
+
+def _in_words(series: Series) -> str:
+    first, last = series.values[0], series.values[-1]
+    return (
+        f"{series.source} from {number_text(first)} at step {series.steps[0]:,} "
+        f"to {number_text(last)} at step {series.steps[-1]:,}"
+    )
+
+
+def _series_table(series: Sequence[Series]) -> Table:
+    by_step: dict[int, dict[str, float]] = {}
+    for each in series:
+        for step, value in zip(each.steps, each.values):
+            by_step.setdefault(step, {})[each.source] = value
+    # Evaluations are few: what they say stays.
+    kept = {step for each in series if each.source != "training" for step in each.steps}
+    steps = sorted(by_step)
+    every = -(-len(steps) // _MOST_ROWS)
+    shown = sorted({*steps[every - 1 :: max(1, every)], *_thinned(sorted(kept)), *steps[-1:]})
+    return Table(
+        head=("step", *(each.source for each in series)),
+        rows=tuple(
+            (
+                f"{step:,}",
+                *(
+                    number_text(by_step[step][each.source]) if each.source in by_step[step] else ""
+                    for each in series
+                ),
+            )
+            for step in shown
+        ),
+        says=(
+            f"{len(shown)} of {len(steps)} steps; run.json has them all."
+            if len(shown) < len(steps)
+            else ""
+        ),
+    )
+
+
+def _thinned(steps: Sequence[int]) -> Sequence[int]:
+    return steps[:: max(1, -(-len(steps) // _MOST_ROWS))]
+
+
+def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
+    """Draws a bar for each name, in the order given.
+
+    Args:
+        title: What is shown.
+        values: Name -> value.
+        unit: What the values are, such as `"seconds"`.
+
+    Returns:
+        The chart.
+    """
+    bars = [
+        {"name": cut(name), "value": value, "text": number_text(value)}
+        for name, value in values.items()
+        if math.isfinite(value)
+    ]
+    y = {
+        "field": "name",
+        "type": "nominal",
+        "sort": None,
+        "axis": {"title": None, "labelLimit": 180, "ticks": False, "domain": False},
+    }
+    x = {"field": "value", "type": "quantitative", "axis": {"title": unit, "tickCount": 5}}
+    label = f"{title}: " + ", ".join(f"{bar['name']} {bar['text']} {unit}" for bar in bars[:10])
+    spec = {
+        "data": {"values": bars},
+        "height": {"step": _BAR},
+        "encoding": {"y": y, "x": x},
+        "layer": [
+            {"mark": {"type": "bar", "height": {"band": 0.7}}},
+            {
+                "mark": {"type": "text", "align": "left", "dx": 4},
+                "encoding": {"text": {"field": "text"}},
+            },
+        ],
+    }
+    return Chart(
+        title=title,
+        svg=_svg(spec, label) if bars else "",
+        table=Table(
+            head=("", unit),
+            rows=tuple((cut(name), number_text(value)) for name, value in values.items()),
+        ),
+    )
+
+
+def cut(text: str) -> str:
+    """Returns a name that is short enough to be shown."""
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+
+
+def _svg(spec: Mapping[str, Any], label: str) -> str:
+    drawn = vl_convert.vegalite_to_svg(
+        {"width": _WIDTH, "config": _CONFIG, **spec}, vl_version=_VEGA_LITE
+    )
+    # Vega's own groups of marks are named for assistive technology even where it is told not to.
+    return drawn.replace("<svg ", f'<svg role="img" aria-label={quoteattr(label)} ', 1)

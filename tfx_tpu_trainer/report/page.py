@@ -1,0 +1,371 @@
+"""Arranges what is known of a training as one HTML page: no script, and nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import jinja2
+
+from tfx_tpu_trainer.report.charts import (
+    Chart,
+    Mark,
+    Table,
+    cut,
+    draw_bars,
+    draw_series,
+    number_text,
+)
+from tfx_tpu_trainer.report.events import TRAINING
+from tfx_tpu_trainer.report.run_data import MeasuredSlice, RunData, Series
+
+_MOST_CHARTS = 12
+_MOST_BARS = 20
+_MOST_SLICES = 10
+_FEW_ROWS = 100
+_LONGEST_TEXT = 2000
+_LOSSES = ("loss", "loss_by_rows")
+# Metrics of which less is better, by their names; of others more is.
+_LESS_IS_BETTER = ("loss", "error", "entropy", "mse", "mae", "rmse", "deviance")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        title: Its heading.
+        says: What it comes to, in a sentence or two.
+        mood: `"good"`, `"bad"`, `"warn"` or `""`.
+        charts: Pictures with their tables.
+        tables: Caption -> table, for what has no picture.
+        notes: What has to be said beside.
+    """
+
+    title: str
+    says: str
+    mood: str = ""
+    charts: tuple[Chart, ...] = ()
+    tables: Mapping[str, Table] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def render(run: RunData) -> str:
+    """Returns the page of a run.
+
+    Args:
+        run: What is known of it.
+
+    Returns:
+        HTML, below 1 MB.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(
+            [
+                jinja2.PackageLoader("tfx_tpu_trainer.report", "templates"),
+                jinja2.PackageLoader("tfx_tpu_trainer.preflight", "templates"),
+            ]
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    written = datetime.datetime.fromtimestamp(run.written, tz=datetime.timezone.utc)
+    return environment.get_template("run.html.j2").render(
+        run=run,
+        written=f"{written:%Y-%m-%d %H:%M} UTC",
+        sections=[make(run) for make in _SECTIONS],
+    )
+
+
+def _verdict(run: RunData) -> Section:
+    if run.stopped is not None:
+        steps = [each.steps[-1] for each in run.learning.series if each.source == TRAINING]
+        where = f" at step {max(steps):,}" if steps else " before its first step was logged"
+        return Section(
+            title="Verdict",
+            says=f"The training stopped{where}: {_short(run.stopped)}",
+            mood="bad",
+        )
+    failed = [check for check in run.serving_checks if check.outcome == "failed"]
+    if failed:
+        return Section(
+            title="Verdict",
+            says=f"The exported model must not be served: {failed[0].name}: {_short(failed[0].detail)}",
+            mood="bad",
+        )
+    measured = run.measured
+    if measured is None:
+        return Section(title="Verdict", says="Nothing has been evaluated.", mood="warn")
+    infinite = [name for name, value in measured.metrics.items() if math.isinf(value)]
+    if any(math.isnan(measured.metrics.get(name, 0.0)) for name in _LOSSES) or infinite:
+        return Section(
+            title="Verdict", says="The model has diverged: its metrics are not finite.", mood="bad"
+        )
+    if run.verdict is not None and run.verdict.blessed is not None:
+        # The gate's own words begin with whether it has blessed the model.
+        says = run.verdict.says or ("blessed" if run.verdict.blessed else "not blessed")
+        return Section(
+            title="Verdict",
+            says=_short(says[:1].upper() + says[1:]),
+            mood="good" if run.verdict.blessed else "bad",
+        )
+    done = "Trained, evaluated and exported" if run.exported else "Trained and evaluated"
+    return Section(
+        title="Verdict",
+        says=f"{done}: {_in_words(measured.metrics)}.",
+        notes=("No gate had judged it when this page was written.",),
+    )
+
+
+def _in_words(metrics: Mapping[str, float]) -> str:
+    named = [name for name in metrics if name not in _LOSSES] or list(metrics)
+    return ", ".join(f"{cut(name)} {number_text(metrics[name])}" for name in named[:4])
+
+
+def _numbers(run: RunData) -> Section:
+    measured = run.measured
+    if measured is None:
+        return Section(title="Numbers", says="There is no evaluation.")
+    rows = "rows that nobody counted"
+    if measured.num_examples is not None:
+        rows = f"{measured.num_examples:,} rows"
+    step = "" if measured.global_step is None else f" of step {measured.global_step:,}"
+    notes = []
+    if all(name in measured.metrics for name in _LOSSES):
+        notes.append(
+            "loss is the mean over the batches, as the original has it; loss_by_rows counts each row "
+            "once, and does not depend on the batch size."
+        )
+    return Section(
+        title="Numbers",
+        says=f"The checkpoint{step}, measured on {rows}.",
+        tables={"Metrics": _metrics_table(measured.metrics)},
+        notes=tuple(notes),
+    )
+
+
+def _metrics_table(metrics: Mapping[str, float]) -> Table:
+    return Table(
+        head=("metric", "value"),
+        rows=tuple((cut(name), f"{value:.6g}") for name, value in sorted(metrics.items())),
+    )
+
+
+def _learning(run: RunData) -> Section:
+    series = run.learning.series
+    if not series:
+        return Section(title="Learning", says="No events of TensorBoard are there.")
+    by_name: dict[str, list[Series]] = {}
+    for each in series:
+        by_name.setdefault(each.name, []).append(each)
+    # What was measured once, as slices are, is no curve. The loss comes first, then what is measured, then what
+    # only the training knows.
+    names = sorted(
+        (name for name, of in by_name.items() if any(len(each.steps) > 1 for each in of)),
+        key=lambda name: (
+            name != "loss",
+            all(each.source == TRAINING for each in by_name[name]),
+            name,
+        ),
+    )
+    marks = [Mark(step=restart.step, name="restart") for restart in run.learning.restarts]
+    if run.measured and run.measured.global_step is not None:
+        marks.append(Mark(step=run.measured.global_step, name="exported"))
+    notes = []
+    if rest := len(by_name) - len(names[:_MOST_CHARTS]):
+        notes.append(f"{rest} other scalar{'s are' if rest > 1 else ' is'} in run.json.")
+    if any(len(each.steps) < each.thinned_from for each in series):
+        notes.append(
+            "Where there were more than 600 values, each of those drawn is the last of an equal "
+            "stretch of steps."
+        )
+    count = len(run.learning.restarts)
+    last = max(each.steps[-1] for each in series)
+    restarts = "without a restart" if not count else f"with {count} restart{'s' * (count > 1)}"
+    return Section(
+        title="Learning",
+        says=f"{last:,} steps, {restarts}.",
+        charts=tuple(draw_series(cut(name), by_name[name], marks) for name in names[:_MOST_CHARTS]),
+        notes=tuple(notes),
+    )
+
+
+def _slices(run: RunData) -> Section:
+    slices = run.measured.slices if run.measured else ()
+    if not run.measured or not slices:
+        return Section(
+            title="Slices",
+            says="No parts of the eval split were measured: slicing_specs asks for them.",
+        )
+    shared = [name for name in run.measured.metrics if any(name in one.metrics for one in slices)]
+    if not shared:
+        return Section(title="Slices", says=f"{len(slices):,} slices have no metric of the whole.")
+    name = next((name for name in shared if "loss" not in name), shared[0])
+    worst_first = _worst_first(slices, name)
+    shown = list(worst_first)
+    if len(shown) > 2 * _MOST_SLICES:
+        shown = [*worst_first[:_MOST_SLICES], *worst_first[-_MOST_SLICES:]]
+    few = [one for one in slices if one.num_examples is not None and one.num_examples < _FEW_ROWS]
+    notes = []
+    if few:
+        notes.append(
+            f"{len(few):,} of {len(slices):,} slices have fewer than {_FEW_ROWS} rows: too few to say "
+            "much."
+        )
+    if len(shown) < len(slices):
+        notes.append(
+            f"The {_MOST_SLICES} worst and the {_MOST_SLICES} best of {len(slices):,} are shown; "
+            "run.json has all."
+        )
+    says = f"By {cut(name)}, of which the whole split has {number_text(run.measured.metrics[name])}"
+    if worst_first:
+        worst, best = worst_first[0], worst_first[-1]
+        says += (
+            f", {cut(worst.name)} is worst ({number_text(worst.metrics[name])}) "
+            f"and {cut(best.name)} is best ({number_text(best.metrics[name])})"
+        )
+    return Section(
+        title="Slices",
+        says=says + ".",
+        mood="warn" if few else "",
+        charts=(
+            draw_bars(
+                f"{cut(name)} by slice, worst first",
+                {one.name: one.metrics[name] for one in shown},
+                unit=cut(name),
+            ),
+        ),
+        tables={
+            "Slices": Table(
+                head=("slice", "rows", *map(cut, shared)),
+                rows=tuple(
+                    (
+                        cut(one.name),
+                        "" if one.num_examples is None else f"{one.num_examples:,}",
+                        *(number_text(one.metrics.get(key, math.nan)) for key in shared),
+                    )
+                    for one in shown
+                ),
+            )
+        },
+        notes=tuple(notes),
+    )
+
+
+def _worst_first(slices: Iterable[MeasuredSlice], name: str) -> list[MeasuredSlice]:
+    known = [one for one in slices if math.isfinite(one.metrics.get(name, math.nan))]
+    less_is_better = any(part in name.lower() for part in _LESS_IS_BETTER)
+    return sorted(known, key=lambda one: one.metrics[name], reverse=less_is_better)
+
+
+def _model(run: RunData) -> Section:
+    tables = {}
+    if run.exported:
+        for graph in run.exported.meta_graphs:
+            tags = ", ".join(graph.tags)
+            tables[f"Signatures of [{tags}]"] = Table(
+                head=("signature", "inputs", "outputs"),
+                rows=tuple(
+                    (signature.name, _listed(signature.inputs), _listed(signature.outputs))
+                    for signature in graph.signatures
+                ),
+            )
+            tables[f"Ops of [{tags}]"] = Table(
+                head=("where they run", "ops"),
+                rows=tuple((where, f"{count:,}") for where, count in graph.ops.items()),
+            )
+    parameters, slots = (
+        sum(getattr(layer, kind) for layer in run.layers) for kind in ("parameters", "slots")
+    )
+    says = "There is no checkpoint, and no exported model."
+    if run.layers:
+        says = f"{parameters:,} parameters, and {slots:,} numbers of the optimizer."
+    if run.exported:
+        graphs = " and ".join(f"[{', '.join(each.tags)}]" for each in run.exported.meta_graphs)
+        size = f"{run.exported.bytes / 1e6:,.1f} MB"
+        says = f"{says if run.layers else ''} Exported with {graphs}: {size}.".strip()
+    charts = []
+    if run.layers:
+        largest = run.layers[:_MOST_BARS]
+        by_layer = {layer.name: float(layer.parameters) for layer in largest}
+        if rest := run.layers[_MOST_BARS:]:
+            by_layer[f"{len(rest)} others"] = float(sum(layer.parameters for layer in rest))
+        charts.append(draw_bars("Parameters by layer", by_layer, unit="parameters"))
+    return Section(title="Model", says=says, charts=tuple(charts), tables=tables)
+
+
+def _listed(tensors: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {kind}" for name, kind in tensors.items())
+
+
+def _serving(run: RunData) -> Section:
+    checks = run.serving_checks
+    if not checks:
+        return Section(title="Serving", says="The exported model was not checked.")
+    passed = sum(check.outcome == "passed" for check in checks)
+    failed = sum(check.outcome == "failed" for check in checks)
+    says = f"{passed} of {len(checks)} checks have passed."
+    if run.exported:
+        requests = run.exported.warmup_requests
+        says += f" A server warms up with {requests} request{'s' * (requests != 1)}."
+    return Section(
+        title="Serving",
+        says=says,
+        mood="bad" if failed else "good" if passed == len(checks) else "warn",
+        tables={
+            "Checks": Table(
+                head=("check", "outcome", "what was found", "seconds"),
+                rows=tuple(
+                    (check.name, check.outcome, _short(check.detail), f"{check.seconds:.1f}")
+                    for check in checks
+                ),
+            )
+        },
+    )
+
+
+def _lineage(run: RunData) -> Section:
+    lineage = run.lineage
+    says = (
+        f"Trained on {lineage.ran_on}." if lineage.ran_on else "Nobody knows where it was trained."
+    )
+    if lineage.phase_seconds:
+        total = sum(lineage.phase_seconds.values())
+        says = f"{says.rstrip('.')}, in {total:,.1f} seconds."
+    tables = {
+        caption: Table(
+            head=head, rows=tuple((cut(name), _short(value)) for name, value in values.items())
+        )
+        for caption, head, values in (
+            ("Inputs", ("input", "artifacts"), lineage.inputs),
+            ("Settings that differ from their defaults", ("setting", "value"), lineage.settings),
+            ("Versions", ("package", "version"), lineage.versions),
+        )
+        if values
+    }
+    charts: tuple[Chart, ...] = ()
+    if lineage.phase_seconds:
+        charts = (draw_bars("Seconds by phase", lineage.phase_seconds, unit="seconds"),)
+    notes = []
+    if lineage.identity:
+        notes.append(f"Digest of inputs, code and settings: {lineage.identity}")
+    return Section(title="Lineage", says=says, charts=charts, tables=tables, notes=tuple(notes))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+
+
+_SECTIONS: tuple[Callable[[RunData], Section], ...] = (
+    _verdict,
+    _numbers,
+    _learning,
+    _slices,
+    _model,
+    _serving,
+    _lineage,
+)

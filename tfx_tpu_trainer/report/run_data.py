@@ -1,0 +1,310 @@
+"""What is known of a training, as plain values: what `run.json` holds and the run page shows.
+
+Whatever is read or computed is in here; the page only arranges it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import pydantic
+import tensorflow as tf
+
+from tfx_tpu_trainer.whole_files import write_whole
+
+RUN_FILE = "run.json"
+FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
+"""Value of `format` in the file. Keys may be added to it; none is removed or changes its meaning."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Series:
+    """A number over the steps of a training.
+
+    Attributes:
+        name: The name of the summary, such as `loss`.
+        source: `"training"`, or the name of the evaluation: `"eval"`, `"eval_test"`.
+        steps: Global steps, ascending.
+        values: The value at each of them; NaN and infinities stay what they are.
+        thinned_from: How many values the event files hold. Where these are fewer, each stands for an
+            equal stretch of the steps, of which it is the last one.
+    """
+
+    name: str
+    source: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    thinned_from: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Restart:
+    """A process that went on with a training.
+
+    Attributes:
+        step: The global step that it began at.
+        time: When, in seconds since 1970.
+    """
+
+    step: int
+    time: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learning:
+    """How the numbers of a training went.
+
+    Attributes:
+        series: One for each summary.
+        restarts: The processes after the first.
+    """
+
+    series: tuple[Series, ...] = ()
+    restarts: tuple[Restart, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasuredSlice:
+    """A part of the eval split.
+
+    Attributes:
+        name: The slice in words, such as `payment_type=Cash`.
+        num_examples: Its rows, or `None` where they were not counted.
+        metrics: Metric name -> value.
+    """
+
+    name: str
+    num_examples: int | None
+    metrics: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What the evaluation of the exported checkpoint says.
+
+    Attributes:
+        global_step: Its training step, or `None` where nobody wrote it down.
+        num_examples: Rows of the evaluation, or `None` where they were not counted.
+        seconds: How long it took, or `None`.
+        metrics: Metric name -> value over the whole eval split.
+        slices: The same of its parts.
+    """
+
+    global_step: int | None
+    num_examples: int | None
+    seconds: float | None
+    metrics: Mapping[str, float]
+    slices: tuple[MeasuredSlice, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Variables whose names begin alike.
+
+    Attributes:
+        name: What the names have before the first `/`.
+        parameters: Elements of its variables, without those of an optimizer's slots.
+        slots: Elements of the optimizer's slots.
+        bytes: Of all of them.
+    """
+
+    name: str
+    parameters: int
+    slots: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What a metagraph answers.
+
+    Attributes:
+        name: Its name, such as `serving_default`.
+        inputs: Input name -> dtype and shape in words, such as `float32 [?, 3]`.
+        outputs: Output name -> the same.
+    """
+
+    name: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetaGraph:
+    """One of the graphs of a SavedModel.
+
+    Attributes:
+        tags: Its tags, sorted.
+        signatures: What it answers.
+        ops: Where ops run, such as `"on the TPU"` -> how many do.
+    """
+
+    tags: tuple[str, ...]
+    signatures: tuple[Signature, ...]
+    ops: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A SavedModel.
+
+    Attributes:
+        path: Its folder.
+        bytes: Of its files.
+        meta_graphs: Its graphs.
+        warmup_requests: How many requests a server loads it with.
+    """
+
+    path: str
+    bytes: int
+    meta_graphs: tuple[MetaGraph, ...]
+    warmup_requests: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckOfServing:
+    """A check of the exported model.
+
+    Attributes:
+        name: What was checked.
+        outcome: `"passed"`, `"failed"` or `"not run"`.
+        detail: What was found.
+        seconds: How long it took.
+    """
+
+    name: str
+    outcome: str
+    detail: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lineage:
+    """Where a model comes from.
+
+    Attributes:
+        ran_on: Where it was trained, such as `"4 emulated TPU cores"`; `None` where nobody knows.
+        inputs: Input -> the artifacts' folders, one a line.
+        settings: Setting that differs from its default -> value.
+        versions: Package -> version.
+        identity: The digest of inputs, code and settings; `None` where there is none.
+        phase_seconds: Phase -> how long it took.
+    """
+
+    ran_on: str | None = None
+    inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    identity: str | None = None
+    phase_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the pipeline's gate said of a model.
+
+    Attributes:
+        blessed: Whether it let the model pass; `None` where it judged nothing.
+        says: Why, and against which baseline.
+    """
+
+    blessed: bool | None
+    says: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunData:
+    """What is known of a training.
+
+    Attributes:
+        title: What it is called, such as `"taxi: TpuTrainer"`.
+        written: When this was gathered, in seconds since 1970.
+        stopped: What ended it before its end; `None` where nothing did.
+        verdict: What the gate said; `None` where it has not been asked when this was gathered.
+        measured: What its evaluation says; `None` where there was none.
+        learning: How its numbers went.
+        layers: Its variables, largest layer first; empty without a checkpoint.
+        exported: The SavedModel; `None` where there is none.
+        serving_checks: What was checked of it.
+        lineage: Where it comes from.
+        unread: What is there and could not be read, and why.
+    """
+
+    title: str
+    written: float
+    stopped: str | None = None
+    verdict: Verdict | None = None
+    measured: Measured | None = None
+    learning: Learning = Learning()
+    layers: tuple[Layer, ...] = ()
+    exported: Exported | None = None
+    serving_checks: tuple[CheckOfServing, ...] = ()
+    lineage: Lineage = Lineage()
+    unread: tuple[str, ...] = ()
+    format: Literal["tfx_tpu_trainer.run/1"] = FORMAT
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = {"ser_json_inf_nan": "strings"}
+
+
+@functools.cache
+def _adapter() -> pydantic.TypeAdapter[RunData]:
+    return pydantic.TypeAdapter(RunData)
+
+
+def to_json(run: RunData) -> str:
+    """Returns a run as JSON; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity"."""
+    return _adapter().dump_json(run, indent=2).decode("utf-8")
+
+
+def from_json(text: str | bytes) -> RunData:
+    """Returns the run that `to_json` wrote.
+
+    Raises:
+        ValueError: The text is something else.
+    """
+    return _adapter().validate_json(text)
+
+
+def write_run_data(run: RunData, folder: str) -> str:
+    """Writes `run.json`; the file appears whole or not at all.
+
+    Args:
+        run: What to write.
+        folder: Where it goes; any path `tf.io.gfile` knows.
+
+    Returns:
+        The file's path.
+    """
+    path = os.path.join(folder, RUN_FILE)
+    write_whole(path, to_json(run) + "\n")
+    return path
+
+
+def read_run_data(path: str) -> RunData | None:
+    """Reads `run.json`.
+
+    Args:
+        path: The file, or the folder that it is in.
+
+    Returns:
+        The run; `None` if there is no such file.
+
+    Raises:
+        ValueError: The file can't be understood; the text names it.
+    """
+    if tf.io.gfile.isdir(path):
+        path = os.path.join(path, RUN_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return from_json(file.read())
+    except (ValueError, tf.errors.OpError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path} can't be read: {reason}. Make it anew with `tfx-tpu-trainer report`."
+        ) from error

@@ -1,0 +1,50 @@
+"""The page of a pipeline's run: what its training has left behind, with what the gate said."""
+
+from __future__ import annotations
+
+from tfx_tpu_trainer.report import RunData, Verdict, gather
+from tfx_tpu_trainer.runner import metadata
+from tfx_tpu_trainer.runner.config import ConfigError
+from tfx_tpu_trainer.runner.history import seen_from_outside
+from tfx_tpu_trainer.runner.report import find_artifacts, was_blessed
+from tfx_tpu_trainer.runner.roots import Root
+from tfx_tpu_trainer.runner.show import failure_of, find_run
+
+
+def gather_run(root: Root, name: str | None) -> RunData:
+    """Gathers what is known of the training of a run.
+
+    Args:
+        root: The root of the run.
+        name: The run's name in ML Metadata, or the beginning of it; the newest run's where it is `None`.
+
+    Returns:
+        What is known.
+
+    Raises:
+        ConfigError: There is no such run, or it trained nothing, or what it made is gone.
+    """
+    store = root.store()
+    run = find_run(metadata.run_names(store), name, root)
+    statuses = metadata.node_statuses(store, run)
+    failure = failure_of(seen_from_outside(statuses.values(), root.folder))
+    try:
+        made = find_artifacts(store, run)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{error}: what run {run} made has been removed, and a page is made of that"
+        ) from None
+    if made.model_run is None:
+        why = f": {failure.message}" if failure else ""
+        raise ConfigError(f"run {run} has trained no model{why}")
+    verdict = None
+    if made.blessing is not None:
+        says = made.blessing.custom_properties["verdict"].string_value
+        verdict = Verdict(blessed=was_blessed(made.blessing), says=says)
+    return gather(
+        made.model_run.uri,
+        title=f"Run {run}",
+        model=made.model.uri if made.model else None,
+        verdict=verdict,
+        stopped=": ".join(filter(None, (failure.node, failure.message))) if failure else None,
+    )
