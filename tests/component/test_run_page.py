@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import pathlib
 
@@ -60,6 +61,41 @@ def test_learning_is_that_of_the_evaluations_on_the_way(run):
         if (series.source, series.name) == ("eval", "accuracy")
     )
     assert accuracy.steps == (10, 20)
+
+
+def test_intervals_and_errors_are_those_of_the_rows(trained, run):
+    accuracy, rows = run.measured.metrics["accuracy"], run.measured.num_examples
+    low, high = run.measured.intervals["accuracy"]
+    # The margin of a share, by the normal distribution.
+    margin = 1.96 * math.sqrt(accuracy * (1 - accuracy) / rows)
+    assert (high - low) / 2 == pytest.approx(margin, rel=0.25)
+    assert (high + low) / 2 == pytest.approx(accuracy)
+    assert run.errors.seen == run.errors.rows == rows
+    (right, _), (_, right_too) = run.errors.confusion
+    assert (right + right_too) / rows == pytest.approx(accuracy, rel=1e-6)
+    assert "loss" not in run.measured.intervals
+
+
+@pytest.mark.parametrize("best", [None, "loss"])
+def test_rows_are_those_of_the_exported_checkpoint_on_cores_too(tmp_path, best):
+    cores = {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5}
+    execution = Execution.of_trainer(
+        tmp_path,
+        steps=_STEPS,
+        eval_every_steps=10,
+        best_metric=best,
+        best_metric_mode=best and "min",
+        export_to_tpu=0,
+        **cores,
+    )
+    execution.run()
+    run = read_run_data(execution.outputs["model_run"][0].uri)
+    (right, _), (_, right_too) = run.errors.confusion
+    assert run.lineage.ran_on == "2 emulated TPU cores"
+    assert run.errors.seen == run.measured.num_examples
+    assert (right + right_too) / run.errors.seen == pytest.approx(
+        run.measured.metrics["accuracy"], rel=1e-6
+    )
 
 
 def test_settings_that_differ_inputs_and_phases_are_there(trained, run):

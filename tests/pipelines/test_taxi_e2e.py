@@ -221,7 +221,6 @@ def test_the_page_of_the_run_has_the_gates_verdict(taxi_run: PipelineRun, tmp_pa
     )
     assert written.returncode == 0, written.stderr
     assert written.stdout == f"Run {taxi_run.name}: {tmp_path}/page/run.html\n"
-    assert written.stderr == ""
     report, run = taxi_run.report, read_run_data(str(tmp_path / "page"))
     assert run.measured.metrics == report.eval_metrics
     assert (run.verdict.blessed, run.verdict.says) == (True, report.verdict)

@@ -7,6 +7,8 @@ from tests.report.pages import Page
 from tfx_tpu_trainer.report import RunData, Verdict, render
 from tfx_tpu_trainer.report.run_data import (
     CheckOfServing,
+    Curve,
+    Errors,
     Exported,
     Layer,
     Learning,
@@ -20,7 +22,7 @@ from tfx_tpu_trainer.report.run_data import (
 )
 
 _MARKUP = "<script>alert(1)</script>&amp;\"'"
-_SECTIONS = ["Verdict", "Numbers", "Learning", "Slices", "Model", "Serving", "Lineage"]
+_SECTIONS = ["Verdict", "Numbers", "Learning", "Slices", "Errors", "Model", "Serving", "Lineage"]
 
 
 def _series(values, *, name="loss", source="training", thinned_from=None):
@@ -180,6 +182,39 @@ def test_a_model_that_has_diverged_is_called_so(value):
     page = Page(render(_run(measured=measured)))
     assert "The model has diverged" in page.text
     assert page.row("loss") == [str(value)]
+
+
+def test_intervals_stand_beside_their_metrics():
+    measured = dataclasses.replace(
+        _run().measured, intervals={"accuracy": (0.8, 0.97)}, sampled_rows=2000
+    )
+    page = Page(render(_run(measured=measured)))
+    assert ["accuracy", "0.88522", "0.8 to 0.97"] in page.rows
+    assert page.row("loss_by_rows") == ["0.222222", ""]
+    assert "100 resamplings of 2,000 rows" in page.text
+
+
+def test_errors_have_a_matrix_curves_and_a_summary():
+    errors = Errors(
+        kind="scores",
+        label="labels",
+        prediction="probability",
+        rows=10,
+        seen=40,
+        is_weighted=True,
+        confusion=((3, 1), (2, 4)),
+        curves=(Curve(name="ROC", x_name="fpr", y_name="tpr", x=(0, 0.5, 1), y=(0, 0.75, 1)),),
+        summary={"area": 0.625},
+    )
+    page = Page(render(_run(errors=errors)))
+    assert "probability against labels; 7 of 10 rows are right." in page.text
+    assert "A sample of 10 of 40 rows" in page.text
+    assert "its weight is left out" in page.text
+    assert ["0", "3", "1"] in page.rows
+    assert ["1", "2", "4"] in page.rows
+    assert ["0.5", "0.75"] in page.rows
+    assert page.row("area") == ["0.625"]
+    assert "7 of 10 rows are on its diagonal" in page.source
 
 
 def test_values_that_are_not_finite_are_in_the_table_and_not_in_the_picture():

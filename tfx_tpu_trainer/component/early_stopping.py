@@ -76,6 +76,7 @@ class EvaluatedTraining:
         eval_hooks: Hooks of the evaluations. Defaults to none.
         before_writing: Called before the curve and the best checkpoint are written; raises where they
             are another attempt's by now. Defaults to nothing.
+        on_best: Called after the evaluation of a checkpoint that is the best by now. Defaults to nothing.
         row_cache: Keeps the parsed rows of the training. Defaults to `None`: nothing does.
         batch_size: Rows of a step, on all cores; of use with a row cache.
         last_saved: What is evaluated and, without a goal, exported.
@@ -92,6 +93,7 @@ class EvaluatedTraining:
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
     eval_hooks: Sequence[v1.train.SessionRunHook] = ()
     before_writing: Callable[[], None] = lambda: None
+    on_best: Callable[[], None] = lambda: None
     row_cache: RowCache | None = None
     batch_size: int = 0
     last_saved: LastSaved = dataclasses.field(default_factory=LastSaved)
@@ -186,6 +188,7 @@ class EvaluatedTraining:
         self.before_writing()
         if curve.would_be_best(metrics):
             assert result.checkpoint_path is not None
+            self.on_best()
             curve = curve.with_best(point, _keep(result.checkpoint_path, folder))
         # The state names a checkpoint once it is there, and a former one goes only after that.
         curve = curve.with_point(point)

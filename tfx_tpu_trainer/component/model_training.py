@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -50,6 +51,7 @@ from tfx_tpu_trainer.engine.checkpointing.input_position import (
     log_not_saved,
     remove_positions,
 )
+from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample, RowSampler
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
 from tfx_tpu_trainer.estimator.tpu.run_place import emulates, session_master
@@ -71,10 +73,12 @@ class TrainedModel:
     Attributes:
         checkpoint_path: The checkpoint to export: the best one, or else the last one.
         curve: Evaluations on the way; `None` where there were none.
+        rows: Rows of that one's evaluation; `None` where this process has not made it.
     """
 
     checkpoint_path: str | None
     curve: LearningCurve | None = None
+    rows: RowSample | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,7 @@ class ModelTraining(Training[TrainedModel]):
         sliced: The slices to measure and the input that they are found in, or `None`.
         row_limit: The most rows of an evaluation whose input is the module's own; `None` is no limit.
         row_cache: Keeps the parsed rows of the training; `None` parses them in each epoch.
+        sampler: Samples the rows of the evaluations; `None` where they are not at hand in this process.
     """
 
     estimator: tpu.TPUEstimator
@@ -107,6 +112,7 @@ class ModelTraining(Training[TrainedModel]):
     sliced: SlicedInput | None = None
     row_limit: RowLimit | None = None
     row_cache: RowCache | None = None
+    sampler: RowSampler | None = None
 
     @classmethod
     def prepare(
@@ -169,8 +175,12 @@ class ModelTraining(Training[TrainedModel]):
                 config=config,
                 row_limit=row_limit,
             )
+        on_this_host = not session_master(config.evaluation_master)
+        sampler = RowSampler() if on_this_host and not strategies(settings) else None
+        if sampler is not None:
+            model_fn = sampled_model_fn(module.model_fn, sampler)
+            module = dataclasses.replace(module, model_fn=model_fn)
         if sliced is not None:
-            on_this_host = not session_master(config.evaluation_master)
             model_fn = sliced.slicing.model_fn(module.model_fn, on_this_host=on_this_host)
             module = dataclasses.replace(module, model_fn=model_fn)
         of_cores = ("master", "num_shards", "num_cores_per_replica")
@@ -206,6 +216,7 @@ class ModelTraining(Training[TrainedModel]):
             rows=rows,
             row_limit=row_limit,
             row_cache=row_cache,
+            sampler=sampler,
         )
 
     def check_before_training(self) -> None:
@@ -267,6 +278,11 @@ class ModelTraining(Training[TrainedModel]):
             del server
             self._forget_input()
             return TrainedModel(last_saved.path(self.estimator.model_dir))
+        best: list[RowSample | None] = [None]
+
+        def keep_rows() -> None:
+            best[0] = self._rows()
+
         training = EvaluatedTraining(
             estimator_at=self.estimator_at,
             train_input_fn=self.train_input_fn,
@@ -279,24 +295,28 @@ class ModelTraining(Training[TrainedModel]):
             goal=_goal(settings),
             saving_listeners=listeners,
             before_writing=check_before_writing(self.checkpoint_folder),
+            on_best=keep_rows,
             row_cache=self.row_cache,
             batch_size=settings.train_batch_size,
         )
         curve = training.run()
         self._forget_input()
-        return TrainedModel(training.chosen_checkpoint(curve), curve)
+        rows = best[0] if curve.best else self._rows()
+        return TrainedModel(training.chosen_checkpoint(curve), curve, rows)
 
     def evaluate(self, trained: TrainedModel) -> Results:
         """Evaluates the checkpoint, unless the learning curve has its metrics and no slices are asked for."""
         curve = trained.curve
         if curve is None:
-            return Results(metrics=self._metrics_of(trained.checkpoint_path))
+            metrics = self._metrics_of(trained.checkpoint_path)
+            return Results(metrics=metrics, rows=self._rows())
         if self.sliced is not None:
-            metrics = self._metrics_of(trained.checkpoint_path, name="exported")
+            metrics, rows = self._metrics_of(trained.checkpoint_path, name="exported"), self._rows()
         else:
+            rows = trained.rows
             chosen = curve.best or curve.points[-1]
             metrics = dataclasses.replace(chosen.metrics, checkpoint=trained.checkpoint_path)
-        return Results(metrics=metrics, curve=curve)
+        return Results(metrics=metrics, curve=curve, rows=rows)
 
     def export(
         self, trained: TrainedModel, checkpoint_path: str | None, folder: str
@@ -339,6 +359,10 @@ class ModelTraining(Training[TrainedModel]):
     def _measured_input_fn(self) -> Callable[..., tf.data.Dataset]:
         return self.sliced.input_fn() if self.sliced else self.eval_input_fn
 
+    def _rows(self) -> RowSample | None:
+        """Returns rows of the last evaluation."""
+        return self.sampler.taken() if self.sampler else None
+
     def _metrics_of(self, checkpoint_path: str | None, name: str | None = None) -> EvalMetrics:
         result = self.estimator.evaluate_result(
             self._measured_input_fn,
@@ -350,6 +374,28 @@ class ModelTraining(Training[TrainedModel]):
         if self.sliced:
             return self.sliced.slicing.metrics_of(result)
         return EvalMetrics.from_result(result)
+
+
+def sampled_model_fn(model_fn: Callable[..., Any], sampler: RowSampler) -> Callable[..., Any]:
+    """Wraps a model_fn: the rows that its eval_metrics are given are sampled.
+
+    Args:
+        model_fn: The model_fn.
+        sampler: Who samples them.
+
+    Returns:
+        What to use in its place.
+    """
+
+    @functools.wraps(model_fn)
+    def sampled(features: Any, **rest: Any) -> Any:
+        spec = model_fn(features, **rest)
+        if not isinstance(spec, tpu.TPUEstimatorSpec) or spec.eval_metrics is None:
+            return spec
+        metric_fn, tensors = spec.eval_metrics
+        return spec._replace(eval_metrics=(sampler.metric_fn(metric_fn), tensors))
+
+    return sampled
 
 
 def _call_early(input_fn: Callable[..., Any], params: Mapping[str, Any], config: Any) -> Any:

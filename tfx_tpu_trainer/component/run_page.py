@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_tpu_trainer.component.train_job import TrainJob
+from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.progress.progress import Progress
 from tfx_tpu_trainer.report import Lineage, gather, versions, write_page
@@ -21,6 +22,7 @@ def write_run_page(
     *,
     ran_on: str | None = None,
     identity: str | None = None,
+    rows: RowSample | None = None,
     stopped: BaseException | None = None,
 ) -> None:
     """Writes `run.html` and `run.json`. Where that fails there is a warning: a training is worth more than its page.
@@ -31,6 +33,7 @@ def write_run_page(
         progress: The seconds of the training's phases.
         ran_on: Where it was trained, in words. Defaults to `None`: nobody knows.
         identity: The digest of its inputs, code and settings. Defaults to `None`: nobody asked for it.
+        rows: Rows of the evaluation. Defaults to `None`: none were sampled.
         stopped: What ended it before its end. Defaults to `None`: nothing did.
     """
     seconds = dict(progress.seconds)
@@ -51,6 +54,7 @@ def write_run_page(
             title=": ".join(filter(None, (job.pipeline, job.node))) or "TpuTrainer",
             model=job.model.uri,
             lineage=lineage,
+            rows=rows,
             stopped=None if stopped is None else _in_words(stopped),
         )
         path = write_page(run, folder)

@@ -32,6 +32,7 @@ from tfx_tpu_trainer.component.run_page import write_run_page
 from tfx_tpu_trainer.component.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.engine.checkpointing import input_position
+from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import LearningCurve, write_learning_curve
 from tfx_tpu_trainer.progress import Progress, followed, phase
@@ -51,10 +52,12 @@ class Results:
     Attributes:
         metrics: The metrics of the model to export, and its checkpoint.
         curve: Evaluations on the way, or `None`.
+        rows: Rows of the evaluation, or `None`.
     """
 
     metrics: EvalMetrics
     curve: LearningCurve | None = None
+    rows: RowSample | None = None
 
     def with_checkpoints_moved(self, before: str, after: str) -> Results:
         """Returns the same results, the checkpoints named by another folder.
@@ -63,7 +66,8 @@ class Results:
             before: The folder that they are in.
             after: The folder that they have been copied to.
         """
-        return Results(
+        return dataclasses.replace(
+            self,
             metrics=self.metrics.with_checkpoint_moved(before, after),
             curve=self.curve and self.curve.with_checkpoints_moved(before, after),
         )
@@ -193,7 +197,14 @@ class Training(abc.ABC, Generic[Trained]):
                 job.model.set_string_custom_property(TRAINING, identity)
             check_still_ours()
             with phase("page"):
-                write_run_page(job, job.model_run.uri, progress, ran_on=ran_on, identity=identity)
+                write_run_page(
+                    job,
+                    job.model_run.uri,
+                    progress,
+                    ran_on=ran_on,
+                    identity=identity,
+                    rows=results.rows,
+                )
             check_still_ours()
         if self.checkpoint_folder:
             self.checkpoint_folder.remove()

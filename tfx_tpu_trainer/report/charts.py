@@ -10,11 +10,12 @@ from xml.sax.saxutils import quoteattr
 
 import vl_convert
 
-from tfx_tpu_trainer.report.run_data import Series
+from tfx_tpu_trainer.report.run_data import Curve, Series
 
 _VEGA_LITE = "5.20"
 _WIDTH, _HEIGHT, _BAR = 440, 180, 20
 _MOST_ROWS = 25
+_MOST_NUMBERED = 12
 _LONGEST_NAME = 160
 _INK = "currentColor"
 # Told apart on white and on black, and by people who see no red or no green.
@@ -239,6 +240,102 @@ def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
         table=Table(
             head=("", unit),
             rows=tuple((cut(name), number_text(value)) for name, value in values.items()),
+        ),
+    )
+
+
+def draw_curve(curve: Curve, *, diagonal: bool) -> Chart:
+    """Draws a line between two numbers.
+
+    Args:
+        curve: The line.
+        diagonal: Whether to draw from (0, 0) to (1, 1) what a model without knowledge, or a calibrated
+            one, would have.
+
+    Returns:
+        The chart.
+    """
+    points = [{"x": x, "y": y, "at": n} for n, (x, y) in enumerate(zip(curve.x, curve.y))]
+    axes = {
+        name: {"field": name, "type": "quantitative", "axis": {"title": title, "tickCount": 5}}
+        for name, title in (("x", curve.x_name), ("y", curve.y_name))
+    }
+    layers: list[dict[str, Any]] = [
+        {
+            "data": {"values": points},
+            "mark": {"type": "line", "strokeWidth": 1.5, "point": len(points) < 60},
+            "encoding": {**axes, "order": {"field": "at", "type": "quantitative"}},
+        }
+    ]
+    if diagonal:
+        ends = [{"x": 0, "y": 0}, {"x": 1, "y": 1}]
+        mark = {"type": "line", "color": _INK, "opacity": 0.4, "strokeDash": [4, 3]}
+        layers.append({"data": {"values": ends}, "mark": mark, "encoding": axes})
+    every = max(1, -(-len(points) // _MOST_ROWS))
+    shown = [*range(0, len(points) - 1, every), len(points) - 1] if points else []
+    return Chart(
+        title=curve.name,
+        svg=_svg(
+            {"layer": layers, "height": _HEIGHT},
+            f"{curve.name}: {curve.y_name} by {curve.x_name}, {len(points)} points",
+        )
+        if points
+        else "",
+        table=Table(
+            head=(curve.x_name, curve.y_name),
+            rows=tuple((number_text(curve.x[n]), number_text(curve.y[n])) for n in shown),
+            says=f"{len(shown)} of {len(points)} points; run.json has them all."
+            if len(shown) < len(points)
+            else "",
+        ),
+    )
+
+
+def draw_confusion(confusion: Sequence[Sequence[int]]) -> Chart:
+    """Draws how many rows of each class were taken for which, as shares of the class.
+
+    Args:
+        confusion: [label, prediction]: numbers of rows.
+
+    Returns:
+        The chart.
+    """
+    cells = [
+        {"label": n, "prediction": m, "share": count / max(1, sum(row)), "rows": number_text(count)}
+        for n, row in enumerate(confusion)
+        for m, count in enumerate(row)
+    ]
+    right = sum(row[n] for n, row in enumerate(confusion))
+    total = sum(map(sum, confusion))
+    axes = {
+        "x": {"field": "prediction", "type": "ordinal", "axis": {"labelAngle": 0}},
+        "y": {"field": "label", "type": "ordinal"},
+    }
+    layers: list[dict[str, Any]] = [
+        {
+            "mark": {"type": "rect", "color": _COLORS[0]},
+            "encoding": {
+                "opacity": {
+                    "field": "share",
+                    "type": "quantitative",
+                    "scale": {"domain": [0, 1], "range": [0.04, 0.85]},
+                    "legend": None,
+                }
+            },
+        }
+    ]
+    if len(confusion) <= _MOST_NUMBERED:
+        layers.append({"mark": "text", "encoding": {"text": {"field": "rows"}}})
+    size = max(_WIDTH // 2, min(_WIDTH, 36 * len(confusion)))
+    return Chart(
+        title="Confusion matrix",
+        svg=_svg(
+            {"data": {"values": cells}, "encoding": axes, "layer": layers, "height": size},
+            f"Confusion matrix: {right:,} of {total:,} rows are on its diagonal",
+        ),
+        table=Table(
+            head=("label", *(f"taken for {n}" for n in range(len(confusion)))),
+            rows=tuple((str(n), *map(number_text, row)) for n, row in enumerate(confusion)),
         ),
     )
 

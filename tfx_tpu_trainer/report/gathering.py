@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.file_systems import is_local
+from tfx_tpu_trainer.report.errors import find_errors
 from tfx_tpu_trainer.report.events import TRAINING, read_learning
 from tfx_tpu_trainer.report.run_data import (
     CheckOfServing,
@@ -99,6 +102,7 @@ def gather(
     lineage: Lineage | None = None,
     stopped: str | None = None,
     verdict: Verdict | None = None,
+    rows: RowSample | None = None,
 ) -> RunData:
     """Gathers what is in the folders of a training. Where something can't be read, the rest is.
 
@@ -113,6 +117,8 @@ def gather(
         stopped: What ended the training before its end. Defaults to `None`: nothing did, or what an
             earlier `run.json` says, where `lineage` is its too.
         verdict: What the gate said. Defaults to `None`: it has not been asked.
+        rows: Rows of the evaluation of `model`'s metrics. Defaults to `None`: what an earlier `run.json`
+            has found in them.
 
     Returns:
         What was found.
@@ -127,16 +133,23 @@ def gather(
             unread.append(" ".join(said.split()))
             return otherwise
 
+    earlier: RunData | None = None
     learning, layers = Learning(), tuple[Layer, ...]()
     damaged: tuple[str, ...] = ()
     if model_run is not None:
-        earlier = read(read_run_data, model_run, otherwise=None) if lineage is None else None
-        if earlier:
+        if lineage is None and (earlier := read(read_run_data, model_run, otherwise=None)):
             lineage, stopped = earlier.lineage, stopped or earlier.stopped
         learning, damaged = read(read_learning, model_run, otherwise=(learning, damaged))
         unread += damaged
         layers = read(_layers, model_run, otherwise=layers)
     measured = read(_measured, model, otherwise=None) if model else None
+    measured = measured or _last_evaluation(learning)
+    errors = None
+    if measured and rows:
+        measured = _with_intervals(measured, rows)
+        errors = find_errors(rows.columns, seen=rows.seen)
+    elif measured and earlier and earlier.measured and _is_same(measured, earlier.measured):
+        measured, errors = earlier.measured, earlier.errors
     if exported is None and model is not None:
         exported = _saved_model_of(model)
     return RunData(
@@ -144,7 +157,8 @@ def gather(
         written=time.time(),
         stopped=stopped,
         verdict=verdict,
-        measured=measured or _last_evaluation(learning),
+        measured=measured,
+        errors=errors,
         learning=learning,
         layers=layers,
         exported=read(_exported, exported, otherwise=None) if exported else None,
@@ -176,6 +190,23 @@ def _measured(model: str) -> Measured | None:
             for one in metrics.slices
         ),
     )
+
+
+def _with_intervals(measured: Measured, rows: RowSample) -> Measured:
+    margins = rows.margins()
+    return dataclasses.replace(
+        measured,
+        intervals={
+            name: (value - margins[name], value + margins[name])
+            for name, value in measured.metrics.items()
+            if name in margins
+        },
+        sampled_rows=min(len(column) for column in rows.columns.values()),
+    )
+
+
+def _is_same(one: Measured, other: Measured) -> bool:
+    return (one.global_step, one.metrics) == (other.global_step, other.metrics)
 
 
 def _last_evaluation(learning: Learning) -> Measured | None:

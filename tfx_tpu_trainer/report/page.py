@@ -15,11 +15,13 @@ from tfx_tpu_trainer.report.charts import (
     Table,
     cut,
     draw_bars,
+    draw_confusion,
+    draw_curve,
     draw_series,
     number_text,
 )
 from tfx_tpu_trainer.report.events import TRAINING
-from tfx_tpu_trainer.report.run_data import MeasuredSlice, RunData, Series
+from tfx_tpu_trainer.report.run_data import Measured, MeasuredSlice, RunData, Series
 
 _MOST_CHARTS = 12
 _MOST_BARS = 20
@@ -140,18 +142,33 @@ def _numbers(run: RunData) -> Section:
             "loss is the mean over the batches, as the original has it; loss_by_rows counts each row "
             "once, and does not depend on the batch size."
         )
+    if measured.intervals:
+        notes.append(
+            "Of 100 evaluations on other rows of the same kind 95 would be in the interval, as 100 resamplings "
+            f"of {measured.sampled_rows:,} rows tell (m out of n bootstrap). The model is the same one: another "
+            "training may end elsewhere."
+        )
     return Section(
         title="Numbers",
         says=f"The checkpoint{step}, measured on {rows}.",
-        tables={"Metrics": _metrics_table(measured.metrics)},
+        tables={"Metrics": _metrics_table(measured)},
         notes=tuple(notes),
     )
 
 
-def _metrics_table(metrics: Mapping[str, float]) -> Table:
+def _metrics_table(measured: Measured) -> Table:
+    def interval(name: str) -> tuple[str, ...]:
+        if not measured.intervals:
+            return ()
+        ends = measured.intervals.get(name)
+        return ("" if ends is None else f"{number_text(ends[0])} to {number_text(ends[1])}",)
+
     return Table(
-        head=("metric", "value"),
-        rows=tuple((cut(name), f"{value:.6g}") for name, value in sorted(metrics.items())),
+        head=("metric", "value", *(("95 % interval",) if measured.intervals else ())),
+        rows=tuple(
+            (cut(name), f"{value:.6g}", *interval(name))
+            for name, value in sorted(measured.metrics.items())
+        ),
     )
 
 
@@ -262,6 +279,50 @@ def _worst_first(slices: Iterable[MeasuredSlice], name: str) -> list[MeasuredSli
     return sorted(known, key=lambda one: one.metrics[name], reverse=less_is_better)
 
 
+_KINDS = {
+    "scores": "Scores of two classes",
+    "classes": "Classes",
+    "residuals": "Residuals of a regression",
+}
+
+
+def _errors(run: RunData) -> Section:
+    errors = run.errors
+    if errors is None:
+        return Section(
+            title="Errors",
+            says="What the model gets wrong is not known: where eval_metrics has tensors named labels and "
+            "probabilities, predictions or logits, a row each, they are compared here.",
+        )
+    right = sum(row[n] for n, row in enumerate(errors.confusion))
+    says = f"{_KINDS[errors.kind]}: {cut(errors.prediction)} against {cut(errors.label)}"
+    if errors.confusion:
+        says += f"; {right:,} of {errors.rows:,} rows are right"
+    notes = []
+    if errors.rows < errors.seen:
+        notes.append(f"A sample of {errors.rows:,} of {errors.seen:,} rows, each as likely as any.")
+    if errors.is_weighted:
+        notes.append("Each row counts alike here: its weight is left out.")
+    if errors.kind == "scores":
+        notes.append("Of the confusion matrix, rows with a score above 0.5 are taken for 1.")
+    charts = [draw_confusion(errors.confusion)] if errors.confusion else []
+    charts += [
+        draw_curve(curve, diagonal=curve.name in ("ROC", "Calibration")) for curve in errors.curves
+    ]
+    return Section(
+        title="Errors",
+        says=says + ".",
+        charts=tuple(charts),
+        tables={
+            "Summary": Table(
+                head=("of these rows", "value"),
+                rows=tuple((name, f"{value:.6g}") for name, value in errors.summary.items()),
+            )
+        },
+        notes=tuple(notes),
+    )
+
+
 def _model(run: RunData) -> Section:
     tables = {}
     if run.exported:
@@ -365,6 +426,7 @@ _SECTIONS: tuple[Callable[[RunData], Section], ...] = (
     _numbers,
     _learning,
     _slices,
+    _errors,
     _model,
     _serving,
     _lineage,

@@ -83,6 +83,53 @@ class MeasuredSlice:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A line between two numbers.
+
+    Attributes:
+        name: What it is, such as `"ROC"`.
+        x_name: What its first number is.
+        y_name: What its second number is.
+        x: The first numbers.
+        y: The second numbers.
+    """
+
+    name: str
+    x_name: str
+    y_name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Errors:
+    """What a model gets wrong.
+
+    Attributes:
+        kind: `"scores"` of two classes, `"classes"`, or `"residuals"` of a regression.
+        label: The tensor that the labels are.
+        prediction: The tensor that the predictions are.
+        rows: How many rows were compared.
+        seen: How many the evaluation had.
+        is_weighted: Whether rows have weights, which are left out here.
+        confusion: [label, prediction]: numbers of rows; of scores, those above 0.5 are taken for 1.
+            Empty for residuals, and for more than 50 classes.
+        curves: The ROC curve, precision and recall, calibration; the residuals' histogram.
+        summary: What these come to -> value.
+    """
+
+    kind: Literal["scores", "classes", "residuals"]
+    label: str
+    prediction: str
+    rows: int
+    seen: int
+    is_weighted: bool
+    confusion: tuple[tuple[int, ...], ...] = ()
+    curves: tuple[Curve, ...] = ()
+    summary: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
     """What the evaluation of the exported checkpoint says.
 
@@ -92,6 +139,9 @@ class Measured:
         seconds: How long it took, or `None`.
         metrics: Metric name -> value over the whole eval split.
         slices: The same of its parts.
+        intervals: Metric name -> the two ends of its 95 % interval, by the bootstrap on a sample of the
+            rows; none where the rows were not sampled.
+        sampled_rows: How many rows were sampled, or `None`.
     """
 
     global_step: int | None
@@ -99,6 +149,8 @@ class Measured:
     seconds: float | None
     metrics: Mapping[str, float]
     slices: tuple[MeasuredSlice, ...] = ()
+    intervals: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    sampled_rows: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,6 +278,7 @@ class RunData:
         stopped: What ended it before its end; `None` where nothing did.
         verdict: What the gate said; `None` where it has not been asked when this was gathered.
         measured: What its evaluation says; `None` where there was none.
+        errors: What the model gets wrong; `None` where nobody can tell labels from predictions.
         learning: How its numbers went.
         layers: Its variables, largest layer first; empty without a checkpoint.
         exported: The SavedModel; `None` where there is none.
@@ -239,6 +292,7 @@ class RunData:
     stopped: str | None = None
     verdict: Verdict | None = None
     measured: Measured | None = None
+    errors: Errors | None = None
     learning: Learning = Learning()
     layers: tuple[Layer, ...] = ()
     exported: Exported | None = None

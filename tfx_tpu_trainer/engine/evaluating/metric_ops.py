@@ -69,3 +69,19 @@ def split(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         values[name], update = value_and_update(name, metric)
         updates.append(update)
     return values, updates
+
+
+def local_zero(name: str) -> Any:
+    """Makes a count that begins anew with each evaluation.
+
+    Args:
+        name: Its name, in the variable scope of the call.
+    """
+    return v1.get_variable(
+        name,
+        shape=(),
+        dtype=tf.int64,
+        initializer=v1.zeros_initializer(),
+        trainable=False,
+        collections=[v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES],
+    )

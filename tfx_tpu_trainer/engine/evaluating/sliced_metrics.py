@@ -9,8 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.engine.evaluating.collected_rows import MOST_BYTES, CollectedSlices
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import check_metrics
+from tfx_tpu_trainer.engine.evaluating.sampled_rows import unsampled
 from tfx_tpu_trainer.engine.evaluating.separate_metrics import NotSeparableError, SeparateMetrics
 from tfx_tpu_trainer.engine.template import HostFunction
 
@@ -205,7 +207,7 @@ class _SlicedMetrics:
 
     def __call__(self, tensors: Any, membership: tf.Tensor) -> dict[str, Any]:
         _check_static_rows(tensors, membership)
-        metrics = dict(self._call(tensors))
+        metrics = dict(_call(self._metric_fn, tensors))
         if EXAMPLE_COUNT in metrics:
             raise ValueError(
                 f"metric_fn gives a metric {EXAMPLE_COUNT!r}, a name that slices need for their "
@@ -227,13 +229,10 @@ class _SlicedMetrics:
                 metrics[full_name] = metric
         return metrics
 
-    def _call(self, tensors: Any) -> Mapping[str, Any]:
-        return check_metrics(HostFunction("eval_metrics", self._metric_fn, tensors)())
-
     def _separately(self, tensors: Any) -> SeparateMetrics | None:
         if self._separate is None and self._may_collect:
             try:
-                self._separate = SeparateMetrics(self._metric_fn, tensors)
+                self._separate = SeparateMetrics(unsampled(self._metric_fn), tensors)
             except NotSeparableError as error:
                 self._may_collect = False
                 _logger.info(
@@ -251,10 +250,11 @@ class _SlicedMetrics:
             mask = members[:, index]
             with v1.variable_scope(f"slice_{index}"):
                 rows = _rows_where(tensors, mask)
-                total = _local_zero(EXAMPLE_COUNT)
+                total = metric_ops.local_zero(EXAMPLE_COUNT)
                 counted = tf.math.count_nonzero(mask, dtype=tf.int64)
                 count = total.read_value(), total.assign_add(counted, read_value=False)
-                metrics = {**self._call(rows), EXAMPLE_COUNT: count}
+                of_slice = _call(unsampled(self._metric_fn), rows)
+                metrics = {**of_slice, EXAMPLE_COUNT: count}
             yield metrics
 
     def _collecting(
@@ -272,7 +272,7 @@ class _SlicedMetrics:
             )
         with v1.variable_scope("slices"):
             # Its initialization is what tells the collected rows that an evaluation begins.
-            batches = _local_zero("batches")
+            batches = metric_ops.local_zero("batches")
         inputs = [batches.read_value(), membership, *given]
         collected = tf.numpy_function(self._collected.add, inputs, tf.int64)
         collected.set_shape(())
@@ -311,6 +311,10 @@ def split_by_slice(
     ]
 
 
+def _call(metric_fn: MetricFn, tensors: Any) -> Mapping[str, Any]:
+    return check_metrics(HostFunction("eval_metrics", metric_fn, tensors)())
+
+
 def _rows_where(tensors: Any, mask: tf.Tensor) -> Any:
     rows = tf.where(mask)[:, 0]
     return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), tensors)
@@ -319,17 +323,6 @@ def _rows_where(tensors: Any, mask: tf.Tensor) -> Any:
 def _full_name(metric: str, slice_name: str) -> str:
     # TensorBoard puts the charts of one metric together by what stands before the slash.
     return f"{metric}/{slice_name}"
-
-
-def _local_zero(name: str) -> Any:
-    return v1.get_variable(
-        name,
-        shape=(),
-        dtype=tf.int64,
-        initializer=v1.zeros_initializer(),
-        trainable=False,
-        collections=[v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES],
-    )
 
 
 def _check_static_rows(tensors: Any, membership: tf.Tensor) -> None:
