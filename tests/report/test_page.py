@@ -4,35 +4,21 @@ import math
 import pytest
 
 from tests.report.pages import Page
+from tests.report.runs import run_of, series_of
 from tfx_tpu_trainer.report import RunData, Verdict, render
 from tfx_tpu_trainer.report.run_data import (
     CheckOfServing,
     Curve,
     Errors,
-    Exported,
     Layer,
     Learning,
     Lineage,
     Measured,
     MeasuredSlice,
-    MetaGraph,
-    Restart,
-    Series,
-    Signature,
 )
 
 _MARKUP = "<script>alert(1)</script>&amp;\"'"
 _SECTIONS = ["Verdict", "Numbers", "Learning", "Slices", "Errors", "Model", "Serving", "Lineage"]
-
-
-def _series(values, *, name="loss", source="training", thinned_from=None):
-    return Series(
-        name=name,
-        source=source,
-        steps=tuple(range(1, len(values) + 1)),
-        values=tuple(values),
-        thinned_from=thinned_from or len(values),
-    )
 
 
 def _slices(count, *, rows=1000):
@@ -42,54 +28,8 @@ def _slices(count, *, rows=1000):
     )
 
 
-def _run(name="accuracy", **changes):
-    run = RunData(
-        title=f"run {name}",
-        written=0.0,
-        measured=Measured(
-            global_step=3,
-            num_examples=4966,
-            seconds=1.5,
-            metrics={"loss": 0.25, "loss_by_rows": 0.2222222, name: 0.8852195143699646},
-            slices=(MeasuredSlice(name=name, num_examples=7, metrics={name: 0.5}),),
-        ),
-        learning=Learning(
-            series=(
-                _series([0.75, 0.5, 0.25], name="loss"),
-                _series([0.8, 0.9], name=name, source="eval"),
-            ),
-            restarts=(Restart(step=2, time=1.0),),
-        ),
-        layers=(Layer(name=name, parameters=1234, slots=2468, bytes=14808),),
-        exported=Exported(
-            path="p",
-            bytes=724_289,
-            meta_graphs=(
-                MetaGraph(
-                    tags=("serve",),
-                    signatures=(
-                        Signature(name=name, inputs={name: "string [?]"}, outputs={name: "f"}),
-                    ),
-                    ops={"on the host": 17},
-                ),
-            ),
-            warmup_requests=2,
-        ),
-        serving_checks=(CheckOfServing(name=name, outcome="passed", detail=name, seconds=2.5),),
-        lineage=Lineage(
-            ran_on="4 emulated TPU cores",
-            inputs={name: name},
-            settings={name: name},
-            versions={name: name},
-            identity="abc",
-            phase_seconds={name: 12.5, "export": 7.5},
-        ),
-    )
-    return dataclasses.replace(run, **changes)
-
-
 def test_each_number_stands_under_its_name():
-    page = Page(render(_run()))
+    page = Page(render(run_of()))
     assert ["accuracy", "0.88522"] in page.rows
     assert page.row("loss_by_rows") == ["0.222222"]
     assert "The checkpoint of step 3, measured on 4,966 rows." in page.text
@@ -104,7 +44,7 @@ def test_each_number_stands_under_its_name():
 
 
 def test_sections_follow_in_one_order_and_links_lead_to_them():
-    text = render(_run())
+    text = render(run_of())
     page = Page(text)
     assert page.links == [f"#{title.lower()}" for title in _SECTIONS]
     for title in _SECTIONS:
@@ -112,7 +52,7 @@ def test_sections_follow_in_one_order_and_links_lead_to_them():
 
 
 def test_nothing_runs_and_nothing_is_loaded():
-    page = Page(render(_run()))
+    page = Page(render(run_of()))
     assert not {"script", "link", "img", "iframe", "object", "embed"} & set(page.tags)
     assert all(link.startswith("#") for link in page.links)
     assert "@import" not in page.source
@@ -120,7 +60,7 @@ def test_nothing_runs_and_nothing_is_loaded():
 
 
 def test_each_picture_says_what_it_shows_and_has_its_table():
-    page = Page(render(_run()))
+    page = Page(render(run_of()))
     # Loss, accuracy, slices, layers, phases.
     assert page.tags.count("figure") == page.tags.count("details") == 5
     assert page.source.count('<svg role="img" aria-label=') == 5
@@ -130,15 +70,15 @@ def test_each_picture_says_what_it_shows_and_has_its_table():
 
 
 def test_what_was_measured_once_is_no_curve():
-    learning = Learning(series=(_series([0.5]), _series([1, 2], name="a", source="eval")))
-    page = Page(render(_run(learning=learning)))
+    learning = Learning(series=(series_of([0.5]), series_of([1, 2], name="a", source="eval")))
+    page = Page(render(run_of(learning=learning)))
     assert "1 other scalar is in run.json." in page.text
     assert "loss by step" not in page.source
     assert "a by step" in page.source
 
 
 def test_names_with_markup_stay_text():
-    text = render(_run(_MARKUP))
+    text = render(run_of(_MARKUP))
     page = Page(text)
     assert "script" not in page.tags
     assert _MARKUP in page.text
@@ -173,22 +113,22 @@ def test_names_with_markup_stay_text():
     ],
 )
 def test_the_verdict_comes_first_and_in_a_sentence(changes, says):
-    assert says in Page(render(_run(**changes))).text
+    assert says in Page(render(run_of(**changes))).text
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_model_that_has_diverged_is_called_so(value):
     measured = Measured(global_step=1, num_examples=1, seconds=1.0, metrics={"loss": value})
-    page = Page(render(_run(measured=measured)))
+    page = Page(render(run_of(measured=measured)))
     assert "The model has diverged" in page.text
     assert page.row("loss") == [str(value)]
 
 
 def test_intervals_stand_beside_their_metrics():
     measured = dataclasses.replace(
-        _run().measured, intervals={"accuracy": (0.8, 0.97)}, sampled_rows=2000
+        run_of().measured, intervals={"accuracy": (0.8, 0.97)}, sampled_rows=2000
     )
-    page = Page(render(_run(measured=measured)))
+    page = Page(render(run_of(measured=measured)))
     assert ["accuracy", "0.88522", "0.8 to 0.97"] in page.rows
     assert page.row("loss_by_rows") == ["0.222222", ""]
     assert "100 resamplings of 2,000 rows" in page.text
@@ -206,7 +146,7 @@ def test_errors_have_a_matrix_curves_and_a_summary():
         curves=(Curve(name="ROC", x_name="fpr", y_name="tpr", x=(0, 0.5, 1), y=(0, 0.75, 1)),),
         summary={"area": 0.625},
     )
-    page = Page(render(_run(errors=errors)))
+    page = Page(render(run_of(errors=errors)))
     assert "probability against labels; 7 of 10 rows are right." in page.text
     assert "A sample of 10 of 40 rows" in page.text
     assert "its weight is left out" in page.text
@@ -219,9 +159,9 @@ def test_errors_have_a_matrix_curves_and_a_summary():
 
 def test_values_that_are_not_finite_are_in_the_table_and_not_in_the_picture():
     learning = Learning(
-        series=(_series([0.5, math.nan, math.inf, 0.25]), _series([math.nan] * 2, name="only"))
+        series=(series_of([0.5, math.nan, math.inf, 0.25]), series_of([math.nan] * 2, name="only"))
     )
-    page = Page(render(_run(learning=learning, measured=None)))
+    page = Page(render(run_of(learning=learning, measured=None)))
     assert ["2", "NaN"] in page.rows
     assert ["3", "Infinity"] in page.rows
     assert page.tags.count("figure") == 2 + 2
@@ -246,9 +186,9 @@ def test_a_run_of_which_nothing_is_known_has_a_page():
 
 def test_slices_are_shown_worst_and_best_first():
     measured = dataclasses.replace(
-        _run().measured, metrics={"accuracy": 0.5}, slices=_slices(10_000)
+        run_of().measured, metrics={"accuracy": 0.5}, slices=_slices(10_000)
     )
-    text = render(_run(measured=measured))
+    text = render(run_of(measured=measured))
     page = Page(text)
     assert "hour=0 is worst (0) and hour=9999 is best (0.9999)." in page.text
     shown = [row[0] for row in page.rows if row[0].startswith("hour=") and len(row) == 3]
@@ -265,20 +205,20 @@ def test_of_a_loss_the_largest_is_the_worst():
     measured = Measured(
         global_step=1, num_examples=9, seconds=1.0, metrics={"average_loss": 2.0}, slices=slices
     )
-    assert "n=3 is worst (3) and n=1 is best (1)" in Page(render(_run(measured=measured))).text
+    assert "n=3 is worst (3) and n=1 is best (1)" in Page(render(run_of(measured=measured))).text
 
 
 def test_slices_of_few_rows_are_warned_of():
     slices = (*_slices(3), *_slices(2, rows=99))
-    measured = dataclasses.replace(_run().measured, metrics={"accuracy": 0.5}, slices=slices)
-    assert "2 of 5 slices have fewer than 100 rows" in Page(render(_run(measured=measured))).text
+    measured = dataclasses.replace(run_of().measured, metrics={"accuracy": 0.5}, slices=slices)
+    assert "2 of 5 slices have fewer than 100 rows" in Page(render(run_of(measured=measured))).text
 
 
 def test_a_page_of_very_much_stays_below_1_mb():
     long = "n" * 100_000
     learning = Learning(
         series=tuple(
-            _series([math.sin(n * k) for n in range(600)], name=f"{k}{long}", thinned_from=10**6)
+            series_of([math.sin(n * k) for n in range(600)], name=f"{k}{long}", thinned_from=10**6)
             for k in range(200)
         )
     )
@@ -286,7 +226,7 @@ def test_a_page_of_very_much_stays_below_1_mb():
         Layer(name=f"{k}{long[:999]}", parameters=k, slots=0, bytes=k) for k in range(1000)
     )
     text = render(
-        _run(
+        run_of(
             learning=learning,
             layers=layers,
             lineage=Lineage(settings={"params.vocabulary": long}),
@@ -299,4 +239,4 @@ def test_a_page_of_very_much_stays_below_1_mb():
 
 
 def test_what_could_not_be_read_is_listed():
-    assert "x is damaged" in Page(render(_run(unread=("x is damaged",)))).text
+    assert "x is damaged" in Page(render(run_of(unread=("x is damaged",)))).text

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     show_default="this one",
     help="The folder that run.html and run.json go in; any that TensorFlow can write to.",
 )
-def report(what: str | None, root: str | None, output: str, **project: Any) -> None:
+@click.option(
+    "--model-card",
+    is_flag=True,
+    help="Writes model_card.json and model_card.md too; answers in the former stay.",
+)
+def report(
+    what: str | None, root: str | None, output: str, model_card: bool, **project: Any
+) -> None:
     """Makes run.html, one page about a training, and run.json, its numbers.
 
     RUN is a name that `history` lists, or the beginning of one; the newest run without one. FOLDER is one of
@@ -36,13 +43,14 @@ def report(what: str | None, root: str | None, output: str, **project: Any) -> N
         raise click.UsageError(f"{what!r} is a folder, which --root {root!r} does not go with")
     with quiet_tensorflow():
         run = _of_folder(what) if what and _is_folder(what) else _of_run(what, root, project)
-        from tfx_tpu_trainer.report import write_page
+        from tfx_tpu_trainer.report import write_model_card, write_page
 
         try:
-            path = write_page(run, output)
-        except OSError as error:
+            paths = [write_model_card(run, output)] if model_card else []
+            paths.insert(0, write_page(run, output))
+        except (OSError, ValueError) as error:
             raise click.ClickException(str(error)) from None
-    click.echo(f"{run.title}: {path}")
+    click.echo(f"{run.title}: {' '.join(paths)}")
 
 
 def _is_folder(what: str) -> bool:

@@ -17,6 +17,7 @@ from tfx_tpu_trainer.extras import of_extra
 
 with of_extra("report", for_what="tfx_tpu_trainer.report"):
     from tfx_tpu_trainer.report.gathering import gather, gather_folder
+    from tfx_tpu_trainer.report.model_card import make_model_card, write_model_card
     from tfx_tpu_trainer.report.page import render
     from tfx_tpu_trainer.report.run_data import (
         Lineage,
@@ -34,10 +35,12 @@ __all__ = [
     "Verdict",
     "gather",
     "gather_folder",
+    "make_model_card",
     "read_run_data",
     "render",
     "versions",
     "write",
+    "write_model_card",
     "write_page",
     "write_run_data",
 ]
