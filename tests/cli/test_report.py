@@ -35,3 +35,9 @@ def test_a_root_without_runs_is_named(tmp_path):
     code, says = _refused("--root", str(tmp_path))
     assert code == 1
     assert str(tmp_path) in says
+
+
+def test_one_training_is_no_comparison():
+    ended = CliRunner().invoke(main, ["compare", "a"])
+    assert ended.exit_code == 2
+    assert "a comparison needs two trainings at least; got 'a' only" in ended.output

@@ -12,7 +12,7 @@ from tfx_tpu_trainer.cli.history import history
 from tfx_tpu_trainer.cli.inspect import inspect
 from tfx_tpu_trainer.cli.new import new
 from tfx_tpu_trainer.cli.preflight import preflight
-from tfx_tpu_trainer.cli.report import report
+from tfx_tpu_trainer.cli.report import compare, report
 from tfx_tpu_trainer.cli.run import run
 from tfx_tpu_trainer.cli.show import show
 from tfx_tpu_trainer.terminal import PrintableGroup
@@ -25,6 +25,7 @@ def main() -> None:
 
 
 main.add_command(clean)
+main.add_command(compare)
 main.add_command(compat)
 main.add_command(doctor)
 main.add_command(history)

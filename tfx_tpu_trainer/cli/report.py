@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer report`: one page about a training."""
+"""`tfx-tpu-trainer report` and `compare`: one page about a training, and about some side by side."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report(
     if what is not None and root is not None and _is_folder(what):
         raise click.UsageError(f"{what!r} is a folder, which --root {root!r} does not go with")
     with quiet_tensorflow():
-        run = _of_folder(what) if what and _is_folder(what) else _of_run(what, root, project)
+        run = _gathered(what, root, project)
         from tfx_tpu_trainer.report import write_model_card, write_page
 
         try:
@@ -51,6 +51,44 @@ def report(
         except (OSError, ValueError) as error:
             raise click.ClickException(str(error)) from None
     click.echo(f"{run.title}: {' '.join(paths)}")
+
+
+@click.command(short_help="Compares trainings.")
+@click.argument("whats", metavar="RUN|FOLDER RUN|FOLDER...", nargs=-1, required=True)
+@project_options
+@click.option("--root", metavar="DIR", help="The root of the runs, in place of a project.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    default="compare.html",
+    show_default=True,
+    help="The page; any path that TensorFlow can write to.",
+)
+def compare(whats: tuple[str, ...], root: str | None, output: str, **project: Any) -> None:
+    """Compares trainings with the first one: settings, metrics, curves, slices.
+
+    Each is a RUN or a FOLDER, as of `report`. Says of each metric whether the difference is more than noise, by a
+    bootstrap on the same rows where both were evaluated on the same ones.
+    """
+    if len(whats) < 2:
+        raise click.UsageError(f"a comparison needs two trainings at least; got {whats[0]!r} only")
+    with quiet_tensorflow():
+        runs = [_gathered(what, root, project) for what in whats]
+        from tfx_tpu_trainer import report as reports
+        from tfx_tpu_trainer.whole_files import write_whole
+
+        comparison = reports.compare(runs)
+        try:
+            write_whole(output, reports.render_comparison(comparison))
+        except OSError as error:
+            raise click.ClickException(str(error)) from None
+    for line in reports.comparison_lines(comparison):
+        click.echo(line)
+    click.echo(f"The page: {output}")
+
+
+def _gathered(what: str | None, root: str | None, project: Mapping[str, Any]) -> RunData:
+    return _of_folder(what) if what and _is_folder(what) else _of_run(what, root, project)
 
 
 def _is_folder(what: str) -> bool:

@@ -7,8 +7,8 @@
     report.write(estimator)
 
 `TpuTrainer` writes the page of each training; `tfx-tpu-trainer report` makes one of any folder of checkpoints, and of
-a pipeline's run with what the gate said. Where a page comes from is apart from how it looks: `gather` reads folders
-into `RunData`, `render` arranges that.
+a pipeline's run with what the gate said; `tfx-tpu-trainer compare` puts some side by side. Where a page comes from is
+apart from how it looks: `gather` reads folders into `RunData`, `render` arranges that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from __future__ import annotations
 from tfx_tpu_trainer.extras import of_extra
 
 with of_extra("report", for_what="tfx_tpu_trainer.report"):
+    from tfx_tpu_trainer.report.comparison import compare
+    from tfx_tpu_trainer.report.comparison_page import comparison_lines, render_comparison
     from tfx_tpu_trainer.report.gathering import gather, gather_folder
     from tfx_tpu_trainer.report.model_card import make_model_card, write_model_card
     from tfx_tpu_trainer.report.page import render
@@ -33,11 +35,14 @@ __all__ = [
     "Lineage",
     "RunData",
     "Verdict",
+    "compare",
+    "comparison_lines",
     "gather",
     "gather_folder",
     "make_model_card",
     "read_run_data",
     "render",
+    "render_comparison",
     "versions",
     "write",
     "write_model_card",

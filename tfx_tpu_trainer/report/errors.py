@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,6 +86,21 @@ def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | Non
     if labels.dtype.kind != "f" and ids[0] is not None and ids[1] is not None:
         return _of_classes(ids[0], ids[1], known)
     return _of_residuals(values - labels, known)
+
+
+def digest_of_labels(columns: Mapping[str, np.ndarray], *, seen: int) -> str | None:
+    """Returns what two evaluations have in common that are of the same rows; `None` without labels.
+
+    Args:
+        columns: As of `find_errors`.
+        seen: How many rows the evaluation had.
+    """
+    _, labels = _named(columns, _LABELS)
+    if labels is None:
+        return None
+    digest = hashlib.sha256(f"{seen} {labels.dtype} {labels.shape}".encode())
+    digest.update(repr(labels.tolist()).encode() if labels.dtype == object else labels.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _last(name: str) -> str:

@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.file_systems import is_local
-from tfx_tpu_trainer.report.errors import find_errors
+from tfx_tpu_trainer.report.errors import digest_of_labels, find_errors
 from tfx_tpu_trainer.report.events import TRAINING, read_learning
+from tfx_tpu_trainer.report.intervals import margin_of
 from tfx_tpu_trainer.report.run_data import (
     CheckOfServing,
     Exported,
@@ -193,15 +194,19 @@ def _measured(model: str) -> Measured | None:
 
 
 def _with_intervals(measured: Measured, rows: RowSample) -> Measured:
-    margins = rows.margins()
+    deviations = {
+        name: of_metric for name, of_metric in rows.deviations().items() if name in measured.metrics
+    }
+    margins = {name: margin_of(of_metric) for name, of_metric in deviations.items()}
     return dataclasses.replace(
         measured,
         intervals={
-            name: (value - margins[name], value + margins[name])
-            for name, value in measured.metrics.items()
-            if name in margins
+            name: (measured.metrics[name] - margin, measured.metrics[name] + margin)
+            for name, margin in margins.items()
         },
         sampled_rows=min(len(column) for column in rows.columns.values()),
+        deviations={name: tuple(of_metric.tolist()) for name, of_metric in deviations.items()},
+        rows_digest=digest_of_labels(rows.columns, seen=rows.seen),
     )
 
 

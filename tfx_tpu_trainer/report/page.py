@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jinja2
 
@@ -20,6 +20,7 @@ from tfx_tpu_trainer.report.charts import (
     draw_series,
     number_text,
 )
+from tfx_tpu_trainer.report.comparison import less_is_better
 from tfx_tpu_trainer.report.events import TRAINING
 from tfx_tpu_trainer.report.run_data import Measured, MeasuredSlice, RunData, Series
 
@@ -29,8 +30,6 @@ _MOST_SLICES = 10
 _FEW_ROWS = 100
 _LONGEST_TEXT = 2000
 _LOSSES = ("loss", "loss_by_rows")
-# Metrics of which less is better, by their names; of others more is.
-_LESS_IS_BETTER = ("loss", "error", "entropy", "mse", "mae", "rmse", "deviance")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +62,25 @@ def render(run: RunData) -> str:
     Returns:
         HTML, below 1 MB.
     """
+    return render_sections(
+        [make(run) for make in _SECTIONS], title=run.title, written=run.written, unread=run.unread
+    )
+
+
+def render_sections(
+    sections: Sequence[Section], *, title: str, written: float, unread: Sequence[str] = ()
+) -> str:
+    """Returns a page of sections.
+
+    Args:
+        sections: What it shows, in their order.
+        title: Its title.
+        written: When what it shows was gathered, in seconds since 1970.
+        unread: What could not be read. Defaults to nothing.
+
+    Returns:
+        HTML.
+    """
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader(
             [
@@ -75,11 +93,9 @@ def render(run: RunData) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    written = datetime.datetime.fromtimestamp(run.written, tz=datetime.timezone.utc)
+    time = datetime.datetime.fromtimestamp(written, tz=datetime.timezone.utc)
     return environment.get_template("run.html.j2").render(
-        run=run,
-        written=f"{written:%Y-%m-%d %H:%M} UTC",
-        sections=[make(run) for make in _SECTIONS],
+        title=title, written=f"{time:%Y-%m-%d %H:%M} UTC", sections=sections, unread=unread
     )
 
 
@@ -275,8 +291,7 @@ def _slices(run: RunData) -> Section:
 
 def _worst_first(slices: Iterable[MeasuredSlice], name: str) -> list[MeasuredSlice]:
     known = [one for one in slices if math.isfinite(one.metrics.get(name, math.nan))]
-    less_is_better = any(part in name.lower() for part in _LESS_IS_BETTER)
-    return sorted(known, key=lambda one: one.metrics[name], reverse=less_is_better)
+    return sorted(known, key=lambda one: one.metrics[name], reverse=less_is_better(name))
 
 
 _KINDS = {

@@ -142,6 +142,10 @@ class Measured:
         intervals: Metric name -> the two ends of its 95 % interval, by the bootstrap on a sample of the
             rows; none where the rows were not sampled.
         sampled_rows: How many rows were sampled, or `None`.
+        deviations: Metric name -> how far each of 100 resamplings is from their mean, scaled to all rows:
+            1.96 of their standard deviations make the interval.
+        rows_digest: Digest of the sampled rows' labels: where two runs have the same one, their
+            resamplings have the same rows. `None` where nobody knows which tensor the labels are.
     """
 
     global_step: int | None
@@ -151,6 +155,8 @@ class Measured:
     slices: tuple[MeasuredSlice, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     sampled_rows: int | None = None
+    deviations: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    rows_digest: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

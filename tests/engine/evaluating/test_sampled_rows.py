@@ -1,4 +1,4 @@
-"""Rows that are sampled while metrics are updated, and margins by resampling them."""
+"""Rows that are sampled while metrics are updated, and intervals by resampling them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def _metrics(labels, predictions):
         "mean": v1.metrics.mean(predictions),
         "both": v1.metrics.mean_tensor(tf.stack([tf.reduce_sum(labels), 1.0])),
     }
+
+
+def _margin(sampler, name):
+    """Half of a 95 % interval."""
+    return 1.96 * np.std(sampler.taken().deviations()[name], ddof=1)
 
 
 def _rows(count, seed=3):
@@ -92,7 +97,7 @@ def test_a_margin_is_that_of_the_binomial_distribution():
     sampler, rows = RowSampler(), _rows(2000)
     accuracy = _evaluated(sampler, rows, 100)["accuracy"]
     expected = 1.96 * math.sqrt(accuracy * (1 - accuracy) / 2000)
-    assert sampler.taken().margins()["accuracy"] == pytest.approx(expected, rel=0.2)
+    assert _margin(sampler, "accuracy") == pytest.approx(expected, rel=0.2)
 
 
 def test_a_margin_of_more_rows_than_are_drawn_is_narrower_by_their_root():
@@ -101,27 +106,42 @@ def test_a_margin_of_more_rows_than_are_drawn_is_narrower_by_their_root():
     taken = sampler.taken()
     assert len(taken.columns["labels"]) == 20_000
     expected = 1.96 * np.std(rows[1]) / math.sqrt(50_000)
-    assert taken.margins()["mean"] == pytest.approx(expected, rel=0.2)
+    assert _margin(sampler, "mean") == pytest.approx(expected, rel=0.2)
 
 
-def test_margins_are_the_same_each_time_and_of_scalars_only():
+def test_deviations_are_the_same_each_time_and_of_scalars_only():
     found = []
     for _ in range(2):
         sampler = RowSampler()
         _evaluated(sampler, _rows(300), 100)
-        found.append(sampler.taken().margins())
-    assert found[0] == found[1]
+        found.append(sampler.taken().deviations())
     assert set(found[0]) == {"accuracy", "mean"}
+    for name, deviations in found[0].items():
+        np.testing.assert_array_equal(deviations, found[1][name])
+        assert np.mean(deviations) == pytest.approx(0, abs=1e-12)
 
 
-def test_a_metric_fn_that_needs_the_models_graph_has_no_margin(caplog):
+def test_two_models_differ_by_what_a_paired_bootstrap_says():
+    labels, predictions = _rows(2000)
+    other = np.clip(predictions + 0.1 * np.float32(labels - 0.5), 0, 1)
+    samplers = [RowSampler(), RowSampler()]
+    for sampler, of_model in zip(samplers, (predictions, other)):
+        _evaluated(sampler, (labels, of_model), 100)
+    one, two = (sampler.taken().deviations()["mean"] for sampler in samplers)
+    expected = np.std(other - predictions) / math.sqrt(2000)
+    assert np.std(two - one, ddof=1) == pytest.approx(expected, rel=0.25)
+    # Rows of their own would say much more.
+    assert np.hypot(np.std(one), np.std(two)) > 5 * expected
+
+
+def test_a_metric_fn_that_needs_the_models_graph_has_no_interval(caplog):
     def metric_fn(labels, predictions):
         weights = v1.get_variable("weights", initializer=2.0)
         return {"mean": v1.metrics.mean(predictions * weights + labels)}
 
     sampler = RowSampler()
     _evaluated(sampler, _rows(30), 10, metric_fn=metric_fn)
-    assert sampler.taken().margins() == {}
+    assert sampler.taken().deviations() == {}
     assert len(sampler.taken().columns["labels"]) == 30
 
 

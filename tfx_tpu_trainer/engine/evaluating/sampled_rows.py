@@ -22,7 +22,6 @@ MOST_ROWS = 20_000
 
 _MOST_BYTES = 32 << 20
 _REPLICATES, _ROWS_OF_REPLICATE = 100, 2000
-_DEVIATIONS = 1.96
 _SEED = 20_240
 
 MetricFn = Callable[..., Mapping[str, Any]]
@@ -36,13 +35,13 @@ class RowSample:
         columns: Name of a tensor of eval_metrics -> its values, a row each on axis 0. Tensors of a
             list have the names that metric_fn gives them.
         seen: How many rows the evaluation had.
-        margins: Returns metric name -> how far below and above its value it would be in 95 % of
-            evaluations on as many other rows; see `RowSampler.taken`.
+        deviations: Returns metric name -> how far it would be from its mean in evaluations on as many
+            other rows, one of each replicate; see `RowSampler.taken`.
     """
 
     columns: Mapping[str, np.ndarray]
     seen: int
-    margins: Callable[[], Mapping[str, float]]
+    deviations: Callable[[], Mapping[str, np.ndarray]]
 
 
 class RowSampler:
@@ -86,19 +85,20 @@ class RowSampler:
     def taken(self) -> RowSample | None:
         """Returns the sample of the last evaluation; `None` where there is none.
 
-        The sample's margins are 1.96 standard deviations of 100 replicates of the m out of n bootstrap
-        (Bickel, Götze and van Zwet, 1997): a replicate has 2,000 rows at most, and its deviation is
-        scaled to the evaluation's number of rows. A margin is so itself known to 7 %. Metrics that are
-        no scalars have none, nor has any where metric_fn needs the model's graph.
+        The sample's deviations are those of 100 replicates of the m out of n bootstrap (Bickel, Götze and
+        van Zwet, 1997): a replicate has 2,000 rows at most, and its deviation is scaled to the
+        evaluation's number of rows. Replicates of two models that were sampled at the same rows have the
+        same rows, so that their differences are those of a paired bootstrap. Metrics that are no scalars
+        have none, nor has any where metric_fn needs the model's graph.
         """
         if self._gave_up or self._columns is None or not self._seen or self._metric_fn is None:
             return None
         self._prune(self._most_rows)
         columns, seen = dict(zip(self._names, self._columns)), self._seen
         find = functools.partial(
-            _margins, self._metric_fn, self._specs, list(columns.values()), seen
+            _deviations, self._metric_fn, self._specs, list(columns.values()), seen
         )
-        return RowSample(columns=columns, seen=seen, margins=functools.cache(find))
+        return RowSample(columns=columns, seen=seen, deviations=functools.cache(find))
 
     def describe(self, metric_fn: MetricFn, tensors: Any, names: Sequence[str]) -> None:
         """Notes what the rows are given to."""
@@ -211,13 +211,13 @@ def unsampled(metric_fn: MetricFn) -> MetricFn:
     return metric_fn.metric_fn if isinstance(metric_fn, _SampledMetricFn) else metric_fn
 
 
-def _margins(
+def _deviations(
     metric_fn: MetricFn, specs: Any, columns: Sequence[np.ndarray], seen: int
-) -> dict[str, float]:
+) -> dict[str, np.ndarray]:
     try:
         metrics = SeparateMetrics(metric_fn, specs)
     except NotSeparableError as error:
-        _logger.info("The metrics have no margins: %s.", error)
+        _logger.info("The metrics have no intervals: %s.", error)
         return {}
     random, rows = np.random.default_rng(_SEED), len(columns[0])
     drawn = min(rows, _ROWS_OF_REPLICATE)
@@ -230,9 +230,9 @@ def _margins(
         for name, value in values.items():
             if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf":
                 replicates.setdefault(name, []).append(float(value))
-    scale = _DEVIATIONS * np.sqrt(drawn / seen)
+    scale = np.sqrt(drawn / seen)
     return {
-        name: float(scale * np.std(of_metric, ddof=1))
+        name: scale * (np.array(of_metric) - np.mean(of_metric))
         for name, of_metric in replicates.items()
         if np.isfinite(of_metric).all()
     }
