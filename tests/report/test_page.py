@@ -134,6 +134,16 @@ def test_intervals_stand_beside_their_metrics():
     assert "100 resamplings of 2,000 rows" in page.text
 
 
+def test_a_baselines_metrics_stand_beside_the_models():
+    verdict = Verdict(
+        blessed=False, says="worse", baseline="models/<7>", baseline_metrics={"accuracy": 0.91}
+    )
+    page = Page(render(run_of(verdict=verdict)))
+    assert ["accuracy", "0.88522", "0.91"] in page.rows
+    assert page.row("loss_by_rows") == ["0.222222", ""]
+    assert "The baseline is models/<7>" in page.text
+
+
 def test_errors_have_a_matrix_curves_and_a_summary():
     errors = Errors(
         kind="scores",

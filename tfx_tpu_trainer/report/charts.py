@@ -17,6 +17,7 @@ _WIDTH, _HEIGHT, _BAR = 440, 180, 20
 _MOST_ROWS = 25
 _MOST_NUMBERED = 12
 _LONGEST_NAME = 160
+_LONGEST_BESIDE = 16
 _INK = "currentColor"
 # Told apart on white and on black, and by people who see no red or no green.
 _COLORS = ["#2f7fc1", "#d9772b", "#1b9e77", "#a463b0", "#c2a000", "#7f7f7f"]
@@ -130,7 +131,7 @@ def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ())
                     "field": "source",
                     "type": "nominal",
                     "sort": None,
-                    **({} if len(series) > 1 else {"legend": None}),
+                    "legend": _legend([each.source for each in series]),
                 },
             },
         }
@@ -154,6 +155,13 @@ def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ())
         svg=_svg({"layer": layers, "height": _HEIGHT}, label) if points else "",
         table=_series_table(series),
     )
+
+
+def _legend(names: Sequence[str]) -> dict[str, Any] | None:
+    if len(names) < 2:
+        return None
+    # Below each other where they would run into each other.
+    return {"columns": 1} if max(map(len, names)) > _LONGEST_BESIDE else {"columnPadding": 24}
 
 
 def _in_words(series: Series) -> str:

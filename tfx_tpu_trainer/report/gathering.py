@@ -117,7 +117,8 @@ def gather(
             `model_run` says.
         stopped: What ended the training before its end. Defaults to `None`: nothing did, or what an
             earlier `run.json` says, where `lineage` is its too.
-        verdict: What the gate said. Defaults to `None`: it has not been asked.
+        verdict: What the gate said; its baseline's metrics are read. Defaults to `None`: it has not been
+            asked.
         rows: Rows of the evaluation of `model`'s metrics. Defaults to `None`: what an earlier `run.json`
             has found in them.
 
@@ -145,6 +146,10 @@ def gather(
         layers = read(_layers, model_run, otherwise=layers)
     measured = read(_measured, model, otherwise=None) if model else None
     measured = measured or _last_evaluation(learning)
+    if verdict and verdict.baseline:
+        of_baseline = read(_measured, verdict.baseline, otherwise=None)
+        if of_baseline is not None:
+            verdict = dataclasses.replace(verdict, baseline_metrics=of_baseline.metrics)
     errors = None
     if measured and rows:
         measured = _with_intervals(measured, rows)

@@ -22,7 +22,7 @@ from tfx_tpu_trainer.report.charts import (
 )
 from tfx_tpu_trainer.report.comparison import less_is_better
 from tfx_tpu_trainer.report.events import TRAINING
-from tfx_tpu_trainer.report.run_data import Measured, MeasuredSlice, RunData, Series
+from tfx_tpu_trainer.report.run_data import Measured, MeasuredSlice, RunData, Series, Verdict
 
 _MOST_CHARTS = 12
 _MOST_BARS = 20
@@ -130,6 +130,7 @@ def _verdict(run: RunData) -> Section:
             title="Verdict",
             says=_short(says[:1].upper() + says[1:]),
             mood="good" if run.verdict.blessed else "bad",
+            notes=(f"The baseline is {run.verdict.baseline}",) if run.verdict.baseline else (),
         )
     done = "Trained, evaluated and exported" if run.exported else "Trained and evaluated"
     return Section(
@@ -167,23 +168,29 @@ def _numbers(run: RunData) -> Section:
     return Section(
         title="Numbers",
         says=f"The checkpoint{step}, measured on {rows}.",
-        tables={"Metrics": _metrics_table(measured)},
+        tables={"Metrics": _metrics_table(measured, run.verdict)},
         notes=tuple(notes),
     )
 
 
-def _metrics_table(measured: Measured) -> Table:
-    def interval(name: str) -> tuple[str, ...]:
-        if not measured.intervals:
-            return ()
-        ends = measured.intervals.get(name)
-        return ("" if ends is None else f"{number_text(ends[0])} to {number_text(ends[1])}",)
-
+def _metrics_table(measured: Measured, verdict: Verdict | None) -> Table:
+    columns: dict[str, Mapping[str, str]] = {
+        "value": {name: f"{value:.6g}" for name, value in measured.metrics.items()}
+    }
+    if measured.intervals:
+        columns["95 % interval"] = {
+            name: f"{number_text(low)} to {number_text(high)}"
+            for name, (low, high) in measured.intervals.items()
+        }
+    if verdict is not None and verdict.baseline_metrics:
+        columns["baseline"] = {
+            name: f"{value:.6g}" for name, value in verdict.baseline_metrics.items()
+        }
     return Table(
-        head=("metric", "value", *(("95 % interval",) if measured.intervals else ())),
+        head=("metric", *columns),
         rows=tuple(
-            (cut(name), f"{value:.6g}", *interval(name))
-            for name, value in sorted(measured.metrics.items())
+            (cut(name), *(column.get(name, "") for column in columns.values()))
+            for name in sorted(measured.metrics)
         ),
     )
 

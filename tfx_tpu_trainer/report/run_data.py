@@ -267,11 +267,15 @@ class Verdict:
 
     Attributes:
         blessed: Whether it let the model pass; `None` where it judged nothing.
-        says: Why, and against which baseline.
+        says: Why.
+        baseline: Folder of the model that it was compared with; `None` where there was none.
+        baseline_metrics: That model's metrics, by name.
     """
 
     blessed: bool | None
     says: str
+    baseline: str | None = None
+    baseline_metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,12 @@ def gather_run(root: Root, name: str | None) -> RunData:
         raise ConfigError(f"run {run} has trained no model{why}")
     verdict = None
     if made.blessing is not None:
-        says = made.blessing.custom_properties["verdict"].string_value
-        verdict = Verdict(blessed=was_blessed(made.blessing), says=says)
+        properties = made.blessing.custom_properties
+        verdict = Verdict(
+            blessed=was_blessed(made.blessing),
+            says=properties["verdict"].string_value,
+            baseline=properties["baseline_model"].string_value or None,
+        )
     return gather(
         made.model_run.uri,
         title=f"Run {run}",
