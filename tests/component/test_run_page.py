@@ -117,8 +117,9 @@ def test_a_training_that_fails_says_where_it_stopped(tmp_path):
     with pytest.raises(Exception, match=r"NaN|diverged") as error:
         execution.run()
     folder = execution.outputs["model_run"][0].uri
-    stopped = read_run_data(folder).stopped
-    assert stopped.startswith(type(error.value).__name__)
+    run = read_run_data(folder)
+    assert run.stopped.startswith(type(error.value).__name__)
+    assert run.lineage.ran_on == "this host"
     assert "The training stopped" in _page(folder).text
     assert not os.listdir(execution.model.uri)
 

@@ -17,6 +17,8 @@ from tfx_tpu_trainer.runner import metadata
 from tfx_tpu_trainer.runner.config import ConfigError
 from tfx_tpu_trainer.runner.metadata import State
 from tfx_tpu_trainer.runner.project import find_pipeline
+from tfx_tpu_trainer.runner.roots import Root
+from tfx_tpu_trainer.runner.run_page import gather_run
 
 pytestmark = pytest.mark.e2e
 
@@ -106,6 +108,17 @@ def test_a_failing_component_is_named_with_the_reason(
     assert "Pusher" not in failed.statuses
     # No half-written folder stays behind.
     assert folders(digits_run.root, node) == before
+
+
+def test_the_page_of_a_run_that_failed_in_training_says_where(digits_run: PipelineRun) -> None:
+    failed = run_local("digits", digits_run.root, "model.learning_rate=1e38")
+    assert failed.exit_code == 1, failed.output
+    page = gather_run(Root.at(str(digits_run.root)), failed.name)
+    assert page.title == f"Run {failed.name}"
+    assert page.stopped.startswith("NanLossError: NaN loss during training")
+    assert page.lineage.settings["params"].count("1e+38") == 1
+    # That of the run before is found by its name all the same.
+    assert gather_run(Root.at(str(digits_run.root)), digits_run.name).stopped is None
 
 
 _THREE_CORES = ["trainer.use_tpu=true", "trainer.num_shards=3"]

@@ -37,7 +37,7 @@ def test_each_number_stands_under_its_name():
     assert "0.7 MB" in page.text
     assert page.row("on the host") == ["17"]
     assert page.row("export") == ["7.5"]
-    assert "Trained on 4 emulated TPU cores, in 20.0 seconds." in page.text
+    assert "It ran on 4 emulated TPU cores; it took 20.0 seconds." in page.text
     assert "1 of 1 checks have passed. A server warms up with 2 requests." in page.text
     assert "3 steps, with 1 restart." in page.text
     assert not page.unclosed
@@ -188,7 +188,7 @@ def test_a_run_of_which_nothing_is_known_has_a_page():
         "slicing_specs asks for them",
         "There is no checkpoint, and no exported model.",
         "The exported model was not checked.",
-        "Nobody knows where it was trained.",
+        "Nobody knows where it ran.",
     ):
         assert says in page.text
     assert "svg" not in page.tags

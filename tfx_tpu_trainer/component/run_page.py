@@ -9,7 +9,7 @@ from typing import Any
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.printable import printable
-from tfx_tpu_trainer.progress.progress import Progress
+from tfx_tpu_trainer.progress.progress import EVALUATE, TRAIN, Progress
 from tfx_tpu_trainer.report import Lineage, gather, versions, write_page
 
 _logger = logging.getLogger(__name__)
@@ -20,7 +20,6 @@ def write_run_page(
     folder: str,
     progress: Progress,
     *,
-    ran_on: str | None = None,
     identity: str | None = None,
     rows: RowSample | None = None,
     stopped: BaseException | None = None,
@@ -30,8 +29,7 @@ def write_run_page(
     Args:
         job: What was asked for.
         folder: Where the checkpoints are, and the page goes.
-        progress: The seconds of the training's phases.
-        ran_on: Where it was trained, in words. Defaults to `None`: nobody knows.
+        progress: The seconds of the training's phases, and where it ran.
         identity: The digest of its inputs, code and settings. Defaults to `None`: nobody asked for it.
         rows: Rows of the evaluation. Defaults to `None`: none were sampled.
         stopped: What ended it before its end. Defaults to `None`: nothing did.
@@ -39,7 +37,7 @@ def write_run_page(
     seconds = dict(progress.seconds)
     try:
         lineage = Lineage(
-            ran_on=ran_on,
+            ran_on=where_it_ran(progress),
             inputs={
                 key: "; ".join(artifact.uri for artifact in artifacts)
                 for key, artifacts in sorted(job.inputs.items())
@@ -62,6 +60,12 @@ def write_run_page(
         _logger.warning("The page of this training could not be written: %s", _in_words(error))
         return
     _logger.info("The page of this training is %s", printable(path))
+
+
+def where_it_ran(progress: Progress) -> str | None:
+    """Returns where a model was trained, in words; `None` where nobody knows."""
+    # A retry may have had nothing left to train.
+    return progress.ran_on.get(TRAIN) or progress.ran_on.get(EVALUATE)
 
 
 def _in_words(error: BaseException) -> str:

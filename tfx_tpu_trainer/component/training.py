@@ -28,7 +28,7 @@ from tfx_tpu_trainer.component.diverged import check_finite
 from tfx_tpu_trainer.component.hosts import Host
 from tfx_tpu_trainer.component.resume import CheckpointFolder, check_before_writing
 from tfx_tpu_trainer.component.rows import Rows, failures_explained
-from tfx_tpu_trainer.component.run_page import write_run_page
+from tfx_tpu_trainer.component.run_page import where_it_ran, write_run_page
 from tfx_tpu_trainer.component.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.engine.checkpointing import input_position
@@ -36,7 +36,6 @@ from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.evaluation import EvalMetrics
 from tfx_tpu_trainer.evaluation.learning_curve import LearningCurve, write_learning_curve
 from tfx_tpu_trainer.progress import Progress, followed, phase
-from tfx_tpu_trainer.progress.progress import EVALUATE, TRAIN
 from tfx_tpu_trainer.serving.fresh_process import FreshProcess
 from tfx_tpu_trainer.serving.saved_model_file import BINARY_FILE
 from tfx_tpu_trainer.whole_files import commit_folder, temporary_beside
@@ -189,9 +188,7 @@ class Training(abc.ABC, Generic[Trained]):
                 write_learning_curve(job.model.uri, results.curve)
             self._place(trained, results.metrics.checkpoint, process, check_still_ours)
             check_still_ours()
-            # A retry may have had nothing left to train.
-            ran_on = progress.ran_on.get(TRAIN) or progress.ran_on.get(EVALUATE)
-            write_metrics(job, results.metrics, ran_on=ran_on)
+            write_metrics(job, results.metrics, ran_on=where_it_ran(progress))
             identity = folder.identity.digest if folder else None
             if identity:
                 job.model.set_string_custom_property(TRAINING, identity)
@@ -201,7 +198,6 @@ class Training(abc.ABC, Generic[Trained]):
                     job,
                     job.model_run.uri,
                     progress,
-                    ran_on=ran_on,
                     identity=identity,
                     rows=results.rows,
                 )

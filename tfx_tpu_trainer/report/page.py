@@ -310,6 +310,8 @@ _KINDS = {
 
 def _errors(run: RunData) -> Section:
     errors = run.errors
+    if run.measured is None:
+        return Section(title="Errors", says="There is no evaluation.")
     if errors is None:
         return Section(
             title="Errors",
@@ -413,12 +415,9 @@ def _serving(run: RunData) -> Section:
 
 def _lineage(run: RunData) -> Section:
     lineage = run.lineage
-    says = (
-        f"Trained on {lineage.ran_on}." if lineage.ran_on else "Nobody knows where it was trained."
-    )
+    says = f"It ran on {lineage.ran_on}" if lineage.ran_on else "Nobody knows where it ran"
     if lineage.phase_seconds:
-        total = sum(lineage.phase_seconds.values())
-        says = f"{says.rstrip('.')}, in {total:,.1f} seconds."
+        says += f"; it took {sum(lineage.phase_seconds.values()):,.1f} seconds"
     tables = {
         caption: Table(
             head=head, rows=tuple((cut(name), _short(value)) for name, value in values.items())
@@ -436,7 +435,9 @@ def _lineage(run: RunData) -> Section:
     notes = []
     if lineage.identity:
         notes.append(f"Digest of inputs, code and settings: {lineage.identity}")
-    return Section(title="Lineage", says=says, charts=charts, tables=tables, notes=tuple(notes))
+    return Section(
+        title="Lineage", says=f"{says}.", charts=charts, tables=tables, notes=tuple(notes)
+    )
 
 
 def _short(text: str) -> str:

@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+CHECKPOINTS = "checkpoints"
+"""Folder of a root that holds those of its pipelines, each by its name."""
+
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index$")
 # As `tfx_tpu_trainer.component.resume` names what it can't go on from.
 _ASIDE = re.compile(r"\.aside-[0-9a-f]+$")

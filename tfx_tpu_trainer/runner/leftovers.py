@@ -12,11 +12,11 @@ import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
 from tfx_tpu_trainer.runner import metadata, tensorboard_runs
-from tfx_tpu_trainer.runner.checkpoints import UnfinishedTraining, unfinished_trainings
+from tfx_tpu_trainer.runner.checkpoints import CHECKPOINTS, UnfinishedTraining, unfinished_trainings
 from tfx_tpu_trainer.runner.metadata import State
 from tfx_tpu_trainer.runner.roots import LOGS, made
 
-_ARTIFACTS, _CHECKPOINTS = "artifacts", "checkpoints"
+_ARTIFACTS = "artifacts"
 _LIVE = metadata_store_pb2.Artifact.LIVE
 
 
@@ -198,7 +198,7 @@ def _trainings(
         began = artifact.create_time_since_epoch / 1000
         finished[node] = max(began, finished.get(node, 0.0))
     left, resumable = [], []
-    for pipeline in sorted(path for path in (root / _CHECKPOINTS).glob("*") if path.is_dir()):
+    for pipeline in sorted(path for path in (root / CHECKPOINTS).glob("*") if path.is_dir()):
         for training in unfinished_trainings(pipeline):
             if why := _why_abandoned(training, finished.get(training.node, 0.0)):
                 left.append(Leftover(training.folder, _size(training.folder), why))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from tfx_tpu_trainer.report import RunData, Verdict, gather
+import dataclasses
+from collections.abc import Mapping
+
+from tfx_tpu_trainer.report import RunData, Verdict, gather, gather_folder
 from tfx_tpu_trainer.runner import metadata
+from tfx_tpu_trainer.runner.checkpoints import CHECKPOINTS, unfinished_trainings
 from tfx_tpu_trainer.runner.config import ConfigError
 from tfx_tpu_trainer.runner.history import seen_from_outside
-from tfx_tpu_trainer.runner.report import find_artifacts, was_blessed
+from tfx_tpu_trainer.runner.metadata import NodeStatus
+from tfx_tpu_trainer.runner.report import Failure, find_artifacts, was_blessed
 from tfx_tpu_trainer.runner.roots import Root
 from tfx_tpu_trainer.runner.show import failure_of, find_run
 
@@ -35,6 +40,9 @@ def gather_run(root: Root, name: str | None) -> RunData:
             f"{error}: what run {run} made has been removed, and a page is made of that"
         ) from None
     if made.model_run is None:
+        stopped = failure and _stopped_training(root, statuses, failure)
+        if stopped:
+            return dataclasses.replace(gather_folder(stopped), title=f"Run {run}")
         why = f": {failure.message}" if failure else ""
         raise ConfigError(f"run {run} has trained no model{why}")
     verdict = None
@@ -52,3 +60,19 @@ def gather_run(root: Root, name: str | None) -> RunData:
         verdict=verdict,
         stopped=": ".join(filter(None, (failure.node, failure.message))) if failure else None,
     )
+
+
+def _stopped_training(
+    root: Root, statuses: Mapping[str, NodeStatus], failure: Failure
+) -> str | None:
+    """Returns the folder of checkpoints of the training that a run failed in: TFX removes its artifacts."""
+    if failure.node is None or failure.node not in statuses:
+        return None
+    began = statuses[failure.node].started
+    trainings = [
+        training
+        for pipeline in (root.folder / CHECKPOINTS).glob("*/")
+        for training in unfinished_trainings(pipeline)
+        if training.node == failure.node and training.written >= began
+    ]
+    return str(trainings[-1].folder) if trainings else None
