@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from pathlib import Path
 
@@ -11,5 +12,7 @@ def last_whole_step(folder: Path) -> int:
 
     The last one may have been written in part when its writer was killed.
     """
-    steps = sorted(int(re.search(r"-(\d+)\.", path.name)[1]) for path in folder.rglob("*.index"))
+    # Not Path.rglob, which fails where the writer removes a folder under it.
+    paths = glob.glob("**/*.index", root_dir=folder, recursive=True)
+    steps = sorted(int(re.search(r"-(\d+)\.index$", path)[1]) for path in paths)
     return [0, 0, *steps][-2]

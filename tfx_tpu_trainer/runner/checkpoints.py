@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +51,7 @@ def unfinished_trainings(checkpoints: Path) -> list[UnfinishedTraining]:
             folder=folder,
             node=folder.parent.name,
             step=max(_steps(folder), default=None),
-            written=max((path.lstat().st_mtime for path in _files(folder)), default=0.0),
+            written=_last_write(folder),
             set_aside=_ASIDE.search(folder.name) is not None,
         )
         for folder in checkpoints.glob("*/*")
@@ -75,8 +78,19 @@ def step_to_go_on_from(checkpoints: Path, *, since: float) -> int | None:
     return steps[-1] if steps else None
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+def _last_write(folder: Path) -> float:
+    """When a file below a folder was written last, in seconds since 1970; 0.0 without files.
+
+    A training that runs removes files and folders meanwhile: what is gone is passed over.
+    """
+    last = 0.0
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(os.path.join(place, name))
+                if not stat.S_ISDIR(status.st_mode):
+                    last = max(last, status.st_mtime)
+    return last
 
 
 def _steps(folder: Path) -> Iterator[int]:
