@@ -112,9 +112,9 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 	@$(LOCK_1_16) setup.py --constraints requirements/dev.lock --output-file requirements/base.lock
 	@$(LOCK_1_16) setup.py --extra tfx --constraints requirements/dev.lock --overrides requirements/overrides.in \
 		--output-file requirements/runtime.lock
-	@$(LOCK_1_16) setup.py --extra demo --extra kubeflow --constraints requirements/dev.lock \
+	@$(LOCK_1_16) setup.py --extra demo --extra kubeflow --extra tune --constraints requirements/dev.lock \
 		--overrides requirements/overrides.in --output-file requirements/image.lock
-	@$(LOCK_1_16) $(ARGS) setup.py requirements/tpu.in --extra demo --extra kubeflow --constraints requirements/dev.lock \
+	@$(LOCK_1_16) $(ARGS) setup.py requirements/tpu.in --extra demo --extra kubeflow --extra tune --constraints requirements/dev.lock \
 		--overrides requirements/overrides.in --overrides requirements/tpu-overrides.in --output-file requirements/tpu-image.lock
 	@$(LOCK_1_16) requirements/bootstrap.in --constraints requirements/dev.lock --output-file requirements/bootstrap.lock
 	@$(LOCK_1_16) $(ARGS) requirements/tools.in --output-file requirements/tools.lock
@@ -123,7 +123,7 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 		--constraints $(TFX_1_21)/constraints.in --constraints requirements/bootstrap.lock --output-file $(TFX_1_21)/dev.lock
 	@$(LOCK_1_21) setup.py --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/base.lock
 	@$(LOCK_1_21) setup.py --extra tfx --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/runtime.lock
-	@$(LOCK_1_21) setup.py --extra demo --extra kubeflow --constraints $(TFX_1_21)/dev.lock \
+	@$(LOCK_1_21) setup.py --extra demo --extra kubeflow --extra tune --constraints $(TFX_1_21)/dev.lock \
 		--output-file $(TFX_1_21)/image.lock
 
 clean-runs: setup ## List what old runs have left in runs/ that no later one needs (ARGS=--remove: remove it)
