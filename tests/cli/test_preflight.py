@@ -183,6 +183,22 @@ def refusal(changed, *says):
             {"transform_output": "folder"}, "one of --transform_output and --feature_spec, not both"
         ),
         refusal({"label_key": "z"}, "label_key='z' is not among the features: give one of x, y"),
+        refusal(
+            {"num_cores_per_replica": "16"},
+            "num_cores_per_replica=16 is more than the 8 TPU devices of v5e:2x4: use a larger slice",
+        ),
+        refusal(
+            {"input_partition_dims": '[{"x": [1, 2]}]'},
+            "--input_partition_dims goes with --num_cores_per_replica",
+        ),
+        refusal(
+            {"num_cores_per_replica": "2", "input_partition_dims": "[1"},
+            "--input_partition_dims '[1' is no JSON (",
+        ),
+        refusal(
+            {"num_cores_per_replica": "2", "input_partition_dims": '[{"z": [2]}]'},
+            "TPUConfig.input_partition_dims[0] mismatched feature keys. Expected ['x'], got ['z']",
+        ),
         refusal({"params": "rate=0.1"}, "--params 'rate=0.1' is no JSON (", "give a JSON object"),
         refusal({"params": "[1]"}, "--params '[1]': give a JSON object"),
         refusal(

@@ -28,6 +28,7 @@ def ask(folder: Path, **changed: object) -> CompileResponse:
         "topology": "v5e:2x4",
         "topology_options": {},
         "num_replicas": 8,
+        "num_partitions": 1,
         "effort": None,
         "memory_limit_bytes": None,
         **changed,
@@ -47,6 +48,7 @@ def ask(folder: Path, **changed: object) -> CompileResponse:
         ({"topology": "v9:2x4"}, "topology", "v9"),
         ({"topology": "v5e:3x5"}, "topology", "chips_per_host_bounds"),
         ({"num_replicas": 9}, "replicas", "it has 8 devices"),
+        ({"num_partitions": 2}, "replicas", "it has 8 devices"),
         ({}, "compiler", "HLO"),
     ],
 )
@@ -80,6 +82,17 @@ def test_options_are_the_bytes_of_the_message():
     for given, expected in ((None, build), (-1.0, build + effort)):
         written = serialized_options([0, 300], effort=given)
         assert written == bytes([0x1A, len(expected)]) + expected
+
+
+def test_a_replica_of_several_devices_is_an_assignment_by_partition():
+    # num_replicas (4): 2, num_partitions (5): 3, use_spmd_partitioning (6): 1, and a device of each
+    # replica for each partition.
+    parts = [bytes([0x1A, 4, 0x0A, 2, part, part + 3]) for part in range(3)]
+    assignment = bytes([0x08, 2, 0x10, 3]) + b"".join(parts)
+    build = bytes([0x08, *[0xFF] * 9, 1, 0x20, 2, 0x28, 3, 0x30, 1, 0x4A, len(assignment)])
+    build += assignment
+    expected = bytes([0x1A, len(build)]) + build
+    assert serialized_options(range(6), num_partitions=3, effort=None) == expected
 
 
 def test_the_table_of_functions_has_the_headers_order():

@@ -84,6 +84,7 @@ def test_the_keys_of_the_json_form_are_stable():
         "tpu",
         "chip",
         "num_replicas",
+        "num_cores_per_replica",
         "tensorflow",
         "compiler",
         "steps",
@@ -108,6 +109,7 @@ def test_the_keys_of_the_json_form_are_stable():
         "problem",
         "lowering_seconds",
         "compiling_seconds",
+        "collectives",
     }
     assert set(values["steps"][0]["roofline"]) == {
         "compute_seconds",
@@ -118,6 +120,12 @@ def test_the_keys_of_the_json_form_are_stable():
         "step_seconds_lower_bound",
         "examples_per_second_upper_bound",
     }
+
+
+def test_a_report_of_before_there_were_cores_of_a_replica_is_read():
+    values = report().to_json()
+    del values["num_cores_per_replica"], values["steps"][0]["collectives"]
+    assert PreflightReport.from_json(values) == report()
 
 
 def test_a_newer_version_may_add_keys():

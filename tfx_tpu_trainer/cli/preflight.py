@@ -83,6 +83,17 @@ class _Names(click.ParamType):
 )
 @click.option("--label_key", metavar="NAME", help="The feature that is the label.")
 @click.option("--params", metavar="JSON", help="Values for model_fn's params: a JSON object.")
+@click.option(
+    "--num_cores_per_replica",
+    type=click.Choice([str(2**power) for power in range(8)]),
+    metavar="N",
+    help="TPU devices that a copy of the model is spread over. Default: 1.",
+)
+@click.option(
+    "--input_partition_dims",
+    metavar="JSON",
+    help="How the input is cut for them, as TPUConfig has it: '[{\"image\": [1, 4, 1]}, null]'.",
+)
 @click.option("--saved_model", metavar="PATH", help="An exported model, for the step serve.")
 @click.option("--sweep", is_flag=True, help="Prints the largest batch size that fits each slice.")
 @click.option("--json", "json_file", metavar="FILE", help="Writes the report as JSON too.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from typing import Any
 
 import click
 
+from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, RunConfig, TPUConfig
 from tfx_tpu_trainer.file_systems import check_can_be_written
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions
@@ -130,7 +132,8 @@ def _model(options: Mapping[str, Any], steps: Sequence[str]) -> PreflightModel |
         spec = FeatureSpec.of_transform(options["transform_output"], label_key=options["label_key"])
     elif options["feature_spec"]:
         spec = FeatureSpec.read(options["feature_spec"], label_key=options["label_key"])
-    return model_of_module(_load(options), spec=spec, params=_params(options["params"]))
+    model = model_of_module(_load(options), spec=spec, params=_params(options["params"]))
+    return dataclasses.replace(model, config=_config(options))
 
 
 def _load(options: Mapping[str, Any]) -> UserModule:
@@ -138,18 +141,40 @@ def _load(options: Mapping[str, Any]) -> UserModule:
     return load_file(file) if file else load_module(options["module"])
 
 
+def _config(options: Mapping[str, Any]) -> RunConfig | None:
+    cores, dims = options["num_cores_per_replica"], options["input_partition_dims"]
+    if cores is None and dims is None:
+        return None
+    if cores is None:
+        raise PreflightFailed("--input_partition_dims goes with --num_cores_per_replica.")
+    example = "a JSON list for features and labels, as '[{\"image\": [1, 4, 1]}, null]'"
+    return RunConfig(
+        tpu_config=TPUConfig(
+            num_cores_per_replica=int(cores),
+            input_partition_dims=_json("input_partition_dims", dims, kind=list, example=example),
+            # The one that takes partitions; for one host it is like the others.
+            per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
+        )
+    )
+
+
 def _params(text: str | None) -> dict[str, Any] | None:
+    return _json("params", text, kind=dict, example="a JSON object, as '{\"rate\": 0.1}'")
+
+
+def _json(name: str, text: str | None, *, kind: type, example: str) -> Any:
     if text is None:
         return None
-    fix = "give a JSON object, as '{\"rate\": 0.1}'."
     try:
         values = json.loads(text)
         # NaN and infinity, which Python reads, are none of JSON's values.
         json.dumps(values, allow_nan=False)
     except (ValueError, RecursionError) as error:
-        raise PreflightFailed(f"--params {text[:200]!r} is no JSON ({error}): {fix}") from None
-    if not isinstance(values, dict):
-        raise PreflightFailed(f"--params {text[:200]!r}: {fix}")
+        raise PreflightFailed(
+            f"--{name} {text[:200]!r} is no JSON ({error}): give {example}."
+        ) from None
+    if not isinstance(values, kind):
+        raise PreflightFailed(f"--{name} {text[:200]!r}: give {example}.")
     return values
 
 

@@ -148,6 +148,11 @@ class TpuSpec(pydantic.BaseModel):
             ValueError: If copies of that size do not use up the slice.
         """
         devices, each = self.tpu_slice.num_devices, num_cores_per_replica or 1
+        if each > devices:
+            raise ValueError(
+                f"num_cores_per_replica={each} is more than the {devices} TPU devices of "
+                f"{self.tpu_slice.name}: use a larger slice, or at most {devices}."
+            )
         if devices % each:
             fitting = [size for size in (1, 2, 4, 8, 16, 32, 64, 128) if devices % size == 0]
             raise ValueError(

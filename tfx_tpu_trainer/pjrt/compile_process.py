@@ -51,7 +51,7 @@ def _compile(request: CompileRequest, folder: str) -> CompileResponse:
         topology = compiler.topology(request.topology, request.topology_options)
     except PjrtError as error:
         return CompileResponse(refused_by="topology", message=error.message)
-    if request.num_replicas > len(topology.device_ids):
+    if request.num_replicas * request.num_partitions > len(topology.device_ids):
         return CompileResponse(
             refused_by="replicas", message=f"it has {len(topology.device_ids)} devices"
         )
@@ -60,6 +60,7 @@ def _compile(request: CompileRequest, folder: str) -> CompileResponse:
             CompileRequest.read_program(folder),
             topology,
             num_replicas=request.num_replicas,
+            num_partitions=request.num_partitions,
             effort=request.effort,
         )
     except PjrtError as error:

@@ -25,6 +25,7 @@ class CompileRequest:
         topology: Name of the slice.
         topology_options: Options of the slice.
         num_replicas: Copies of the program.
+        num_partitions: Devices that each copy is spread over.
         effort: See `TpuCompiler.compile`.
         memory_limit_bytes: The most that the process may address, or `None`.
     """
@@ -33,6 +34,7 @@ class CompileRequest:
     topology: str
     topology_options: Mapping[str, Any]
     num_replicas: int
+    num_partitions: int
     effort: float | None
     memory_limit_bytes: int | None
 

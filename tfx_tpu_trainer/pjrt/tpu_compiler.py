@@ -98,14 +98,22 @@ class TpuCompiler:
         return Topology(created.topology, tuple(ids))
 
     def compile(
-        self, hlo: bytes, topology: Topology, *, num_replicas: int, effort: float | None = None
+        self,
+        hlo: bytes,
+        topology: Topology,
+        *,
+        num_replicas: int,
+        num_partitions: int = 1,
+        effort: float | None = None,
     ) -> Executable:
         """Compiles a program, which takes from a second to minutes.
 
         Args:
             hlo: A serialized `HloModuleProto`.
             topology: What to compile for.
-            num_replicas: Copies of the program, one on each of the first devices.
+            num_replicas: Copies of the program.
+            num_partitions: Devices that each copy is spread over, by the shardings in the program;
+                the copies take the first devices in turn. Defaults to 1.
             effort: See `serialized_options`. Defaults to `None`.
 
         Returns:
@@ -115,10 +123,11 @@ class TpuCompiler:
             PjrtError: If the compiler refuses it.
             ValueError: If the topology has not so many devices.
         """
-        if num_replicas > len(topology.device_ids):
+        devices = num_replicas * num_partitions
+        if devices > len(topology.device_ids):
             raise ValueError(
-                f"{num_replicas} replicas need as many devices; there are "
-                f"{len(topology.device_ids)}."
+                f"{num_replicas} replicas of {num_partitions} devices need {devices} devices; there "
+                f"are {len(topology.device_ids)}."
             )
         code = ctypes.create_string_buffer(hlo, len(hlo))
         program_format = b"hlo"
@@ -129,7 +138,9 @@ class TpuCompiler:
             format_size=len(program_format),
         )
         program.struct_size = ctypes.sizeof(program)
-        options = serialized_options(topology.device_ids[:num_replicas], effort=effort)
+        options = serialized_options(
+            topology.device_ids[:devices], num_partitions=num_partitions, effort=effort
+        )
         call = c_api.Compile(
             topology=topology.handle,
             program=ctypes.pointer(program),
@@ -211,6 +222,7 @@ _EXECUTABLE_BUILD_OPTIONS = 3
 _DEVICE_ORDINAL = 1
 _NUM_REPLICAS = 4
 _NUM_PARTITIONS = 5
+_USE_SPMD_PARTITIONING = 6
 _DEVICE_ASSIGNMENT = 9
 _EXEC_TIME_OPTIMIZATION_EFFORT = 20
 # DeviceAssignmentProto
@@ -223,27 +235,31 @@ _REPLICA_DEVICE_IDS = 1
 _VARINT, _BYTES, _FIXED32 = 0, 2, 5
 
 
-def serialized_options(device_ids: Sequence[int], *, effort: float | None) -> bytes:
-    """Returns the options of a program that runs once on each of some devices.
+def serialized_options(
+    device_ids: Sequence[int], *, num_partitions: int = 1, effort: float | None
+) -> bytes:
+    """Returns the options of a program that runs once on each of some groups of devices.
 
     Args:
-        device_ids: The device of each replica.
+        device_ids: The devices: those of the first replica, of the second, and so on.
+        num_partitions: Devices of each replica. With several the compiler cuts the program for
+            them, as its shardings say (SPMD). Defaults to 1.
         effort: How much the compiler shall do for a fast program, from -1.0 (the least) to 1.0.
             `None` leaves it to the compiler.
 
     Returns:
         A serialized `CompileOptionsProto`.
     """
-    devices = b"".join(_varint(device) for device in device_ids)
-    assignment = (
-        _number(_REPLICA_COUNT, len(device_ids))
-        + _number(_COMPUTATION_COUNT, 1)
-        + _block(_COMPUTATION_DEVICES, _block(_REPLICA_DEVICE_IDS, devices))
-    )
+    num_replicas = len(device_ids) // num_partitions
+    assignment = _number(_REPLICA_COUNT, num_replicas) + _number(_COMPUTATION_COUNT, num_partitions)
+    for partition in range(num_partitions):
+        devices = b"".join(_varint(device) for device in device_ids[partition::num_partitions])
+        assignment += _block(_COMPUTATION_DEVICES, _block(_REPLICA_DEVICE_IDS, devices))
     build = (
         _number(_DEVICE_ORDINAL, -1)
-        + _number(_NUM_REPLICAS, len(device_ids))
-        + _number(_NUM_PARTITIONS, 1)
+        + _number(_NUM_REPLICAS, num_replicas)
+        + _number(_NUM_PARTITIONS, num_partitions)
+        + (_number(_USE_SPMD_PARTITIONING, 1) if num_partitions > 1 else b"")
         + _block(_DEVICE_ASSIGNMENT, assignment)
     )
     if effort is not None:

@@ -18,6 +18,7 @@ from tfx_tpu_trainer.child_command import module_command
 from tfx_tpu_trainer.hardware import Slice, find_slice
 from tfx_tpu_trainer.pjrt.compile_request import CompileRequest, CompileResponse
 from tfx_tpu_trainer.preflight import memory_refusal, messages
+from tfx_tpu_trainer.preflight.collectives import bytes_between_replicas, find_collectives
 from tfx_tpu_trainer.preflight.findings import find_padding
 from tfx_tpu_trainer.preflight.hlo_module import HloModule
 from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError, find_libtpu
@@ -122,7 +123,7 @@ class _Compilation:
         problem = _replicas_problem(step, self._slice)
         if problem is not None:
             return self._result(problem=problem)
-        arguments = HloModule(step.hlo).parameters()
+        arguments = HloModule(step.hlo).parameters(of_one_core=True)
         if sum(each.bytes for each in arguments) > self._limit:
             # The compiler's message of such a program may be of something else.
             return self._too_large(sum(each.bytes for each in arguments), arguments)
@@ -135,6 +136,7 @@ class _Compilation:
             topology=self._slice.name,
             topology_options=_topology_options(self._slice),
             num_replicas=self._step.num_replicas,
+            num_partitions=self._step.num_partitions,
             effort=self._options.effort,
             memory_limit_bytes=_memory_limit(self._options.memory_limit_gib),
         )
@@ -176,7 +178,7 @@ class _Compilation:
             )
         refusal = memory_refusal.read(response.message)
         if refusal is not None:
-            arguments = HloModule(self._step.hlo).parameters()
+            arguments = HloModule(self._step.hlo).parameters(of_one_core=True)
             uncounted = 0 if refusal.arguments_counted else sum(each.bytes for each in arguments)
             return self._too_large(
                 refusal.need_bytes + uncounted,
@@ -190,13 +192,20 @@ class _Compilation:
         memory = _memory_need(response.memory)
         module = HloModule.of_optimized(response.program)
         largest = module.allocations(temp_bytes=memory.temp_bytes)
+        collectives = find_collectives(module)
+        if self._step.num_partitions == 1:
+            # As lowered, they have the types that the model sums in.
+            collective_bytes = HloModule(self._step.hlo).collective_bytes()
+        else:
+            collective_bytes = bytes_between_replicas(collectives)
         return self._result(
             memory=memory,
             need_bytes=memory.total,
             flops=response.costs.get("flops", 0.0),
             bytes_accessed=float(module.hbm_bytes()),
-            collective_bytes=HloModule(self._step.hlo).collective_bytes(),
+            collective_bytes=collective_bytes,
             largest=tuple(largest[:_LARGEST_SHOWN]),
+            collectives=collectives,
             findings=(*self._step.findings, *find_padding(largest, self._step.look_up)),
         )
 
@@ -262,20 +271,22 @@ def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
 
 def _replicas_problem(step: LoweredStep, tpu_slice: Slice) -> Problem | None:
     serves = step.name.startswith("serve")
-    if step.num_replicas == tpu_slice.num_devices or (serves and step.num_replicas == 1):
+    devices = step.num_replicas * step.num_partitions
+    if devices == tpu_slice.num_devices or (serves and step.num_replicas == 1):
         return None
+    each = "" if step.num_partitions == 1 else f" of {step.num_partitions} cores each"
     return Problem(
         stage="set-up",
         op_name=None,
         op_type=None,
         source=None,
         message=(
-            f"The step sums over {step.num_replicas} replicas, and {tpu_slice.name} has "
+            f"The step sums over {step.num_replicas} replicas{each}, and {tpu_slice.name} has "
             f"{tpu_slice.num_devices} TPU devices."
         ),
         advice=(
-            f"Lower it for num_replicas={tpu_slice.num_devices}, or name a slice of "
-            f"{step.num_replicas} devices."
+            f"Lower it for num_replicas={tpu_slice.num_devices // step.num_partitions}, or name a "
+            f"slice of {devices} devices."
         ),
     )
 

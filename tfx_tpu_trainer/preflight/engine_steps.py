@@ -24,6 +24,7 @@ from tfx_tpu_trainer.estimator.construction import call_graph
 from tfx_tpu_trainer.estimator.placements.cores import CoreTrace
 from tfx_tpu_trainer.estimator.tpu import RunConfig
 from tfx_tpu_trainer.estimator.tpu.calls import TPUCallSettings, TPUEstimatorCalls
+from tfx_tpu_trainer.estimator.tpu.input_partitions import input_partitions
 from tfx_tpu_trainer.preflight.lowering import lower
 from tfx_tpu_trainer.preflight.results import Finding, LoweredStep
 from tfx_tpu_trainer.preflight.step_graph import StepGraph
@@ -155,6 +156,10 @@ def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
         outputs=[tensor.name for tensor in outputs],
         targets=_targets(template),
         num_replicas=run.cores,
+        num_partitions=run.layout.num_cores_per_replica,
+        input_partitions=input_partitions(
+            run.input_partition_dims, features=trace.feed.features, labels=trace.feed.labels
+        ),
         rows=run.sizes.model_fn,
         input_names=[called.get(p.name, p.op.name) for p in placeholders],
         sources={op.name: source_line(op) for op in graph.get_operations()},

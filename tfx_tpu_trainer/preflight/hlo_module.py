@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 # A wire format: its fields keep their numbers from release to release.
+from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
+from tfx_tpu_trainer.engine.checking import shardings
 from tfx_tpu_trainer.preflight import hlo_shapes
 from tfx_tpu_trainer.preflight.hbm_traffic import hbm_traffic
 from tfx_tpu_trainer.preflight.results import Allocation
@@ -65,6 +67,35 @@ class HloModule:
             for parameter in parameters:
                 parameter.metadata.op_name = names[parameter.parameter_number]
 
+    def shard_inputs(self, cuts: Sequence[Any]) -> None:
+        """Says how the program's inputs are cut over the cores of a replica.
+
+        Results that take the place of an input are cut as it is; others are whole on each core.
+
+        Args:
+            cuts: An `OpSharding` for each input, in their order; `None`: each core has all of it.
+
+        Raises:
+            ValueError: If there is another number of inputs.
+        """
+        parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
+        if len(parameters) != len(cuts):
+            raise ValueError(
+                f"The program has {len(parameters)} inputs where the step has {len(cuts)}, so "
+                "which of them is partitioned can't be told."
+            )
+        whole = shardings.replicated()
+        for parameter in parameters:
+            parameter.sharding.CopyFrom(cuts[parameter.parameter_number] or whole)
+        root = next(each for each in self.entry().instructions if each.id == self.entry().root_id)
+        results = [whole] * len(root.shape.tuple_shapes)
+        for entry in self._module.input_output_alias.entries:
+            results[entry.output_shape_index[0]] = cuts[entry.parameter_number] or whole
+        if results:
+            root.sharding.CopyFrom(
+                xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.TUPLE, tuple_shardings=results)
+            )
+
     def make_older(self) -> None:
         """Writes what TensorFlow 2.21 writes in a new way in the old way too.
 
@@ -95,10 +126,15 @@ class HloModule:
         """Returns the bytes that an optimized program moves through HBM in one run."""
         return hbm_traffic(self._module)
 
-    def parameters(self) -> list[Allocation]:
-        """Returns the program's inputs, the variables among them, largest first."""
+    def parameters(self, *, of_one_core: bool = False) -> list[Allocation]:
+        """Returns the program's inputs, the variables among them, largest first.
+
+        Args:
+            of_one_core: Whether the program is still to be cut for several cores, and the part of
+                one is asked for. Defaults to `False`: the program is that of a core.
+        """
         return _largest_first(
-            _allocation(each, each.shape, "argument")
+            _allocation(each, _part(each) if of_one_core else each.shape, "argument")
             for each in self.entry().instructions
             if each.opcode == "parameter"
         )
@@ -164,6 +200,17 @@ def _made_by(instruction: Any) -> Sequence[Any]:
     if instruction.opcode == "async-start":
         return shapes[1:2]
     return shapes
+
+
+def _part(instruction: Any) -> Any:
+    """Returns the shape of what one core holds of an array."""
+    if not instruction.HasField("sharding"):
+        return instruction.shape
+    part = xla_data_pb2.ShapeProto()
+    part.CopyFrom(instruction.shape)
+    counts = shardings.parts(instruction.sharding, len(part.dimensions))
+    part.dimensions[:] = [-(-size // count) for size, count in zip(part.dimensions, counts)]
+    return part
 
 
 def _allocation(instruction: Any, shape: Any, category: str) -> Allocation:

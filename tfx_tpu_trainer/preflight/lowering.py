@@ -26,6 +26,7 @@ from tfx_tpu_trainer.preflight import messages
 from tfx_tpu_trainer.preflight.findings import find_in_hlo
 from tfx_tpu_trainer.preflight.hlo_module import HloModule
 from tfx_tpu_trainer.preflight.incompatible_ops import find_incompatible_op
+from tfx_tpu_trainer.preflight.partitioning import partition
 from tfx_tpu_trainer.preflight.results import LoweredStep, Problem
 from tfx_tpu_trainer.preflight.step_graph import StepGraph
 from tfx_tpu_trainer.preflight.tf_private_lowering import eager_with_functions
@@ -63,13 +64,15 @@ def lower(step: StepGraph) -> LoweredStep:
         else:
             module.make_older()
             module.name_parameters([*_input_names(step), *(node.name for node in variables)])
-            hlo = module.serialized()
+            problem = partition(module, step, nodes)
+            hlo = module.serialized() if problem is None else b""
             findings += find_in_hlo(module, step.look_up)
     trained = [node for node in variables if _is_trained(node, step)]
     return LoweredStep(
         name=step.name,
         hlo=hlo,
         num_replicas=step.num_replicas,
+        num_partitions=step.num_partitions,
         rows=step.rows,
         parameter_count=sum(_elements(node) for node in trained),
         variable_bytes=sum(_bytes(node) for node in variables),

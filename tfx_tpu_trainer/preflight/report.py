@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_tpu_trainer.hardware import Slice, find_slice
+from tfx_tpu_trainer.preflight.collectives import seconds_between_cores
 from tfx_tpu_trainer.preflight.results import (
     Allocation,
+    Collective,
     CompiledStep,
     Finding,
     LoweredStep,
@@ -44,6 +46,7 @@ class StepReport:
         problem: Why it cannot run on the slice, or `None`.
         lowering_seconds: How long TensorFlow took to turn it into HLO.
         compiling_seconds: How long the TPU compiler took.
+        collectives: What the devices tell each other, the largest first.
     """
 
     name: str
@@ -62,6 +65,7 @@ class StepReport:
     problem: Problem | None
     lowering_seconds: float
     compiling_seconds: float
+    collectives: tuple[Collective, ...] = ()
 
     @classmethod
     def of(
@@ -88,6 +92,10 @@ class StepReport:
                 num_replicas=lowered.num_replicas,
                 rows=batch_size,
             )
+            between_cores = seconds_between_cores(compiled.collectives, tpu_slice)
+            bound = dataclasses.replace(
+                bound, collective_seconds=bound.collective_seconds + between_cores
+            )
         return cls(
             name=lowered.name,
             batch_size=batch_size,
@@ -105,6 +113,7 @@ class StepReport:
             problem=compiled.problem if compiled else lowered.problem,
             lowering_seconds=lowered.seconds,
             compiling_seconds=compiled.seconds if compiled else 0.0,
+            collectives=compiled.collectives if compiled else (),
         )
 
     @property
@@ -147,6 +156,7 @@ class PreflightReport:
         steps: Its steps.
         tensorflow: Version of TensorFlow that has lowered them.
         compiler: Name and version of the TPU compiler, such as `"libtpu 0.0.21"`.
+        num_cores_per_replica: TPU devices that each copy is spread over.
     """
 
     model: str
@@ -155,6 +165,7 @@ class PreflightReport:
     steps: tuple[StepReport, ...]
     tensorflow: str
     compiler: str
+    num_cores_per_replica: int = 1
 
     @property
     def ok(self) -> bool:
@@ -209,6 +220,7 @@ class PreflightReport:
             "tpu": self.tpu,
             "chip": dataclasses.asdict(chip),
             "num_replicas": self.num_replicas,
+            "num_cores_per_replica": self.num_cores_per_replica,
             "tensorflow": self.tensorflow,
             "compiler": self.compiler,
             "steps": [_step_to_json(step) for step in self.steps],
@@ -239,6 +251,7 @@ class PreflightReport:
                 steps=tuple(_step_from_json(step) for step in values["steps"]),
                 tensorflow=values["tensorflow"],
                 compiler=values["compiler"],
+                num_cores_per_replica=values.get("num_cores_per_replica", 1),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"The preflight report is damaged: {error!r}.") from error
@@ -261,13 +274,22 @@ def _step_to_json(step: StepReport) -> dict[str, Any]:
 
 
 def _step_from_json(values: Mapping[str, Any]) -> StepReport:
-    given = {field.name: values[field.name] for field in dataclasses.fields(StepReport)}
+    # Reports of before lack what has a default.
+    given = {
+        field.name: values[field.name]
+        for field in dataclasses.fields(StepReport)
+        if field.default is dataclasses.MISSING or field.name in values
+    }
     parts: dict[str, Any] = {"memory": MemoryNeed, "roofline": Roofline, "problem": Problem}
     for name, kind in parts.items():
         given[name] = given[name] and _read(kind, given[name])
-    lists: dict[str, Any] = {"largest": Allocation, "findings": Finding}
+    lists: dict[str, Any] = {
+        "largest": Allocation,
+        "findings": Finding,
+        "collectives": Collective,
+    }
     for name, kind in lists.items():
-        given[name] = tuple(_read(kind, each) for each in given[name])
+        given[name] = tuple(_read(kind, each) for each in given.get(name, ()))
     return StepReport(**given)
 
 

@@ -76,6 +76,7 @@ class LoweredStep:
         findings: What to warn of.
         seconds: How long lowering took.
         problem: Why it does not lower, or `None`.
+        num_partitions: TPU devices that each copy is spread over.
         op_types: TensorFlow op name -> op type and the user's source line (or `None`), for the ops
             of the step: what later stages look names up in.
     """
@@ -89,6 +90,7 @@ class LoweredStep:
     findings: tuple[Finding, ...]
     seconds: float
     problem: Problem | None = None
+    num_partitions: int = 1
     op_types: dict[str, tuple[str, str | None]] = dataclasses.field(
         default_factory=dict, repr=False
     )
@@ -149,6 +151,24 @@ class MemoryNeed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Collective:
+    """What the devices of a compiled program tell each other by ops of one kind.
+
+    Attributes:
+        kind: Such as `"all-reduce"` or `"all-gather"`, as XLA calls it.
+        between: `"replicas"`: the copies of the model, as in the sum of the gradients.
+            `"cores"`: the TPU devices that one copy is spread over.
+        count: Ops of the program; those of a loop's body count once.
+        bytes: What one device gives to them or gets from them, whichever is more, in bytes.
+    """
+
+    kind: str
+    between: str
+    count: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CompiledStep:
     """What the TPU compiler made of a step, for one TPU device.
 
@@ -166,6 +186,7 @@ class CompiledStep:
         findings: Those of the lowered step, and what the compiled program adds.
         seconds: How long compiling took.
         problem: Why it did not compile, or `None`.
+        collectives: What the devices tell each other in the compiled program, the largest first.
     """
 
     name: str
@@ -180,6 +201,7 @@ class CompiledStep:
     findings: tuple[Finding, ...]
     seconds: float
     problem: Problem | None
+    collectives: tuple[Collective, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Returns the values as JSON has them."""

@@ -204,6 +204,7 @@ def compile_and_report(
         ),
         tensorflow=tf.__version__,
         compiler=compiler,
+        num_cores_per_replica=max((step.num_partitions for step in lowered), default=1),
     )
 
 

@@ -29,6 +29,8 @@ class StepGraph:
         sources: Name of an op -> the user's line that made it, as far as known.
         trained: Names of the variables that are trained; `None` where that is not known.
         findings: What to warn of already.
+        num_partitions: TPU devices that each copy is spread over.
+        input_partitions: Name of an input that is cut for them -> its parts along each dimension.
     """
 
     name: str
@@ -42,6 +44,8 @@ class StepGraph:
     sources: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     trained: Collection[str] | None = None
     findings: tuple[Finding, ...] = ()
+    num_partitions: int = 1
+    input_partitions: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
 
     def needed_nodes(self) -> list[v1.NodeDef]:
         """Returns the nodes that the step runs, in the graph's order; its inputs are not among them."""

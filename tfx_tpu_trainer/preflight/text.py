@@ -64,6 +64,8 @@ def render_text(report: PreflightReport) -> RenderableType:
         report: The report.
     """
     replicas = f"{report.num_replicas} replica{'s' if report.num_replicas > 1 else ''}"
+    if report.num_cores_per_replica > 1:
+        replicas += f" of {report.num_cores_per_replica} cores"
     chip = report.tpu_slice.chip
     head = Text.assemble(
         (f"Preflight of {report.model} for {report.tpu}", "bold"),
@@ -145,6 +147,11 @@ def _numbers(step: StepReport) -> Table:
             f"{flop_text(step.flops)}, {bytes_text(step.bytes_accessed)} through HBM, "
             f"{bytes_text(step.collective_bytes)} into sums over the replicas",
         )
+        spread = any(each.between == "cores" for each in step.collectives)
+        for each in step.collectives if spread else ():
+            table.add_row(
+                "", f"{each.count} {each.kind} between {each.between}: {bytes_text(each.bytes)}"
+            )
         table.add_row(
             "bounds",
             f"step ≥ {seconds_text(bound.step_seconds)}, limited by {bound.limited_by} (compute "

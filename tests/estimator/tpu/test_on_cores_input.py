@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from tests.bad_input import row
 from tests.engine.log_lines import log_lines
@@ -512,6 +513,44 @@ def test_model_parallelism_is_emulated_as_one_replica(tmp_path):
     estimator = cores.make(tmp_path, model_fn, tpu_options={"num_cores_per_replica": 4})
     estimator.train(cores.train_input_fn, steps=2)
     cores.assert_descended(estimator, 2)
+
+
+def _annotated(folder, units, cores_per_replica):
+    """A model whose hidden layer is split over two cores."""
+
+    def model_fn(features, labels, mode, params):
+        kernel = v1.get_variable("kernel", [features["x"].shape[1], units])
+        xla_sharding.split(kernel, 1, 2)
+        product = tf.matmul(features["x"], kernel)
+        hidden = tf.reduce_sum(xla_sharding.split(product, 1, 2, use_sharding_op=True))
+        loss = tf.square(hidden - tf.reduce_mean(labels))
+        optimizer = tpu.CrossShardOptimizer(v1.train.AdamOptimizer(0.1))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    options = {"num_cores_per_replica": cores_per_replica}
+    return cores.make(folder, model_fn, tpu_options=options, tf_random_seed=7)
+
+
+def test_annotated_tensors_train_as_one_replica(tmp_path):
+    losses = []
+    for name, per_replica in (("one", None), ("two", 2)):
+        estimator = _annotated(tmp_path / name, 4, per_replica)
+        estimator.train(cores.train_input_fn, steps=2)
+        losses.append(estimator.get_variable_value("kernel"))
+    np.testing.assert_array_equal(*losses)
+
+
+@row(
+    "estimator",
+    "a tensor that `xla_sharding` splits unevenly",
+    "which 2 partitions do not divide: pad",
+)
+def test_annotated_tensors_that_do_not_divide(tmp_path, refused):
+    with refused(ValueError) as raised:
+        _annotated(tmp_path, 5, 2).train(cores.train_input_fn, steps=1)
+    assert re.match("Dimension 1 of '.*' has the size 5, which", str(raised.value))
+    assert "test_on_cores_input.py" in str(raised.value)
 
 
 def _partitioned(folder, dims):

@@ -37,9 +37,9 @@ from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import READ_ONCE, CoreRun, core_run_of
 from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
 from tfx_tpu_trainer.estimator.tpu.is_padding import with_padding
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu.tpu_config import check_input_partitions
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec, make_host_scaffold
 

@@ -6,6 +6,7 @@ from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import (
     refuse_ops_not_emulated,
     warn_of_ops_for_hosts,
 )
+from tfx_tpu_trainer.engine.checking.shardings import check_shardings
 from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
 from tfx_tpu_trainer.engine.loops.step_loop import StepLoop
 from tfx_tpu_trainer.engine.placement.emulated import place_training_on_cores
@@ -20,9 +21,10 @@ class OnEmulatedCores(OnCores):
         return self.core_call.trace_on(None)
 
     def trace_to_run(self) -> CoreTrace:
-        """Traces a call, and refuses ops that can't be emulated."""
+        """Traces a call, and refuses ops that can't be emulated and tensors that can't be cut."""
         trace = self.trace()
         refuse_ops_not_emulated(trace.template)
+        check_shardings(trace.template, cores=trace.run.layout.num_cores_per_replica)
         warn_of_ops_for_hosts(trace.template)
         return trace
 

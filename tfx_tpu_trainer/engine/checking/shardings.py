@@ -1,0 +1,153 @@
+"""How tensors are cut over the cores of one replica, by XLA's shardings, and which cuts are refused.
+
+`xla_sharding` (`tensorflow.python.compiler.xla.experimental`) leaves an `OpSharding` on the ops that it
+annotates: in the attribute `_XlaSharding`, and in `sharding` of an `XlaSharding` op. Only a TPU, and a
+preflight, cuts anything; an emulated replica is one core.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# A wire format: its fields keep their numbers from release to release.
+from tensorflow.compiler.xla import xla_data_pb2
+
+from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import nodes_of_step
+from tfx_tpu_trainer.engine.checking.source_lines import source_line
+from tfx_tpu_trainer.engine.template import ModelTemplate
+
+ATTRIBUTE = "_XlaSharding"
+"""The attribute by which any op may say how its output is cut."""
+
+Sharding = xla_data_pb2.OpSharding
+
+_VARIABLE = "VarHandleOp"
+
+
+def sharding_of(node: Any) -> Sharding | None:
+    """Returns how the first output of an op is cut, `None` where nothing says so.
+
+    Args:
+        node: A NodeDef.
+    """
+    serialized = node.attr[ATTRIBUTE].s if ATTRIBUTE in node.attr else b""
+    if node.op == "XlaSharding" and not serialized:
+        serialized = node.attr["sharding"].s
+    if not serialized:
+        return None
+    sharding = Sharding.FromString(serialized)
+    if sharding.type == Sharding.TUPLE:
+        return sharding.tuple_shardings[0] if sharding.tuple_shardings else None
+    return sharding
+
+
+def replicated() -> Sharding:
+    """Returns the sharding of what every core holds whole."""
+    return Sharding(type=Sharding.REPLICATED)
+
+
+def tiled(counts: Sequence[int]) -> Sharding:
+    """Returns the sharding of a tensor that is cut.
+
+    Args:
+        counts: Its parts along each dimension; the cores take them in row-major order.
+    """
+    return Sharding(
+        type=Sharding.OTHER,
+        tile_assignment_dimensions=list(counts),
+        tile_assignment_devices=range(math.prod(counts)),
+    )
+
+
+def parts(sharding: Sharding | None, rank: int) -> list[int]:
+    """Returns the number of parts along each dimension.
+
+    Args:
+        sharding: The sharding, or `None`.
+        rank: Dimensions of the tensor. A sharding may have more: copies of each part.
+    """
+    if sharding is None or sharding.type != Sharding.OTHER:
+        return [1] * rank
+    counts = list(sharding.tile_assignment_dimensions)
+    return [*counts, *([1] * rank)][:rank]
+
+
+def misfit(
+    name: str, shape: Sequence[int | None], sharding: Sharding | None, *, cores: int
+) -> str | None:
+    """Says why a tensor can't be cut so.
+
+    XLA itself pads what does not divide; the padding is computed with on each core, so it is refused.
+
+    Args:
+        name: What the tensor is called.
+        shape: Its sizes; `None` for one that is not known.
+        sharding: How it is cut.
+        cores: Cores of a replica.
+
+    Returns:
+        One sentence and the fix, or `None` where nothing is wrong.
+    """
+    if sharding is None or sharding.type != Sharding.OTHER:
+        return None
+    annotated = math.prod(sharding.tile_assignment_dimensions)
+    if annotated not in (1, cores):
+        return (
+            f"{name!r} is sharded over {annotated} cores, and a replica has {cores}: set "
+            f"TPUConfig(num_cores_per_replica={annotated}), or change the annotation."
+        )
+    return not_divisible(name, shape, parts(sharding, len(shape)))
+
+
+def not_divisible(name: str, shape: Sequence[int | None], counts: Sequence[int]) -> str | None:
+    """Says which dimension of a tensor its parts do not divide.
+
+    Args:
+        name: What the tensor is called.
+        shape: Its sizes; `None` for one that is not known.
+        counts: The parts along each dimension.
+
+    Returns:
+        One sentence and the fix, or `None` where all divide.
+    """
+    for dimension, (size, count) in enumerate(zip(shape, counts)):
+        if size is not None and size % count:
+            up = -(-size // count) * count
+            return (
+                f"Dimension {dimension} of {name!r} has the size {size}, which {count} partitions do "
+                f"not divide: pad it to {up}, or partition it differently."
+            )
+    return None
+
+
+def check_shardings(template: ModelTemplate, *, cores: int) -> None:
+    """Refuses a step whose annotated tensors can't be cut evenly over the cores of a replica.
+
+    Args:
+        template: A template traced on the inputs of one replica.
+        cores: Cores of a replica; with one, annotations change nothing and nothing is checked.
+
+    Raises:
+        ValueError: Names the tensor, its dimension and the partitions, and the line.
+    """
+    if cores == 1:
+        return
+    for op, nodes in nodes_of_step(template):
+        # Of ops in functions the shapes are not at hand; a preflight checks them too.
+        sharding = sharding_of(next(iter(nodes)))
+        if sharding is None:
+            continue
+        wrong = misfit(op.name, _shape(op), sharding, cores=cores)
+        if wrong is not None:
+            raise ValueError(f"{wrong} ({source_line(op) or 'its source line is not known'})")
+
+
+def _shape(op: tf.Operation) -> Sequence[int | None]:
+    if op.type == _VARIABLE:
+        return tf.TensorShape(op.get_attr("shape")).as_list()
+    shape = op.outputs[0].shape
+    return shape.as_list() if shape.rank is not None else []

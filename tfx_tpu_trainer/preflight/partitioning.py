@@ -1,0 +1,96 @@
+"""A program for replicas that are spread over several cores: how its variables and inputs are cut.
+
+The compiler cuts the rest by itself (SPMD). What it is not told of is whole on every core, as in a TPU's
+own runtime: variables and inputs without an annotation, and results that replace no variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.checking import shardings
+from tfx_tpu_trainer.engine.checking.shardings import Sharding
+from tfx_tpu_trainer.preflight.hlo_module import HloModule
+from tfx_tpu_trainer.preflight.results import Problem
+from tfx_tpu_trainer.preflight.step_graph import StepGraph
+
+v1 = tf.compat.v1
+
+_VARIABLE = "VarHandleOp"
+_READ = "ReadVariableOp"
+
+
+def partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -> Problem | None:
+    """Writes into a program how its inputs and results are cut.
+
+    Args:
+        module: The program as it was lowered: the step's inputs, then its variables.
+        step: The step.
+        nodes: The nodes that it runs.
+
+    Returns:
+        What can't be cut so, or `None`.
+    """
+    if step.num_partitions > 1:
+        of_variables = variable_shardings(nodes)
+        given = [
+            shardings.tiled(step.input_partitions[name]) if name in step.input_partitions else None
+            for name in step.inputs
+        ]
+        variables = [node.name for node in nodes if node.op == _VARIABLE]
+        module.shard_inputs([*given, *(of_variables.get(name) for name in variables)])
+    for instruction in module.instructions():
+        if not instruction.HasField("sharding") or instruction.sharding.type == Sharding.TUPLE:
+            continue
+        name = instruction.metadata.op_name or instruction.name
+        wrong = shardings.misfit(
+            name, instruction.shape.dimensions, instruction.sharding, cores=step.num_partitions
+        )
+        if wrong is not None:
+            op_type, source = step.look_up(name)
+            message, _, advice = wrong.partition(": ")
+            return Problem(
+                stage="lowering",
+                op_name=name,
+                op_type=op_type,
+                source=source,
+                message=f"{message}.",
+                advice=f"{advice[:1].upper()}{advice[1:]}",
+            )
+    return None
+
+
+def variable_shardings(nodes: Sequence[v1.NodeDef]) -> dict[str, Sharding]:
+    """Returns how the variables of a step are cut, as far as the model says so.
+
+    Args:
+        nodes: The nodes of the step.
+
+    Returns:
+        Name of a variable -> its sharding: that of the variable itself, which an optimizer of
+        `tf.compat.v1` gives to its slots too, or that of its value where it is read.
+    """
+    by_name = {node.name: node for node in nodes}
+    found: dict[str, Sharding] = {}
+    for node in nodes:
+        sharding = shardings.sharding_of(node)
+        variable = _variable_read_by(node, by_name)
+        if sharding is not None and variable is not None and variable not in found:
+            found[variable] = sharding
+    for node in nodes:
+        if node.op == _VARIABLE and (sharding := shardings.sharding_of(node)) is not None:
+            found[node.name] = sharding
+    return found
+
+
+def _variable_read_by(node: Any, by_name: Mapping[str, Any]) -> str | None:
+    """Returns the variable whose unchanged value an op hands on."""
+    while node is not None and node.op in ("XlaSharding", "Identity", _READ):
+        source = by_name.get(node.input[0].split(":")[0])
+        if node.op == _READ:
+            return source.name if source is not None and source.op == _VARIABLE else None
+        node = source
+    return None
