@@ -148,6 +148,9 @@ def refusal(changed, *says):
     return case("preflight", given, "Error: ", *says, values=changed)
 
 
+_NO_MODULE = {"module_file": None, "steps": None}
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -198,6 +201,21 @@ def refusal(changed, *says):
         refusal(
             {"num_cores_per_replica": "2", "input_partition_dims": '[{"z": [2]}]'},
             "TPUConfig.input_partition_dims[0] mismatched feature keys. Expected ['x'], got ['z']",
+        ),
+        refusal(
+            {"function": "my:step"}, "--function goes without --module_file: leave one of them out"
+        ),
+        refusal(
+            {"function": "step", **_NO_MODULE}, "--function 'step': give a module and a name in it"
+        ),
+        refusal({"function": "no_such:step", **_NO_MODULE}, "there is no module 'no_such' here"),
+        refusal(
+            {"function": "json:step", **_NO_MODULE},
+            "--function json:step: the module has no 'step'",
+        ),
+        refusal(
+            {"function": "json:dumps", **_NO_MODULE},
+            "'dumps' has none of its own: give a tf.Tensor",
         ),
         refusal({"params": "rate=0.1"}, "--params 'rate=0.1' is no JSON (", "give a JSON object"),
         refusal({"params": "[1]"}, "--params '[1]': give a JSON object"),
@@ -338,3 +356,19 @@ def test_a_module_that_exits_is_no_success(files, before):
     message = f"the module '{path}' ended the process by SystemExit(0) at {path}:{line}; let"
     assert message in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_function_by_its_module_and_name(tmp_path, monkeypatch):
+    (tmp_path / "own_program.py").write_text(
+        "import tensorflow as tf\n"
+        "kernel = tf.Variable(tf.zeros([128, 256]))\n"
+        "@tf.function(input_signature=[tf.TensorSpec([None, 128])])\n"
+        "def step(x):\n"
+        "    return tf.matmul(x, kernel)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    ended = _preflight({"function": "own_program:step", "tpu": "v5e:2x4", "batch_size": "64"})
+    assert ended.exit_code == 0, ended.output
+    assert "Preflight of step for v5e:2x4  8 replicas" in ended.stdout
+    assert "✓ function, 64 rows: compiles and fits" in ended.stdout

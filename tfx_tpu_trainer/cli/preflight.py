@@ -52,6 +52,11 @@ class _Names(click.ParamType):
 @click.option("--module_file", metavar="FILE", help="The .py file with model_fn.")
 @click.option("--module", metavar="NAME", help="Its import path, in place of --module_file.")
 @click.option(
+    "--function",
+    metavar="MODULE:NAME",
+    help="A tf.function with an input_signature, in place of a module with model_fn.",
+)
+@click.option(
     "--tpu",
     type=_Names(),
     required=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import math
 import os
@@ -22,7 +23,11 @@ from tfx_tpu_trainer.preflight.libtpu import libtpu_version
 from tfx_tpu_trainer.preflight.report import PreflightReport
 from tfx_tpu_trainer.preflight.report_files import write_html, write_json, write_sweep
 from tfx_tpu_trainer.preflight.results import LoweredStep
-from tfx_tpu_trainer.preflight.run import PreflightModel, compile_and_report
+from tfx_tpu_trainer.preflight.run import (
+    PreflightModel,
+    compile_and_report,
+    preflight_function,
+)
 from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
 from tfx_tpu_trainer.preflight.sweep import Sweep, sweep
 from tfx_tpu_trainer.preflight.text import print_report, render_sweep
@@ -58,14 +63,20 @@ def run(options: Mapping[str, Any]) -> bool:
     steps = _steps(options)
     _check(options, steps)
     file = options["module_file"]
-    with _errors_in_one_line(file or options["module"]), contextlib.ExitStack() as folders:
+    code = file or options["module"] or options["function"]
+    with _errors_in_one_line(code), contextlib.ExitStack() as folders:
         # As TFX does it: what a model imports is beside it, or below the folder that one works in.
         for folder in (os.getcwd(), os.path.dirname(os.path.abspath(file)) if file else None):
             if folder:
                 folders.enter_context(imported_from(folder))
-        folders.enter_context(exits_are_errors(file or options["module"] or "the model"))
+        folders.enter_context(exits_are_errors(code or "the model"))
         # Before TensorFlow is asked for anything: without a compiler nothing is of use.
         compiler = libtpu_version(options["libtpu_path"])
+        if options["function"]:
+            report = _of_function(options)
+            print_report(report)
+            _write(report, options)
+            return report.ok
         model = _model(options, steps)
         if options["sweep"]:
             return _sweep(options, model, steps)
@@ -93,7 +104,9 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
     of_model = [step for step in steps if step != "serve"]
     if options["module_file"] and options["module"]:
         raise PreflightFailed("Give one of --module_file and --module, not both.")
-    if not steps or (of_model and not (options["module_file"] or options["module"])):
+    if options["function"]:
+        _check_function(options)
+    elif not steps or (of_model and not (options["module_file"] or options["module"])):
         raise PreflightFailed(
             "Give the module with model_fn as --module_file or --module, or an exported model as "
             "--saved_model."
@@ -122,6 +135,40 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         if len(options[name]) != 1:
             values = ",".join(map(str, options[name]))
             raise PreflightFailed(f"--{name} {values}: give one, or --sweep to try them all.")
+
+
+def _check_function(options: Mapping[str, Any]) -> None:
+    others = ("module_file", "module", "saved_model", "steps", "sweep", "input_partition_dims")
+    given = [name for name in others if options[name]]
+    if given:
+        raise PreflightFailed(f"--function goes without --{given[0]}: leave one of them out.")
+    if not all(options["function"].partition(":")):
+        raise PreflightFailed(
+            f"--function {options['function']!r}: give a module and a name in it, as my.module:step."
+        )
+
+
+def _of_function(options: Mapping[str, Any]) -> PreflightReport:
+    module, _, name = options["function"].partition(":")
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise PreflightFailed(
+            f"--function {options['function']}: there is no module {error.name!r} here."
+        ) from None
+    function = getattr(imported, name, None)
+    if function is None:
+        raise PreflightFailed(f"--function {options['function']}: the module has no {name!r}.")
+    return preflight_function(
+        function,
+        tpu=options["tpu"][0],
+        batch_size=options["batch_size"][0],
+        num_cores_per_replica=int(options["num_cores_per_replica"] or 1),
+        name=name,
+        options=_compiler_options(options),
+    )
 
 
 def _model(options: Mapping[str, Any], steps: Sequence[str]) -> PreflightModel | None:

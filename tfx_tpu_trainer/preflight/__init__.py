@@ -6,7 +6,12 @@ with of_extra("preflight", for_what="tfx_tpu_trainer.preflight"):
     from tfx_tpu_trainer.preflight.compiler import CompilerOptions
     from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError
     from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
-    from tfx_tpu_trainer.preflight.run import PreflightModel, preflight, preflight_saved_model
+    from tfx_tpu_trainer.preflight.run import (
+        PreflightModel,
+        preflight,
+        preflight_function,
+        preflight_saved_model,
+    )
 
 __all__ = [
     "CompilerOptions",
@@ -15,5 +20,6 @@ __all__ = [
     "PreflightUnavailableError",
     "StepReport",
     "preflight",
+    "preflight_function",
     "preflight_saved_model",
 ]

@@ -7,9 +7,10 @@ and eval_metrics run on the host and are left out; their tensors leave the TPU a
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,11 +22,12 @@ from tfx_tpu_trainer.engine.predicting.core_prediction import check_predictions
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator import ModeKeys
 from tfx_tpu_trainer.estimator.construction import call_graph
-from tfx_tpu_trainer.estimator.placements.cores import CoreTrace
+from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, EmbeddingTensors
 from tfx_tpu_trainer.estimator.tpu import RunConfig
 from tfx_tpu_trainer.estimator.tpu.calls import TPUCallSettings, TPUEstimatorCalls
 from tfx_tpu_trainer.estimator.tpu.input_partitions import input_partitions
 from tfx_tpu_trainer.preflight.lowering import lower
+from tfx_tpu_trainer.preflight.report import bytes_text
 from tfx_tpu_trainer.preflight.results import Finding, LoweredStep
 from tfx_tpu_trainer.preflight.step_graph import StepGraph
 
@@ -65,6 +67,8 @@ def lower_engine_step(
     num_replicas: int,
     params: Mapping[str, Any] | None = None,
     config: RunConfig | None = None,
+    batch_axis: Sequence[int] | None = None,
+    embedding_config_spec: Any = None,
 ) -> LoweredStep:
     """Lowers the step that a core of a TPU runs.
 
@@ -79,6 +83,10 @@ def lower_engine_step(
             none.
         config: Configuration of the run. Defaults to `RunConfig()`; `TPUConfig.num_shards` is
             replaced.
+        batch_axis: As `TPUEstimator` takes it. Defaults to `None`, axis 0.
+        embedding_config_spec: As `TPUEstimator` takes it. A TPU's cores hold the tables apart, so what
+            is lowered is the program between them: it is given activations and gives back their
+            gradients. Defaults to `None`.
 
     Returns:
         The step, or the problem that keeps it from being lowered.
@@ -90,7 +98,20 @@ def lower_engine_step(
         RuntimeError: The same.
     """
     config = _config_of(config or RunConfig(), num_replicas)
-    calls = _calls(model_fn, params or {}, config, batch_size)
+    calls = TPUEstimatorCalls(
+        model_fn,
+        config=config,
+        params=params or {},
+        settings=TPUCallSettings(
+            on_cores=dict.fromkeys(STEP_NAMES, True),
+            batch_sizes=dict.fromkeys(STEP_NAMES, batch_size),
+            batch_axis=batch_axis,
+            embedding_config_spec=embedding_config_spec,
+            report_period=None,
+            report_steps=None,
+            export_options={},
+        ),
+    )
     with call_graph(config) as graph:
         # What a TPU's cores would run is what emulated ones do.
         trace = calls.places(input_fn, mode).on_emulated_cores().trace()
@@ -105,25 +126,6 @@ def _config_of(config: RunConfig, num_replicas: int) -> RunConfig:
     return config.replace(tpu_config=tpu_config, model_dir=model_dir)
 
 
-def _calls(
-    model_fn: Callable[..., Any], params: Mapping[str, Any], config: RunConfig, batch_size: int
-) -> TPUEstimatorCalls:
-    return TPUEstimatorCalls(
-        model_fn,
-        config=config,
-        params=params,
-        settings=TPUCallSettings(
-            on_cores=dict.fromkeys(STEP_NAMES, True),
-            batch_sizes=dict.fromkeys(STEP_NAMES, batch_size),
-            batch_axis=None,
-            embedding_config_spec=None,
-            report_period=None,
-            report_steps=None,
-            export_options={},
-        ),
-    )
-
-
 def _check(template: ModelTemplate, num_replicas: int) -> None:
     """Checks what the placements check before they run a template on cores."""
     if template.mode == ModeKeys.TRAIN:
@@ -134,6 +136,7 @@ def _check(template: ModelTemplate, num_replicas: int) -> None:
 
 def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
     template, run = trace.template, trace.run
+    crossing = trace.embeddings or EmbeddingTensors({}, {}, ())
     placeholders = list(trace.feed.placeholders)
     if trace.is_padding is not None:
         placeholders.append(trace.is_padding)
@@ -147,12 +150,15 @@ def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
         outputs.append(template.loss)
     for function in host_functions:
         outputs += [] if function is None else tf.nest.flatten(function.tensors)
+    outputs += crossing.sent.values()
     leaves = named_leaves(trace.feed.features, trace.feed.labels)
     called = {placeholder.name: name for name, placeholder in leaves.items()}
-    return StepGraph(
+    called |= {tensor.name: f"embedded {name!r}" for name, tensor in crossing.received.items()}
+    given = [*placeholders, *crossing.received.values()]
+    step = StepGraph(
         name=STEP_NAMES[template.mode],
         graph_def=graph.as_graph_def(),
-        inputs={p.name: _full_spec(p, run.sizes.model_fn) for p in placeholders},
+        inputs={each.name: _full_spec(each, run.sizes.model_fn) for each in given},
         outputs=[tensor.name for tensor in outputs],
         targets=_targets(template),
         num_replicas=run.cores,
@@ -161,13 +167,43 @@ def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
             run.input_partition_dims, features=trace.feed.features, labels=trace.feed.labels
         ),
         rows=run.sizes.model_fn,
-        input_names=[called.get(p.name, p.op.name) for p in placeholders],
+        input_names=[called.get(each.name, each.op.name) for each in given],
         sources={op.name: source_line(op) for op in graph.get_operations()},
         trained={variable.op.name for variable in v1.trainable_variables()},
         findings=tuple(
             _host_finding(function)
             for function in host_functions
             if function is not None and tf.nest.flatten(function.tensors)
+        )
+        + _table_findings(trace, cores=run.cores * run.layout.num_cores_per_replica),
+    )
+    return step if trace.embeddings is None else step.without_unused_inputs()
+
+
+def _table_findings(trace: CoreTrace, *, cores: int) -> tuple[Finding, ...]:
+    """Tells what the tables of embeddings take beside the program."""
+    if trace.embeddings is None:
+        return ()
+    before = {variable.ref() for variable in v1.global_variables()}
+    if trace.template.table_update is not None:
+        # Called for the optimizers' slots alone, which it makes.
+        trace.template.table_update()
+    tables = [
+        variable
+        for variable in v1.global_variables()
+        if variable.op.name in trace.embeddings.tables or variable.ref() not in before
+    ]
+    size = sum(math.prod(each.shape.as_list()) * each.dtype.size for each in tables)
+    return (
+        Finding(
+            kind="embedding",
+            op_name=None,
+            op_type=None,
+            message=(
+                f"The tables of embedding_config_spec take {bytes_text(size)} with what their "
+                f"optimizers keep: {bytes_text(size / cores)} of each of the {cores} TPU devices that "
+                "they are spread over, which is not in the HBM of this step."
+            ),
         ),
     )
 

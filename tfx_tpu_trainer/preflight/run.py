@@ -9,10 +9,21 @@ from typing import Any, cast
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import ModeKeys
-from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUEstimator
+from tfx_tpu_trainer.estimator.keras.to_estimator import keras_model_fn
+from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUConfig, TPUEstimator
+from tfx_tpu_trainer.estimator.tpu.tpu_estimator import call_settings
 from tfx_tpu_trainer.hardware import Slice, TpuSpec
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions, compile_steps
-from tfx_tpu_trainer.preflight.engine_steps import InputFn, lower_engine_step
+from tfx_tpu_trainer.preflight.engine_steps import (
+    InputFn,
+    input_fn_of_specs,
+    lower_engine_step,
+)
+from tfx_tpu_trainer.preflight.functions import (
+    is_keras_model,
+    lower_function,
+    specs_of_replica,
+)
 from tfx_tpu_trainer.preflight.libtpu import libtpu_version
 from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
 from tfx_tpu_trainer.preflight.results import LoweredStep
@@ -33,6 +44,8 @@ class PreflightModel:
         params: What the functions get as `params`, besides what `TPUEstimator` adds.
         config: Configuration of the runs, or `None` for `RunConfig()`.
         name: What the report calls the model.
+        batch_axis: As `TPUEstimator` takes it.
+        embedding_config_spec: As `TPUEstimator` takes it; see `lower_engine_step`.
     """
 
     model_fn: Callable[..., Any]
@@ -40,6 +53,8 @@ class PreflightModel:
     params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     config: RunConfig | None = None
     name: str = "the model"
+    batch_axis: Sequence[int] | None = None
+    embedding_config_spec: Any = None
 
     def lower(
         self, steps: Sequence[str], *, batch_sizes: Mapping[str, int], spec: TpuSpec
@@ -72,6 +87,8 @@ class PreflightModel:
                 num_replicas=spec.num_replicas(cores),
                 params=self.params,
                 config=self.config,
+                batch_axis=self.batch_axis,
+                embedding_config_spec=self.embedding_config_spec,
             )
             for step in steps
         ]
@@ -100,8 +117,8 @@ def preflight(
     ```
 
     Args:
-        model: A model_fn as `TPUEstimator` takes it, an estimator, whose params and config are
-            taken, or a `PreflightModel`.
+        model: A model_fn as `TPUEstimator` takes it, an estimator, whose params, config,
+            `batch_axis` and `embedding_config_spec` are taken, or a `PreflightModel`.
         input_fn: Input function of all steps, or one for each step by its name. Left out where
             the model is a `PreflightModel`.
         tpu: The slice, such as `"v5e:2x4"`.
@@ -168,6 +185,111 @@ def preflight_saved_model(
     )
 
 
+def preflight_function(
+    function: Any,
+    input_signature: Sequence[Any] | None = None,
+    *,
+    tpu: TpuSpec | str,
+    batch_size: int | None = None,
+    num_cores_per_replica: int | None = None,
+    name: str | None = None,
+    options: CompilerOptions | None = None,
+) -> PreflightReport:
+    """Compiles any program of TensorFlow with Google's TPU compiler, without a TPU, and reports.
+
+    Each replica of the slice runs the function on its own rows. `tf.compat.v1.tpu.cross_replica_sum`
+    sums over them; what the function does not sum, each replica has by itself.
+
+    Example:
+    ```python
+    @tf.function
+    def step(x):
+        return tf.matmul(x, kernel)
+
+    preflight_function(step, [tf.TensorSpec([None, 128])], tpu="v5e:2x4", batch_size=1024)
+    preflight_function(keras_model, [x_spec, y_spec], tpu="v5e:2x4", batch_size=1024)
+    ```
+
+    Args:
+        function: A `tf.function`, what `tf.function` takes, or a concrete function, such as a signature
+            of a loaded SavedModel, with the variables that it uses; or a compiled model of Keras 2 or
+            Keras 3, whose training step is compiled, with the gradients summed over the replicas.
+        input_signature: A `tf.TensorSpec`, or a nested structure of them, for each argument; of a
+            Keras model: the features, and the labels. Shapes are static; the first axis may be open,
+            as in `[None, 128]`: it gets the rows of one replica. Defaults to `None`: the function has
+            a signature of its own.
+        tpu: The slice, such as `"v5e:2x4"`.
+        batch_size: Rows of a step over all replicas. Defaults to `None`: no axis is open. A Keras
+            model needs it.
+        num_cores_per_replica: TPU devices that a replica is spread over, by the annotations of
+            `xla_sharding`. Defaults to `None`: one.
+        name: What the report calls it. Defaults to the function's name.
+        options: How the compiler is run. Defaults to `CompilerOptions()`.
+
+    Returns:
+        The report: of one step, `"function"`, or of a Keras model, `"train"`.
+
+    Raises:
+        ValueError: If an argument does not hold, or from the function itself.
+        TypeError: The same.
+        PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
+    """
+    spec = TpuSpec.read(tpu)
+    replicas = spec.num_replicas(num_cores_per_replica)
+    rows = None
+    if batch_size is not None:
+        spec.check_batch_size(batch_size, num_cores_per_replica=num_cores_per_replica)
+        rows = batch_size // replicas
+    compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
+    name = name or str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
+    if is_keras_model(function):
+        lowered = _keras_step(
+            function, input_signature, batch_size, replicas, num_cores_per_replica
+        )
+    else:
+        lowered = lower_function(
+            function,
+            input_signature,
+            rows=rows,
+            num_replicas=replicas,
+            num_partitions=num_cores_per_replica or 1,
+        )
+    return compile_and_report(
+        [lowered], tpu_slice=spec.tpu_slice, name=name, compiler=compiler, options=options
+    )
+
+
+def _keras_step(
+    model: Any,
+    input_signature: Sequence[Any] | None,
+    batch_size: int | None,
+    replicas: int,
+    num_cores_per_replica: int | None,
+) -> LoweredStep:
+    if batch_size is None:
+        raise ValueError(
+            "batch_size=None: a Keras model needs the rows of a step over all replicas."
+        )
+    if input_signature is None or len(input_signature) != 2:
+        raise ValueError(
+            f"input_signature={input_signature!r}: a Keras model needs two structures of "
+            "tf.TensorSpecs, the features' and the labels'."
+        )
+    specs = specs_of_replica(list(input_signature), rows=batch_size // replicas)
+    features, labels = (
+        tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), each)
+        for each in specs
+    )
+    return lower_engine_step(
+        keras_model_fn(model),
+        input_fn_of_specs(features, labels),
+        ModeKeys.TRAIN,
+        batch_size=batch_size,
+        num_replicas=replicas,
+        config=RunConfig(tpu_config=TPUConfig(num_cores_per_replica=num_cores_per_replica)),
+    )
+
+
 def compile_and_report(
     lowered: Sequence[LoweredStep],
     *,
@@ -222,9 +344,15 @@ def _as_model(
                 "input_fn, params and config are those of the PreflightModel: leave them out."
             )
         return model if name is None else dataclasses.replace(model, name=name)
+    of_estimator: dict[str, Any] = {}
     if isinstance(model, TPUEstimator):
         params = model.params if params is None else params
         config = cast(RunConfig, model.config) if config is None else config
+        settings = call_settings(model)
+        of_estimator = {
+            "batch_axis": settings.batch_axis,
+            "embedding_config_spec": settings.embedding_config_spec,
+        }
         model = model._model_fn
     if not callable(model):
         raise ValueError(f"model={model!r}: give a model_fn, a TPUEstimator or a PreflightModel.")
@@ -237,4 +365,5 @@ def _as_model(
         params=params or {},
         config=config,
         name=name or str(getattr(model, "__name__", "the model")),
+        **of_estimator,
     )

@@ -60,6 +60,17 @@ class StepGraph:
                 pending += [_op_of(source) for source in by_name[name].input]
         return [node for node in self.graph_def.node if node.name in needed]
 
+    def without_unused_inputs(self) -> StepGraph:
+        """Returns the same step without the inputs that it does not read."""
+        read = {_tensor(source) for node in self.needed_nodes() for source in node.input}
+        read |= {*self.outputs}
+        kept = [name in read for name in self.inputs]
+        return dataclasses.replace(
+            self,
+            inputs={name: spec for (name, spec), keep in zip(self.inputs.items(), kept) if keep},
+            input_names=[name for name, keep in zip(self.input_names, kept) if keep],
+        )
+
     def functions(self) -> dict[str, v1.FunctionDef]:
         """Returns the functions of the graph by name."""
         return {f.signature.name: f for f in self.graph_def.library.function}
@@ -80,6 +91,10 @@ class StepGraph:
                 return self.sources[op_name]
             op_name = op_name.rpartition("/")[0]
         return None
+
+
+def _tensor(source: str) -> str:
+    return source if ":" in source else f"{source}:0"
 
 
 def _op_of(tensor: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import tensorflow as tf
@@ -206,6 +206,33 @@ def _first_values(
         # Of all variables, not of those that are trained alone: statistics are kept as well.
         vars_to_warm_start=[f"{re.escape(name)}:" for name in names],
     )
+
+
+def keras_model_fn(keras_model: Any) -> Callable[..., Any]:
+    """Returns the model_fn of a compiled Keras model, for a TPUEstimator that is never trained.
+
+    Its variables do not start from the model's values, so no checkpoint is written.
+
+    Args:
+        keras_model: A compiled model of Keras 2 or Keras 3.
+
+    Returns:
+        The model_fn.
+
+    Raises:
+        ValueError: If it is none, is not compiled, or can't be traced.
+    """
+    loading.check_is_compiled(keras_model)
+    model = loading.eager_model(keras_model, None, None)
+    with model.in_use():
+        loading.check_can_be_traced(model)
+    return KerasModelFn(
+        model=model,
+        of_objects=False,
+        metric_names_map=None,
+        export_outputs=None,
+        has_first_checkpoint=True,
+    ).for_tpu_estimator()
 
 
 def keras_to_estimator(

@@ -6,7 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,6 +48,21 @@ _logger = tf.get_logger()
 
 
 @dataclasses.dataclass(frozen=True)
+class EmbeddingTensors:
+    """What passes between a core and the embedding tables, which are no part of its program on a TPU.
+
+    Attributes:
+        received: Name of a feature -> its activations; of a sequence, its lengths too.
+        sent: Name of a feature -> the gradient of its activations; empty outside of training.
+        tables: Names of the tables' variables.
+    """
+
+    received: Mapping[str, tf.Tensor]
+    sent: Mapping[str, tf.Tensor]
+    tables: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
 class CoreTrace(Trace):
     """A call that was traced for one core.
 
@@ -55,11 +70,13 @@ class CoreTrace(Trace):
         run: How the call runs.
         feed: Returns each core its rows; outside of training a `FiniteFeed`.
         is_padding: In mode `"infer"` the placeholder of which rows are padding.
+        embeddings: What passes between the core and embedding tables, or `None`.
     """
 
     run: CoreRun
     feed: CoreFeed
     is_padding: tf.Tensor | None
+    embeddings: EmbeddingTensors | None = None
 
     @property
     def finite_feed(self) -> FiniteFeed:

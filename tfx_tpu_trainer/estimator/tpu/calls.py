@@ -97,6 +97,11 @@ class TPUEstimatorCalls:
         self._params = params
         self._settings = settings
 
+    @property
+    def settings(self) -> TPUCallSettings:
+        """What the estimator was told of cores and batches."""
+        return self._settings
+
     def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
         """Returns the place of a call, and says where that is unless it is this host.
 

@@ -155,6 +155,11 @@ class TPUEstimator(Estimator):
         )
 
 
+def call_settings(estimator: TPUEstimator) -> TPUCallSettings:
+    """Returns what an estimator was told of cores and batches, for a preflight."""
+    return cast(TPUEstimatorCalls, estimator._calls).settings
+
+
 def _check_batch_sizes(train: Any, evaluate: Any, predict: Any) -> None:
     if train is None:
         raise ValueError("`train_batch_size` cannot be `None` when use_tpu is True.")

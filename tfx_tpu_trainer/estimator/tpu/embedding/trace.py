@@ -15,7 +15,11 @@ from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tf_private import replace_consumers_input
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import CoreRun
-from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, trace_on_cores
+from tfx_tpu_trainer.estimator.placements.cores import (
+    CoreTrace,
+    EmbeddingTensors,
+    trace_on_cores,
+)
 from tfx_tpu_trainer.estimator.placements.placement import Call
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
 from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
@@ -56,7 +60,7 @@ def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -
     embedded = dataclasses.replace(call, call_input_fn=call_input_fn, call_model_fn=model)
     trace = trace_on_cores(run, embedded)
     template = dataclasses.replace(trace.template, table_update=model.table_update)
-    return dataclasses.replace(trace, template=template)
+    return dataclasses.replace(trace, template=template, embeddings=model.tensors)
 
 
 class EmbeddedModel:
@@ -69,6 +73,7 @@ class EmbeddedModel:
     Attributes:
         table_update: Trains the tables, once a step, on what all cores give it; `None` outside of
             training and where there is no table.
+        tensors: What passes between the model and the tables; `None` where there is no table.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class EmbeddedModel:
         self._call_model_fn = call_model_fn
         self._ids = ids
         self.table_update: HostFunction | None = None
+        self.tensors: EmbeddingTensors | None = None
 
     def __call__(self, features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
         """Calls model_fn and connects it with its tables.
@@ -114,7 +120,7 @@ class EmbeddedModel:
         step = tf.reshape(v1.train.get_global_step().read_value(), [1])
         given = copy.copy(features)
         taken = {name: self._ids.take(given, name) for name in self._plan.features}
-        stand_ins = {}
+        stand_ins, received = {}, {}
         for name, (ids, _) in taken.items():
             stand_in = self._stand_in(name, rows=features[name].shape[0])
             # Never the stand-in itself: a model may hand it on as a prediction.
@@ -124,7 +130,7 @@ class EmbeddedModel:
             if length:
                 lengths = embedding_lookup.sequence_lengths(ids, max_length=length)
                 lengths.set_shape([features[name].shape[0]])
-                given[tf_private.lengths_key(name)] = lengths
+                given[tf_private.lengths_key(name)] = received[f"{name}, lengths"] = lengths
         with tf_private.noting_names(v1.get_default_graph()) as notes:
             spec = self._call_model_fn(given, labels, added)
         gradients = None if tap is None else tap.close()
@@ -136,6 +142,11 @@ class EmbeddedModel:
         for name, stand_in in stand_ins.items():
             for reader in stand_in.consumers():
                 replace_consumers_input(reader, stand_in, activations[name])
+        self.tensors = EmbeddingTensors(
+            received={**activations, **received},
+            sent=gradients or {},
+            tables=[variable.op.name for variable in tables.values()],
+        )
         if gradients is not None:
             slices = self._table_gradients(tables, activations, gradients)
             self.table_update = make_table_update(self._plan, tables, slices, step)
