@@ -217,6 +217,18 @@ _NO_MODULE = {"module_file": None, "steps": None}
             {"function": "json:dumps", **_NO_MODULE},
             "'dumps' has none of its own: give a tf.Tensor",
         ),
+        refusal(
+            {"num_slices": "3"},
+            "must be divisible by the 24 replicas of 3 slices of v5e:2x4: 48 or 72 would be",
+        ),
+        refusal(
+            {"num_slices": "2", "tpu": "v4:2x2x1"},
+            "num_slices=2: no bandwidth is published of the network between slices of v4. Use one",
+        ),
+        refusal(
+            {"num_slices": "2", "saved_model": "model", "steps": "serve"},
+            "--num_slices goes without --sweep and without the step serve",
+        ),
         refusal({"params": "rate=0.1"}, "--params 'rate=0.1' is no JSON (", "give a JSON object"),
         refusal({"params": "[1]"}, "--params '[1]': give a JSON object"),
         refusal(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import pathlib
 import subprocess
 import sys
 
@@ -260,3 +261,14 @@ def test_it_needs_no_tensorflow():
         "sys.exit(any(name in sys.modules for name in ('tensorflow', 'tfx')))"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_the_chips_of_the_docs_are_those_of_the_table():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "preflight.md").read_text(encoding="utf-8")
+    for chip in CHIPS.values():
+        network = f"{chip.dcn_gbit_per_s:g} Gbit/s" if chip.dcn_gbit_per_s else "-"
+        line = (
+            f"| {chip.generation} | {chip.devices} | {chip.hbm_gib} GiB | {chip.program_hbm_gib} GiB | "
+            f"{chip.bf16_tflops:g} TFLOP/s | {chip.hbm_gb_per_s:g} GB/s | {chip.ici_gb_per_s:g} GB/s | {network} |"
+        )
+        assert line in page

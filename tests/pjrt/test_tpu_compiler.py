@@ -116,7 +116,11 @@ def _places_in_header(names: list[str]) -> dict[str, int]:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("target", [each.name for each in known_slices()])
+@pytest.mark.parametrize(
+    "target",
+    # tpu7x wants a newer compiler than that of Python 3.10.
+    [each.name for each in known_slices() if each.chip.generation != "tpu7x"],
+)
 def test_every_slice_of_the_table_is_known_to_the_compiler(tmp_path, target):
     tpu_slice = next(each for each in known_slices() if each.name == target)
     options: dict[str, object] = {}

@@ -85,6 +85,7 @@ def test_the_keys_of_the_json_form_are_stable():
         "chip",
         "num_replicas",
         "num_cores_per_replica",
+        "num_slices",
         "tensorflow",
         "compiler",
         "steps",
@@ -110,11 +111,13 @@ def test_the_keys_of_the_json_form_are_stable():
         "lowering_seconds",
         "compiling_seconds",
         "collectives",
+        "network_bytes",
     }
     assert set(values["steps"][0]["roofline"]) == {
         "compute_seconds",
         "memory_seconds",
         "collective_seconds",
+        "network_seconds",
         "rows",
         "limited_by",
         "step_seconds_lower_bound",
@@ -122,9 +125,11 @@ def test_the_keys_of_the_json_form_are_stable():
     }
 
 
-def test_a_report_of_before_there_were_cores_of_a_replica_is_read():
+def test_a_report_of_before_there_were_cores_of_a_replica_and_slices_is_read():
     values = report().to_json()
-    del values["num_cores_per_replica"], values["steps"][0]["collectives"]
+    del values["num_cores_per_replica"], values["num_slices"]
+    del values["steps"][0]["collectives"], values["steps"][0]["network_bytes"]
+    del values["steps"][0]["roofline"]["network_seconds"]
     assert PreflightReport.from_json(values) == report()
 
 

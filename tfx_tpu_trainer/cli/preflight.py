@@ -63,6 +63,13 @@ class _Names(click.ParamType):
     help="The slice, such as v5e:2x4 or v5e:8; a list of slices with --sweep.",
 )
 @click.option(
+    "--num_slices",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Slices like it that train one model over the network.",
+)
+@click.option(
     "--batch_size",
     type=_Sizes(),
     required=True,

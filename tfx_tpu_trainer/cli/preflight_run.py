@@ -17,6 +17,7 @@ import click
 from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, RunConfig, TPUConfig
 from tfx_tpu_trainer.file_systems import check_can_be_written
 from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.preflight.across_slices import check_slices
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
 from tfx_tpu_trainer.preflight.libtpu import libtpu_version
@@ -123,6 +124,8 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
                 raise PreflightFailed(str(error)) from None
     if options["transform_output"] and options["feature_spec"]:
         raise PreflightFailed("Give one of --transform_output and --feature_spec, not both.")
+    if options["num_slices"] > 1 and (options["sweep"] or "serve" in steps):
+        raise PreflightFailed("--num_slices goes without --sweep and without the step serve.")
     if options["sweep"]:
         if "serve" in steps:
             raise PreflightFailed("--sweep takes train, eval and predict: leave serve out.")
@@ -164,6 +167,7 @@ def _of_function(options: Mapping[str, Any]) -> PreflightReport:
     return preflight_function(
         function,
         tpu=options["tpu"][0],
+        num_slices=options["num_slices"],
         batch_size=options["batch_size"][0],
         num_cores_per_replica=int(options["num_cores_per_replica"] or 1),
         name=name,
@@ -228,17 +232,24 @@ def _json(name: str, text: str | None, *, kind: type, example: str) -> Any:
 def _report(
     options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str], compiler: str
 ) -> PreflightReport:
-    spec = TpuSpec.read(options["tpu"][0])
+    spec, num_slices = TpuSpec.read(options["tpu"][0]), options["num_slices"]
+    check_slices(spec.tpu_slice, num_slices)
     (batch_size,) = options["batch_size"]
     lowered: list[LoweredStep] = []
     if model is not None:
         of_model = [step for step in steps if step != "serve"]
-        lowered += model.lower(of_model, batch_sizes=dict.fromkeys(of_model, batch_size), spec=spec)
+        lowered += model.lower(
+            of_model,
+            batch_sizes=dict.fromkeys(of_model, batch_size),
+            spec=spec,
+            num_slices=num_slices,
+        )
     if "serve" in steps:
         lowered += lower_saved_model(options["saved_model"], batch_size=batch_size)
     return compile_and_report(
         lowered,
         tpu_slice=spec.tpu_slice,
+        num_slices=num_slices,
         name=model.name if model is not None else options["saved_model"],
         compiler=compiler,
         options=_compiler_options(options),

@@ -25,8 +25,12 @@ class Chip:
         hbm_gb_per_s: Bandwidth of its memory, 10^9 bytes a second.
         ici_gb_per_s: Bandwidth of all its links to other chips in one direction, 10^9 bytes a
             second: half of what Google's pages call bidirectional.
+        dcn_gbit_per_s: Bandwidth of the data center's network for a chip's share of its machine, 10^9 bits a
+            second: what joins several slices. As Google's pages say for v5p, v6e and tpu7x; of v5e, what
+            a pod has divided by its 256 chips. `None` where it is not published.
         session_training: Whether its runtimes train in a `Session`. On newer ones that is reported
             to crash (TensorFlow issue 90807), and `TPUStrategy` is the way.
+        runs_tensorflow: Whether TensorFlow is supported on it; of tpu7x Google's page says that it is not.
     """
 
     generation: str
@@ -36,7 +40,9 @@ class Chip:
     bf16_tflops: float
     hbm_gb_per_s: float
     ici_gb_per_s: float
+    dcn_gbit_per_s: float | None
     session_training: bool
+    runs_tensorflow: bool
 
     @property
     def program_hbm_bytes(self) -> int:
@@ -52,6 +58,7 @@ def _chip(
     bf16_tflops: float,
     hbm_gb_per_s: float,
     ici_gb_per_s: float,
+    dcn_gbit_per_s: float | None,
 ) -> Chip:
     return Chip(
         generation=generation,
@@ -61,19 +68,23 @@ def _chip(
         bf16_tflops=bf16_tflops,
         hbm_gb_per_s=hbm_gb_per_s,
         ici_gb_per_s=ici_gb_per_s,
+        dcn_gbit_per_s=dcn_gbit_per_s,
         session_training=generation in ("v2", "v3", "v4"),
+        runs_tensorflow=generation != "tpu7x",
     )
 
 
 CHIPS: Mapping[str, Chip] = {
     chip.generation: chip
     for chip in (
-        _chip("v2", 2, 16, 7.48, 46, 700, 248),
-        _chip("v3", 2, 32, 15.48, 123, 900, 328),
-        _chip("v4", 1, 32, 30.75, 275, 1228, 300),
-        _chip("v5e", 1, 16, 15.75, 197, 819, 200),
-        _chip("v5p", 1, 95, 95.74, 459, 2765, 600),
-        _chip("v6e", 1, 32, 31.25, 918, 1640, 448),
+        _chip("v2", 2, 16, 7.48, 46, 700, 248, None),
+        _chip("v3", 2, 32, 15.48, 123, 900, 328, None),
+        _chip("v4", 1, 32, 30.75, 275, 1228, 300, None),
+        _chip("v5e", 1, 16, 15.75, 197, 819, 200, 25),
+        _chip("v5p", 1, 95, 95.74, 459, 2765, 600, 50),
+        _chip("v6e", 1, 32, 31.25, 918, 1640, 448, 100),
+        # Two devices a chip, as its compiler lists them; what a program may use is that of libtpu 0.0.42.1.
+        _chip("tpu7x", 2, 192, 94.74, 2307, 7380, 600, 100),
     )
 }
 """Generation -> chip."""

@@ -103,6 +103,7 @@ def known_slices() -> tuple[Slice, ...]:
             vertex=("ct5p-hightpu-4t", None),
         ),
         *_lite("v6e", "ct6e-standard", "tpu-v6e-slice"),
+        *_of_machines_with_four("tpu7x", *_THREE_DIMENSIONS, gke=("tpu7x-standard-4t", "tpu7x")),
     )
 
 

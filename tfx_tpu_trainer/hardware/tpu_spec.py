@@ -162,25 +162,32 @@ class TpuSpec(pydantic.BaseModel):
         return devices // each
 
     def check_batch_size(
-        self, batch_size: int, *, num_cores_per_replica: int | None = None, name: str = "batch size"
+        self,
+        batch_size: int,
+        *,
+        num_cores_per_replica: int | None = None,
+        num_slices: int = 1,
+        name: str = "batch size",
     ) -> None:
-        """Checks that a global batch size can be split over the slice.
+        """Checks that a global batch size can be split over the slice, or over several like it.
 
         Args:
             batch_size: Rows of a step over all replicas.
             num_cores_per_replica: See `num_replicas`.
+            num_slices: Slices that share the batch. Defaults to 1.
             name: What the batch size is called, for the error.
 
         Raises:
             ValueError: If the replicas do not divide it; names the nearest that they do.
         """
-        replicas = self.num_replicas(num_cores_per_replica)
+        replicas = self.num_replicas(num_cores_per_replica) * num_slices
         if batch_size % replicas:
+            slices = f"{num_slices} slices of " if num_slices > 1 else ""
             below = batch_size // replicas * replicas
             nearest = [size for size in (below, below + replicas) if size]
             raise ValueError(
                 f"{name} {batch_size} must be divisible by the {replicas} replicas of "
-                f"{self.tpu_slice.name}: {' or '.join(map(str, nearest))} would be."
+                f"{slices}{self.tpu_slice.name}: {' or '.join(map(str, nearest))} would be."
             )
 
     def check_num_shards(

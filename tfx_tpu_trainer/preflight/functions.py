@@ -60,7 +60,7 @@ def specs_of_replica(input_signature: Any, *, rows: int | None) -> Any:
 
 
 def lower_function(
-    function: Callable[..., Any],
+    function: Any,
     input_signature: Sequence[Any] | None = None,
     *,
     rows: int | None = None,

@@ -11,8 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
+# A wire format: its fields keep their numbers from release to release.
+from tensorflow.compiler.xla import xla_data_pb2
+
 from tfx_tpu_trainer.engine.checking import shardings
-from tfx_tpu_trainer.engine.checking.shardings import Sharding
 from tfx_tpu_trainer.preflight.hlo_module import HloModule
 from tfx_tpu_trainer.preflight.results import Problem
 from tfx_tpu_trainer.preflight.step_graph import StepGraph
@@ -43,7 +45,10 @@ def partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -
         variables = [node.name for node in nodes if node.op == _VARIABLE]
         module.shard_inputs([*given, *(of_variables.get(name) for name in variables)])
     for instruction in module.instructions():
-        if not instruction.HasField("sharding") or instruction.sharding.type == Sharding.TUPLE:
+        if (
+            not instruction.HasField("sharding")
+            or instruction.sharding.type == xla_data_pb2.OpSharding.TUPLE
+        ):
             continue
         name = instruction.metadata.op_name or instruction.name
         wrong = shardings.misfit(
@@ -63,7 +68,7 @@ def partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -
     return None
 
 
-def variable_shardings(nodes: Sequence[v1.NodeDef]) -> dict[str, Sharding]:
+def variable_shardings(nodes: Sequence[v1.NodeDef]) -> dict[str, xla_data_pb2.OpSharding]:
     """Returns how the variables of a step are cut, as far as the model says so.
 
     Args:
@@ -74,7 +79,7 @@ def variable_shardings(nodes: Sequence[v1.NodeDef]) -> dict[str, Sharding]:
         `tf.compat.v1` gives to its slots too, or that of its value where it is read.
     """
     by_name = {node.name: node for node in nodes}
-    found: dict[str, Sharding] = {}
+    found: dict[str, xla_data_pb2.OpSharding] = {}
     for node in nodes:
         sharding = shardings.sharding_of(node)
         variable = _variable_read_by(node, by_name)

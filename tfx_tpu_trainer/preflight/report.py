@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_tpu_trainer.hardware import Slice, find_slice
+from tfx_tpu_trainer.preflight import across_slices
 from tfx_tpu_trainer.preflight.collectives import seconds_between_cores
 from tfx_tpu_trainer.preflight.results import (
     Allocation,
@@ -47,6 +48,7 @@ class StepReport:
         lowering_seconds: How long TensorFlow took to turn it into HLO.
         compiling_seconds: How long the TPU compiler took.
         collectives: What the devices tell each other, the largest first.
+        network_bytes: Bytes that one slice must send to the others.
     """
 
     name: str
@@ -66,10 +68,16 @@ class StepReport:
     lowering_seconds: float
     compiling_seconds: float
     collectives: tuple[Collective, ...] = ()
+    network_bytes: int = 0
 
     @classmethod
     def of(
-        cls, lowered: LoweredStep, compiled: CompiledStep | None, *, tpu_slice: Slice
+        cls,
+        lowered: LoweredStep,
+        compiled: CompiledStep | None,
+        *,
+        tpu_slice: Slice,
+        num_slices: int = 1,
     ) -> StepReport:
         """Puts together what lowering and compiling have found.
 
@@ -77,11 +85,18 @@ class StepReport:
             lowered: The step as HLO.
             compiled: What the compiler made of it; `None` where lowering has failed.
             tpu_slice: What it was compiled for.
+            num_slices: How many of them run it, each with its share of the rows. Defaults to 1.
 
         Returns:
             The report.
         """
-        batch_size = None if lowered.rows is None else lowered.rows * lowered.num_replicas
+        replicas = lowered.num_replicas * num_slices
+        batch_size = None if lowered.rows is None else lowered.rows * replicas
+        network_bytes = across_slices.bytes_sent(
+            compiled.collective_bytes if compiled else 0,
+            num_cores_per_replica=lowered.num_partitions,
+            num_slices=num_slices,
+        )
         bound = None
         if compiled is not None and compiled.problem is None:
             bound = roofline(
@@ -94,7 +109,9 @@ class StepReport:
             )
             between_cores = seconds_between_cores(compiled.collectives, tpu_slice)
             bound = dataclasses.replace(
-                bound, collective_seconds=bound.collective_seconds + between_cores
+                bound,
+                collective_seconds=bound.collective_seconds + between_cores,
+                network_seconds=across_slices.seconds_at_least(network_bytes, tpu_slice),
             )
         return cls(
             name=lowered.name,
@@ -114,6 +131,7 @@ class StepReport:
             lowering_seconds=lowered.seconds,
             compiling_seconds=compiled.seconds if compiled else 0.0,
             collectives=compiled.collectives if compiled else (),
+            network_bytes=network_bytes,
         )
 
     @property
@@ -152,11 +170,12 @@ class PreflightReport:
     Attributes:
         model: Name of the model, for the reader.
         tpu: The slice, such as `"v5e:2x4"`.
-        num_replicas: Copies of the model on it.
+        num_replicas: Copies of the model, on all slices.
         steps: Its steps.
         tensorflow: Version of TensorFlow that has lowered them.
         compiler: Name and version of the TPU compiler, such as `"libtpu 0.0.21"`.
         num_cores_per_replica: TPU devices that each copy is spread over.
+        num_slices: Slices that run it, joined by the data center's network.
     """
 
     model: str
@@ -166,6 +185,7 @@ class PreflightReport:
     tensorflow: str
     compiler: str
     num_cores_per_replica: int = 1
+    num_slices: int = 1
 
     @property
     def ok(self) -> bool:
@@ -193,7 +213,13 @@ class PreflightReport:
             "predictions: real steps are slower. The body of a loop counts once; reading the input "
             "and work on the host count not at all."
         )
-        return lowering, compiler, bounds
+        if self.tpu_slice.chip.runs_tensorflow:
+            return lowering, compiler, bounds
+        unsupported = (
+            f"Google supports no TensorFlow on {self.tpu_slice.chip.generation}: what compiles here need not "
+            "run there."
+        )
+        return lowering, compiler, bounds, unsupported
 
     @property
     def findings(self) -> dict[Finding, tuple[str, ...]]:
@@ -221,6 +247,7 @@ class PreflightReport:
             "chip": dataclasses.asdict(chip),
             "num_replicas": self.num_replicas,
             "num_cores_per_replica": self.num_cores_per_replica,
+            "num_slices": self.num_slices,
             "tensorflow": self.tensorflow,
             "compiler": self.compiler,
             "steps": [_step_to_json(step) for step in self.steps],
@@ -252,6 +279,7 @@ class PreflightReport:
                 tensorflow=values["tensorflow"],
                 compiler=values["compiler"],
                 num_cores_per_replica=values.get("num_cores_per_replica", 1),
+                num_slices=values.get("num_slices", 1),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"The preflight report is damaged: {error!r}.") from error
@@ -274,12 +302,7 @@ def _step_to_json(step: StepReport) -> dict[str, Any]:
 
 
 def _step_from_json(values: Mapping[str, Any]) -> StepReport:
-    # Reports of before lack what has a default.
-    given = {
-        field.name: values[field.name]
-        for field in dataclasses.fields(StepReport)
-        if field.default is dataclasses.MISSING or field.name in values
-    }
+    given = _fields(StepReport, values)
     parts: dict[str, Any] = {"memory": MemoryNeed, "roofline": Roofline, "problem": Problem}
     for name, kind in parts.items():
         given[name] = given[name] and _read(kind, given[name])
@@ -295,7 +318,16 @@ def _step_from_json(values: Mapping[str, Any]) -> StepReport:
 
 def _read(kind: Any, values: Mapping[str, Any]) -> Any:
     """Makes a dataclass of its own keys; others follow from them."""
-    return kind(**{field.name: values[field.name] for field in dataclasses.fields(kind)})
+    return kind(**_fields(kind, values))
+
+
+def _fields(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    # Reports of older versions lack what has a default.
+    return {
+        field.name: values[field.name]
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING or field.name in values
+    }
 
 
 def bytes_text(count: float) -> str:

@@ -26,12 +26,14 @@ class Roofline:
         memory_seconds: Its reads and writes at the bandwidth of the memory.
         collective_seconds: Its sums over the replicas on all links; 0 within one chip.
         rows: Rows of the step over all replicas, or `None` where that is not known.
+        network_seconds: What slices must send each other (`across_slices.py`); 0 with one.
     """
 
     compute_seconds: float
     memory_seconds: float
     collective_seconds: float
     rows: int | None = None
+    network_seconds: float = 0.0
 
     @property
     def step_seconds(self) -> float:
@@ -40,7 +42,7 @@ class Roofline:
 
     @property
     def limited_by(self) -> str:
-        """What sets the bound: `"compute"`, `"memory"` or `"collectives"`."""
+        """What sets the bound: `"compute"`, `"memory"`, `"collectives"` or `"network"`."""
         return max(self._parts, key=lambda part: self._parts[part])
 
     @property
@@ -56,6 +58,7 @@ class Roofline:
             "compute": self.compute_seconds,
             "memory": self.memory_seconds,
             "collectives": self.collective_seconds,
+            "network": self.network_seconds,
         }
 
 

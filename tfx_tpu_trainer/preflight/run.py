@@ -13,6 +13,7 @@ from tfx_tpu_trainer.estimator.keras.to_estimator import keras_model_fn
 from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUConfig, TPUEstimator
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator import call_settings
 from tfx_tpu_trainer.hardware import Slice, TpuSpec
+from tfx_tpu_trainer.preflight.across_slices import check_slices
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions, compile_steps
 from tfx_tpu_trainer.preflight.engine_steps import (
     InputFn,
@@ -57,7 +58,12 @@ class PreflightModel:
     embedding_config_spec: Any = None
 
     def lower(
-        self, steps: Sequence[str], *, batch_sizes: Mapping[str, int], spec: TpuSpec
+        self,
+        steps: Sequence[str],
+        *,
+        batch_sizes: Mapping[str, int],
+        spec: TpuSpec,
+        num_slices: int = 1,
     ) -> list[LoweredStep]:
         """Lowers steps for the replicas of a slice.
 
@@ -65,6 +71,7 @@ class PreflightModel:
             steps: Their names.
             batch_sizes: Name -> rows over all replicas.
             spec: The slice.
+            num_slices: Slices that share the rows. Defaults to 1.
 
         Returns:
             The steps.
@@ -76,14 +83,17 @@ class PreflightModel:
         cores = self.config.tpu_config.num_cores_per_replica if self.config else None
         for step in steps:
             spec.check_batch_size(
-                batch_sizes[step], num_cores_per_replica=cores, name=f"batch size of {step}"
+                batch_sizes[step],
+                num_cores_per_replica=cores,
+                num_slices=num_slices,
+                name=f"batch size of {step}",
             )
         return [
             lower_engine_step(
                 self.model_fn,
                 self.input_fns[step],
                 ENGINE_STEPS[step],
-                batch_size=batch_sizes[step],
+                batch_size=batch_sizes[step] // num_slices,
                 num_replicas=spec.num_replicas(cores),
                 params=self.params,
                 config=self.config,
@@ -99,6 +109,7 @@ def preflight(
     input_fn: InputFn | Mapping[str, InputFn] | None = None,
     *,
     tpu: TpuSpec | str,
+    num_slices: int = 1,
     batch_size: int | Mapping[str, int],
     steps: Sequence[str] = ("train", "eval", "predict"),
     params: Mapping[str, Any] | None = None,
@@ -122,6 +133,8 @@ def preflight(
         input_fn: Input function of all steps, or one for each step by its name. Left out where
             the model is a `PreflightModel`.
         tpu: The slice, such as `"v5e:2x4"`.
+        num_slices: Slices like it that train one model, joined by the data center's network. Defaults
+            to 1.
         batch_size: Rows of a step over all replicas, of all steps or by name.
         steps: Steps to compile. Defaults to training, evaluation and prediction.
         params: What the functions get as `params`. Defaults to the estimator's, or to none.
@@ -137,6 +150,7 @@ def preflight(
         PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
     """
     spec = TpuSpec.read(tpu)
+    check_slices(spec.tpu_slice, num_slices)
     unknown = [step for step in steps if step not in ENGINE_STEPS]
     if unknown or not steps:
         raise ValueError(f"steps={list(steps)}: give some of {', '.join(ENGINE_STEPS)}.")
@@ -146,9 +160,14 @@ def preflight(
     missing = [step for step in steps if step not in sizes or step not in given.input_fns]
     if missing:
         raise ValueError(f"Step {missing[0]!r} needs an input function and a batch size.")
-    lowered = given.lower(steps, batch_sizes=sizes, spec=spec)
+    lowered = given.lower(steps, batch_sizes=sizes, spec=spec, num_slices=num_slices)
     return compile_and_report(
-        lowered, tpu_slice=spec.tpu_slice, name=given.name, compiler=compiler, options=options
+        lowered,
+        tpu_slice=spec.tpu_slice,
+        num_slices=num_slices,
+        name=given.name,
+        compiler=compiler,
+        options=options,
     )
 
 
@@ -190,6 +209,7 @@ def preflight_function(
     input_signature: Sequence[Any] | None = None,
     *,
     tpu: TpuSpec | str,
+    num_slices: int = 1,
     batch_size: int | None = None,
     num_cores_per_replica: int | None = None,
     name: str | None = None,
@@ -219,6 +239,7 @@ def preflight_function(
             as in `[None, 128]`: it gets the rows of one replica. Defaults to `None`: the function has
             a signature of its own.
         tpu: The slice, such as `"v5e:2x4"`.
+        num_slices: Slices like it that run the function. Defaults to 1.
         batch_size: Rows of a step over all replicas. Defaults to `None`: no axis is open. A Keras
             model needs it.
         num_cores_per_replica: TPU devices that a replica is spread over, by the annotations of
@@ -235,17 +256,18 @@ def preflight_function(
         PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
     """
     spec = TpuSpec.read(tpu)
+    check_slices(spec.tpu_slice, num_slices)
     replicas = spec.num_replicas(num_cores_per_replica)
     rows = None
     if batch_size is not None:
-        spec.check_batch_size(batch_size, num_cores_per_replica=num_cores_per_replica)
-        rows = batch_size // replicas
+        spec.check_batch_size(
+            batch_size, num_cores_per_replica=num_cores_per_replica, num_slices=num_slices
+        )
+        rows = batch_size // (replicas * num_slices)
     compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
     name = name or str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
     if is_keras_model(function):
-        lowered = _keras_step(
-            function, input_signature, batch_size, replicas, num_cores_per_replica
-        )
+        lowered = _keras_step(function, input_signature, rows, replicas, num_cores_per_replica)
     else:
         lowered = lower_function(
             function,
@@ -255,18 +277,23 @@ def preflight_function(
             num_partitions=num_cores_per_replica or 1,
         )
     return compile_and_report(
-        [lowered], tpu_slice=spec.tpu_slice, name=name, compiler=compiler, options=options
+        [lowered],
+        tpu_slice=spec.tpu_slice,
+        num_slices=num_slices,
+        name=name,
+        compiler=compiler,
+        options=options,
     )
 
 
 def _keras_step(
     model: Any,
     input_signature: Sequence[Any] | None,
-    batch_size: int | None,
+    rows: int | None,
     replicas: int,
     num_cores_per_replica: int | None,
 ) -> LoweredStep:
-    if batch_size is None:
+    if rows is None:
         raise ValueError(
             "batch_size=None: a Keras model needs the rows of a step over all replicas."
         )
@@ -275,7 +302,7 @@ def _keras_step(
             f"input_signature={input_signature!r}: a Keras model needs two structures of "
             "tf.TensorSpecs, the features' and the labels'."
         )
-    specs = specs_of_replica(list(input_signature), rows=batch_size // replicas)
+    specs = specs_of_replica(list(input_signature), rows=rows)
     features, labels = (
         tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), each)
         for each in specs
@@ -284,7 +311,7 @@ def _keras_step(
         keras_model_fn(model),
         input_fn_of_specs(features, labels),
         ModeKeys.TRAIN,
-        batch_size=batch_size,
+        batch_size=rows * replicas,
         num_replicas=replicas,
         config=RunConfig(tpu_config=TPUConfig(num_cores_per_replica=num_cores_per_replica)),
     )
@@ -294,6 +321,7 @@ def compile_and_report(
     lowered: Sequence[LoweredStep],
     *,
     tpu_slice: Slice,
+    num_slices: int = 1,
     name: str,
     compiler: str | None = None,
     options: CompilerOptions | None = None,
@@ -303,6 +331,7 @@ def compile_and_report(
     Args:
         lowered: The steps.
         tpu_slice: The slice.
+        num_slices: Slices like it that run the steps. Defaults to 1.
         name: What the report calls the model.
         compiler: What it calls the compiler. Defaults to `None`: it is looked up.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
@@ -319,14 +348,15 @@ def compile_and_report(
     return PreflightReport(
         model=name,
         tpu=tpu_slice.name,
-        num_replicas=max((step.num_replicas for step in lowered), default=1),
+        num_replicas=max((step.num_replicas for step in lowered), default=1) * num_slices,
         steps=tuple(
-            StepReport.of(step, result, tpu_slice=tpu_slice)
+            StepReport.of(step, result, tpu_slice=tpu_slice, num_slices=num_slices)
             for step, result in zip(lowered, compiled)
         ),
         tensorflow=tf.__version__,
         compiler=compiler,
         num_cores_per_replica=max((step.num_partitions for step in lowered), default=1),
+        num_slices=num_slices,
     )
 
 

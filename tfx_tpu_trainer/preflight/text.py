@@ -66,9 +66,10 @@ def render_text(report: PreflightReport) -> RenderableType:
     replicas = f"{report.num_replicas} replica{'s' if report.num_replicas > 1 else ''}"
     if report.num_cores_per_replica > 1:
         replicas += f" of {report.num_cores_per_replica} cores"
+    slices = f"{report.num_slices} slices of " if report.num_slices > 1 else ""
     chip = report.tpu_slice.chip
     head = Text.assemble(
-        (f"Preflight of {report.model} for {report.tpu}", "bold"),
+        (f"Preflight of {report.model} for {slices}{report.tpu}", "bold"),
         f"  {replicas}, {chip.bf16_tflops:g} TFLOP/s and {chip.hbm_gb_per_s:g} GB/s a chip",
     )
     steps = [_step(step) for step in report.steps]
@@ -147,6 +148,9 @@ def _numbers(step: StepReport) -> Table:
             f"{flop_text(step.flops)}, {bytes_text(step.bytes_accessed)} through HBM, "
             f"{bytes_text(step.collective_bytes)} into sums over the replicas",
         )
+        if step.network_bytes:
+            sent = bytes_text(step.network_bytes)
+            table.add_row("", f"{sent} that a slice sends to the others over the network")
         spread = any(each.between == "cores" for each in step.collectives)
         for each in step.collectives if spread else ():
             table.add_row(
@@ -156,10 +160,12 @@ def _numbers(step: StepReport) -> Table:
             "bounds",
             f"step ≥ {seconds_text(bound.step_seconds)}, limited by {bound.limited_by} (compute "
             f"{seconds_text(bound.compute_seconds)}, memory {seconds_text(bound.memory_seconds)}, "
-            f"collectives {seconds_text(bound.collective_seconds)})",
+            f"collectives {seconds_text(bound.collective_seconds)}"
+            + (f", network {seconds_text(bound.network_seconds)})" if step.network_bytes else ")"),
         )
         if bound.examples_per_second is not None:
-            where = "a device" if step.name.startswith("serve") else "the slice"
+            where = "all slices" if step.network_bytes else "the slice"
+            where = "a device" if step.name.startswith("serve") else where
             table.add_row("", f"≤ {count_text(bound.examples_per_second)} examples/s on {where}")
     table.add_row(
         "took",

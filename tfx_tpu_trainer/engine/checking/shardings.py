@@ -23,12 +23,10 @@ from tfx_tpu_trainer.engine.template import ModelTemplate
 ATTRIBUTE = "_XlaSharding"
 """The attribute by which any op may say how its output is cut."""
 
-Sharding = xla_data_pb2.OpSharding
-
 _VARIABLE = "VarHandleOp"
 
 
-def sharding_of(node: Any) -> Sharding | None:
+def sharding_of(node: Any) -> xla_data_pb2.OpSharding | None:
     """Returns how the first output of an op is cut, `None` where nothing says so.
 
     Args:
@@ -39,45 +37,45 @@ def sharding_of(node: Any) -> Sharding | None:
         serialized = node.attr["sharding"].s
     if not serialized:
         return None
-    sharding = Sharding.FromString(serialized)
-    if sharding.type == Sharding.TUPLE:
+    sharding = xla_data_pb2.OpSharding.FromString(serialized)
+    if sharding.type == xla_data_pb2.OpSharding.TUPLE:
         return sharding.tuple_shardings[0] if sharding.tuple_shardings else None
     return sharding
 
 
-def replicated() -> Sharding:
+def replicated() -> xla_data_pb2.OpSharding:
     """Returns the sharding of what every core holds whole."""
-    return Sharding(type=Sharding.REPLICATED)
+    return xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.REPLICATED)
 
 
-def tiled(counts: Sequence[int]) -> Sharding:
+def tiled(counts: Sequence[int]) -> xla_data_pb2.OpSharding:
     """Returns the sharding of a tensor that is cut.
 
     Args:
         counts: Its parts along each dimension; the cores take them in row-major order.
     """
-    return Sharding(
-        type=Sharding.OTHER,
+    return xla_data_pb2.OpSharding(
+        type=xla_data_pb2.OpSharding.OTHER,
         tile_assignment_dimensions=list(counts),
         tile_assignment_devices=range(math.prod(counts)),
     )
 
 
-def parts(sharding: Sharding | None, rank: int) -> list[int]:
+def parts(sharding: xla_data_pb2.OpSharding | None, rank: int) -> list[int]:
     """Returns the number of parts along each dimension.
 
     Args:
         sharding: The sharding, or `None`.
         rank: Dimensions of the tensor. A sharding may have more: copies of each part.
     """
-    if sharding is None or sharding.type != Sharding.OTHER:
+    if sharding is None or sharding.type != xla_data_pb2.OpSharding.OTHER:
         return [1] * rank
     counts = list(sharding.tile_assignment_dimensions)
     return [*counts, *([1] * rank)][:rank]
 
 
 def misfit(
-    name: str, shape: Sequence[int | None], sharding: Sharding | None, *, cores: int
+    name: str, shape: Sequence[int | None], sharding: xla_data_pb2.OpSharding | None, *, cores: int
 ) -> str | None:
     """Says why a tensor can't be cut so.
 
@@ -92,7 +90,7 @@ def misfit(
     Returns:
         One sentence and the fix, or `None` where nothing is wrong.
     """
-    if sharding is None or sharding.type != Sharding.OTHER:
+    if sharding is None or sharding.type != xla_data_pb2.OpSharding.OTHER:
         return None
     annotated = math.prod(sharding.tile_assignment_dimensions)
     if annotated not in (1, cores):
