@@ -108,6 +108,41 @@ class _Names(click.ParamType):
 )
 @click.option("--saved_model", metavar="PATH", help="An exported model, for the step serve.")
 @click.option("--sweep", is_flag=True, help="Prints the largest batch size that fits each slice.")
+@click.option(
+    "--measure_input",
+    type=float,
+    is_flag=False,
+    flag_value=20.0,
+    metavar="[SECONDS]",
+    help="Reads the training's input for 20 s, or so many, up to 60: what the hosts can deliver.",
+)
+@click.option(
+    "--price",
+    "price_file",
+    metavar="FILE",
+    help="A JSON file with prices of chips: what the training costs.",
+)
+@click.option(
+    "--rows_per_epoch", type=click.IntRange(min=1), help="With --price: rows of the training split."
+)
+@click.option(
+    "--epochs",
+    type=click.FloatRange(min=0, min_open=True),
+    help="With --price: how often they are read; by default once.",
+)
+@click.option(
+    "--train_steps", type=click.IntRange(min=1), help="With --price, in place of --epochs: steps."
+)
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    help="With --price: how long the training may take, as 4h or 90m; with --sweep, of all slices.",
+)
+@click.option(
+    "--profile",
+    metavar="FOLDER",
+    help="Writes the compiled steps as a profile that XProf opens, with estimated times.",
+)
 @click.option("--json", "json_file", metavar="FILE", help="Writes the report as JSON too.")
 @click.option("--html", "html_file", metavar="FILE", help="Writes the report as a page too.")
 @click.option(

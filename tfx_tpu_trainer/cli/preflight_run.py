@@ -20,7 +20,15 @@ from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.preflight.across_slices import check_slices
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions
 from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
+from tfx_tpu_trainer.preflight.input_speed import LONGEST_SECONDS, measure_input
 from tfx_tpu_trainer.preflight.libtpu import libtpu_version
+from tfx_tpu_trainer.preflight.price import (
+    Prices,
+    TrainingCost,
+    TrainingLength,
+    read_duration,
+    training_cost,
+)
 from tfx_tpu_trainer.preflight.report import PreflightReport
 from tfx_tpu_trainer.preflight.report_files import write_html, write_json, write_sweep
 from tfx_tpu_trainer.preflight.results import LoweredStep
@@ -31,7 +39,7 @@ from tfx_tpu_trainer.preflight.run import (
 )
 from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
 from tfx_tpu_trainer.preflight.sweep import Sweep, sweep
-from tfx_tpu_trainer.preflight.text import print_report, render_sweep
+from tfx_tpu_trainer.preflight.text import print_report, render_costs, render_sweep
 from tfx_tpu_trainer.preflight.user_model import model_of_module
 from tfx_tpu_trainer.terminal import standard_output
 from tfx_tpu_trainer.user_module.exits import exits_are_errors
@@ -81,9 +89,12 @@ def run(options: Mapping[str, Any]) -> bool:
         model = _model(options, steps)
         if options["sweep"]:
             return _sweep(options, model, steps)
-        report = _report(options, model, steps, compiler)
+        report = _with_input(_report(options, model, steps, compiler), options, model)
         print_report(report)
-        _write(report, options)
+        cost = _cost(report, options)
+        if cost is not None:
+            standard_output().print(render_costs([cost], deadline=_deadline(options)))
+        _write(report, options, cost)
         return report.ok
 
 
@@ -126,7 +137,29 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         raise PreflightFailed("Give one of --transform_output and --feature_spec, not both.")
     if options["num_slices"] > 1 and (options["sweep"] or "serve" in steps):
         raise PreflightFailed("--num_slices goes without --sweep and without the step serve.")
+    _check_price(options, steps)
+    seconds = options["measure_input"]
+    if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
+        raise PreflightFailed(
+            f"--measure_input {seconds:g}: give seconds above 0 and up to {LONGEST_SECONDS:g}."
+        )
+    if seconds is not None and ("train" not in steps or options["feature_spec"]):
+        raise PreflightFailed(
+            "--measure_input reads the module's own input_fn for the step train: leave "
+            "--feature_spec out, and let --steps have train."
+        )
+    if seconds is not None and options["transform_output"]:
+        raise PreflightFailed(
+            "--measure_input reads the module's own input_fn: leave --transform_output out."
+        )
+    if options["profile"] is not None:
+        try:
+            check_can_be_written("--profile", os.path.join(options["profile"], "plugins"))
+        except ValueError as error:
+            raise PreflightFailed(str(error)) from None
     if options["sweep"]:
+        if seconds is not None or options["profile"]:
+            raise PreflightFailed("--sweep takes neither --measure_input nor --profile.")
         if "serve" in steps:
             raise PreflightFailed("--sweep takes train, eval and predict: leave serve out.")
         if options["html_file"]:
@@ -173,6 +206,37 @@ def _of_function(options: Mapping[str, Any]) -> PreflightReport:
         name=name,
         options=_compiler_options(options),
     )
+
+
+def _check_price(options: Mapping[str, Any], steps: Sequence[str]) -> None:
+    """Reads what a training costs by, so that a mistake is found before anything is compiled."""
+    if options["price_file"] is None:
+        for name in ("rows_per_epoch", "epochs", "train_steps", "deadline"):
+            if options[name] is not None:
+                raise PreflightFailed(f"--{name} goes with --price: give a price file.")
+        return
+    if "train" not in steps:
+        raise PreflightFailed("--price is of a training: let --steps have train.")
+    try:
+        prices = Prices.read(options["price_file"])
+        _length(options)
+        _deadline(options)
+        for name in options["tpu"]:
+            prices.of_slice(TpuSpec.read(name).tpu_slice.name)
+    except ValueError as error:
+        raise PreflightFailed(str(error)) from None
+
+
+def _length(options: Mapping[str, Any]) -> TrainingLength:
+    return TrainingLength(
+        rows_per_epoch=options["rows_per_epoch"],
+        epochs=options["epochs"],
+        train_steps=options["train_steps"],
+    )
+
+
+def _deadline(options: Mapping[str, Any]) -> float | None:
+    return None if options["deadline"] is None else read_duration(options["deadline"])
 
 
 def _model(options: Mapping[str, Any], steps: Sequence[str]) -> PreflightModel | None:
@@ -253,7 +317,33 @@ def _report(
         name=model.name if model is not None else options["saved_model"],
         compiler=compiler,
         options=_compiler_options(options),
+        profile=options["profile"],
     )
+
+
+def _with_input(
+    report: PreflightReport, options: Mapping[str, Any], model: PreflightModel | None
+) -> PreflightReport:
+    if options["measure_input"] is None:
+        return report
+    assert model is not None  # it goes with the step train
+    speed = measure_input(
+        model.input_fns["train"],
+        tpu_slice=report.tpu_slice,
+        batch_size=options["batch_size"][0],
+        seconds=options["measure_input"],
+        params=model.params,
+        config=model.config,
+    )
+    return dataclasses.replace(report, input=speed)
+
+
+def _cost(report: PreflightReport, options: Mapping[str, Any]) -> TrainingCost | None:
+    """Returns what the training costs; `None` where nobody asks, or where it can't train."""
+    trains = any(step.name == "train" and step.ok for step in report.steps)
+    if options["price_file"] is None or not trains:
+        return None
+    return training_cost(report, _length(options), Prices.read(options["price_file"]))
 
 
 def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str]) -> bool:
@@ -271,16 +361,20 @@ def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequ
         entries.append(entry)
     found = Sweep(model=model.name, steps=tuple(steps), entries=tuple(entries))
     console.print(render_sweep(found))
+    fitting = (each.report for each in found.entries if each.outcome == "fits" and each.report)
+    costs = [cost for report in fitting if (cost := _cost(report, options)) is not None]
+    if options["price_file"]:
+        console.print(render_costs(costs, deadline=_deadline(options)))
     if options["json_file"]:
-        write_sweep(found, options["json_file"])
+        write_sweep(found, options["json_file"], costs=costs)
     return found.ok
 
 
-def _write(report: PreflightReport, options: Mapping[str, Any]) -> None:
+def _write(report: PreflightReport, options: Mapping[str, Any], cost: TrainingCost | None) -> None:
     if options["json_file"]:
-        write_json(report, options["json_file"])
+        write_json(report, options["json_file"], cost=cost)
     if options["html_file"]:
-        write_html(report, options["html_file"])
+        write_html(report, options["html_file"], cost=cost)
 
 
 def _compiler_options(options: Mapping[str, Any]) -> CompilerOptions:

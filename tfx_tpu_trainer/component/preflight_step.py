@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.preflight import PreflightReport, PreflightUnavailableError, preflight
+from tfx_tpu_trainer.preflight.input_speed import InputError, measure_input
 from tfx_tpu_trainer.preflight.report_files import write_html, write_json
 from tfx_tpu_trainer.progress import phase
 
 FOLDER = "preflight"
 """Folder of the report, in the ModelRun artifact: `report.json` and `report.html`."""
+
+_INPUT_SECONDS = 3.0
 
 _logger = logging.getLogger(__name__)
 
@@ -62,12 +66,38 @@ def check_before_training(
     except PreflightUnavailableError as error:
         _refuse(settings.preflight, f"no preflight is possible here: {error}")
         return
+    report = _with_input(report, estimator, train_input_fn)
     folder = os.path.join(job.model_run.uri, FOLDER)
     _write(report, folder)
     if report.ok:
         _logger.info("Preflight: %s. The report is in %s", report.summary(), folder)
     else:
         _refuse(settings.preflight, f"{report.summary()} The report is in {folder}.")
+
+
+def _with_input(
+    report: PreflightReport, estimator: tpu.TPUEstimator, input_fn: Callable[..., Any]
+) -> PreflightReport:
+    """Adds what the training's input delivers; an input that fails is the training's to report."""
+    step = report.steps[0]
+    if not step.ok or not step.batch_size:
+        return report
+    try:
+        with phase("measuring the input"):
+            speed = measure_input(
+                input_fn,
+                tpu_slice=report.tpu_slice,
+                batch_size=step.batch_size,
+                seconds=_INPUT_SECONDS,
+                params=estimator.params,
+                config=cast(tpu.RunConfig, estimator.config),
+            )
+    except InputError as error:
+        _logger.warning("The preflight can't measure the input: %s", error)
+        return report
+    report = dataclasses.replace(report, input=speed)
+    _logger.info("The training's input: %s", report.input_limit)
+    return report
 
 
 def _write(report: PreflightReport, folder: str) -> None:

@@ -36,6 +36,9 @@ _PROCESS = "tfx_tpu_trainer.pjrt.compile_process"
 
 _LARGEST_SHOWN = 10
 
+_DUMP = "dump"
+_DUMP_FLAGS = "--xla_dump_hlo_as_proto=true --xla_dump_hlo_as_text=false"
+
 # What libtpu logs last when a condition of its own does not hold.
 _FATAL = re.compile(r"^F\d{4} .*?\] (.+)")
 
@@ -56,12 +59,15 @@ class CompilerOptions:
             `None`: that of this machine.
         effort: What the compiler shall do for a fast program, from -1.0 (the least: enough to
             know whether it compiles) to 1.0. Defaults to `None`, what the compiler does by itself.
+        keeps_buffers: Whether the compiler shall write down where it has put each buffer, for a
+            profile (`CompiledStep.program`). Defaults to `False`.
     """
 
     libtpu_path: str | None = None
     timeout_seconds: float = 300.0
     memory_limit_gib: float | None = None
     effort: float | None = None
+    keeps_buffers: bool = False
 
     def __post_init__(self) -> None:
         """Checks the numbers.
@@ -148,7 +154,7 @@ class _Compilation:
             ):
                 ended = subprocess.run(
                     module_command(_PROCESS, folder),
-                    env=_environment(),
+                    env=_environment(folder if self._options.keeps_buffers else None),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -158,6 +164,8 @@ class _Compilation:
         except subprocess.TimeoutExpired:
             return self._result(problem=_timeout_problem(self._options.timeout_seconds))
         response = CompileResponse.read(folder)
+        if response is not None and self._options.keeps_buffers:
+            response = dataclasses.replace(response, program=_dumped(folder) or response.program)
         if response is None:
             errors = ended.stderr.decode(errors="replace")
             return self._result(problem=_crash_problem(ended.returncode, errors))
@@ -198,15 +206,19 @@ class _Compilation:
             collective_bytes = HloModule(self._step.hlo).collective_bytes()
         else:
             collective_bytes = bytes_between_replicas(collectives)
+        costs, unknown_loops = module.costs()
         return self._result(
             memory=memory,
             need_bytes=memory.total,
-            flops=response.costs.get("flops", 0.0),
+            flops=response.costs.get("flops", 0.0) + module.flops_of_more_turns(),
             bytes_accessed=float(module.hbm_bytes()),
             collective_bytes=collective_bytes,
             largest=tuple(largest[:_LARGEST_SHOWN]),
             collectives=collectives,
             findings=(*self._step.findings, *find_padding(largest, self._step.look_up)),
+            costs=tuple(costs),
+            unknown_loops=unknown_loops,
+            program=response.program,
         )
 
     def _too_large(self, need: int, allocations: Sequence[Allocation]) -> CompiledStep:
@@ -297,9 +309,21 @@ def _memory_limit(gib: float | None) -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _environment() -> dict[str, str]:
+def _environment(dumped_to: str | None) -> dict[str, str]:
     path = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    values = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    if dumped_to is not None:
+        # The C API has no call for the buffers; libtpu reads XLA's own flags for what it dumps.
+        flags = (values.get("XLA_FLAGS", ""), f"--xla_dump_to={dumped_to}/{_DUMP}", _DUMP_FLAGS)
+        values["XLA_FLAGS"] = " ".join(filter(None, flags))
+    return values
+
+
+def _dumped(folder: str) -> bytes | None:
+    """Returns the program that libtpu has dumped, a serialized `HloProto` with its buffers."""
+    found = pathlib.Path(folder, _DUMP).glob("*.after_optimizations.hlo.pb")
+    # Small programs that the compiler makes on the way are dumped as well.
+    return max((each.read_bytes() for each in found), key=len, default=None)
 
 
 def _timeout_problem(seconds: float) -> Problem:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tfx_tpu_trainer.preflight.hlo_loops import Loops
 from tfx_tpu_trainer.preflight.hlo_shapes import in_main_memory, unpadded_bytes
 
 # They move nothing: names for what is there already, or the end of what has begun before.
@@ -33,7 +34,6 @@ _FREE = frozenset(
 )
 _READ_A_PART = frozenset({"dynamic-slice", "gather", "slice"})
 _WRITE_A_PART = frozenset({"dynamic-update-slice", "scatter"})
-_CALLS = frozenset({"call", "while"})
 
 
 def hbm_traffic(module: Any) -> int:
@@ -45,26 +45,47 @@ def hbm_traffic(module: Any) -> int:
     Returns:
         Bytes of one run on one device.
     """
-    return _Traffic(module).of(module.entry_computation_id)
+    return Traffic(module, Loops(module)).of(module.entry_computation_id)
 
 
-class _Traffic:
-    def __init__(self, module: Any) -> None:
+class Traffic:
+    """The bytes through HBM of a program's parts."""
+
+    def __init__(self, module: Any, loops: Loops) -> None:
+        """Prepares to count.
+
+        Args:
+            module: The `HloModuleProto` of the optimized program.
+            loops: Its loops.
+        """
         self._computations = {each.id: each for each in module.computations}
+        self._loops = loops
 
     def of(self, computation_id: int) -> int:
         """Returns the bytes of a computation's run."""
         instructions = self._computations[computation_id].instructions
         by_id = {each.id: each for each in instructions}
-        return sum(self._bytes(each, [by_id[i] for i in each.operand_ids]) for each in instructions)
+        return sum(
+            self.of_instruction(each, [by_id[i] for i in each.operand_ids]) for each in instructions
+        )
 
-    def _bytes(self, instruction: Any, operands: Sequence[Any]) -> int:
+    def of_instruction(self, instruction: Any, operands: Sequence[Any]) -> int:
+        """Returns the bytes of an instruction's run, those of what it calls included.
+
+        Args:
+            instruction: The instruction.
+            operands: What it is given, in order.
+        """
         opcode = instruction.opcode
         if opcode in _FREE or opcode.endswith("-done"):
             return 0
         if opcode == "conditional":
             return min(self.of(each) for each in instruction.called_computation_ids)
-        if opcode in _CALLS:
+        if opcode == "while":
+            turns = self._loops.turns[instruction.id]
+            once = sum(self.of(each) for each in instruction.called_computation_ids)
+            return once * (1 if turns is None else turns)
+        if opcode == "call":
             return sum(self.of(each) for each in instruction.called_computation_ids)
         if opcode == "copy-start":
             # (where to, where from, a flag)

@@ -12,6 +12,9 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from tfx_tpu_trainer.engine.checking import shardings
 from tfx_tpu_trainer.preflight import hlo_shapes
 from tfx_tpu_trainer.preflight.hbm_traffic import hbm_traffic
+from tfx_tpu_trainer.preflight.hlo_costs import OpCost, op_costs
+from tfx_tpu_trainer.preflight.hlo_flops import matrix_flops
+from tfx_tpu_trainer.preflight.hlo_loops import Loops
 from tfx_tpu_trainer.preflight.results import Allocation
 
 _SUMS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all"})
@@ -115,16 +118,33 @@ class HloModule:
                 instruction.replica_groups.extend(devices.replica_groups)
 
     def collective_bytes(self) -> int:
-        """Returns the bytes of one device that go into sums over the replicas, loops counted once."""
+        """Returns the bytes of one device that go into sums over the replicas in one run."""
+        runs = Loops(self._module).runs
         return sum(
-            hlo_shapes.unpadded_bytes(each.shape)
-            for each in self.instructions()
+            max(1, runs[computation.id]) * hlo_shapes.unpadded_bytes(each.shape)
+            for computation in self._module.computations
+            for each in computation.instructions
             if each.opcode in _SUMS or each.opcode in _STARTS
         )
 
     def hbm_bytes(self) -> int:
         """Returns the bytes that an optimized program moves through HBM in one run."""
         return hbm_traffic(self._module)
+
+    def costs(self) -> tuple[list[OpCost], int]:
+        """Returns what the instructions of an optimized program cost; see `op_costs`."""
+        return op_costs(self._module)
+
+    def flops_of_more_turns(self) -> float:
+        """Returns the operations of the matrix units that a count with each loop run once lacks."""
+        loops = Loops(self._module)
+        found = 0.0
+        for computation in self._module.computations:
+            more = loops.runs[computation.id] - loops.calls[computation.id]
+            if more > 0:
+                by_id = {each.id: each for each in computation.instructions}
+                found += more * sum(matrix_flops(each, by_id) for each in computation.instructions)
+        return found
 
     def parameters(self, *, of_one_core: bool = False) -> list[Allocation]:
         """Returns the program's inputs, the variables among them, largest first.

@@ -9,6 +9,8 @@ from typing import Any
 from tfx_tpu_trainer.hardware import Slice, find_slice
 from tfx_tpu_trainer.preflight import across_slices
 from tfx_tpu_trainer.preflight.collectives import seconds_between_cores
+from tfx_tpu_trainer.preflight.estimate import PUBLISHED_ERRORS, Estimate, estimate
+from tfx_tpu_trainer.preflight.input_speed import InputSpeed
 from tfx_tpu_trainer.preflight.results import (
     Allocation,
     Collective,
@@ -49,6 +51,7 @@ class StepReport:
         compiling_seconds: How long the TPU compiler took.
         collectives: What the devices tell each other, the largest first.
         network_bytes: Bytes that one slice must send to the others.
+        estimate: How long it takes over the whole slice, or `None` where it did not compile.
     """
 
     name: str
@@ -69,6 +72,7 @@ class StepReport:
     compiling_seconds: float
     collectives: tuple[Collective, ...] = ()
     network_bytes: int = 0
+    estimate: Estimate | None = None
 
     @classmethod
     def of(
@@ -97,8 +101,15 @@ class StepReport:
             num_cores_per_replica=lowered.num_partitions,
             num_slices=num_slices,
         )
-        bound = None
+        bound = estimated = None
         if compiled is not None and compiled.problem is None:
+            estimated = estimate(
+                compiled.costs,
+                tpu_slice,
+                num_replicas=lowered.num_replicas * lowered.num_partitions,
+                unknown_loops=compiled.unknown_loops,
+                rows=batch_size,
+            )
             bound = roofline(
                 tpu_slice,
                 flops=compiled.flops,
@@ -108,10 +119,15 @@ class StepReport:
                 rows=batch_size,
             )
             between_cores = seconds_between_cores(compiled.collectives, tpu_slice)
+            between_slices = across_slices.seconds_at_least(network_bytes, tpu_slice)
             bound = dataclasses.replace(
                 bound,
                 collective_seconds=bound.collective_seconds + between_cores,
-                network_seconds=across_slices.seconds_at_least(network_bytes, tpu_slice),
+                network_seconds=between_slices,
+            )
+            # What goes over the network is none of the compiled program's; it waits for the step's gradients.
+            estimated = dataclasses.replace(
+                estimated, collective_seconds=estimated.collective_seconds + between_slices
             )
         return cls(
             name=lowered.name,
@@ -132,6 +148,7 @@ class StepReport:
             compiling_seconds=compiled.seconds if compiled else 0.0,
             collectives=compiled.collectives if compiled else (),
             network_bytes=network_bytes,
+            estimate=estimated,
         )
 
     @property
@@ -164,6 +181,42 @@ class StepReport:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class InputLimit:
+    """The input of a training beside its step, over the whole slice.
+
+    Attributes:
+        input_rows: Rows a second that the hosts deliver.
+        bound_rows: Upper bound on the rows a second that the chips train.
+        estimated_rows: Their estimate.
+        transfer_share: Time of a step's rows from the hosts to the chips, as a share of the
+            estimated step; the runtime copies them while the step before runs.
+    """
+
+    input_rows: float
+    bound_rows: float
+    estimated_rows: float
+    transfer_share: float
+
+    @property
+    def limited_by(self) -> str:
+        """`"input"`, `"chips"`, or `"either"` where the input lies between estimate and bound."""
+        if self.input_rows < self.estimated_rows:
+            return "input"
+        return "chips" if self.input_rows >= self.bound_rows else "either"
+
+    def __str__(self) -> str:
+        what = {
+            "input": "the input is the limit",
+            "chips": "the chips are the limit",
+            "either": "either may be the limit",
+        }[self.limited_by]
+        return (
+            f"{what}: the hosts deliver {count_text(self.input_rows)} rows/s, the chips train "
+            f"about {count_text(self.estimated_rows)} and at most {count_text(self.bound_rows)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PreflightReport:
     """What the TPU compiler says of a model, for one slice.
 
@@ -176,6 +229,7 @@ class PreflightReport:
         compiler: Name and version of the TPU compiler, such as `"libtpu 0.0.21"`.
         num_cores_per_replica: TPU devices that each copy is spread over.
         num_slices: Slices that run it, joined by the data center's network.
+        input: What the training's input delivers, or `None` where it was not measured.
     """
 
     model: str
@@ -186,6 +240,7 @@ class PreflightReport:
     compiler: str
     num_cores_per_replica: int = 1
     num_slices: int = 1
+    input: InputSpeed | None = None
 
     @property
     def ok(self) -> bool:
@@ -209,17 +264,39 @@ class PreflightReport:
             f"{self.tensorflow}: there a program may need somewhat more or less memory."
         )
         bounds = (
-            "Step times and examples per second are bounds from published peak rates, not "
-            "predictions: real steps are slower. The body of a loop counts once; reading the input "
-            "and work on the host count not at all."
+            "Bounds on step times and examples per second are from published peak rates: real steps "
+            "are slower. A loop whose turns depend on data counts once; reading the input and work "
+            "on the host count not at all."
+        )
+        estimates = (
+            "Estimated times are sums over the kernels of the compiled program, at the share of the "
+            f"peak rates that published trainings reach. Their error on {PUBLISHED_ERRORS}."
         )
         if self.tpu_slice.chip.runs_tensorflow:
-            return lowering, compiler, bounds
+            return lowering, compiler, bounds, estimates
         unsupported = (
             f"Google supports no TensorFlow on {self.tpu_slice.chip.generation}: what compiles here need not "
             "run there."
         )
-        return lowering, compiler, bounds, unsupported
+        return lowering, compiler, bounds, estimates, unsupported
+
+    @property
+    def input_limit(self) -> InputLimit | None:
+        """The input beside the training step; `None` where one of them is not known."""
+        step = next((each for each in self.steps if each.name == "train"), None)
+        if self.input is None or step is None or step.estimate is None or not step.batch_size:
+            return None
+        bound = step.roofline
+        if bound is None or bound.examples_per_second is None:
+            return None
+        return InputLimit(
+            input_rows=self.input.slice_rows_per_second,
+            bound_rows=bound.examples_per_second,
+            estimated_rows=step.batch_size / step.estimate.step_seconds,
+            transfer_share=(
+                self.input.transfer_seconds(step.batch_size) / step.estimate.step_seconds
+            ),
+        )
 
     @property
     def findings(self) -> dict[Finding, tuple[str, ...]]:
@@ -251,6 +328,7 @@ class PreflightReport:
             "tensorflow": self.tensorflow,
             "compiler": self.compiler,
             "steps": [_step_to_json(step) for step in self.steps],
+            "input": self.input and {**self.input.to_json(), **_limit_to_json(self.input_limit)},
             "caveats": list(self.caveats),
         }
 
@@ -280,9 +358,14 @@ class PreflightReport:
                 compiler=values["compiler"],
                 num_cores_per_replica=values.get("num_cores_per_replica", 1),
                 num_slices=values.get("num_slices", 1),
+                input=_read(InputSpeed, values["input"]) if values.get("input") else None,
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"The preflight report is damaged: {error!r}.") from error
+
+
+def _limit_to_json(limit: InputLimit | None) -> dict[str, Any]:
+    return {} if limit is None else {**dataclasses.asdict(limit), "limited_by": limit.limited_by}
 
 
 def _step_to_json(step: StepReport) -> dict[str, Any]:
@@ -298,14 +381,26 @@ def _step_to_json(step: StepReport) -> dict[str, Any]:
             "examples_per_second_upper_bound": bound.examples_per_second,
             "limited_by": bound.limited_by,
         },
+        "estimate": step.estimate
+        and {
+            **dataclasses.asdict(step.estimate),
+            "step_seconds": step.estimate.step_seconds,
+            "examples_per_second": step.estimate.examples_per_second,
+        },
     }
 
 
 def _step_from_json(values: Mapping[str, Any]) -> StepReport:
     given = _fields(StepReport, values)
-    parts: dict[str, Any] = {"memory": MemoryNeed, "roofline": Roofline, "problem": Problem}
+    parts: dict[str, Any] = {
+        "memory": MemoryNeed,
+        "roofline": Roofline,
+        "problem": Problem,
+        "estimate": Estimate,
+    }
     for name, kind in parts.items():
-        given[name] = given[name] and _read(kind, given[name])
+        # A report of an earlier version has no estimate.
+        given[name] = given.get(name) and _read(kind, given[name])
     lists: dict[str, Any] = {
         "largest": Allocation,
         "findings": Finding,
@@ -363,6 +458,16 @@ def seconds_text(seconds: float) -> str:
     if seconds >= 1e-3:
         return f"{_short(seconds * 1e3)} ms"
     return f"{_short(seconds * 1e6)} µs"
+
+
+def duration_text(seconds: float) -> str:
+    """Writes how long a training is, such as `"3 h 20 min"`."""
+    if seconds < 60:
+        return seconds_text(seconds)
+    minutes = round(seconds / 60)
+    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+    parts = [f"{days:,} d"] * bool(days) + [f"{hours} h"] * bool(hours)
+    return " ".join([*parts, f"{minutes} min"])
 
 
 def _short(value: float) -> str:

@@ -4,60 +4,73 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 
 import jinja2
 import tensorflow as tf
 
+from tfx_tpu_trainer.preflight.price import TrainingCost
 from tfx_tpu_trainer.preflight.report import (
     PreflightReport,
     StepReport,
     bytes_text,
     count_text,
+    duration_text,
     flop_text,
     seconds_text,
 )
 from tfx_tpu_trainer.preflight.sweep import Sweep
-from tfx_tpu_trainer.preflight.text import FINDING_TITLES, STAGE_TITLES
+from tfx_tpu_trainer.preflight.text import (
+    FINDING_TITLES,
+    SERIAL_INPUT,
+    STAGE_TITLES,
+    measured_text,
+)
 from tfx_tpu_trainer.whole_files import write_whole
 
 
-def write_json(report: PreflightReport, path: str) -> None:
+def write_json(report: PreflightReport, path: str, *, cost: TrainingCost | None = None) -> None:
     """Writes a report as JSON, whole or not at all.
 
     Args:
         report: The report.
         path: Where to; any path that `tf.io.gfile` knows. Its folder is made where it is missing.
+        cost: What the training costs, for the key `cost`. Defaults to `None`: not known.
 
     Raises:
         OSError: It cannot be written there.
     """
-    _write(path, json.dumps(report.to_json(), indent=2, allow_nan=False) + "\n")
+    values = {**report.to_json(), "cost": cost and cost.to_json()}
+    _write(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
-def write_html(report: PreflightReport, path: str) -> None:
+def write_html(report: PreflightReport, path: str, *, cost: TrainingCost | None = None) -> None:
     """Writes a report as one HTML page, whole or not at all.
 
     Args:
         report: The report.
         path: Where to, as in `write_json`.
+        cost: What the training costs. Defaults to `None`: not known.
 
     Raises:
         OSError: It cannot be written there.
     """
-    _write(path, render_html(report))
+    _write(path, render_html(report, cost=cost))
 
 
-def write_sweep(found: Sweep, path: str) -> None:
+def write_sweep(found: Sweep, path: str, *, costs: Sequence[TrainingCost] = ()) -> None:
     """Writes a sweep as JSON, whole or not at all.
 
     Args:
         found: The sweep.
         path: Where to, as in `write_json`.
+        costs: What the training costs on its slices, for the key `costs`. Defaults to none.
 
     Raises:
         OSError: It cannot be written there.
     """
-    _write(path, json.dumps(found.to_json(), indent=2, allow_nan=False) + "\n")
+    values = {**found.to_json(), "costs": [each.to_json() for each in costs]}
+    _write(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: str) -> PreflightReport:
@@ -116,11 +129,12 @@ class BarPart:
     color: str
 
 
-def render_html(report: PreflightReport) -> str:
+def render_html(report: PreflightReport, *, cost: TrainingCost | None = None) -> str:
     """Returns a report as an HTML page: styles and drawings stand in it, nothing is loaded.
 
     Args:
         report: The report.
+        cost: What the training costs. Defaults to `None`: not known.
 
     Returns:
         The page.
@@ -133,7 +147,12 @@ def render_html(report: PreflightReport) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        bytes=bytes_text, count=count_text, flop=flop_text, seconds=seconds_text
+        bytes=bytes_text,
+        count=count_text,
+        duration=duration_text,
+        flop=flop_text,
+        measured=measured_text,
+        seconds=seconds_text,
     )
     template = environment.get_template("report.html.j2")
     return template.render(
@@ -142,6 +161,8 @@ def render_html(report: PreflightReport) -> str:
         steps=[(step, hbm_bar(step)) for step in report.steps],
         finding_titles=FINDING_TITLES,
         stage_titles=STAGE_TITLES,
+        serial_input=SERIAL_INPUT,
+        cost=cost,
     )
 
 

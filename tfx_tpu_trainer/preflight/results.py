@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from tfx_tpu_trainer.preflight.hlo_costs import OpCost
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -187,6 +189,11 @@ class CompiledStep:
         seconds: How long compiling took.
         problem: Why it did not compile, or `None`.
         collectives: What the devices tell each other in the compiled program, the largest first.
+        costs: What its instructions cost, in the order in which they run; empty where it did not
+            compile.
+        unknown_loops: Loops that count once because only data tells how often they run.
+        program: The optimized program, a serialized `HloProto`, with its buffer assignment where
+            `CompilerOptions.keeps_buffers` asked for it; empty where it did not compile.
     """
 
     name: str
@@ -202,6 +209,9 @@ class CompiledStep:
     seconds: float
     problem: Problem | None
     collectives: tuple[Collective, ...] = ()
+    costs: tuple[OpCost, ...] = dataclasses.field(default=(), repr=False)
+    unknown_loops: int = 0
+    program: bytes = dataclasses.field(default=b"", repr=False)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the values as JSON has them."""

@@ -20,6 +20,7 @@ from tfx_tpu_trainer.preflight.engine_steps import (
     input_fn_of_specs,
     lower_engine_step,
 )
+from tfx_tpu_trainer.preflight.estimate import time_ops
 from tfx_tpu_trainer.preflight.functions import (
     is_keras_model,
     lower_function,
@@ -27,8 +28,9 @@ from tfx_tpu_trainer.preflight.functions import (
 )
 from tfx_tpu_trainer.preflight.libtpu import libtpu_version
 from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
-from tfx_tpu_trainer.preflight.results import LoweredStep
+from tfx_tpu_trainer.preflight.results import CompiledStep, LoweredStep
 from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
+from tfx_tpu_trainer.preflight.xprof import write_profile
 
 ENGINE_STEPS = {"train": ModeKeys.TRAIN, "eval": ModeKeys.EVAL, "predict": ModeKeys.PREDICT}
 """Name of a step of the engine -> its mode."""
@@ -325,6 +327,7 @@ def compile_and_report(
     name: str,
     compiler: str | None = None,
     options: CompilerOptions | None = None,
+    profile: str | None = None,
 ) -> PreflightReport:
     """Compiles lowered steps for a slice and reports.
 
@@ -335,16 +338,24 @@ def compile_and_report(
         name: What the report calls the model.
         compiler: What it calls the compiler. Defaults to `None`: it is looked up.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
+        profile: Where to write what XProf opens (`xprof.py`), a run for each step. Defaults to
+            `None`: nowhere.
 
     Returns:
         The report.
 
     Raises:
         PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
+        OSError: The profile can't be written.
     """
     options = options or CompilerOptions()
+    if profile is not None:
+        options = dataclasses.replace(options, keeps_buffers=True)
     compiler = compiler or libtpu_version(options.libtpu_path)
     compiled = compile_steps(lowered, tpu_slice, options)
+    if profile is not None:
+        for step, result in zip(lowered, compiled):
+            _write_profile(profile, step, result, tpu_slice)
     return PreflightReport(
         model=name,
         tpu=tpu_slice.name,
@@ -358,6 +369,22 @@ def compile_and_report(
         num_cores_per_replica=max((step.num_partitions for step in lowered), default=1),
         num_slices=num_slices,
     )
+
+
+def _write_profile(
+    folder: str, step: LoweredStep, compiled: CompiledStep, tpu_slice: Slice
+) -> None:
+    if compiled.problem is None:
+        write_profile(
+            folder,
+            run=f"{step.name}-{tpu_slice.name}",
+            program=compiled.program,
+            times=time_ops(
+                compiled.costs, tpu_slice, num_replicas=step.num_replicas * step.num_partitions
+            ),
+            tpu_slice=tpu_slice,
+            source_of=lambda op_name: step.look_up(op_name)[1],
+        )
 
 
 def _as_model(

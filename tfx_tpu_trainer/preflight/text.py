@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tfx_tpu_trainer.preflight.estimate import Estimate
+from tfx_tpu_trainer.preflight.input_speed import InputSpeed
+from tfx_tpu_trainer.preflight.price import TrainingCost, cheapest
 from tfx_tpu_trainer.preflight.report import (
     PreflightReport,
     StepReport,
     bytes_text,
     count_text,
+    duration_text,
     flop_text,
     seconds_text,
 )
@@ -33,6 +37,12 @@ FINDING_TITLES = {
     "gradient": "gradients",
 }
 """Kind of a finding -> how it is called."""
+
+SERIAL_INPUT = (
+    "the reading left most of this machine idle: unless its map and interleave calls run in "
+    "parallel (num_parallel_calls), more CPUs will not speed it up, and the hosts deliver less"
+)
+"""What is said of an input that uses one CPU of several."""
 
 STAGE_TITLES = {
     "lowering": "TensorFlow cannot turn it into a TPU program",
@@ -73,7 +83,45 @@ def render_text(report: PreflightReport) -> RenderableType:
         f"  {replicas}, {chip.bf16_tflops:g} TFLOP/s and {chip.hbm_gb_per_s:g} GB/s a chip",
     )
     steps = [_step(step) for step in report.steps]
-    return Group(head, *steps, *_findings(report), Text(""), *_caveats(report))
+    measured = [Text(""), *_input(report)] if report.input is not None else []
+    return Group(head, *steps, *measured, *_findings(report), Text(""), *_caveats(report))
+
+
+def render_costs(costs: Sequence[TrainingCost], *, deadline: float | None) -> RenderableType:
+    """Returns what a training costs on some slices as something that rich prints.
+
+    Args:
+        costs: The slices.
+        deadline: Seconds that the training may take, or `None`.
+    """
+    table = Table(title="What the training costs", title_justify="left")
+    headings = ["slice", "batch size", "step", "an epoch", "the training", "at the slow end"]
+    for heading in (*headings, *(["in time"] if deadline is not None else [])):
+        table.add_column(heading, overflow="fold")
+    for each in costs:
+        row = [
+            each.tpu,
+            f"{each.batch_size:,}",
+            seconds_text(each.step_seconds) + (" (input)" if each.limited_by_input else ""),
+            "" if each.epoch_cost is None else _price(each.epoch_cost, each.currency),
+            f"{duration_text(each.seconds)}, {_price(each.cost, each.currency)}",
+            f"{duration_text(each.slow_seconds)}, {_price(each.slow_cost, each.currency)}",
+        ]
+        if deadline is not None:
+            row.append("yes" if each.meets(deadline) else "no")
+        table.add_row(*map(Text, row))
+    if deadline is None:
+        return table
+    best = cheapest(costs, deadline)
+    within = duration_text(deadline)
+    if best is None:
+        return Group(table, Text(f"No slice of these ends within {within}.", style="bold"))
+    line = f"The cheapest within {within}: {best.tpu}, {_price(best.cost, best.currency)}"
+    return Group(table, Text(line, style="bold"))
+
+
+def _price(amount: float, currency: str) -> str:
+    return f"{amount:,.2f} {currency}"
 
 
 def render_sweep(found: Sweep) -> RenderableType:
@@ -167,12 +215,26 @@ def _numbers(step: StepReport) -> Table:
             where = "all slices" if step.network_bytes else "the slice"
             where = "a device" if step.name.startswith("serve") else where
             table.add_row("", f"≤ {count_text(bound.examples_per_second)} examples/s on {where}")
+    if step.estimate is not None:
+        table.add_row("estimate", _estimate(step.estimate))
     table.add_row(
         "took",
         f"{seconds_text(step.lowering_seconds)} to lower, "
         f"{seconds_text(step.compiling_seconds)} to compile",
     )
     return table
+
+
+def _estimate(estimate: Estimate) -> str:
+    rows = estimate.examples_per_second
+    return (
+        f"step ≈ {seconds_text(estimate.step_seconds)}"
+        + ("" if rows is None else f", {count_text(rows)} examples/s")
+        + f" (compute {seconds_text(estimate.compute_seconds)}, memory "
+        f"{seconds_text(estimate.memory_seconds)}, collectives "
+        f"{seconds_text(estimate.collective_seconds)}, between kernels "
+        f"{seconds_text(estimate.launch_seconds)})"
+    )
 
 
 def _bar(step: StepReport) -> Iterator[str | tuple[str, str]]:
@@ -207,6 +269,36 @@ def _findings(report: PreflightReport) -> Iterator[RenderableType]:
     if len(report.findings) > _SHOWN_FINDINGS:
         more = len(report.findings) - _SHOWN_FINDINGS
         yield Text(f"! {more} more (all are in --json and --html)")
+
+
+def _input(report: PreflightReport) -> Iterator[RenderableType]:
+    speed, limit = report.input, report.input_limit
+    assert speed is not None
+    yield Text("The training's input", style="bold")
+    grid = _grid()
+    grid.add_row("limit", "not known" if limit is None else str(limit))
+    grid.add_row("measured", measured_text(speed))
+    if limit is not None:
+        grid.add_row(
+            "transfer", f"{limit.transfer_share:.1%} of a step, from the hosts to the chips"
+        )
+    if speed.is_serial:
+        grid.add_row("! serial", SERIAL_INPUT)
+    yield Padding(grid, (0, 0, 0, 2))
+
+
+def measured_text(speed: InputSpeed) -> str:
+    """Says in one line what was measured of an input, and how it was scaled.
+
+    Args:
+        speed: The input.
+    """
+    again = f", read again from its start {speed.ends:,} times" if speed.ends else ""
+    return (
+        f"{speed.rows:,} rows in {seconds_text(speed.seconds)} on {speed.cpus} CPUs of this machine"
+        f"{again}; scaled to {speed.hosts} host{'s' if speed.hosts > 1 else ''} of "
+        f"{speed.host_cpus} CPUs"
+    )
 
 
 def _from_here(source: str) -> str:

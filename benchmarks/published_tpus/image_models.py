@@ -1,0 +1,165 @@
+"""Image models of the published results, generated: their steps compile, no data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer, TPUEstimatorSpec
+
+v1 = tf.compat.v1
+
+_CLASSES = 1000
+_MOMENTUM = 0.9
+
+# Blocks of each of the four groups, as ResNet-RS has them (arXiv 2103.07579, its appendix).
+RESNET_BLOCKS: Mapping[int, tuple[int, int, int, int]] = {
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    200: (3, 24, 36, 3),
+    270: (4, 29, 53, 4),
+    350: (4, 36, 72, 4),
+    420: (4, 44, 87, 4),
+}
+
+
+def resnet(*, rs: bool) -> Callable[..., TPUEstimatorSpec]:
+    """Returns the model_fn of a ResNet-50, each block below a name scope of its own.
+
+    Args:
+        rs: Whether it is a ResNet-RS: ResNet-D's stem and shortcuts, squeeze and excitation. Else
+            it is version 1.5, as MLPerf and Flax have it.
+
+    Returns:
+        A model_fn that trains in bfloat16 with momentum on `{"image": [rows, size, size, 3]}`.
+    """
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
+        del params
+        with v1.tpu.bfloat16_scope():
+            hidden = _stem(tf.cast(features["image"], tf.bfloat16), rs=rs)
+            for group, blocks in enumerate(RESNET_BLOCKS[50]):
+                for block in range(blocks):
+                    with v1.name_scope(f"group_{group}_{'first' if not block else 'other'}"):
+                        strides = 2 if group and not block else 1
+                        filters = 64 * 2**group
+                        hidden = _bottleneck(hidden, filters, strides, projects=not block, rs=rs)
+            pooled = tf.cast(tf.reduce_mean(hidden, axis=[1, 2]), tf.bfloat16)
+            logits = _dense(pooled, _CLASSES)
+        return _trained(tf.cast(logits, tf.float32), labels, mode)
+
+    return model_fn
+
+
+def _stem(image: tf.Tensor, *, rs: bool) -> tf.Tensor:
+    if not rs:
+        hidden = tf.nn.relu(_convolve(image, 64, 7, 2))
+        return tf.nn.max_pool2d(hidden, 3, 2, "SAME")
+    for filters, strides in ((32, 2), (32, 1), (64, 1), (64, 2)):
+        image = tf.nn.relu(_convolve(image, filters, 3, strides))
+    return image
+
+
+def vision_transformer(*, width: int, layers: int, heads: int, patch: int) -> Callable[..., Any]:
+    """Returns the model_fn of a ViT that pools the mean of its patches, as in arXiv 2205.01580.
+
+    Args:
+        width: Of the embeddings; the hidden layer of an MLP has four times as many units.
+        layers: Blocks.
+        heads: Of the attention.
+        patch: Edge of a patch, pixels.
+    """
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
+        del params
+        with v1.tpu.bfloat16_scope():
+            image = tf.cast(features["image"], tf.bfloat16)
+            hidden = _weighted(image, [patch, patch, 3, width], strides=patch)
+            rows, height, columns, _ = hidden.shape
+            hidden = tf.reshape(hidden, [rows, height * columns, width])
+            for _ in range(layers):
+                hidden += _attention(_normalize(hidden), heads)
+                inner = tf.nn.gelu(_dense(_normalize(hidden), 4 * width))
+                hidden += _dense(inner, width)
+            logits = _dense(tf.reduce_mean(_normalize(hidden), axis=1), _CLASSES)
+        return _trained(tf.cast(logits, tf.float32), labels, mode)
+
+    return model_fn
+
+
+def _trained(logits: tf.Tensor, labels: tf.Tensor, mode: str) -> TPUEstimatorSpec:
+    loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
+    optimizer = CrossShardOptimizer(v1.train.MomentumOptimizer(0.1, _MOMENTUM))
+    return TPUEstimatorSpec(
+        mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step())
+    )
+
+
+def _bottleneck(
+    inputs: tf.Tensor, filters: int, strides: int, *, projects: bool, rs: bool
+) -> tf.Tensor:
+    shortcut = inputs
+    if projects and rs:
+        if strides == 2:
+            shortcut = tf.nn.avg_pool2d(shortcut, 2, 2, "SAME")
+        shortcut = _convolve(shortcut, 4 * filters, 1, 1)
+    elif projects:
+        shortcut = _convolve(shortcut, 4 * filters, 1, strides)
+    hidden = tf.nn.relu(_convolve(inputs, filters, 1, 1))
+    hidden = tf.nn.relu(_convolve(hidden, filters, 3, strides))
+    hidden = _convolve(hidden, 4 * filters, 1, 1)
+    if not rs:
+        return tf.nn.relu(hidden + shortcut)
+    squeezed = tf.reduce_mean(hidden, axis=[1, 2])
+    gate = tf.sigmoid(_dense(tf.nn.relu(_dense(squeezed, filters)), 4 * filters))
+    return tf.nn.relu(hidden * gate[:, None, None, :] + shortcut)
+
+
+def _convolve(inputs: tf.Tensor, filters: int, size: int, strides: int) -> tf.Tensor:
+    """Returns a convolution with batch normalization."""
+    made = _weighted(inputs, [size, size, inputs.shape[-1], filters], strides=strides)
+    with v1.variable_scope(None, "normalization"):
+        scale = v1.get_variable("scale", [filters], initializer=v1.ones_initializer())
+        offset = v1.get_variable("offset", [filters], initializer=v1.zeros_initializer())
+    values, mean, variance, *_ = v1.nn.fused_batch_norm(made, scale, offset)
+    del mean, variance
+    return values
+
+
+def _weighted(inputs: tf.Tensor, shape: list[int], *, strides: int) -> tf.Tensor:
+    with v1.variable_scope(None, "convolution"):
+        kernel = v1.get_variable("kernel", shape)
+    return tf.nn.conv2d(inputs, tf.cast(kernel, inputs.dtype), strides, "SAME")
+
+
+def _dense(inputs: tf.Tensor, units: int) -> tf.Tensor:
+    with v1.variable_scope(None, "dense"):
+        kernel = tf.cast(v1.get_variable("kernel", [inputs.shape[-1], units]), inputs.dtype)
+        bias = v1.get_variable("bias", [units], initializer=v1.zeros_initializer())
+    return tf.tensordot(inputs, kernel, 1) + tf.cast(bias, inputs.dtype)
+
+
+def _normalize(inputs: tf.Tensor) -> tf.Tensor:
+    """Returns inputs with layer normalization, which computes in float32."""
+    with v1.variable_scope(None, "normalization"):
+        scale = v1.get_variable("scale", [inputs.shape[-1]], initializer=v1.ones_initializer())
+        offset = v1.get_variable("offset", [inputs.shape[-1]], initializer=v1.zeros_initializer())
+    values = tf.cast(inputs, tf.float32)
+    mean, variance = tf.nn.moments(values, [-1], keepdims=True)
+    values = (values - mean) * tf.math.rsqrt(variance + 1e-6) * scale + offset
+    return tf.cast(values, inputs.dtype)
+
+
+def _attention(inputs: tf.Tensor, heads: int) -> tf.Tensor:
+    width = inputs.shape[-1]
+    query, key, value = (
+        tf.reshape(_dense(inputs, width), [*inputs.shape[:2], heads, width // heads])
+        for _ in range(3)
+    )
+    scores = tf.einsum("bqhd,bkhd->bhqk", query, key) / (width // heads) ** 0.5
+    weights = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32)), inputs.dtype)
+    mixed = tf.einsum("bhqk,bkhd->bqhd", weights, value)
+    return _dense(tf.reshape(mixed, inputs.shape), width)
