@@ -2,7 +2,8 @@
 
 What a backend does in between is done here as Vertex AI does it: it orders the tasks, chooses URIs, names artifacts
 by resource names, fills in the `{{$}}` of the arguments, reads what the container has written, and answers resolvers
-from the artifacts that there are.
+from the artifacts that there are. Kubeflow Pipelines fills in `{{$}}` alike, wherever an argument has it, but runs no
+`lifecycle.preCacheCheck`, and neither does this.
 """
 
 from __future__ import annotations
@@ -97,10 +98,6 @@ class CompiledRun:
         self._attempts += 1
         invocation = self._invocation(task)
         container = self._executor(task)["container"]
-        driver = container.get("lifecycle", {}).get("preCacheCheck")
-        if driver:
-            ended = self._start(f"{task}-driver", driver, invocation)
-            assert ended.wait() == 0, ended.log.read_text()[-5000:]
         started = self._start(task, container, invocation)
         return dataclasses.replace(started, task=task)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -53,11 +54,11 @@ def compiled(kubeflow_runner, tmp_path_factory):
     """Compiles a pipeline with a TPU, once for each form."""
     folder, done = tmp_path_factory.mktemp("compiled"), {}
 
-    def get(pipeline: str, version: str, ending: str) -> Path:
-        output = folder / f"{pipeline}-{version}.{ending}"
+    def get(pipeline: str, ending: str) -> Path:
+        output = folder / f"{pipeline}.{ending}"
         if output not in done:
             done[output] = kubeflow_runner(
-                *("--spec-version", version, "--output", str(output)),
+                *("--output", str(output)),
                 *("--set", "trainer.tpu=v5e:2x4", "--set", "trainer.train_steps=7"),
                 *("--retries", "1", "--retries", "TpuTrainer=4", "--no-cache-for", "Pusher"),
                 pipeline=pipeline,
@@ -70,13 +71,12 @@ def compiled(kubeflow_runner, tmp_path_factory):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("pipeline", ["taxi", "digits"])
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
 @pytest.mark.parametrize("ending", ["yaml", "json"])
-def test_both_pipelines_compile_offline(compiled, pipeline, version, ending):
-    output = compiled(pipeline, version, ending)
+def test_both_pipelines_compile_offline(compiled, pipeline, ending):
+    output = compiled(pipeline, ending)
     document, platform_document = _specs(output)
     spec = json_format.ParseDict(document, pipeline_spec_pb2.PipelineSpec())
-    assert spec.schema_version == f"{version}.0"
+    assert spec.schema_version == "2.1.0"
     assert COMMON | NODES[pipeline] <= set(spec.components)
     container = document["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
     assert container["image"] == IMAGE
@@ -101,23 +101,43 @@ def test_both_pipelines_compile_offline(compiled, pipeline, version, ending):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("pipeline", ["taxi", "digits"])
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
-def test_the_kfp_sdk_loads_what_was_compiled(compiled, pipeline, version):
-    component = components.load_component_from_file(str(compiled(pipeline, version, "yaml")))
+def test_the_kfp_sdk_loads_what_was_compiled(compiled, pipeline):
+    component = components.load_component_from_file(str(compiled(pipeline, "yaml")))
     assert component.name == pipeline
     assert "TpuTrainer" in component.pipeline_spec.components
     executors = component.platform_spec.platforms["kubernetes"].deployment_spec.executors
     assert list(executors) == ["TpuTrainer_executor"]
     # Of the JSON form, which is Vertex AI's, the SDK reads the parts.
-    document, platform = _specs(compiled(pipeline, version, "json"))
+    document, platform = _specs(compiled(pipeline, "json"))
     text = yaml.safe_dump_all([document, platform])
     assert components.load_component_from_text(text).name == pipeline
 
 
+# What the driver and the launcher of Kubeflow Pipelines fill in, wherever it stands in an argument.
+FILLED_IN = re.compile(
+    r"\{\{\$(\.(inputs|outputs)\.(parameters|artifacts)\['\w+'\](\.(uri|path|output_file))?)?\}\}"
+)
+
+
 @pytest.mark.e2e
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
-def test_retries_and_caching_are_in_the_tasks(compiled, version):
-    document, _ = _specs(compiled("taxi", version, "yaml"))
+@pytest.mark.parametrize("pipeline", ["taxi", "digits"])
+def test_kubeflow_pipelines_can_fill_in_every_parameter_and_argument(compiled, pipeline):
+    document, _ = _specs(compiled(pipeline, "json"))
+    for task in document["root"]["dag"]["tasks"].values():
+        for given in task["inputs"].get("parameters", {}).values():
+            assert set(given["runtimeValue"]) == {"constant"}
+    invocations = 0
+    for executor in document["deploymentSpec"]["executors"].values():
+        for text in executor["container"]["command"] + executor["container"]["args"]:
+            rest, filled_in = FILLED_IN.subn("", text)
+            assert "{{" not in rest
+            invocations += filled_in
+    assert invocations == len(document["deploymentSpec"]["executors"])
+
+
+@pytest.mark.e2e
+def test_retries_and_caching_are_in_the_tasks(compiled):
+    document, _ = _specs(compiled("taxi", "yaml"))
     tasks = json_format.ParseDict(document, pipeline_spec_pb2.PipelineSpec()).root.dag.tasks
     retries = {name: task.retry_policy.max_retry_count for name, task in tasks.items()}
     assert retries.pop("TpuTrainer") == 4
@@ -407,6 +427,11 @@ def test_what_no_option_takes(kubeflow_runner: Run, tmp_path, monkeypatch, argum
         refusal(
             ("--set", "trainer.tpu=v5e:4x4"),
             "TpuTrainer: v5e:4x4 has 4 hosts, but a task of Kubeflow Pipelines is one pod",
+        ),
+        refusal(
+            ("--spec-version", "2.0"),
+            "spec_version='2.0': Kubeflow Pipelines can't read the parameters",
+            "compile with 2.1",
         ),
         refusal(("--set", "trainer.tpu=v2:2x2"), "GKE has no nodes with v2:2x2: use v3 or newer"),
     ],

@@ -10,6 +10,7 @@ from tests.tfx_importers import importers
 from tfx_tpu_trainer.component import TpuTrainer
 from tfx_tpu_trainer.orchestration.compiling import compile_pipeline
 from tfx_tpu_trainer.orchestration.pods import Pods
+from tfx_tpu_trainer.orchestration.task_options import TaskOptions
 
 
 def _pipeline(root: str, **arguments) -> tfx.dsl.Pipeline:
@@ -81,6 +82,46 @@ def test_kubeflow_pipelines_has_no_resolvers(refused):
             image="r/p:1",
             backend="kubeflow",
         )
+
+
+def _example_gen(pattern: str) -> tfx.dsl.Pipeline:
+    split = tfx.proto.Input.Split(name="train", pattern=pattern)
+    node = tfx.components.CsvExampleGen("gs://bucket/data", tfx.proto.Input(splits=[split]))
+    return tfx.dsl.Pipeline("p", "gs://bucket/p", components=[node], enable_cache=True)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        case(
+            "runners",
+            f"an ExampleGen of `{pattern}`, for Kubeflow Pipelines",
+            f"CsvExampleGen: its pattern has {found}, and Kubeflow Pipelines does not run the driver",
+            "give a pattern without",
+            values=pattern,
+        )
+        for pattern, found in (
+            ("span-{SPAN}/*", "{SPAN}"),
+            ("{YYYY}-{MM}-{DD}/v{VERSION:2}/*", "{YYYY}"),
+        )
+    ],
+)
+def test_kubeflow_pipelines_finds_no_newest_span(pattern, refused):
+    with refused(ValueError):
+        compile_pipeline(_example_gen(pattern), image="r/p:1", backend="kubeflow")
+
+
+@pytest.mark.parametrize(("backend", "cached"), [("kubeflow", False), ("vertex", True)])
+def test_rows_come_from_a_cache_only_where_it_is_seen_that_they_have_changed(backend, cached):
+    options = TaskOptions(caching=True)
+    made = compile_pipeline(
+        _example_gen("train/*"), image="r/p:1", backend=backend, options=options
+    )
+    spec = made.job["pipelineSpec"]
+    (executor,) = spec["deploymentSpec"]["executors"].values()
+    assert "preCacheCheck" in executor["container"]["lifecycle"]
+    task = spec["root"]["dag"]["tasks"]["CsvExampleGen"]
+    assert task["cachingOptions"] == {"enableCache": cached}
 
 
 @row(

@@ -11,11 +11,12 @@ from tfx import v1 as tfx
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.checks import JobError, check_image
 from tfx_tpu_trainer.orchestration.compiled_pipeline import CompiledPipeline
-from tfx_tpu_trainer.orchestration.platform_document import (
+from tfx_tpu_trainer.orchestration.kubeflow_rules import (
     check_executors,
-    prepare_pods,
-    set_variables,
+    check_spec_version,
+    do_without_drivers,
 )
+from tfx_tpu_trainer.orchestration.platform_document import prepare_pods, set_variables
 from tfx_tpu_trainer.orchestration.pods import Pods
 from tfx_tpu_trainer.orchestration.task_options import TaskOptions, never_cache
 from tfx_tpu_trainer.orchestration.vertex_pods import check_vertex_pods, vertex_labels
@@ -39,7 +40,7 @@ def compile_pipeline(
         image: Container image of the components, with a tag or a digest.
         backend: What it is for: `"kubeflow"` places trainers with a `tpu` on GKE's TPU nodes;
             `"vertex"` refuses them, since there a `VertexTpuTrainer` asks for TPUs.
-        spec_version: Version of the pipeline specification.
+        spec_version: Version of the pipeline specification; Kubeflow Pipelines runs 2.1 only.
         options: Retries and caching. Defaults to `None`: as the pipeline was declared.
         pods: What the pods need. Defaults to `None`: nothing. `pods.service_account` belongs to a run
             and not to what is compiled: `KubeflowRun` and `VertexRun` take it.
@@ -49,7 +50,8 @@ def compile_pipeline(
 
     Raises:
         ValueError: If the image, a node or a slice does not fit, a user module would have to
-            be read from or written to a bucket now, or Vertex AI cannot give what pods need.
+            be read from or written to a bucket now, Vertex AI cannot give what pods need, or
+            Kubeflow Pipelines cannot run a node (`kubeflow_rules.py`).
     """
     pods = pods or Pods()
     if importlib.util.find_spec("kfp") is None:
@@ -59,6 +61,8 @@ def compile_pipeline(
     from kfp.pipeline_spec import pipeline_spec_pb2
 
     check_image(image)
+    if backend == "kubeflow":
+        check_spec_version(spec_version)
     _check_modules(pipeline)
     tpus = pod_tpus(pipeline)
     if backend == "vertex" and tpus:
@@ -87,6 +91,8 @@ def compile_pipeline(
         set_variables(job["pipelineSpec"], pods, trainers=trainers)
         job = {**job, **vertex_labels(pods)}
     (options or TaskOptions()).apply(job["pipelineSpec"])
+    if backend == "kubeflow":
+        do_without_drivers(job["pipelineSpec"])
     for node in pipeline.components:
         if not getattr(node, "is_cacheable", True):
             never_cache(job["pipelineSpec"], node.id)

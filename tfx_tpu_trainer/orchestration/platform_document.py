@@ -109,37 +109,6 @@ def container_nodes(pipeline_spec: Mapping[str, Any]) -> list[str]:
     )
 
 
-def check_executors(pipeline_spec: Mapping[str, Any]) -> None:
-    """Checks that all tasks are of a kind that Kubeflow Pipelines can run.
-
-    Its open-source compiler (`backend/src/v2/compiler/visitor.go`) ends with an error at an executor that is
-    neither a container nor an importer; a Resolver is one.
-
-    Args:
-        pipeline_spec: A `PipelineSpec` in JSON form.
-
-    Raises:
-        ValueError: If one is of another kind.
-    """
-    executors = pipeline_spec["deploymentSpec"]["executors"]
-    components = pipeline_spec["components"]
-    for task, definition in sorted(pipeline_spec["root"]["dag"]["tasks"].items()):
-        label = components[definition["componentRef"]["name"]].get("executorLabel")
-        kinds = set(executors.get(label, {})) - {"container", "importer"}
-        if kinds:
-            kind = kinds.pop()
-            advice = (
-                "let a LastBlessedModel find the baseline, in place of a Resolver (in the pipelines of this "
-                "repository: baseline=pointer)"
-                if kind == "resolver"
-                else "use a component that runs a container"
-            )
-            raise ValueError(
-                f"{task}: Kubeflow Pipelines runs no task of kind {kind!r}, only containers and importers; "
-                f"{advice}."
-            )
-
-
 def _ask_for_chips(pipeline_spec: dict[str, Any], node: str, tpu: TpuSpec) -> None:
     label = executor_label(pipeline_spec, node)
     container = pipeline_spec["deploymentSpec"]["executors"][label]["container"]
