@@ -5,17 +5,25 @@ fail() {
   say "$*"
   exit 1
 }
+# Where nothing is wrong with the checkout: this machine lacks something.
+LACKING=3
+lack() {
+  say "$*"
+  exit "$LACKING"
+}
 
 # Runs a command into the log; where it fails, shows the end of the log.
 logged() {
   printf '\n$ %s\n' "$*" >>"$LOG"
   "$@" </dev/null >>"$LOG" 2>&1
 }
-or_fail() { # DOING COMMAND...
-  local doing="$1"
-  shift
+or_fail() { or_end fail "$@"; } # DOING COMMAND...
+or_lack() { or_end lack "$@"; }
+or_end() { # END DOING COMMAND...
+  local end="$1" doing="$2"
+  shift 2
   logged "$@" || {
     tail -n 15 "$LOG" >&2
-    fail "failed while $doing (the whole log: $LOG). Calling again starts anew."
+    "$end" "failed while $doing (the whole log: $LOG). Calling again starts anew."
   }
 }

@@ -51,8 +51,8 @@ need_python() { # GLIBC VERSION...
   shift
   choose_python "$@" && return
   download_python "$1" && choose_python "$1" && return
-  incomplete="$(incomplete_python "$@")" && fail "$incomplete; then call again."
-  fail "here: $(pythons_here), glibc $glibc; needed: Python $(one_of "${PYTHONS_OF_1_16[@]}") (TFX 1.16), or Python $(one_of "${PYTHONS_OF_1_21[@]}") and glibc $GLIBC_OF_1_21 (TFX 1.21). Python $1 cannot be downloaded: install it ('apt-get install python$1-venv python$1-dev', 'pyenv install $1' or 'uv python install $1'), then call again."
+  incomplete="$(incomplete_python "$@")" && lack "$incomplete; then call again."
+  lack "here: $(pythons_here), glibc $glibc; needed: Python $(one_of "${PYTHONS_OF_1_16[@]}") (TFX 1.16), or Python $(one_of "${PYTHONS_OF_1_21[@]}") and glibc $GLIBC_OF_1_21 (TFX 1.21). Python $1 cannot be downloaded: install it ('apt-get install python$1-venv python$1-dev', 'pyenv install $1' or 'uv python install $1'), then call again."
 }
 
 # Sets LINE, PYTHON, VERSION and WHY.

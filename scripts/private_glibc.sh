@@ -63,18 +63,18 @@ fetch_glibc() { # FOLDER
   local what="$GLIBC_SUITE ${GLIBC_PACKAGES[*]}"
   if [[ -f "$folder/.done" && "$(<"$folder/.done")" == "$what" ]]; then return; fi
   { type -P apt-get && type -P dpkg-deb; } >/dev/null ||
-    fail "the newer glibc is taken with apt-get and dpkg-deb, which are not here. $GLIBC_ELSE"
+    lack "the newer glibc is taken with apt-get and dpkg-deb, which are not here. $GLIBC_ELSE"
   [[ -r "$GLIBC_KEYRING" ]] ||
-    fail "$GLIBC_KEYRING, which the newer glibc is checked with, is not here: install debian-archive-keyring, or name the file in DEBIAN_KEYRING. $GLIBC_ELSE"
+    lack "$GLIBC_KEYRING, which the newer glibc is checked with, is not here: install debian-archive-keyring, or name the file in DEBIAN_KEYRING. $GLIBC_ELSE"
   mirror="$(debian_mirror)" ||
-    fail "apt's sources name no Debian mirror to take the newer glibc from: give its address in DEBIAN_MIRROR. $GLIBC_ELSE"
+    lack "apt's sources name no Debian mirror to take the newer glibc from: give its address in DEBIAN_MIRROR. $GLIBC_ELSE"
 
   say "fetching Debian 13's ${GLIBC_PACKAGES[*]} (30 MB)"
   rm -rf "$folder" "$apt"
   write_apt_settings "$apt" "$mirror"
-  or_fail "asking $mirror for Debian 13's packages (is a key missing, upgrade debian-archive-keyring)" \
+  or_lack "asking $mirror for Debian 13's packages (is a key missing, upgrade debian-archive-keyring)" \
     apt-get -q -c "$apt/apt.conf" update
-  or_fail "fetching Debian 13's packages" \
+  or_lack "fetching Debian 13's packages" \
     env --chdir "$apt/packages" apt-get -q -c "$apt/apt.conf" download "${GLIBC_PACKAGES[@]}"
   for package in "$apt"/packages/*.deb; do
     or_fail "unpacking $package" dpkg-deb --extract "$package" "$folder"

@@ -115,8 +115,15 @@ class Checkout:
 
     def refusal(self, *arguments: str, **environment: str) -> str:
         """The last line of a set-up that must fail and leave no environment behind."""
+        return self._refusal(1, *arguments, **environment)
+
+    def lacking(self, *arguments: str, **environment: str) -> str:
+        """The last line of a set-up that fails since the machine lacks something."""
+        return self._refusal(3, *arguments, **environment)
+
+    def _refusal(self, code: int, *arguments: str, **environment: str) -> str:
         run = self.set_up(*arguments, **environment)
-        assert run.returncode != 0, run.stderr
+        assert run.returncode == code, run.stderr
         assert not self.venv.exists()
         assert not self.latest_venv.exists()
         return run.stderr.splitlines()[-1]

@@ -122,7 +122,7 @@ def test_no_python_that_fits_is_one_clear_line(checkout, glibc, pythons, here, v
     checkout.set_glibc(glibc)
     for python in pythons:
         checkout.add_python(python, name="python3" if python in ("3.8", "3.9") else "")
-    last = checkout.refusal()
+    last = checkout.lacking()
     assert here in last
     assert "needed: Python 3.10 (TFX 1.16), or Python 3.12, 3.13 or 3.11 and glibc 2.39" in last
     assert f"'pyenv install {version}'" in last

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
+
+from tests.setup.conftest import ROOT
 
 # Notes each call. `update` fails where it is told to; `download` leaves a file for each package.
 APT_GET = """#!/bin/sh
@@ -106,20 +111,20 @@ def test_both_environments_stand_side_by_side(debian_12):
 
 def test_a_machine_without_apt_is_told_in_one_line(debian_12):
     (debian_12.bin / "apt-get").unlink()
-    last = debian_12.refusal("latest", DEBIAN_KEYRING=_keyring(debian_12))
+    last = debian_12.lacking("latest", DEBIAN_KEYRING=_keyring(debian_12))
     assert "apt-get and dpkg-deb, which are not here" in last
     assert "glibc is new enough" in last
 
 
 def test_a_machine_without_debians_keys_is_told_in_one_line(debian_12):
-    last = debian_12.refusal("latest", DEBIAN_KEYRING="/no/such/keyring")
+    last = debian_12.lacking("latest", DEBIAN_KEYRING="/no/such/keyring")
     assert "/no/such/keyring" in last
     assert "install debian-archive-keyring" in last
 
 
 def test_a_machine_without_a_debian_mirror_is_told_in_one_line(debian_12):
     (debian_12.notes / "mirrors").write_text("http://elsewhere.example/ubuntu/\n")
-    last = debian_12.refusal("latest", DEBIAN_KEYRING=_keyring(debian_12))
+    last = debian_12.lacking("latest", DEBIAN_KEYRING=_keyring(debian_12))
     assert "DEBIAN_MIRROR" in last
     run = debian_12.set_up(
         "latest",
@@ -132,7 +137,7 @@ def test_a_machine_without_a_debian_mirror_is_told_in_one_line(debian_12):
 def test_a_signature_that_cannot_be_checked_ends_it(debian_12):
     (debian_12.notes / "no-key").touch()
     run = debian_12.set_up("latest", DEBIAN_KEYRING=_keyring(debian_12))
-    assert run.returncode != 0
+    assert run.returncode == 3
     assert "NO_PUBKEY 123" in run.stderr
     assert "upgrade debian-archive-keyring" in run.stderr.splitlines()[-1]
     assert not debian_12.calls(" download ")
@@ -141,6 +146,60 @@ def test_a_signature_that_cannot_be_checked_ends_it(debian_12):
 
 def test_no_python_of_the_newest_line_is_told_in_one_line(debian_12):
     (debian_12.bin / "python3.12").unlink()
-    last = debian_12.refusal("latest", DEBIAN_KEYRING=_keyring(debian_12))
+    last = debian_12.lacking("latest", DEBIAN_KEYRING=_keyring(debian_12))
     assert "here: Python 3.10, glibc 2.36" in last
     assert "'pyenv install 3.12'" in last
+
+
+QUICK_TESTS = "test-latest-quick"
+
+
+def _make(checkout, **environment: str) -> subprocess.CompletedProcess[str]:
+    shutil.copy(ROOT / "Makefile", checkout.root)
+    for tool in ("make", "sh"):
+        (checkout.bin / tool).unlink(missing_ok=True)
+        (checkout.bin / tool).symlink_to(shutil.which(tool))
+    return subprocess.run(
+        ["make", "--no-print-directory", QUICK_TESTS],
+        cwd=checkout.root,
+        env={
+            "PATH": str(checkout.bin),
+            "HOME": str(checkout.root),
+            "PYENV_ROOT": str(checkout.pyenv),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_quick_tests_run_on_the_newest_line(debian_12):
+    run = _make(debian_12, DEBIAN_KEYRING=_keyring(debian_12))
+    assert run.returncode == 0, run.stderr
+    (call,) = debian_12.calls("-m pytest")
+    assert call.startswith("python ")
+    assert "not sweep" in call
+    folders = [word for word in call.split() if word.startswith("tests/")]
+    assert folders == ["tests/engine", "tests/component", "tests/evaluation", "tests/serving"]
+    assert all((ROOT / folder).is_dir() for folder in folders)
+
+
+def test_where_the_newest_line_can_not_be_made_its_quick_tests_say_so_and_pass(debian_12):
+    (debian_12.bin / "apt-get").unlink()
+    run = _make(debian_12, DEBIAN_KEYRING=_keyring(debian_12))
+    assert run.returncode == 0, run.stderr
+    assert "apt-get and dpkg-deb, which are not here" in run.stderr
+    assert run.stdout == "test-latest-quick: not run, for want of what the line above names\n"
+    assert not debian_12.calls("-m pytest")
+
+
+def test_a_lock_that_can_not_be_installed_ends_them(debian_12):
+    (debian_12.notes / "python3.12-fails").touch()
+    (debian_12.notes / "python-fails").touch()
+    (debian_12.notes / "uv-fails").touch()
+    debian_12.set_up()
+    run = _make(debian_12, DEBIAN_KEYRING=_keyring(debian_12))
+    assert run.returncode != 0
+    assert "not run" not in run.stdout
+    assert not debian_12.calls("-m pytest")

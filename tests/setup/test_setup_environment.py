@@ -39,7 +39,7 @@ def test_installs_from_the_locks_with_hashes_only(with_python):
 
 def test_a_python_without_venv_is_named_with_what_to_install(checkout):
     checkout.add_python("3.10", text=INCOMPLETE_PYTHON)
-    last = checkout.refusal()
+    last = checkout.lacking()
     assert "Python 3.10 lacks module ensurepip, Python.h" in last
     assert "python3.10-venv" in last
 

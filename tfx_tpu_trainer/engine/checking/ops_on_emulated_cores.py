@@ -85,8 +85,9 @@ _KINDS = (
         "the estimator starts and ends TPU systems itself: take initialize_system and "
         "shutdown_system out of model_fn",
     ),
+    _Kind("^GetTpuTaskId$", "all emulated cores are on one host, so take it out"),
     _Kind(
-        "^_?TPU(Compile|Execute)|^TPU(ReshardVariables|RoundRobin)$|^TpuHandle|^XlaLaunch|"
+        "^_?TPU(Compile|Execute)|^TPU(ReshardVariables|RoundRobin|DummyInput)$|^TpuHandle|^XlaLaunch|"
         "^XlaClusterOutput$|^_Xla(Compile|Run|Merge|Aot)",
         "only TensorFlow's compilers make such ops: use tf.function(jit_compile=True)",
     ),
