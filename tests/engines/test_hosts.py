@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,6 +103,11 @@ class Training:
         lines = (self.folder / f"{task}.log").read_text().splitlines()
         return next(line for line in reversed(lines) if "Error: " in line)
 
+    def restored_by(self, task: str) -> list[int]:
+        """The steps of the checkpoints that a task has restored, the first first."""
+        log = (self.folder / f"{task}.log").read_text()
+        return [int(step) for step in re.findall(r"Restoring parameters from \S+ckpt-(\d+)", log)]
+
     def logs(self) -> dict[str, str]:
         return {path.name: path.read_text()[-2000:] for path in self.folder.glob("*.log")}
 
@@ -186,34 +192,76 @@ def test_mirrored_hosts_name_one_that_was_killed_and_go_on_when_started_again(tm
     _assert_trained(tmp_path, 400)
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.sweep)])
-def test_a_worker_of_a_parameter_server_goes_on_after_its_link_was_down(tmp_path, seconds) -> None:
-    with _training(
-        PARAMETER_SERVER, tmp_path, strategy="parameter_server", max_steps=6000, save=200
-    ) as training:
-        training.wait_for_steps_of("worker0")
-        training.wait_for_step(200)
-        training.network.set_link(1, up=False)
-        time.sleep(seconds)
-        training.network.set_link(1, up=True)
-        codes = training.wait("chief0", "worker0", "evaluator0")
-        assert set(codes.values()) == {0}, (codes, training.logs())
-    trained = runs.make(tmp_path / "model")
+@pytest.mark.sweep
+def test_mirrored_hosts_go_on_or_name_the_one_whose_link_was_down_for_60_seconds(tmp_path) -> None:
+    trainers = MIRRORED[:3]
+    with _mirrored(tmp_path, 400) as training:
+        training.wait_for_step(100)
+        training.network.set_link(2, up=False)
+        time.sleep(60)
+        training.network.set_link(2, up=True)
+        codes = training.wait(*trainers)
+        if set(codes.values()) != {0}:
+            lost = f"worker 1 ({training.network.addresses[2]}:2222)"
+            assert all(lost in training.last_error(task) for task in ("chief0", "worker0"))
+            training.start()
+            assert set(training.wait(*MIRRORED).values()) == {0}, training.logs()
+    _assert_trained(tmp_path, 400)
+
+
+def _parameter_server(
+    folder: Path, max_steps: int = 6000, **config: Any
+) -> contextlib.AbstractContextManager[Training]:
+    return _training(
+        PARAMETER_SERVER,
+        folder,
+        strategy="parameter_server",
+        max_steps=max_steps,
+        save=200,
+        config=config,
+    )
+
+
+def _wait_for_both(training: Training) -> None:
+    """Waits until the worker trains too, and there is a checkpoint."""
+    training.wait_for_steps_of("worker0")
+    training.wait_for_step(200)
+
+
+def _assert_ends_well(training: Training) -> None:
+    """As asynchronous training ends: at the last step or a little past it, near what the rows say."""
+    codes = training.wait("chief0", "worker0", "evaluator0")
+    assert set(codes.values()) == {0}, (codes, training.logs())
+    trained = runs.make(training.folder / "model")
     assert trained.get_variable_value("global_step") >= 6000
     np.testing.assert_allclose(trained.get_variable_value("linear/weights"), [1, 2, 3], atol=0.2)
 
 
+@pytest.mark.parametrize(
+    ("task", "seconds"),
+    [
+        ("worker0", 5),
+        *(
+            pytest.param(task, seconds, marks=pytest.mark.sweep)
+            for task, seconds in (("worker0", 60), ("ps0", 5), ("ps0", 60))
+        ),
+    ],
+)
+def test_a_parameter_servers_training_goes_on_after_a_link_was_down(
+    tmp_path, task, seconds
+) -> None:
+    with _parameter_server(tmp_path) as training:
+        _wait_for_both(training)
+        host = PARAMETER_SERVER.index(task)
+        training.network.set_link(host, up=False)
+        time.sleep(seconds)
+        training.network.set_link(host, up=True)
+        _assert_ends_well(training)
+
+
 def test_a_parameter_server_that_is_gone_is_named_before_a_worker_gives_up(tmp_path) -> None:
-    with _training(
-        PARAMETER_SERVER,
-        tmp_path,
-        strategy="parameter_server",
-        max_steps=10**6,
-        save=200,
-        config={"stall_timeout_secs": 15},
-    ) as training:
-        training.wait_for_steps_of("worker0")
-        training.wait_for_step(200)
+    with _parameter_server(tmp_path, 10**6, stall_timeout_secs=15) as training:
+        _wait_for_both(training)
         training.network.set_link(2, up=False)
         codes = training.wait("chief0", "worker0")
         assert set(codes.values()) <= {1, EXIT_CODE}, (codes, training.logs())
@@ -221,3 +269,35 @@ def test_a_parameter_server_that_is_gone_is_named_before_a_worker_gives_up(tmp_p
             assert f"no answer from ps 0 ({training.network.addresses[2]}:2222)" in (
                 training.last_error(task)
             )
+
+
+@pytest.mark.parametrize(
+    "task",
+    ["ps0", *(pytest.param(task, marks=pytest.mark.sweep) for task in ("worker0", "chief0"))],
+)
+def test_a_killed_host_of_a_parameter_servers_training_comes_back_and_all_go_on(
+    tmp_path, task
+) -> None:
+    with _parameter_server(tmp_path) as training:
+        _wait_for_both(training)
+        training.kill(task)
+        saved = training.step
+        time.sleep(5)
+        training.start()
+        _assert_ends_well(training)
+        restored = training.restored_by("chief0")
+        # The variables were on the ps, or their keeper of checkpoints is a new one: those of the last checkpoint count.
+        # A worker finds them where they are.
+        assert len(restored) == (task != "worker0")
+        assert all(step >= saved for step in restored)
+
+
+@pytest.mark.sweep
+def test_a_parameter_server_that_was_killed_for_good_is_named(tmp_path) -> None:
+    with _parameter_server(tmp_path, 10**6, stall_timeout_secs=15) as training:
+        _wait_for_both(training)
+        training.kill("ps0")
+        codes = training.wait("chief0", "worker0")
+        assert set(codes.values()) <= {1, EXIT_CODE}, (codes, training.logs())
+        for task in codes:
+            assert f"ps 0 ({training.network.addresses[2]}:2222)" in training.last_error(task)

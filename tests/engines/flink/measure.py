@@ -1,7 +1,8 @@
-"""`python -m tests.engines.flink.measure`: where a Flink cluster begins to pay, on this machine.
+"""`python -m tests.engines.flink.measure RUN`: where a Flink cluster begins to pay, on this machine.
 
-Runs StatisticsGen for the taxi rides, once, ten and a hundred times over, under the DirectRunner and on Flink with one
-and two task slots, and prints seconds, processor seconds and peak memory as a table of docs/beam.md.
+Takes a component's inputs from a local run of the taxi pipeline, repeats its rides ten or a hundred times, runs the
+component under the DirectRunner and on Flink with one and two task slots, and prints seconds, processor seconds and
+peak memory as a table of docs/beam.md.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 
@@ -29,24 +30,44 @@ DIRECT = (
     "--direct_running_mode=in_memory",
     "--sdk_container_image=of-this-process",
 )
-_HEAD = "| rows | runner | seconds | processor seconds | peak memory |\n|---:|---|---:|---:|---:|"
+# The producer of each input, of every component that is measured.
+INPUTS = {
+    "StatisticsGen": {"examples": "CsvExampleGen"},
+    "Transform": {"examples": "CsvExampleGen", "schema": "SchemaGen"},
+    "Evaluator": {"examples": "CsvExampleGen", "schema": "SchemaGen", "model": "TpuTrainer"},
+}
+_COLUMNS = ("component", "rows", "runner", "seconds", "processor seconds", "peak memory")
+_HEAD = f"| {' | '.join(_COLUMNS)} |\n|---|---:|---|---:|---:|---:|"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "examples", type=pathlib.Path, help="a CsvExampleGen's output, of 15,002 rides"
+        "run", type=pathlib.Path, help="root of a run of the taxi pipeline, with 15,002 rides"
     )
-    parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100])
+    parser.add_argument("--components", nargs="+", default=list(INPUTS), choices=list(INPUTS))
+    parser.add_argument("--times", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--slots", type=int, nargs="*", default=[0, 1, 2], help="0: DirectRunner")
     words = parser.parse_args()
     print(_HEAD, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for times in words.times:
             examples = pathlib.Path(folder) / f"examples-{times}"
-            _repeat(words.examples, examples, times)
-            for slots in words.slots:
-                _measure(examples, slots=slots, times=times)
+            _repeat(_output(words.run, "CsvExampleGen", "examples"), examples, times)
+            for name in words.components:
+                inputs = {
+                    key: _output(words.run, producer, key) for key, producer in INPUTS[name].items()
+                }
+                for slots in words.slots:
+                    _measure(name, {**inputs, "examples": examples}, slots=slots, times=times)
+
+
+def _output(run: pathlib.Path, component: str, key: str) -> pathlib.Path:
+    """The newest output of a component: each run has a folder with its number."""
+    found = [path for path in run.glob(f"**/{component}/{key}/*") if path.name.isdigit()]
+    if not found:
+        sys.exit(f"{run} has no {key} of {component}: give the root of a run of the taxi pipeline")
+    return max(found, key=lambda path: int(path.name))
 
 
 def _repeat(source: pathlib.Path, target: pathlib.Path, times: int) -> None:
@@ -58,7 +79,7 @@ def _repeat(source: pathlib.Path, target: pathlib.Path, times: int) -> None:
             shutil.copy(file, target / split.name / name)
 
 
-def _measure(examples: pathlib.Path, *, slots: int, times: int) -> None:
+def _measure(name: str, inputs: Mapping[str, pathlib.Path], *, slots: int, times: int) -> None:
     """Runs the component once in a process of its own, with a fresh cluster, and prints a row."""
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as stack:
         folder = pathlib.Path(made)
@@ -73,7 +94,8 @@ def _measure(examples: pathlib.Path, *, slots: int, times: int) -> None:
         before, started = dict(used), time.monotonic()
         peak = 0
         with (folder / "log.txt").open("wb") as log:
-            program = [sys.executable, "-m", "tests.engines.flink.run_statistics", str(examples)]
+            places = json.dumps({key: str(path) for key, path in inputs.items()})
+            program = [sys.executable, "-m", "tests.engines.flink.run_component", name, places]
             process = subprocess.Popen(
                 [*program, str(folder), json.dumps(arguments)],
                 stdout=log,
@@ -89,7 +111,14 @@ def _measure(examples: pathlib.Path, *, slots: int, times: int) -> None:
             sys.exit((folder / "log.txt").read_text("utf-8", errors="replace")[-3000:])
     processor = sum(last - before.get(pid, 0.0) for pid, last in used.items())
     runner = f"Flink, {slots} slot{'s' if slots > 1 else ''}" if slots else "DirectRunner"
-    row = (f"{ROWS * times:,}", runner, f"{seconds:.0f}", f"{processor:.0f}", f"{peak >> 20:,} MiB")
+    row = (
+        name,
+        f"{ROWS * times:,}",
+        runner,
+        f"{seconds:.0f}",
+        f"{processor:.0f}",
+        f"{peak >> 20:,} MiB",
+    )
     print(f"| {' | '.join(row)} |", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.engines.flink.run_statistics EXAMPLES FOLDER ARGUMENTS`: StatisticsGen in a process of its own."""
+"""`python -m tests.engines.flink.run_component NAME INPUTS FOLDER ARGUMENTS`: one component in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.pipelines.beam_components import run_component, taxi_components
 
 
 def main() -> None:
-    examples, folder, arguments = sys.argv[1:]
-    component = taxi_components(pathlib.Path(folder) / "root")["StatisticsGen"]
-    inputs = {"examples": pathlib.Path(examples)}
-    run_component(component, inputs, pathlib.Path(folder) / "outputs", json.loads(arguments))
+    name, inputs, folder, arguments = sys.argv[1:]
+    component = taxi_components(pathlib.Path(folder) / "root")[name]
+    folders = {key: pathlib.Path(place) for key, place in json.loads(inputs).items()}
+    run_component(component, folders, pathlib.Path(folder) / "outputs", json.loads(arguments))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pytest
 import tensorflow_data_validation as tfdv
 
 from tests.engines import jars
+from tests.engines.beam_inputs import taxi_inputs
 from tests.engines.flink.cluster import FlinkCluster
 from tests.pipeline_runs import PipelineRun
 from tests.pipelines.beam_components import run_component, taxi_components
@@ -67,9 +68,6 @@ def libraries(note) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(taxi_run: PipelineRun, libraries, tmp_path_factory, note) -> Iterator[Runs]:
-    examples = taxi_run.output_folder("CsvExampleGen", "examples")
-    schema = taxi_run.output_folder("SchemaGen", "schema")
-    model = taxi_run.output_folder("TpuTrainer", "model")
     folder = tmp_path_factory.mktemp("flink")
     with FlinkCluster(folder / "cluster", libraries) as cluster:
         cluster.start_all()
@@ -81,11 +79,7 @@ def runs(taxi_run: PipelineRun, libraries, tmp_path_factory, note) -> Iterator[R
         yield Runs(
             cluster=cluster,
             components=taxi_components(folder / "root"),
-            inputs={
-                "StatisticsGen": {"examples": examples},
-                "Transform": {"examples": examples, "schema": schema},
-                "Evaluator": {"examples": examples, "model": model, "schema": schema},
-            },
+            inputs=taxi_inputs(taxi_run),
             folder=folder,
         )
 

@@ -1,0 +1,1 @@
+"""Spark's embedded master in Beam's job server, with a worker pool."""
