@@ -23,14 +23,24 @@ if TYPE_CHECKING:
         VertexTpuTrainer,
     )
     from tfx_tpu_trainer.hardware import TpuSpec
+    from tfx_tpu_trainer.orchestration.html_page import RunPage
 
 __version__ = "0.1.0"
 
-__all__ = ["EvalMetricsGate", "LastBlessedModel", "TpuSpec", "TpuTrainer", "VertexTpuTrainer"]
+__all__ = [
+    "EvalMetricsGate",
+    "LastBlessedModel",
+    "RunPage",
+    "TpuSpec",
+    "TpuTrainer",
+    "VertexTpuTrainer",
+]
 
 _HOMES = {
     "EvalMetricsGate": "tfx_tpu_trainer.component",
     "LastBlessedModel": "tfx_tpu_trainer.component",
+    # The name of its type in compiled pipelines: containers of TFX's own find it here.
+    "RunPage": "tfx_tpu_trainer.orchestration.html_page",
     "TpuSpec": "tfx_tpu_trainer.hardware",
     "TpuTrainer": "tfx_tpu_trainer.component",
     "VertexTpuTrainer": "tfx_tpu_trainer.component",

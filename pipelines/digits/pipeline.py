@@ -32,6 +32,7 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
     last = components.train_gate_push(
         config,
         raw_examples=examples.outputs["examples"],
+        statistics=statistics.outputs["statistics"],
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema.outputs["schema"],

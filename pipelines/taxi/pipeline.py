@@ -42,6 +42,7 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
         config,
         hyperparameters=tuner and tuner.outputs["best_hyperparameters"],
         raw_examples=examples.outputs["examples"],
+        statistics=statistics.outputs["statistics"],
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema.outputs["schema"],

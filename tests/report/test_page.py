@@ -7,6 +7,7 @@ from tests.report.pages import Page
 from tests.report.runs import run_of, series_of
 from tfx_tpu_trainer.report import RunData, Verdict, render
 from tfx_tpu_trainer.report.run_data import (
+    Answer,
     CheckOfServing,
     Curve,
     Errors,
@@ -15,10 +16,22 @@ from tfx_tpu_trainer.report.run_data import (
     Lineage,
     Measured,
     MeasuredSlice,
+    Preflight,
+    StepOnTpu,
 )
 
 _MARKUP = "<script>alert(1)</script>&amp;\"'"
-_SECTIONS = ["Verdict", "Numbers", "Learning", "Slices", "Errors", "Model", "Serving", "Lineage"]
+_SECTIONS = [
+    "Verdict",
+    "Numbers",
+    "Learning",
+    "Slices",
+    "Errors",
+    "Data",
+    "Model",
+    "Serving",
+    "Lineage",
+]
 
 
 def _slices(count, *, rows=1000):
@@ -134,6 +147,71 @@ def test_intervals_stand_beside_their_metrics():
     assert "100 resamplings of 2,000 rows" in page.text
 
 
+def test_the_verdict_says_since_when_and_against_what():
+    verdict = Verdict(
+        blessed=True,
+        says="blessed",
+        since=86400.0,
+        baseline="models/7",
+        baseline_run="2026-11-24",
+        baseline_since=3600.0,
+    )
+    page = Page(render(run_of(verdict=verdict)))
+    assert "Since 1970-01-02 00:00 UTC." in page.text
+    assert "The baseline is models/7, of run 2026-11-24, written 1970-01-01 01:00 UTC." in page.text
+    alone = dataclasses.replace(verdict, baseline=None)
+    assert "There was no baseline to compare with." in Page(render(run_of(verdict=alone))).text
+
+
+def test_hbm_is_drawn_up_to_the_limit_and_again_where_the_model_is_small():
+    gib = 2**30
+    step = StepOnTpu(
+        name="train",
+        ok=True,
+        says="compiles and fits",
+        need_bytes=3 * gib,
+        limit_bytes=16 * gib,
+        by_category={"variables and inputs": gib, "values in between": 2 * gib},
+    )
+    large = Preflight(tpu="v5e:2x2", compiler="libtpu 1", steps=(step,))
+    page = Page(render(run_of(preflight=large)))
+    assert "It compiles for v5e:2x2 and fits (train), says libtpu 1." in page.text
+    assert ["train", "1", "2", "3"] in page.rows
+    assert "zoomed" not in page.text
+    small = dataclasses.replace(
+        step, need_bytes=2**20, by_category={"program": 2**20}, limit_bytes=16 * gib
+    )
+    page = Page(render(run_of(preflight=dataclasses.replace(large, steps=(small,)))))
+    assert "The same, zoomed" in page.text
+    assert ["train", "1", "1"] in page.rows
+    assert "The largest step needs 1 MiB of 16 GiB, 0.01%" in page.text
+
+
+def test_a_step_that_does_not_fit_is_the_models_bad_news():
+    step = StepOnTpu(
+        name="train", ok=False, says="<too> large", need_bytes=99, limit_bytes=9, by_category={}
+    )
+    preflight = Preflight(tpu="v5e:1x1", compiler="libtpu 1", steps=(step,))
+    page = Page(render(run_of(preflight=preflight)))
+    assert "On v5e:1x1 it can't run: train: <too> large" in page.text
+    assert ["train", "99", "99"] in page.rows
+
+
+def test_latency_code_rows_and_restarts_are_told():
+    answer = Answer(
+        signature="predict", rows=32, first_seconds=1.25, median_seconds=0.0075, repeats=10
+    )
+    run = run_of(answers=(answer,))
+    lineage = dataclasses.replace(run.lineage, code="taxi.model@12", rows={"training": 128_000})
+    page = Page(render(dataclasses.replace(run, lineage=lineage)))
+    assert "an answer of predict for 32 rows after 7.5 ms." in page.text
+    assert page.row("predict") == ["32", "1,250", "7.5", "10"]
+    assert "Code: taxi.model@12" in page.text
+    assert page.row("training") == ["128,000"]
+    assert "energy is left out" in page.text
+    assert ["2", "1970-01-01 00:00 UTC"] in page.rows
+
+
 def test_a_baselines_metrics_stand_beside_the_models():
     verdict = Verdict(
         blessed=False, says="worse", baseline="models/<7>", baseline_metrics={"accuracy": 0.91}
@@ -186,6 +264,7 @@ def test_a_run_of_which_nothing_is_known_has_a_page():
         "There is no evaluation.",
         "No events of TensorBoard are there.",
         "slicing_specs asks for them",
+        "The statistics of its raw examples are not known",
         "There is no checkpoint, and no exported model.",
         "The exported model was not checked.",
         "Nobody knows where it ran.",

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tfx_tpu_trainer.cli.project_options import project_options, root_of
+from tfx_tpu_trainer.cli.quiet_tensorflow import quiet_tensorflow
 
 
 @click.command(short_help="Lists a project's runs.")
@@ -19,13 +20,28 @@ from tfx_tpu_trainer.cli.project_options import project_options, root_of
     type=click.IntRange(min=1),
     help="How many runs to show.",
 )
-def history(root: str | None, last: int, **project: Any) -> None:
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Writes a page instead, with what differs: settings, metrics with intervals, curves, slices.",
+)
+def history(root: str | None, last: int, html: str | None, **project: Any) -> None:
     """Shows a project's newest runs, the newest last: each component's state, time and error."""
     found = root_of(root, **project)
     from tfx_tpu_trainer.runner.config import ConfigError
-    from tfx_tpu_trainer.runner.history import print_history
 
     try:
-        print_history(found, last=last)
-    except ConfigError as error:
+        if html is None:
+            from tfx_tpu_trainer.runner.history import print_history
+
+            print_history(found, last=last)
+            return
+        from tfx_tpu_trainer.whole_files import write_whole
+
+        with quiet_tensorflow():
+            from tfx_tpu_trainer.runner.history_page import history_page
+
+            write_whole(html, history_page(found, last=last))
+    except (ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
+    click.echo(f"The page: {html}")

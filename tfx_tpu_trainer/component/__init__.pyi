@@ -24,7 +24,8 @@ class TpuTrainer(tfx.types.BaseComponent):
     push (see `EvalMetricsGate`).
 
     Outputs: `model` (SavedModel in `Format-Serving`, metrics in `eval_metrics.json`), `model_run`
-    (checkpoints and TensorBoard events), `evaluation` (a ModelEvaluation of the eval split).
+    (checkpoints, TensorBoard events and the page of the training), `evaluation` (a ModelEvaluation of
+    the eval split), `page` (the page again, as Kubeflow Pipelines and Vertex AI show it).
 
     ```python
     trainer = TpuTrainer(
@@ -50,6 +51,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         transform_graph: tfx.types.BaseChannel,
         schema: tfx.types.BaseChannel,
         raw_examples: tfx.types.BaseChannel | None = None,
+        statistics: tfx.types.BaseChannel | None = None,
         label_key: str | RuntimeParameter | None = None,
         cache_input: bool | RuntimeParameter | None = None,
         module_file: str | RuntimeParameter | None = None,
@@ -105,6 +107,8 @@ class TpuTrainer(tfx.types.BaseComponent):
             schema: The schema of the raw data.
             raw_examples: ExampleGen's `examples`, which Transform has read: real rows for the
                 warm-up requests and for the check of the exported model. Defaults to `None`.
+            statistics: StatisticsGen's `statistics` of the raw examples: what the page of the
+                training says of its data. Defaults to `None`.
             label_key: Transformed feature that is the label. Needed unless the module has an
                 `input_fn`, or its model_fn takes no labels. Defaults to `None`.
             cache_input: Parse the rows of the training once, and draw each epoch from what was
@@ -244,6 +248,7 @@ class VertexTpuTrainer(TpuTrainer):
         transform_graph: tfx.types.BaseChannel,
         schema: tfx.types.BaseChannel,
         raw_examples: tfx.types.BaseChannel | None = None,
+        statistics: tfx.types.BaseChannel | None = None,
         label_key: str | RuntimeParameter | None = None,
         cache_input: bool | RuntimeParameter | None = None,
         module_file: str | RuntimeParameter | None = None,
@@ -300,6 +305,8 @@ class VertexTpuTrainer(TpuTrainer):
             schema: The schema of the raw data.
             raw_examples: ExampleGen's `examples`, which Transform has read: real rows for the
                 warm-up requests and for the check of the exported model. Defaults to `None`.
+            statistics: StatisticsGen's `statistics` of the raw examples: what the page of the
+                training says of its data. Defaults to `None`.
             label_key: Transformed feature that is the label. Needed unless the module has an
                 `input_fn`, or its model_fn takes no labels. Defaults to `None`.
             cache_input: Parse the rows of the training once, and draw each epoch from what was

@@ -30,11 +30,12 @@ _INPUTS: Mapping[str, tuple[Any, str]] = types.MappingProxyType(
         "transform_graph": (_artifacts.TransformGraph, "transform.outputs['transform_graph']"),
         "schema": (_artifacts.Schema, "schema_gen.outputs['schema']"),
         "raw_examples": (_artifacts.Examples, "example_gen.outputs['examples']"),
+        "statistics": (_artifacts.ExampleStatistics, "statistics_gen.outputs['statistics']"),
         "base_model": (_artifacts.Model, "the `model` output of a trainer or of a Resolver"),
         "hyperparameters": (_artifacts.HyperParameters, "tuner.outputs['best_hyperparameters']"),
     }
 )
-_OPTIONAL = ("raw_examples", "base_model", "hyperparameters")
+_OPTIONAL = ("raw_examples", "statistics", "base_model", "hyperparameters")
 
 
 def check_inputs(given: Mapping[str, Any]) -> None:

@@ -114,6 +114,11 @@ class ModelTraining(Training[TrainedModel]):
     row_cache: RowCache | None = None
     sampler: RowSampler | None = None
 
+    @property
+    def batch_size(self) -> int:
+        """Rows of a training step, of all cores together."""
+        return self.job.settings.train_batch_size
+
     @classmethod
     def prepare(
         cls,

@@ -14,8 +14,9 @@ from tfx_tpu_trainer.preflight import PreflightReport, PreflightUnavailableError
 from tfx_tpu_trainer.preflight.input_speed import InputError, measure_input
 from tfx_tpu_trainer.preflight.report_files import write_html, write_json
 from tfx_tpu_trainer.progress import phase
+from tfx_tpu_trainer.report.gathering import PREFLIGHT_FILE
 
-FOLDER = "preflight"
+FOLDER = os.path.dirname(PREFLIGHT_FILE)
 """Folder of the report, in the ModelRun artifact: `report.json` and `report.html`."""
 
 _INPUT_SECONDS = 3.0
@@ -101,7 +102,7 @@ def _with_input(
 
 
 def _write(report: PreflightReport, folder: str) -> None:
-    write_json(report, os.path.join(folder, "report.json"))
+    write_json(report, os.path.join(folder, os.path.basename(PREFLIGHT_FILE)))
     write_html(report, os.path.join(folder, "report.html"))
 
 

@@ -6,7 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from tfx_tpu_trainer.component.train_job import TrainJob
+from tfx_tpu_trainer.component.training_identity import code_of
 from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.progress.progress import EVALUATE, TRAIN, Progress
@@ -22,6 +25,7 @@ def write_run_page(
     *,
     identity: str | None = None,
     rows: RowSample | None = None,
+    batch_size: int | None = None,
     stopped: BaseException | None = None,
 ) -> None:
     """Writes `run.html` and `run.json`. Where that fails there is a warning: a training is worth more than its page.
@@ -32,6 +36,7 @@ def write_run_page(
         progress: The seconds of the training's phases, and where it ran.
         identity: The digest of its inputs, code and settings. Defaults to `None`: nobody asked for it.
         rows: Rows of the evaluation. Defaults to `None`: none were sampled.
+        batch_size: Rows of a training step. Defaults to `None`: nobody knows.
         stopped: What ended it before its end. Defaults to `None`: nothing did.
     """
     seconds = dict(progress.seconds)
@@ -46,6 +51,8 @@ def write_run_page(
             versions=versions(),
             identity=identity,
             phase_seconds=seconds,
+            code=code_of(job.source),
+            rows=_rows_seen(folder, rows=rows, batch_size=batch_size),
         )
         run = gather(
             folder,
@@ -53,13 +60,28 @@ def write_run_page(
             model=job.model.uri,
             lineage=lineage,
             rows=rows,
+            statistics=next((each.uri for each in job.inputs.get("statistics") or ()), None),
             stopped=None if stopped is None else _in_words(stopped),
         )
-        path = write_page(run, folder)
+        # Beside a training that failed nobody reads the artifact: TFX removes it.
+        elsewhere = () if stopped or job.page is None else (job.page.path,)
+        path = write_page(run, folder, copies=elsewhere)
     except Exception as error:  # Whatever it is, the model is trained.
         _logger.warning("The page of this training could not be written: %s", _in_words(error))
         return
     _logger.info("The page of this training is %s", printable(path))
+
+
+def _rows_seen(folder: str, *, rows: RowSample | None, batch_size: int | None) -> dict[str, int]:
+    """Returns how many rows went through a model: in its steps up to the last checkpoint, and in its evaluation."""
+    seen = {}
+    path = tf.train.latest_checkpoint(folder)
+    step = path and path.rpartition("-")[2]
+    if step and step.isdecimal() and batch_size is not None:
+        seen["training"] = int(step) * batch_size
+    if rows is not None:
+        seen["evaluation of the exported checkpoint"] = rows.seen
+    return seen
 
 
 def where_it_ran(progress: Progress) -> str | None:

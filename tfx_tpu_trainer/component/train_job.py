@@ -23,6 +23,7 @@ from tfx_tpu_trainer.component.tfx_private import (
 )
 from tfx_tpu_trainer.component.trainer_constructor import PARAMETERS
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.orchestration.html_page import RunPage
 
 _logger = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class TrainJob:
         model: The Model artifact to fill.
         model_run: The ModelRun artifact: checkpoints and events.
         evaluation: The ModelEvaluation artifact; `None` in a stock Trainer.
+        page: The RunPage artifact; `None` in a stock Trainer, and in a pipeline that was compiled before it
+            was there.
         serving_model_dir: Where the SavedModel goes, inside of `model`'s folder.
         eval_model_dir: Where a legacy module's export for the evaluation goes, likewise.
         fn_args: TFX's FnArgs, for the functions of the user's module and nothing else.
@@ -95,6 +98,7 @@ class TrainJob:
     model: tfx.dsl.Artifact
     model_run: tfx.dsl.Artifact
     evaluation: tfx.dsl.Artifact | None
+    page: RunPage | None
     serving_model_dir: str
     eval_model_dir: str
     fn_args: tfx.components.FnArgs
@@ -114,9 +118,9 @@ class TrainJob:
 
         Args:
             inputs: The input artifacts: `examples`, `transform_graph`, and where given `schema`,
-                `raw_examples`, `base_model`, `hyperparameters`.
+                `raw_examples`, `statistics`, `base_model`, `hyperparameters`.
             outputs: The output artifacts: `model`, `model_run` and, but in a stock Trainer,
-                `evaluation`.
+                `evaluation` and `page`.
             exec_properties: The execution properties of a TpuTrainer or of a stock Trainer.
             read_fn_args: Makes TFX's FnArgs of these three, in this order. It is called when the
                 splits are known to be there.
@@ -186,6 +190,7 @@ class TrainJob:
             model=artifact_utils.get_single_instance(outputs["model"]),
             model_run=artifact_utils.get_single_instance(outputs["model_run"]),
             evaluation=_optional(outputs.get("evaluation")),
+            page=_optional(outputs.get("page")),
             serving_model_dir=fn_args.serving_model_dir,
             eval_model_dir=fn_args.eval_model_dir,
             fn_args=fn_args,
@@ -243,5 +248,5 @@ def _hyperparameter_values(config: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(config.get("values", config))
 
 
-def _optional(artifacts: Sequence[tfx.dsl.Artifact] | None) -> tfx.dsl.Artifact | None:
+def _optional(artifacts: Sequence[tfx.dsl.Artifact] | None) -> Any:
     return artifact_utils.get_single_instance(list(artifacts)) if artifacts else None

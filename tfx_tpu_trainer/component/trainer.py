@@ -33,6 +33,7 @@ from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs, slicing_specs_to_json
 from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.orchestration.html_page import RunPage
 
 
 class TpuTrainerSpec(ComponentSpec):
@@ -56,6 +57,9 @@ class TpuTrainerSpec(ComponentSpec):
         "transform_graph": ChannelParameter(type=tfx.types.standard_artifacts.TransformGraph),
         "schema": ChannelParameter(type=tfx.types.standard_artifacts.Schema),
         "raw_examples": ChannelParameter(type=tfx.types.standard_artifacts.Examples, optional=True),
+        "statistics": ChannelParameter(
+            type=tfx.types.standard_artifacts.ExampleStatistics, optional=True
+        ),
         "base_model": ChannelParameter(type=tfx.types.standard_artifacts.Model, optional=True),
         "hyperparameters": ChannelParameter(
             type=tfx.types.standard_artifacts.HyperParameters, optional=True
@@ -65,6 +69,7 @@ class TpuTrainerSpec(ComponentSpec):
         "model": ChannelParameter(type=tfx.types.standard_artifacts.Model),
         "model_run": ChannelParameter(type=tfx.types.standard_artifacts.ModelRun),
         "evaluation": ChannelParameter(type=tfx.types.standard_artifacts.ModelEvaluation),
+        "page": ChannelParameter(type=RunPage, optional=True),
     }
     TYPE_ANNOTATION = standard_annotations.Train
 
@@ -77,7 +82,8 @@ class TpuTrainer(tfx.types.BaseComponent):
     push (see `EvalMetricsGate`).
 
     Outputs: `model` (SavedModel in `Format-Serving`, metrics in `eval_metrics.json`), `model_run`
-    (checkpoints and TensorBoard events), `evaluation` (a ModelEvaluation of the eval split).
+    (checkpoints, TensorBoard events and the page of the training), `evaluation` (a ModelEvaluation of
+    the eval split), `page` (the page again, as Kubeflow Pipelines and Vertex AI show it).
 
     ```python
     trainer = TpuTrainer(
@@ -145,6 +151,7 @@ class TpuTrainer(tfx.types.BaseComponent):
             model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
             model_run=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelRun),
             evaluation=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelEvaluation),
+            page=tfx.dsl.Channel(type=RunPage),
             **{name: execution_value(value) for name, value in settings.items()},
         )
         super().__init__(spec=spec)

@@ -88,6 +88,12 @@ _NO_SETTINGS = (
         DATA,
         optional=True,
     ),
+    _input(
+        "statistics",
+        "StatisticsGen's `statistics` of the raw examples: what the page of the training says of its data.",
+        DATA,
+        optional=True,
+    ),
     _own(
         "module_file",
         "str | RuntimeParameter | None",

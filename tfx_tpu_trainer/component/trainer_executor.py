@@ -42,8 +42,8 @@ class TpuTrainerExecutor(GenericExecutor):
 
         Args:
             input_dict: `examples`, `transform_graph`, and where given `schema`, `raw_examples`,
-                `base_model`, `hyperparameters`.
-            output_dict: `model`, `model_run` and, in a TpuTrainer, `evaluation`.
+                `statistics`, `base_model`, `hyperparameters`.
+            output_dict: `model`, `model_run` and, in a TpuTrainer, `evaluation` and `page`.
             exec_properties: The parameters.
 
         Raises:

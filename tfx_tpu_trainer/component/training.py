@@ -158,7 +158,13 @@ class Training(abc.ABC, Generic[Trained]):
             except Exception as error:
                 folder = self.folder_to_resume
                 if folder is None or folder.surely_is_ours():
-                    write_run_page(self.job, self.working_folder, progress, stopped=error)
+                    write_run_page(
+                        self.job,
+                        self.working_folder,
+                        progress,
+                        batch_size=self.batch_size,
+                        stopped=error,
+                    )
                 raise
 
     def _run(self, training_ended: Callable[[], None], progress: Progress) -> EvalMetrics:
@@ -200,6 +206,7 @@ class Training(abc.ABC, Generic[Trained]):
                     progress,
                     identity=identity,
                     rows=results.rows,
+                    batch_size=self.batch_size,
                 )
             check_still_ours()
         if self.checkpoint_folder:
@@ -261,6 +268,11 @@ class Training(abc.ABC, Generic[Trained]):
         Yields:
             What was exported.
         """
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a training step; `None` where only the user's code knows."""
+        return None
 
     @property
     def unpublished_files(self) -> tuple[str, ...]:

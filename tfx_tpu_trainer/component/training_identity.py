@@ -17,6 +17,8 @@ from tfx_tpu_trainer.component.module_source import ModuleSource, source_hash
 from tfx_tpu_trainer.component.train_job import TrainJob
 
 _STAT_THREADS = 16
+# Inputs that only the page of the training reads.
+_ONLY_SHOWN = ("statistics",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +54,9 @@ class TrainingIdentity:
                 "inputs": {
                     key: [_artifact(artifact) for artifact in job.inputs[key]]
                     for key in sorted(job.inputs)
+                    if key not in _ONLY_SHOWN
                 },
-                "code": _code(job.source),
+                "code": code_of(job.source),
                 "train_steps": job.train_steps,
                 "train_splits": list(job.train_splits),
                 "eval_steps": job.eval_steps if evaluates else None,
@@ -99,7 +102,12 @@ def _content(uri: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _code(source: ModuleSource) -> str:
+def code_of(source: ModuleSource) -> str:
+    """Names a user's module, with a digest of its code.
+
+    Args:
+        source: Where the module is.
+    """
     if source.module:
         function = f":{source.trainer_fn}" if source.trainer_fn else ""
         return f"{source.module}{function}@{source_hash(source.module)}"

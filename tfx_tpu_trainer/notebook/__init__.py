@@ -24,6 +24,7 @@ with of_extra("notebook", for_what="tfx_tpu_trainer.notebook"):
         model_page,
         model_run_page,
         results_page,
+        run_page,
     )
     from tfx_tpu_trainer.notebook.visualizations import register
 
@@ -35,5 +36,6 @@ __all__ = [
     "model_run_page",
     "register",
     "results_page",
+    "run_page",
     "unload_ipython_extension",
 ]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jinja2
+import tensorflow as tf
 
 from tfx_tpu_trainer.evaluation.eval_metrics import EvalMetrics, read_eval_metrics
 from tfx_tpu_trainer.evaluation.learning_curve import read_learning_curve
 from tfx_tpu_trainer.evaluation.model_evaluation import read_model_evaluation
 from tfx_tpu_trainer.evaluation.slices import slice_in_words
 from tfx_tpu_trainer.notebook.curve import draw_curve
+from tfx_tpu_trainer.report import PAGE_FILE
 from tfx_tpu_trainer.serving.inspect import TensorDescription, describe_saved_model
 from tfx_tpu_trainer.serving.saved_model_file import find_saved_model
 
@@ -52,8 +55,25 @@ def model_page(uri: str) -> str:
     return _page(lines=lines, tables=tables)
 
 
+def run_page(path: str) -> str:
+    """Shows the page of a training, `run.html`, in a frame of its own.
+
+    Args:
+        path: The file.
+
+    Returns:
+        HTML. A file that can't be read is a line of it.
+    """
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            return _page(frame=file.read())
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        said = error.message if isinstance(error, tf.errors.OpError) else str(error)
+        return _page(lines=[("not shown", f"{path}: {said}")])
+
+
 def model_run_page(uri: str) -> str:
-    """Shows a ModelRun: the learning curve of the evaluations in training.
+    """Shows a ModelRun: the page of the training, `run.html`, after the learning curve of its evaluations.
 
     Args:
         uri: Folder of the artifact.
@@ -61,6 +81,11 @@ def model_run_page(uri: str) -> str:
     Returns:
         HTML. A file that can't be read is a line of it.
     """
+    page = os.path.join(uri, PAGE_FILE)
+    return _learning_curve(uri) + (run_page(page) if tf.io.gfile.exists(page) else "")
+
+
+def _learning_curve(uri: str) -> str:
     lines: Lines = [("checkpoints and events", uri)]
     try:
         curve = read_learning_curve(uri)
@@ -202,7 +227,11 @@ def _number(value: float | None) -> str:
 
 
 def _page(
-    *, lines: Sequence[tuple[str, str]] = (), tables: Sequence[_Table] = (), picture: str = ""
+    *,
+    lines: Sequence[tuple[str, str]] = (),
+    tables: Sequence[_Table] = (),
+    picture: str = "",
+    frame: str = "",
 ) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tfx_tpu_trainer.notebook", "templates"),
@@ -211,5 +240,5 @@ def _page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shown: dict[str, Any] = {"lines": lines, "tables": tables, "picture": picture}
+    shown: dict[str, Any] = {"lines": lines, "tables": tables, "picture": picture, "frame": frame}
     return environment.get_template("page.html.j2").render(shown)

@@ -14,7 +14,9 @@ from tfx_tpu_trainer.notebook.pages import (
     evaluation_page,
     model_page,
     model_run_page,
+    run_page,
 )
+from tfx_tpu_trainer.orchestration.html_page import RunPage
 
 
 class ModelVisualization(tfx_private.ArtifactVisualization):
@@ -28,13 +30,23 @@ class ModelVisualization(tfx_private.ArtifactVisualization):
 
 
 class ModelRunVisualization(tfx_private.ArtifactVisualization):
-    """Shows a ModelRun's learning curve."""
+    """Shows a ModelRun's learning curve, and the page of its training."""
 
     ARTIFACT_TYPE = tfx.types.standard_artifacts.ModelRun
 
     def display(self, artifact: tfx.dsl.Artifact) -> None:
         """Displays the page of the artifact."""
         display(HTML(model_run_page(artifact.uri)))
+
+
+class RunPageVisualization(tfx_private.ArtifactVisualization):
+    """Shows a RunPage: the page of a training."""
+
+    ARTIFACT_TYPE = RunPage
+
+    def display(self, artifact: RunPage) -> None:
+        """Displays the page of the artifact."""
+        display(HTML(run_page(artifact.path)))
 
 
 class ModelEvaluationVisualization(tfx_private.ArtifactVisualization):
@@ -73,6 +85,7 @@ def verdict_of(blessing: tfx.dsl.Artifact) -> str:
 _OURS = (
     ModelVisualization,
     ModelRunVisualization,
+    RunPageVisualization,
     ModelEvaluationVisualization,
     ModelBlessingVisualization,
 )

@@ -11,6 +11,7 @@ from tfx import v1 as tfx
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.orchestration.checks import JobError, check_image
 from tfx_tpu_trainer.orchestration.compiled_pipeline import CompiledPipeline
+from tfx_tpu_trainer.orchestration.html_page import show_pages
 from tfx_tpu_trainer.orchestration.kubeflow_rules import (
     check_executors,
     check_spec_version,
@@ -83,6 +84,7 @@ def compile_pipeline(
         )
     )
     job = runner.run(pipeline, write_out=False)
+    show_pages(job["pipelineSpec"])
     platform_spec: dict[str, Any] = {}
     if backend == "kubeflow":
         check_executors(job["pipelineSpec"])

@@ -16,9 +16,15 @@ from __future__ import annotations
 from tfx_tpu_trainer.extras import of_extra
 
 with of_extra("report", for_what="tfx_tpu_trainer.report"):
+    from tfx_tpu_trainer.report.charts import Table
     from tfx_tpu_trainer.report.comparison import compare
-    from tfx_tpu_trainer.report.comparison_page import comparison_lines, render_comparison
+    from tfx_tpu_trainer.report.comparison_page import (
+        comparison_lines,
+        comparison_sections,
+        render_comparison,
+    )
     from tfx_tpu_trainer.report.gathering import gather, gather_folder
+    from tfx_tpu_trainer.report.html import Section, render_sections
     from tfx_tpu_trainer.report.model_card import make_model_card, write_model_card
     from tfx_tpu_trainer.report.page import render
     from tfx_tpu_trainer.report.run_data import (
@@ -34,15 +40,19 @@ __all__ = [
     "PAGE_FILE",
     "Lineage",
     "RunData",
+    "Section",
+    "Table",
     "Verdict",
     "compare",
     "comparison_lines",
+    "comparison_sections",
     "gather",
     "gather_folder",
     "make_model_card",
     "read_run_data",
     "render",
     "render_comparison",
+    "render_sections",
     "versions",
     "write",
     "write_model_card",

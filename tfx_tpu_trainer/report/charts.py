@@ -18,6 +18,7 @@ _MOST_ROWS = 25
 _MOST_NUMBERED = 12
 _LONGEST_NAME = 160
 _LONGEST_BESIDE = 16
+_ALWAYS_COLORED = ("training", "eval")
 _INK = "currentColor"
 # Told apart on white and on black, and by people who see no red or no green.
 _COLORS = ["#2f7fc1", "#d9772b", "#1b9e77", "#a463b0", "#c2a000", "#7f7f7f"]
@@ -127,12 +128,7 @@ def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ())
                     "scale": {"zero": False},
                     "axis": {"title": None, "tickCount": 5},
                 },
-                "color": {
-                    "field": "source",
-                    "type": "nominal",
-                    "sort": None,
-                    "legend": _legend([each.source for each in series]),
-                },
+                "color": _source_colors([each.source for each in series]),
             },
         }
     ]
@@ -155,6 +151,20 @@ def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ())
         svg=_svg({"layer": layers, "height": _HEIGHT}, label) if points else "",
         table=_series_table(series),
     )
+
+
+def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
+    """Gives the training and the evaluation the same colours on all charts of a page."""
+    legend = _legend(sources)
+    # Runs that are compared have names of their own.
+    fixed = _ALWAYS_COLORED if set(sources) & set(_ALWAYS_COLORED) else ()
+    return {
+        "field": "source",
+        "type": "nominal",
+        "sort": None,
+        "scale": {"domain": list(dict.fromkeys([*fixed, *sources]))},
+        "legend": legend and {**legend, "values": list(sources)},
+    }
 
 
 def _legend(names: Sequence[str]) -> dict[str, Any] | None:
@@ -248,6 +258,144 @@ def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
         table=Table(
             head=("", unit),
             rows=tuple((cut(name), number_text(value)) for name, value in values.items()),
+        ),
+    )
+
+
+def draw_intervals(
+    title: str, values: Mapping[str, tuple[float, tuple[float, float] | None]]
+) -> Chart:
+    """Draws a number of each of some runs, with its interval.
+
+    Args:
+        title: What the number is.
+        values: Run -> its value, and the two ends of its interval where it has one.
+
+    Returns:
+        The chart.
+    """
+    points = [
+        {
+            "name": cut(name),
+            "value": value,
+            "low": interval[0] if interval else value,
+            "high": interval[1] if interval else value,
+        }
+        for name, (value, interval) in values.items()
+        if all(map(math.isfinite, (value, *(interval or ()))))
+    ]
+    y = {
+        "field": "name",
+        "type": "nominal",
+        "sort": None,
+        "axis": {"title": None, "labelLimit": 180, "ticks": False, "domain": False},
+    }
+    x = {
+        "type": "quantitative",
+        "scale": {"zero": False},
+        "axis": {"title": title, "tickCount": 5},
+    }
+    spec = {
+        "data": {"values": points},
+        "height": {"step": _BAR},
+        "encoding": {"y": y},
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeWidth": 2, "color": _COLORS[0]},
+                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 50},
+                "encoding": {"x": {"field": "value", **x}},
+            },
+        ],
+    }
+    label = f"{title}: " + ", ".join(
+        f"{point['name']} {number_text(point['value'])}" for point in points[:10]
+    )
+    return Chart(
+        title=title,
+        svg=_svg(spec, label) if points else "",
+        table=Table(
+            head=("run", title, "95 % interval"),
+            rows=tuple(
+                (
+                    cut(name),
+                    number_text(value),
+                    " to ".join(map(number_text, interval)) if interval else "",
+                )
+                for name, (value, interval) in values.items()
+            ),
+        ),
+    )
+
+
+def draw_parts(
+    title: str, parts: Mapping[str, Mapping[str, float]], *, unit: str, whole: float
+) -> Chart:
+    """Draws what each of some wholes is made of, a bar each.
+
+    Args:
+        title: What is shown.
+        parts: Name of a bar -> name of a part -> how large it is.
+        unit: What the sizes are, such as `"GiB"`.
+        whole: Where the axis ends.
+
+    Returns:
+        The chart.
+    """
+    kinds = list(dict.fromkeys(kind for of_bar in parts.values() for kind in of_bar))
+    pieces = []
+    for name, of_bar in parts.items():
+        begin = 0.0
+        for kind, size in of_bar.items():
+            end = begin + size
+            pieces.append({"name": cut(name), "kind": kind, "begin": begin, "end": end})
+            begin = end
+    spec = {
+        "data": {"values": pieces},
+        "height": {"step": _BAR + 4},
+        "mark": {"type": "bar", "height": {"band": 0.7}},
+        "encoding": {
+            "y": {
+                "field": "name",
+                "type": "nominal",
+                "sort": None,
+                "axis": {"title": None, "labelLimit": 180, "ticks": False, "domain": False},
+            },
+            "x": {
+                "field": "begin",
+                "type": "quantitative",
+                "scale": {"domain": [0, whole], "nice": False},
+                "axis": {"title": unit, "tickCount": 5},
+            },
+            "x2": {"field": "end"},
+            "color": {
+                "field": "kind",
+                "type": "nominal",
+                "sort": None,
+                "scale": {"domain": kinds},
+                "legend": _legend(kinds) or {},
+            },
+        },
+    }
+    sums = {name: sum(of_bar.values()) for name, of_bar in parts.items()}
+    label = f"{title}: " + ", ".join(
+        f"{cut(name)} {number_text(size)} {unit}" for name, size in list(sums.items())[:10]
+    )
+    return Chart(
+        title=title,
+        svg=_svg(spec, label) if pieces else "",
+        table=Table(
+            head=("", *kinds, f"together, {unit}"),
+            rows=tuple(
+                (
+                    cut(name),
+                    *(number_text(of_bar[kind]) if kind in of_bar else "" for kind in kinds),
+                    number_text(sums[name]),
+                )
+                for name, of_bar in parts.items()
+            ),
         ),
     )
 

@@ -6,14 +6,16 @@ import dataclasses
 import time
 from collections.abc import Iterator
 
-from tfx_tpu_trainer.report.charts import Table, cut, draw_series, number_text
+from tfx_tpu_trainer.report.charts import Table, cut, draw_intervals, draw_series, number_text
 from tfx_tpu_trainer.report.comparison import Comparison, Difference
 from tfx_tpu_trainer.report.events import TRAINING
-from tfx_tpu_trainer.report.page import Section, render_sections
+from tfx_tpu_trainer.report.html import Section, render_sections
 from tfx_tpu_trainer.report.run_data import Series
 
 _MOST_CHARTS = 12
+_MOST_METRICS = 6
 _MOST_SLICES = 20
+_MOST_CURVES = 6
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -26,16 +28,28 @@ def render_comparison(comparison: Comparison) -> str:
         HTML.
     """
     return render_sections(
-        [
-            _numbers(comparison),
-            _settings(comparison),
-            _learning(comparison),
-            _slices(comparison),
-        ],
+        comparison_sections(comparison),
         title=f"{len(comparison.runs)} runs compared",
         written=time.time(),
         unread=[line for run in comparison.runs for line in run.unread],
     )
+
+
+def comparison_sections(comparison: Comparison) -> list[Section]:
+    """Arranges a comparison.
+
+    Args:
+        comparison: What is compared.
+
+    Returns:
+        The sections of its page.
+    """
+    return [
+        _numbers(comparison),
+        _settings(comparison),
+        _learning(comparison),
+        _slices(comparison),
+    ]
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
@@ -90,6 +104,9 @@ def _numbers(comparison: Comparison) -> Section:
     return Section(
         title="Numbers",
         says=says + ".",
+        charts=tuple(
+            draw_intervals(cut(name), _values(comparison, name)) for name in names[:_MOST_METRICS]
+        ),
         tables={
             "Metrics": Table(
                 head=("metric", *titles),
@@ -101,6 +118,16 @@ def _numbers(comparison: Comparison) -> Section:
         },
         notes=tuple(notes),
     )
+
+
+def _values(
+    comparison: Comparison, metric: str
+) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    return {
+        run.title: (run.measured.metrics[metric], run.measured.intervals.get(metric))
+        for run in comparison.runs
+        if run.measured and metric in run.measured.metrics
+    }
 
 
 def _settings(comparison: Comparison) -> Section:
@@ -121,7 +148,8 @@ def _settings(comparison: Comparison) -> Section:
 
 def _learning(comparison: Comparison) -> Section:
     by_name: dict[tuple[str, str], list[Series]] = {}
-    for run in comparison.runs:
+    # As many as there are colours.
+    for run in comparison.runs[-_MOST_CURVES:]:
         for series in run.learning.series:
             if len(series.steps) > 1:
                 of_run = dataclasses.replace(series, source=cut(run.title))

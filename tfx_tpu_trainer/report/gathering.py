@@ -14,11 +14,15 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.file_systems import is_local
+from tfx_tpu_trainer.preflight.report_files import read_json as read_preflight
+from tfx_tpu_trainer.report.data import read_data
 from tfx_tpu_trainer.report.errors import digest_of_labels, find_errors
 from tfx_tpu_trainer.report.events import TRAINING, read_learning
 from tfx_tpu_trainer.report.intervals import margin_of
 from tfx_tpu_trainer.report.run_data import (
+    Answer,
     CheckOfServing,
+    Data,
     Exported,
     Layer,
     Learning,
@@ -26,12 +30,14 @@ from tfx_tpu_trainer.report.run_data import (
     Measured,
     MeasuredSlice,
     MetaGraph,
+    Preflight,
     RunData,
     Signature,
+    StepOnTpu,
     Verdict,
     read_run_data,
 )
-from tfx_tpu_trainer.serving.check_report import read_serving_check
+from tfx_tpu_trainer.serving.check_report import ServingCheck, read_serving_check
 from tfx_tpu_trainer.serving.overview import overview
 from tfx_tpu_trainer.serving.saved_model_file import holds_saved_model
 
@@ -40,6 +46,8 @@ Read = TypeVar("Read")
 # Neither a model's nor named after what they belong to.
 _COUNTERS = frozenset({"global_step", "beta1_power", "beta2_power"})
 _OUTPUTS = ("model_run", "model")
+PREFLIGHT_FILE = os.path.join("preflight", "report.json")
+"""The report of the preflight, in a ModelRun artifact."""
 _PLACES = {
     "on_tpu": "on the TPU",
     "outside_compilation": "on the host, called by the TPU",
@@ -104,6 +112,8 @@ def gather(
     stopped: str | None = None,
     verdict: Verdict | None = None,
     rows: RowSample | None = None,
+    statistics: str | None = None,
+    baseline_statistics: str | None = None,
 ) -> RunData:
     """Gathers what is in the folders of a training. Where something can't be read, the rest is.
 
@@ -121,6 +131,9 @@ def gather(
             asked.
         rows: Rows of the evaluation of `model`'s metrics. Defaults to `None`: what an earlier `run.json`
             has found in them.
+        statistics: Folder of StatisticsGen's statistics of its raw examples. Defaults to `None`: what an
+            earlier `run.json` says.
+        baseline_statistics: That of the model that it is compared with. Defaults to `None`: nobody knows.
 
     Returns:
         What was found.
@@ -144,6 +157,14 @@ def gather(
         learning, damaged = read(read_learning, model_run, otherwise=(learning, damaged))
         unread += damaged
         layers = read(_layers, model_run, otherwise=layers)
+    data: Data | None = None
+    if statistics is not None:
+        data = read(_data, statistics, baseline_statistics, otherwise=None)
+        if data is None and baseline_statistics is not None:
+            data = read(_data, statistics, None, otherwise=None)
+    elif earlier:
+        data = earlier.data
+    check = read(read_serving_check, model, otherwise=None) if model else None
     measured = read(_measured, model, otherwise=None) if model else None
     measured = measured or _last_evaluation(learning)
     if verdict and verdict.baseline:
@@ -166,9 +187,12 @@ def gather(
         measured=measured,
         errors=errors,
         learning=learning,
+        data=data,
         layers=layers,
+        preflight=read(_preflight, model_run, otherwise=None) if model_run else None,
         exported=read(_exported, exported, otherwise=None) if exported else None,
-        serving_checks=read(_serving_checks, model, otherwise=()) if model else (),
+        serving_checks=_serving_checks(check),
+        answers=_answers(check),
         lineage=lineage or Lineage(),
         unread=tuple(unread),
     )
@@ -315,8 +339,39 @@ def _places(ops: Mapping[str, Any]) -> dict[str, int]:
     return {words: count for words, count in counts.items() if count}
 
 
-def _serving_checks(model: str) -> tuple[CheckOfServing, ...]:
-    report = read_serving_check(model)
+def _data(statistics: str, baseline: str | None) -> Data:
+    return read_data(statistics, baseline=baseline)
+
+
+def _preflight(model_run: str) -> Preflight | None:
+    path = os.path.join(model_run, PREFLIGHT_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    report = read_preflight(path)
+    return Preflight(
+        tpu=report.tpu,
+        compiler=report.compiler,
+        steps=tuple(
+            StepOnTpu(
+                name=step.name,
+                ok=step.ok,
+                says=step.verdict,
+                need_bytes=step.need_bytes,
+                limit_bytes=step.limit_bytes,
+                by_category={name: size for name, size in step.hbm_by_category.items() if size},
+            )
+            for step in report.steps
+        ),
+    )
+
+
+def _answers(report: ServingCheck | None) -> tuple[Answer, ...]:
+    return tuple(
+        Answer(**dataclasses.asdict(latency)) for latency in (report.latencies if report else ())
+    )
+
+
+def _serving_checks(report: ServingCheck | None) -> tuple[CheckOfServing, ...]:
     return tuple(
         CheckOfServing(
             name=check.name, outcome=check.outcome, detail=check.detail, seconds=check.seconds

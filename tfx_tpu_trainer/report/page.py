@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-
-import jinja2
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tfx_tpu_trainer.report.charts import (
     Chart,
@@ -21,36 +17,16 @@ from tfx_tpu_trainer.report.charts import (
     number_text,
 )
 from tfx_tpu_trainer.report.comparison import less_is_better
+from tfx_tpu_trainer.report.data_section import data_section
 from tfx_tpu_trainer.report.events import TRAINING
+from tfx_tpu_trainer.report.html import Section, render_sections, short, time_text
+from tfx_tpu_trainer.report.model_sections import model_section, serving_section
 from tfx_tpu_trainer.report.run_data import Measured, MeasuredSlice, RunData, Series, Verdict
 
 _MOST_CHARTS = 12
-_MOST_BARS = 20
 _MOST_SLICES = 10
 _FEW_ROWS = 100
-_LONGEST_TEXT = 2000
 _LOSSES = ("loss", "loss_by_rows")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Section:
-    """A part of the page.
-
-    Attributes:
-        title: Its heading.
-        says: What it comes to, in a sentence or two.
-        mood: `"good"`, `"bad"`, `"warn"` or `""`.
-        charts: Pictures with their tables.
-        tables: Caption -> table, for what has no picture.
-        notes: What has to be said beside.
-    """
-
-    title: str
-    says: str
-    mood: str = ""
-    charts: tuple[Chart, ...] = ()
-    tables: Mapping[str, Table] = dataclasses.field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def render(run: RunData) -> str:
@@ -67,52 +43,20 @@ def render(run: RunData) -> str:
     )
 
 
-def render_sections(
-    sections: Sequence[Section], *, title: str, written: float, unread: Sequence[str] = ()
-) -> str:
-    """Returns a page of sections.
-
-    Args:
-        sections: What it shows, in their order.
-        title: Its title.
-        written: When what it shows was gathered, in seconds since 1970.
-        unread: What could not be read. Defaults to nothing.
-
-    Returns:
-        HTML.
-    """
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader(
-            [
-                jinja2.PackageLoader("tfx_tpu_trainer.report", "templates"),
-                jinja2.PackageLoader("tfx_tpu_trainer.preflight", "templates"),
-            ]
-        ),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    time = datetime.datetime.fromtimestamp(written, tz=datetime.timezone.utc)
-    return environment.get_template("run.html.j2").render(
-        title=title, written=f"{time:%Y-%m-%d %H:%M} UTC", sections=sections, unread=unread
-    )
-
-
 def _verdict(run: RunData) -> Section:
     if run.stopped is not None:
         steps = [each.steps[-1] for each in run.learning.series if each.source == TRAINING]
         where = f" at step {max(steps):,}" if steps else " before its first step was logged"
         return Section(
             title="Verdict",
-            says=f"The training stopped{where}: {_short(run.stopped)}",
+            says=f"The training stopped{where}: {short(run.stopped)}",
             mood="bad",
         )
     failed = [check for check in run.serving_checks if check.outcome == "failed"]
     if failed:
         return Section(
             title="Verdict",
-            says=f"The exported model must not be served: {failed[0].name}: {_short(failed[0].detail)}",
+            says=f"The exported model must not be served: {failed[0].name}: {short(failed[0].detail)}",
             mood="bad",
         )
     measured = run.measured
@@ -128,9 +72,9 @@ def _verdict(run: RunData) -> Section:
         says = run.verdict.says or ("blessed" if run.verdict.blessed else "not blessed")
         return Section(
             title="Verdict",
-            says=_short(says[:1].upper() + says[1:]),
+            says=short(says[:1].upper() + says[1:]),
             mood="good" if run.verdict.blessed else "bad",
-            notes=(f"The baseline is {run.verdict.baseline}",) if run.verdict.baseline else (),
+            notes=tuple(_judged(run.verdict)),
         )
     done = "Trained, evaluated and exported" if run.exported else "Trained and evaluated"
     return Section(
@@ -138,6 +82,18 @@ def _verdict(run: RunData) -> Section:
         says=f"{done}: {_in_words(measured.metrics)}.",
         notes=("No gate had judged it when this page was written.",),
     )
+
+
+def _judged(verdict: Verdict) -> Iterator[str]:
+    """Yields since when the gate says so, and against what."""
+    if verdict.since is not None:
+        yield f"Since {time_text(verdict.since)}."
+    if verdict.baseline is None:
+        yield "There was no baseline to compare with."
+        return
+    of_run = f", of run {verdict.baseline_run}" if verdict.baseline_run else ""
+    since = f", written {time_text(verdict.baseline_since)}" if verdict.baseline_since else ""
+    yield f"The baseline is {verdict.baseline}{of_run}{since}."
 
 
 def _in_words(metrics: Mapping[str, float]) -> str:
@@ -347,72 +303,6 @@ def _errors(run: RunData) -> Section:
     )
 
 
-def _model(run: RunData) -> Section:
-    tables = {}
-    if run.exported:
-        for graph in run.exported.meta_graphs:
-            tags = ", ".join(graph.tags)
-            tables[f"Signatures of [{tags}]"] = Table(
-                head=("signature", "inputs", "outputs"),
-                rows=tuple(
-                    (signature.name, _listed(signature.inputs), _listed(signature.outputs))
-                    for signature in graph.signatures
-                ),
-            )
-            tables[f"Ops of [{tags}]"] = Table(
-                head=("where they run", "ops"),
-                rows=tuple((where, f"{count:,}") for where, count in graph.ops.items()),
-            )
-    parameters, slots = (
-        sum(getattr(layer, kind) for layer in run.layers) for kind in ("parameters", "slots")
-    )
-    says = "There is no checkpoint, and no exported model."
-    if run.layers:
-        says = f"{parameters:,} parameters, and {slots:,} numbers of the optimizer."
-    if run.exported:
-        graphs = " and ".join(f"[{', '.join(each.tags)}]" for each in run.exported.meta_graphs)
-        size = f"{run.exported.bytes / 1e6:,.1f} MB"
-        says = f"{says if run.layers else ''} Exported with {graphs}: {size}.".strip()
-    charts = []
-    if run.layers:
-        largest = run.layers[:_MOST_BARS]
-        by_layer = {layer.name: float(layer.parameters) for layer in largest}
-        if rest := run.layers[_MOST_BARS:]:
-            by_layer[f"{len(rest)} others"] = float(sum(layer.parameters for layer in rest))
-        charts.append(draw_bars("Parameters by layer", by_layer, unit="parameters"))
-    return Section(title="Model", says=says, charts=tuple(charts), tables=tables)
-
-
-def _listed(tensors: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {kind}" for name, kind in tensors.items())
-
-
-def _serving(run: RunData) -> Section:
-    checks = run.serving_checks
-    if not checks:
-        return Section(title="Serving", says="The exported model was not checked.")
-    passed = sum(check.outcome == "passed" for check in checks)
-    failed = sum(check.outcome == "failed" for check in checks)
-    says = f"{passed} of {len(checks)} checks have passed."
-    if run.exported:
-        requests = run.exported.warmup_requests
-        says += f" A server warms up with {requests} request{'s' * (requests != 1)}."
-    return Section(
-        title="Serving",
-        says=says,
-        mood="bad" if failed else "good" if passed == len(checks) else "warn",
-        tables={
-            "Checks": Table(
-                head=("check", "outcome", "what was found", "seconds"),
-                rows=tuple(
-                    (check.name, check.outcome, _short(check.detail), f"{check.seconds:.1f}")
-                    for check in checks
-                ),
-            )
-        },
-    )
-
-
 def _lineage(run: RunData) -> Section:
     lineage = run.lineage
     says = f"It ran on {lineage.ran_on}" if lineage.ran_on else "Nobody knows where it ran"
@@ -420,28 +310,42 @@ def _lineage(run: RunData) -> Section:
         says += f"; it took {sum(lineage.phase_seconds.values()):,.1f} seconds"
     tables = {
         caption: Table(
-            head=head, rows=tuple((cut(name), _short(value)) for name, value in values.items())
+            head=head, rows=tuple((cut(name), short(value)) for name, value in values.items())
         )
         for caption, head, values in (
+            (
+                "Rows that went through the model",
+                ("what was done", "rows"),
+                {name: f"{count:,}" for name, count in lineage.rows.items()},
+            ),
             ("Inputs", ("input", "artifacts"), lineage.inputs),
             ("Settings that differ from their defaults", ("setting", "value"), lineage.settings),
             ("Versions", ("package", "version"), lineage.versions),
         )
         if values
     }
+    if run.learning.restarts:
+        tables["Restarts"] = Table(
+            head=("went on at step", "when"),
+            rows=tuple(
+                (f"{restart.step:,}", time_text(restart.time)) for restart in run.learning.restarts
+            ),
+        )
     charts: tuple[Chart, ...] = ()
     if lineage.phase_seconds:
         charts = (draw_bars("Seconds by phase", lineage.phase_seconds, unit="seconds"),)
     notes = []
+    if lineage.phase_seconds:
+        notes.append(
+            "Seconds are those of the process that wrote this page; energy is left out: nothing here measures it."
+        )
+    if lineage.code:
+        notes.append(f"Code: {lineage.code}")
     if lineage.identity:
         notes.append(f"Digest of inputs, code and settings: {lineage.identity}")
     return Section(
         title="Lineage", says=f"{says}.", charts=charts, tables=tables, notes=tuple(notes)
     )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
 
 
 _SECTIONS: tuple[Callable[[RunData], Section], ...] = (
@@ -450,7 +354,8 @@ _SECTIONS: tuple[Callable[[RunData], Section], ...] = (
     _learning,
     _slices,
     _errors,
-    _model,
-    _serving,
+    data_section,
+    model_section,
+    serving_section,
     _lineage,
 )

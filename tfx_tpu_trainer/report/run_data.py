@@ -160,6 +160,100 @@ class Measured:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureOfSplit:
+    """What the rows of a split have of a feature.
+
+    Attributes:
+        missing: Rows without a value.
+        values: Its values; more than rows where it is a list.
+        mean: Of numbers; `None` of texts, and where there are none.
+        deviation: The numbers' standard deviation, likewise.
+        least: The smallest number, likewise.
+        greatest: The largest number, likewise.
+        unique: How many texts differ; `None` of numbers.
+        most_frequent: The most frequent text; `None` of numbers.
+    """
+
+    missing: int
+    values: int
+    mean: float | None = None
+    deviation: float | None = None
+    least: float | None = None
+    greatest: float | None = None
+    unique: int | None = None
+    most_frequent: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A feature of the raw examples.
+
+    Attributes:
+        name: Its name; the steps of a path, with dots.
+        kind: `"integer"`, `"float"`, `"text"` or `"bytes"`; `"struct"` of nested ones.
+        by_split: Split -> what its rows have.
+    """
+
+    name: str
+    kind: str
+    by_split: Mapping[str, FeatureOfSplit]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Distance:
+    """How far a feature's distributions in two sets of rows are apart, as TFDV measures it.
+
+    Attributes:
+        feature: The feature.
+        measure: `"L-infinity"`, the largest difference of a text's share, or
+            `"Jensen-Shannon divergence"`, of numbers; 0 is the same, 1 the farthest.
+        value: How far.
+    """
+
+    feature: str
+    measure: str
+    value: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drift:
+    """Two sets of rows, compared feature by feature.
+
+    Attributes:
+        rows: Which rows, such as `"split eval"`.
+        against: What they are compared with, such as `"split train"`.
+        distances: The features that both have, the farthest first.
+        new: Features that only the former have.
+        gone: Features that only the latter have.
+    """
+
+    rows: str
+    against: str
+    distances: tuple[Distance, ...]
+    new: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """What a training's raw examples are, by the statistics of TFX's StatisticsGen.
+
+    Attributes:
+        statistics: The folder of the statistics.
+        splits: Split -> its rows.
+        features: The features, 1,000 at most, in their order.
+        all_features: How many there are.
+        drift: Splits against the first one, and the first one against the baseline's.
+    """
+
+    statistics: str
+    splits: Mapping[str, int]
+    features: tuple[Feature, ...]
+    all_features: int
+    drift: tuple[Drift, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
     """Variables whose names begin alike.
 
@@ -241,6 +335,61 @@ class CheckOfServing:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """How long a signature took to answer a request of the serving check.
+
+    Attributes:
+        signature: Its name.
+        rows: Rows of the request.
+        first_seconds: The first answer.
+        median_seconds: The median of those after it.
+        repeats: How many those were.
+    """
+
+    signature: str
+    rows: int
+    first_seconds: float
+    median_seconds: float
+    repeats: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepOnTpu:
+    """A step of the model, as Google's compiler has compiled it for a TPU slice.
+
+    Attributes:
+        name: Its name, such as `"train"`.
+        ok: Whether it compiles and fits.
+        says: That in a line.
+        need_bytes: HBM of a device that it needs; `None` where that is not known.
+        limit_bytes: HBM of a device; `None` where the compiler was not asked.
+        by_category: What the memory is for -> bytes.
+    """
+
+    name: str
+    ok: bool
+    says: str
+    need_bytes: int | None
+    limit_bytes: int | None
+    by_category: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preflight:
+    """Whether a model compiles for a TPU slice and fits it.
+
+    Attributes:
+        tpu: The slice, such as `"v5e:2x4"`.
+        compiler: Name and version of the compiler.
+        steps: The steps that were compiled.
+    """
+
+    tpu: str
+    compiler: str
+    steps: tuple[StepOnTpu, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Lineage:
     """Where a model comes from.
 
@@ -251,6 +400,8 @@ class Lineage:
         versions: Package -> version.
         identity: The digest of inputs, code and settings; `None` where there is none.
         phase_seconds: Phase -> how long it took.
+        code: The user's module and a digest of its source; `None` where nobody knows.
+        rows: What was done -> how many rows went through it; a row counts each time.
     """
 
     ran_on: str | None = None
@@ -259,6 +410,8 @@ class Lineage:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     identity: str | None = None
     phase_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    code: str | None = None
+    rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -270,12 +423,18 @@ class Verdict:
         says: Why.
         baseline: Folder of the model that it was compared with; `None` where there was none.
         baseline_metrics: That model's metrics, by name.
+        since: When the gate said so, in seconds since 1970; `None` where nobody wrote it down.
+        baseline_run: The pipeline run that has trained the baseline; `None` where nobody knows.
+        baseline_since: When that model was written, in seconds since 1970; `None` likewise.
     """
 
     blessed: bool | None
     says: str
     baseline: str | None = None
     baseline_metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    since: float | None = None
+    baseline_run: str | None = None
+    baseline_since: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -290,9 +449,12 @@ class RunData:
         measured: What its evaluation says; `None` where there was none.
         errors: What the model gets wrong; `None` where nobody can tell labels from predictions.
         learning: How its numbers went.
+        data: What it was trained on; `None` where nobody knows the statistics.
         layers: Its variables, largest layer first; empty without a checkpoint.
+        preflight: What the TPU's compiler says of it; `None` where it was not asked.
         exported: The SavedModel; `None` where there is none.
         serving_checks: What was checked of it.
+        answers: How long it took to answer the check's requests.
         lineage: Where it comes from.
         unread: What is there and could not be read, and why.
     """
@@ -304,9 +466,12 @@ class RunData:
     measured: Measured | None = None
     errors: Errors | None = None
     learning: Learning = Learning()
+    data: Data | None = None
     layers: tuple[Layer, ...] = ()
+    preflight: Preflight | None = None
     exported: Exported | None = None
     serving_checks: tuple[CheckOfServing, ...] = ()
+    answers: tuple[Answer, ...] = ()
     lineage: Lineage = Lineage()
     unread: tuple[str, ...] = ()
     format: Literal["tfx_tpu_trainer.run/1"] = FORMAT

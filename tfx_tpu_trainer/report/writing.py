@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -55,12 +55,13 @@ def write(
     return write_page(run, folder or model_dir)
 
 
-def write_page(run: RunData, folder: str) -> str:
+def write_page(run: RunData, folder: str, *, copies: Sequence[str] = ()) -> str:
     """Writes `run.json` and `run.html`; each appears whole or not at all.
 
     Args:
         run: What is known of the training.
         folder: Where they go; any path `tf.io.gfile` knows. Made where it is missing.
+        copies: Further files that hold the page. Defaults to none.
 
     Returns:
         The page's path.
@@ -70,7 +71,8 @@ def write_page(run: RunData, folder: str) -> str:
     """
     path, page = os.path.join(folder, PAGE_FILE), render(run)
     write_run_data(run, folder)
-    write_whole(path, page)
+    for each in (path, *copies):
+        write_whole(each, page)
     return path
 
 

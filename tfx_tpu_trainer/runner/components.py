@@ -81,6 +81,7 @@ def train_gate_push(
     schema: Any,
     params: Mapping[str, Any],
     raw_examples: Any = None,
+    statistics: Any = None,
     hyperparameters: Any = None,
 ) -> list[Any]:
     """TpuTrainer, the last blessed model as baseline, EvalMetricsGate and Pusher.
@@ -93,6 +94,7 @@ def train_gate_push(
         params: What the model_fn finds in its `params`; those of `trainer.params` win over them.
         raw_examples: The examples that Transform has read: of them the trainer makes requests, to
             check the exported model and to warm a server up.
+        statistics: StatisticsGen's statistics of these, for the page of the training.
         hyperparameters: A Tuner's best hyperparameters; they win over `params`.
 
     Returns:
@@ -104,6 +106,7 @@ def train_gate_push(
         trainer_class = functools.partial(VertexTpuTrainer, vertex_job=config.vertex)
     trainer = trainer_class(
         raw_examples=raw_examples,
+        statistics=statistics,
         examples=examples,
         transform_graph=transform_graph,
         schema=schema,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
+
+import ml_metadata
 
 from tfx_tpu_trainer.report import RunData, Verdict, gather, gather_folder
 from tfx_tpu_trainer.runner import metadata
 from tfx_tpu_trainer.runner.checkpoints import CHECKPOINTS, unfinished_trainings
 from tfx_tpu_trainer.runner.config import ConfigError
 from tfx_tpu_trainer.runner.history import seen_from_outside
+from tfx_tpu_trainer.runner.lineage import Lineage
 from tfx_tpu_trainer.runner.metadata import NodeStatus
 from tfx_tpu_trainer.runner.report import Failure, find_artifacts, was_blessed
 from tfx_tpu_trainer.runner.roots import Root
@@ -47,19 +51,37 @@ def gather_run(root: Root, name: str | None) -> RunData:
         raise ConfigError(f"run {run} has trained no model{why}")
     verdict = None
     if made.blessing is not None:
-        properties = made.blessing.custom_properties
-        verdict = Verdict(
-            blessed=was_blessed(made.blessing),
-            says=properties["verdict"].string_value,
-            baseline=properties["baseline_model"].string_value or None,
-        )
+        verdict = _verdict(store, made.blessing)
+    lineage = Lineage(store)
     return gather(
         made.model_run.uri,
         title=f"Run {run}",
         model=made.model.uri if made.model else None,
         verdict=verdict,
+        statistics=lineage.statistics_of(made.model_run),
+        baseline_statistics=lineage.statistics_of(_model_at(store, verdict and verdict.baseline)),
         stopped=": ".join(filter(None, (failure.node, failure.message))) if failure else None,
     )
+
+
+def _verdict(store: ml_metadata.MetadataStore, blessing: Any) -> Verdict:
+    properties = blessing.custom_properties
+    baseline = properties["baseline_model"].string_value or None
+    model = _model_at(store, baseline)
+    return Verdict(
+        blessed=was_blessed(blessing),
+        says=properties["verdict"].string_value,
+        baseline=baseline,
+        since=blessing.create_time_since_epoch / 1000,
+        baseline_run=model and Lineage(store).run_of(model),
+        baseline_since=model and model.create_time_since_epoch / 1000,
+    )
+
+
+def _model_at(store: ml_metadata.MetadataStore, uri: str | None) -> Any:
+    """Returns the newest artifact in a folder; `None` where ML Metadata knows of none."""
+    found = store.get_artifacts_by_uri(uri) if uri else []
+    return max(found, key=lambda artifact: artifact.id, default=None)
 
 
 def _stopped_training(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
-from tfx_tpu_trainer.serving.check_report import Finding
+from tfx_tpu_trainer.serving.check_report import Finding, Latency
 from tfx_tpu_trainer.serving.fresh_process import FreshProcess, FreshProcessError
 from tfx_tpu_trainer.serving.requests import predict_log, read_records, write_records
 
@@ -44,11 +45,13 @@ class Loaded:
         answers: What the `serve` metagraph answered; `None` where it could not, or was not asked.
         no_answers: Why it could not be loaded and asked; `None` where it could.
         no_graph: Why the other metagraph's graph could not be loaded; `None` where it could.
+        latencies: How long the answers took.
     """
 
     answers: Answers | None = None
     no_answers: str | None = None
     no_graph: str | None = None
+    latencies: tuple[Latency, ...] = ()
 
 
 def load_fresh(
@@ -97,12 +100,31 @@ def load_fresh(
             alone = run([path, "", "", ",".join(tags)]) if tags else None
             return Loaded(no_answers=problem, no_graph=alone)
         responses = read_records(answered, predict_pb2.PredictResponse)
+        took = _read_json(f"{answered}.json")
     assert inputs is not None
     answers = {
         name: {key: tf.make_ndarray(tensor) for key, tensor in response.outputs.items()}
         for name, response in zip(inputs, responses, strict=True)
     }
-    return Loaded(answers=answers, no_graph=problem)
+    latencies = tuple(
+        Latency(
+            signature=name,
+            rows=max((len(value) for value in inputs[name].values() if np.ndim(value)), default=1),
+            first_seconds=seconds["first"],
+            median_seconds=seconds["median"],
+            repeats=int(seconds["repeats"]),
+        )
+        for name, seconds in took.items()
+    )
+    return Loaded(answers=answers, no_graph=problem, latencies=latencies)
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    # A process that ended after its answers may have left none.
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def compare(answers: Answers, predictions: Mapping[str, np.ndarray], tolerance: float) -> Finding:

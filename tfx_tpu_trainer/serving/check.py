@@ -95,7 +95,8 @@ def check_saved_model(
             )
         if on_tpu is not None:
             loaded["serve, tpu: loads"] = functools.partial(_check_loads, loading)
-        return ServingCheck(tuple(check.result() for check in [*begin(loaded), *begun]))
+        checks = tuple(check.result() for check in [*begin(loaded), *begun])
+        return ServingCheck(checks, loading.result().latencies)
 
 
 def _check_answers(

@@ -53,6 +53,25 @@ class Check:
     seconds: float = 0.0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Latency:
+    """How long a signature took to answer the check's request, in a session of the checking process.
+
+    Attributes:
+        signature: Its name.
+        rows: Rows of the request.
+        first_seconds: The first answer, which may compile and allocate.
+        median_seconds: The median of those after it.
+        repeats: How many those were.
+    """
+
+    signature: str
+    rows: int
+    first_seconds: float
+    median_seconds: float
+    repeats: int
+
+
 @dataclasses.dataclass(frozen=True)
 class ServingCheck:
     """All checks of a model.
@@ -60,9 +79,11 @@ class ServingCheck:
     Attributes:
         checks: The checks, in the order in which they were made. Later kinds of checks (compiling
             for a TPU) are further entries.
+        latencies: How long its `serve` metagraph took to answer; empty where it was not asked.
     """
 
     checks: tuple[Check, ...]
+    latencies: tuple[Latency, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -88,12 +109,17 @@ class ServingCheck:
         return {
             "passed": self.passed,
             "checks": [dataclasses.asdict(check) for check in self.checks],
+            "latencies": [dataclasses.asdict(latency) for latency in self.latencies],
         }
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ServingCheck:
         """Makes a report of what `to_json` gave."""
-        return cls(tuple(Check(**check) for check in values["checks"]))
+        return cls(
+            tuple(Check(**check) for check in values["checks"]),
+            # Reports of the first versions have none.
+            tuple(Latency(**latency) for latency in values.get("latencies", ())),
+        )
 
 
 def write_serving_check(model_uri: str, report: ServingCheck) -> str:
