@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfx import v1 as tfx
 
 from tests import tfx_testdata
+from tfx_tpu_trainer import RunPage
 from tfx_tpu_trainer.component import TpuTrainerExecutor
 
 _artifacts = tfx.types.standard_artifacts
@@ -55,6 +56,7 @@ class Execution:
             "model": [_artifact(_artifacts.Model, folder / "model")],
             "model_run": [_artifact(_artifacts.ModelRun, folder / "model_run")],
             "evaluation": [_artifact(_artifacts.ModelEvaluation, folder / "evaluation")],
+            "page": [_artifact(RunPage, folder / "page")],
         }
         for (artifact,) in outputs.values():
             os.makedirs(artifact.uri)
@@ -88,7 +90,7 @@ class Execution:
             **properties: Further execution properties.
         """
         execution = cls.of_trainer(folder, steps=steps)
-        del execution.outputs["evaluation"]
+        del execution.outputs["evaluation"], execution.outputs["page"]
         execution.properties = {
             "train_args": json.dumps({"num_steps": steps}),
             "eval_args": "{}",
@@ -124,6 +126,10 @@ class Execution:
                 _artifacts.Examples, tfx_testdata.RAW_EXAMPLES, split_names='["train", "eval"]'
             )
         ]
+
+    def add_statistics(self, folder: str) -> None:
+        """Adds statistics of the raw examples."""
+        self.inputs["statistics"] = [_artifact(_artifacts.ExampleStatistics, folder)]
 
     def add_hyperparameters(self, config: dict[str, Any]) -> None:
         """Adds a HyperParameters artifact."""

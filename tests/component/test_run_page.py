@@ -13,10 +13,16 @@ import tensorflow as tf
 
 from tests.component.execution import Execution
 from tests.report.pages import Page
+from tests.report.statistics_files import write_statistics
+from tfx_tpu_trainer.component import TpuTrainerExecutor
+from tfx_tpu_trainer.component.train_job import TrainJob
+from tfx_tpu_trainer.component.training_identity import TrainingIdentity
 from tfx_tpu_trainer.evaluation import read_eval_metrics
+from tfx_tpu_trainer.orchestration.html_page import HtmlFile
 from tfx_tpu_trainer.report import read_run_data
 
 _STEPS = 20
+_DATA = {"train": {"fare": [1.0, 3.0, 8.0]}, "eval": {"fare": [2.0, 4.0]}}
 
 
 def _page(folder) -> Page:
@@ -32,6 +38,7 @@ def trained(tmp_path_factory):
         eval_every_steps=10,
         export_to_tpu=0,
     )
+    execution.add_statistics(write_statistics(tmp_path_factory.mktemp("data"), **_DATA))
     execution.run()
     return execution
 
@@ -108,6 +115,56 @@ def test_settings_that_differ_inputs_and_phases_are_there(trained, run):
     assert run.lineage.ran_on == "this host"
     assert run.lineage.versions["tensorflow"] == tf.__version__
     assert not run.unread
+
+
+def test_rows_code_and_data_are_there(trained, run):
+    assert run.lineage.rows == {
+        "training": _STEPS * trained.properties["train_batch_size"],
+        "evaluation of the exported checkpoint": run.measured.num_examples,
+    }
+    module, _, digest = run.lineage.code.partition("@")
+    assert module == trained.properties["module"]
+    assert len(digest) >= 16
+    assert run.data.splits == {"train": 3, "eval": 2}
+    assert run.data.features[0].by_split["train"].mean == pytest.approx(4)
+
+
+def test_the_page_is_an_artifact_of_its_own(trained):
+    (page,) = trained.outputs["page"]
+    written = pathlib.Path(page.uri, "run.html").read_bytes()
+    assert written == pathlib.Path(trained.outputs["model_run"][0].uri, "run.html").read_bytes()
+    assert page.type_name == "tfx_tpu_trainer.RunPage"
+
+
+@pytest.mark.parametrize("page", ["as a backend has it", "not there"])
+def test_the_page_goes_where_the_pipeline_wants_it(tmp_path, page):
+    execution = Execution.of_trainer(tmp_path, steps=2, export_to_tpu=0)
+    del execution.outputs["page"]
+    if page == "as a backend has it":
+        artifact = HtmlFile()
+        artifact.uri = str(tmp_path / "trainer" / "html")
+        execution.outputs["page"] = [artifact]
+    execution.run()
+    written = pathlib.Path(execution.outputs["model_run"][0].uri, "run.html").read_text("utf-8")
+    if page == "as a backend has it":
+        assert pathlib.Path(artifact.uri).read_text("utf-8") == written
+
+
+def test_other_statistics_do_not_make_another_training(tmp_path):
+    execution = Execution.of_trainer(tmp_path)
+
+    def digest():
+        job = TrainJob.from_execution(
+            execution.inputs,
+            execution.outputs,
+            execution.properties,
+            read_fn_args=TpuTrainerExecutor()._GetFnArgs,
+        )
+        return TrainingIdentity.of(job).digest
+
+    before = digest()
+    execution.add_statistics(write_statistics(tmp_path / "data", **_DATA))
+    assert digest() == before
 
 
 def test_a_training_that_fails_says_where_it_stopped(tmp_path):

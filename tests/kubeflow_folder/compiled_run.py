@@ -237,7 +237,7 @@ def _holds(field: str, value: str, artifact: Mapping[str, Any]) -> bool:
     if field == "name":
         return artifact["name"] == value
     if field == "schema_title":
-        return artifact["type"]["instanceSchema"].startswith(f"title: {value}\n")
+        return artifact["type"].get("instanceSchema", "").startswith(f"title: {value}\n")
     metadata = re.fullmatch(r"metadata\.(\w+)\.number_value", field)
     assert metadata, field
     return artifact["metadata"].get(metadata[1]) == float(value)

@@ -78,6 +78,8 @@ def test_both_pipelines_compile_offline(compiled, pipeline, ending):
     spec = json_format.ParseDict(document, pipeline_spec_pb2.PipelineSpec())
     assert spec.schema_version == "2.1.0"
     assert COMMON | NODES[pipeline] <= set(spec.components)
+    page = spec.components["TpuTrainer"].output_definitions.artifacts["page"].artifact_type
+    assert (page.schema_title, page.schema_version) == ("system.HTML", "0.0.1")
     container = document["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
     assert container["image"] == IMAGE
     assert container["resources"] == {"accelerator": {"type": "google.com/tpu", "count": "8"}}

@@ -103,7 +103,13 @@ def test_the_baselines_data_is_compared_and_changed_features_are_named(folder, t
     assert value == pytest.approx(0, abs=1e-9)
     page = Page(render(run_of(data=data)))
     assert "Only the baseline's split train has 1 of the features: old." in page.text
-    assert "Farthest from the baseline's data is fare" in page.text
+    assert "TFDV finds no difference from the baseline's data." in page.text
+    other = read_data(
+        write_statistics(tmp_path / "other", train=_EVAL, eval=_EVAL), baseline=folder
+    )
+    says = Page(render(run_of(data=other))).text
+    farthest = other.drift[-1].distances[0]
+    assert f"Farthest from the baseline's data is {farthest.feature} ({farthest.measure} " in says
 
 
 def test_the_section_has_rows_features_and_distances(data):

@@ -13,9 +13,14 @@ from tfx_tpu_trainer.orchestration.html_page import HTML_TITLE, HtmlFile
 from tfx_tpu_trainer.orchestration.tfx_private import RUN_EXECUTOR, TITLE_TO_CLASS_PATH
 
 
+def know_html() -> None:
+    """Tells TFX which class artifacts of the type `system.HTML` have."""
+    TITLE_TO_CLASS_PATH[HTML_TITLE] = f"{HtmlFile.__module__}.{HtmlFile.__qualname__}"
+
+
 def main() -> None:
     """Does what TFX's own module does, with the arguments of this process."""
-    TITLE_TO_CLASS_PATH[HTML_TITLE] = f"{HtmlFile.__module__}.{HtmlFile.__qualname__}"
+    know_html()
     runpy.run_module(RUN_EXECUTOR, run_name="__main__", alter_sys=True)
 
 

@@ -13,7 +13,10 @@ import vl_convert
 from tfx_tpu_trainer.report.run_data import Curve, Series
 
 _VEGA_LITE = "5.20"
-_WIDTH, _HEIGHT, _BAR = 440, 180, 20
+# A phone shows a chart at four fifths of its size: letters of 12 stay readable.
+_WIDTH, _HEIGHT, _BAR, _LETTERS = 340, 180, 20, 12
+# Beside the names of bars.
+_BARS_WIDTH, _LONGEST_BAR_NAME = 220, 150
 _MOST_ROWS = 25
 _MOST_NUMBERED = 12
 _LONGEST_NAME = 160
@@ -38,11 +41,13 @@ _CONFIG: dict[str, Any] = {
         "gridColor": _INK,
         "gridOpacity": 0.12,
         "titleFontWeight": "normal",
+        "labelFontSize": _LETTERS,
+        "titleFontSize": _LETTERS,
     },
-    "legend": {"labelColor": _INK, "title": None, "orient": "top"},
+    "legend": {"labelColor": _INK, "title": None, "orient": "top", "labelFontSize": _LETTERS},
     "range": {"category": _COLORS},
     "mark": {"color": _COLORS[0]},
-    "text": {"color": _INK},
+    "text": {"color": _INK, "fontSize": _LETTERS},
 }
 
 
@@ -236,12 +241,13 @@ def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
         "field": "name",
         "type": "nominal",
         "sort": None,
-        "axis": {"title": None, "labelLimit": 180, "ticks": False, "domain": False},
+        "axis": {"title": None, "labelLimit": _LONGEST_BAR_NAME, "ticks": False, "domain": False},
     }
     x = {"field": "value", "type": "quantitative", "axis": {"title": unit, "tickCount": 5}}
     label = f"{title}: " + ", ".join(f"{bar['name']} {bar['text']} {unit}" for bar in bars[:10])
     spec = {
         "data": {"values": bars},
+        "width": _BARS_WIDTH,
         "height": {"step": _BAR},
         "encoding": {"y": y, "x": x},
         "layer": [
@@ -288,7 +294,7 @@ def draw_intervals(
         "field": "name",
         "type": "nominal",
         "sort": None,
-        "axis": {"title": None, "labelLimit": 180, "ticks": False, "domain": False},
+        "axis": {"title": None, "labelLimit": _LONGEST_BAR_NAME, "ticks": False, "domain": False},
     }
     x = {
         "type": "quantitative",
@@ -297,6 +303,7 @@ def draw_intervals(
     }
     spec = {
         "data": {"values": points},
+        "width": _BARS_WIDTH,
         "height": {"step": _BAR},
         "encoding": {"y": y},
         "layer": [
@@ -345,6 +352,7 @@ def draw_parts(
         The chart.
     """
     kinds = list(dict.fromkeys(kind for of_bar in parts.values() for kind in of_bar))
+    sums = {name: sum(of_bar.values()) for name, of_bar in parts.items()}
     pieces = []
     for name, of_bar in parts.items():
         begin = 0.0
@@ -354,14 +362,19 @@ def draw_parts(
             begin = end
     spec = {
         "data": {"values": pieces},
+        "width": _BARS_WIDTH,
         "height": {"step": _BAR + 4},
-        "mark": {"type": "bar", "height": {"band": 0.7}},
         "encoding": {
             "y": {
                 "field": "name",
                 "type": "nominal",
                 "sort": None,
-                "axis": {"title": None, "labelLimit": 180, "ticks": False, "domain": False},
+                "axis": {
+                    "title": None,
+                    "labelLimit": _LONGEST_BAR_NAME,
+                    "ticks": False,
+                    "domain": False,
+                },
             },
             "x": {
                 "field": "begin",
@@ -369,17 +382,33 @@ def draw_parts(
                 "scale": {"domain": [0, whole], "nice": False},
                 "axis": {"title": unit, "tickCount": 5},
             },
-            "x2": {"field": "end"},
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "sort": None,
-                "scale": {"domain": kinds},
-                "legend": _legend(kinds) or {},
-            },
         },
+        "layer": [
+            {
+                "mark": {"type": "bar", "height": {"band": 0.7}},
+                "encoding": {
+                    "x2": {"field": "end"},
+                    "color": {
+                        "field": "kind",
+                        "type": "nominal",
+                        "sort": None,
+                        "scale": {"domain": kinds},
+                        "legend": _legend(kinds) or {},
+                    },
+                },
+            },
+            {
+                "data": {
+                    "values": [
+                        {"name": cut(name), "begin": size, "text": number_text(size)}
+                        for name, size in sums.items()
+                    ]
+                },
+                "mark": {"type": "text", "align": "left", "dx": 4},
+                "encoding": {"text": {"field": "text"}},
+            },
+        ],
     }
-    sums = {name: sum(of_bar.values()) for name, of_bar in parts.items()}
     label = f"{title}: " + ", ".join(
         f"{cut(name)} {number_text(size)} {unit}" for name, size in list(sums.items())[:10]
     )
@@ -482,7 +511,7 @@ def draw_confusion(confusion: Sequence[Sequence[int]]) -> Chart:
     ]
     if len(confusion) <= _MOST_NUMBERED:
         layers.append({"mark": "text", "encoding": {"text": {"field": "rows"}}})
-    size = max(_WIDTH // 2, min(_WIDTH, 36 * len(confusion)))
+    size = max(_WIDTH // 2, min(_WIDTH, 30 * len(confusion)))
     return Chart(
         title="Confusion matrix",
         svg=_svg(

@@ -35,7 +35,9 @@ def data_section(run: RunData) -> Section:
     changed = [line for drift in data.drift for line in _changed(drift)]
     of_baseline = [drift for drift in data.drift if "baseline" in drift.against]
     for drift in of_baseline:
-        if drift.distances:
+        if not _differs(drift):
+            says += " TFDV finds no difference from the baseline's data."
+        else:
             farthest = drift.distances[0]
             says += (
                 f" Farthest from the baseline's data is {cut(farthest.feature)} "
@@ -44,7 +46,7 @@ def data_section(run: RunData) -> Section:
     notes = [*changed]
     if not of_baseline:
         notes.append("There are no statistics of a baseline's data to compare with.")
-    if any(drift.distances for drift in data.drift):
+    if any(map(_differs, data.drift)):
         notes.append(
             "Distances are TFDV's own: of texts the largest difference of a share (L-infinity), of numbers the "
             "Jensen-Shannon divergence of their histograms, whose buckets are of equal width: one far outlier in one "
@@ -54,10 +56,14 @@ def data_section(run: RunData) -> Section:
         title="Data",
         says=says,
         mood="warn" if changed else "",
-        charts=tuple(_chart(drift) for drift in data.drift if drift.distances),
+        charts=tuple(_chart(drift) for drift in data.drift if _differs(drift)),
         tables={"Features": _features(data)} if data.features else {},
         notes=tuple(notes),
     )
+
+
+def _differs(drift: Drift) -> bool:
+    return any(each.value for each in drift.distances)
 
 
 def _changed(drift: Drift) -> list[str]:
