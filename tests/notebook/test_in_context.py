@@ -47,6 +47,7 @@ def test_artifacts_are_shown_as_pages(cells):
         )
     }
     assert "<svg" in shown["model_run"] and "<b>best</b>: auc = " in shown["model_run"]
+    assert '<iframe title="Page of the training"' in shown["model_run"]
     assert "serving_default" in shown["model"] and "serve, tpu" in shown["model"]
     assert "all rows" in shown["evaluation"] and ">accuracy<" in shown["evaluation"]
     assert "<b>verdict</b>: blessed: accuracy" in shown["blessing"]

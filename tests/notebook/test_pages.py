@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from tests.report.pages import Page
 from tests.serving.exports import train_and_export
 from tfx_tpu_trainer import notebook
 from tfx_tpu_trainer.evaluation import (
@@ -87,6 +88,23 @@ def test_a_model_run_has_its_curve_and_names_the_best_step(tmp_path):
         ["300", "0.75", "0.25"],
     ]
     assert "<svg" in page
+
+
+def test_a_model_run_has_the_page_of_its_training_in_a_frame_that_runs_nothing(tmp_path):
+    (tmp_path / "run.html").write_text('<h1 class="a">it&amp;s</h1><script>1</script>')
+    page = Page(notebook.model_run_page(str(tmp_path)))
+    assert "script" not in page.tags
+    assert page.tags.count("iframe") == 1
+    frame = notebook.run_page(str(tmp_path / "run.html"))
+    assert " sandbox " in frame
+    assert "&lt;h1 class=&#34;a&#34;&gt;it&amp;amp;s&lt;/h1&gt;" in frame
+
+
+def test_a_page_that_is_not_there_is_named(tmp_path):
+    page = notebook.run_page(str(tmp_path / "absent.html"))
+    assert "<b>not shown</b>" in page
+    assert "absent.html" in page
+    assert "iframe" not in notebook.model_run_page(str(tmp_path))
 
 
 def test_a_training_without_evaluations_says_so(tmp_path):

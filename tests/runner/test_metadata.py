@@ -42,7 +42,9 @@ class Writer:
             return found.id
         return self.store.put_contexts([mlmd.Context(type_id=self.types[kind], name=name)])[0]
 
-    def execution(self, run: str, node: str, state: int, *, uri: str | None = None) -> int:
+    def execution(
+        self, run: str, node: str, state: int, *, uri: str | None = None, **outputs: str
+    ) -> int:
         execution = mlmd.Execution(type_id=self.execution_type, last_known_state=state)
         contexts = [
             mlmd.Context(
@@ -58,10 +60,10 @@ class Writer:
             context.name = name
             assert kind in self.types
         pairs = []
-        if uri:
+        for key, each in {**({"model": uri} if uri else {}), **outputs}.items():
             event = mlmd.Event(type=mlmd.Event.OUTPUT)
-            event.path.steps.add().key = "model"
-            pairs = [(mlmd.Artifact(type_id=self.artifact_type, uri=uri), event)]
+            event.path.steps.add().key = key
+            pairs.append((mlmd.Artifact(type_id=self.artifact_type, uri=each), event))
         return self.store.put_execution(execution, pairs, contexts)[0]
 
     def change(self, execution_id: int, state: int) -> None:

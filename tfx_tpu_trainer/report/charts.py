@@ -43,6 +43,8 @@ _CONFIG: dict[str, Any] = {
         "titleFontWeight": "normal",
         "labelFontSize": _LETTERS,
         "titleFontSize": _LETTERS,
+        "labelOverlap": "greedy",
+        "labelSeparation": 8,
     },
     "legend": {"labelColor": _INK, "title": None, "orient": "top", "labelFontSize": _LETTERS},
     "range": {"category": _COLORS},

@@ -184,7 +184,7 @@ def _learning(run: RunData) -> Section:
     restarts = "without a restart" if not count else f"with {count} restart{'s' * (count > 1)}"
     return Section(
         title="Learning",
-        says=f"{last:,} steps, {restarts}.",
+        says=f"{last:,} step{'s' * (last != 1)}, {restarts}.",
         charts=tuple(draw_series(cut(name), by_name[name], marks) for name in names[:_MOST_CHARTS]),
         notes=tuple(notes),
     )
