@@ -73,7 +73,8 @@ def test_the_trainer_starts_a_custom_job(compiled, version):
     assert "tfx_tpu_trainer.component.vertex_executor.VertexTpuTrainerExecutor" in container["args"]
     assert "resources" not in container
     outputs = message.components["TpuTrainer"].output_definitions.artifacts
-    assert set(outputs) == {"model", "model_run", "evaluation"}
+    assert set(outputs) == {"model", "model_run", "evaluation", "page"}
+    assert outputs["page"].artifact_type.schema_title == "system.HTML"
     task = message.root.dag.tasks["TpuTrainer"]
     assert task.retry_policy.max_retry_count == 2
 

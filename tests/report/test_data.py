@@ -14,6 +14,7 @@ from tests.report.statistics_files import write_statistics
 from tfx_tpu_trainer.report import render
 from tfx_tpu_trainer.report.data import read_data
 from tfx_tpu_trainer.report.gathering import gather
+from tfx_tpu_trainer.report.run_data import from_json, to_json
 
 _MARKUP = "<b>&amp;\"'"
 
@@ -133,6 +134,7 @@ def test_names_with_markup_and_features_without_values_have_a_page(tmp_path):
     page = Page(render(run_of(data=data)))
     assert "script" not in page.tags
     assert [_MARKUP, "text", "none", "<script>", "1 different"] in page.rows
+    assert from_json(to_json(run_of(data=data))).data == data
     (nothing,) = (row for row in page.rows if row[0] == "nothing")
     assert nothing[2].startswith("100.0% of")
     assert not page.unclosed

@@ -51,6 +51,10 @@ class TestInFreshProcesses:
         assert {check.outcome for check in report.checks} == {"passed"}
         assert "serving_default['text'], serving_default['y']: 4 rows" in checks[ANSWERS].detail
         assert all(check.seconds >= 0 for check in report.checks)
+        (latency,) = report.latencies
+        assert (latency.signature, latency.rows) == ("serving_default", len(ROWS))
+        assert latency.median_seconds > 0
+        assert 1 <= latency.repeats <= 10
 
     # So does a model that answers otherwise fail there.
     @pytest.mark.sweep

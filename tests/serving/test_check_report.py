@@ -7,6 +7,7 @@ import pytest
 
 from tests.bad_input import case
 from tfx_tpu_trainer.serving import Check, ServingCheck, read_serving_check, write_serving_check
+from tfx_tpu_trainer.serving.check_report import Latency
 
 REPORT = ServingCheck(
     (
@@ -30,6 +31,18 @@ def test_there_and_back(tmp_path):
         "detail": "4 rows",
         "seconds": 1.25,
     }
+
+
+def test_latencies_come_back_and_reports_of_the_version_before_have_none(tmp_path):
+    latency = Latency(signature="s", rows=32, first_seconds=0.5, median_seconds=0.001, repeats=10)
+    path = write_serving_check(str(tmp_path), ServingCheck(REPORT.checks, (latency,)))
+    assert read_serving_check(str(tmp_path)).latencies == (latency,)
+    with open(path, encoding="utf-8") as file:
+        values = json.load(file)
+    del values["latencies"]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(values, file)
+    assert read_serving_check(str(tmp_path)) == REPORT
 
 
 def test_one_failure_fails_it():
