@@ -94,9 +94,9 @@ def find_incompatible_op(step: StepGraph, nodes: Iterable[v1.NodeDef]) -> Proble
     Returns:
         The problem with the first one, or `None`.
     """
-    functions = step.functions()
+    functions, seen = step.functions(), set[str]()
     for node in nodes:
-        for inner in (node, *ops_on_tpu.nodes_called(node, functions)):
+        for inner in (node, *ops_on_tpu.nodes_called(node, functions, seen=seen)):
             found = _why_not(inner)
             if found:
                 return _problem(step, inner, node, *found)

@@ -15,6 +15,7 @@ from tests.engine.log_lines import log_lines
 from tests.engine.templates import make_template
 from tests.engine.xla_cases import CASES
 from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import (
+    nodes_of_step,
     refuse_ops_not_emulated,
     warn_of_ops_for_hosts,
     why_not_emulated,
@@ -214,3 +215,20 @@ def test_tensors_of_host_functions_are_made_on_the_cores(caplog):
         metrics = HostFunction("eval_metrics", lambda x: {}, [_double(features)])
         warn_of_ops_for_hosts(make_template("eval", features=features, eval_metrics=metrics))
     assert [line for line in lines if "calls Python" in line]
+
+
+def test_functions_that_call_others_twice_are_walked_through_once():
+    def twice(inner):
+        return tf.function(lambda x: inner(x) + inner(2 * x), autograph=False)
+
+    function = tf.function(lambda x: x * x, autograph=False)
+    for _ in range(8):
+        function = twice(function)
+    with fresh_graph() as graph:
+        predictions = function(tf.constant(1.0))
+        inside = sum(len(f.node_def) for f in graph.as_graph_def().library.function)
+        walked = sum(
+            len(list(nodes)) - 1
+            for _, nodes in nodes_of_step(make_template("infer", predictions=predictions))
+        )
+    assert 0 < walked <= inside

@@ -100,3 +100,17 @@ def test_gradients_must_be_combined_functions_count_too():
             check_gradients_are_combined(graph)
         tf.cond(x > 0, lambda: v1.tpu.cross_replica_sum(x), lambda: x)
         check_gradients_are_combined(graph)
+
+
+def test_no_op_is_asked_for_its_definition_by_itself(monkeypatch):
+    asked, node_def = [], tf.Operation.node_def.fget
+
+    def counted(op):
+        asked.append(op.name)
+        return node_def(op)
+
+    with fresh_graph():
+        template = make_template("train", train_op=_minimize(lambda: v1.train.AdamOptimizer())())
+        monkeypatch.setattr(tf.Operation, "node_def", property(counted))
+        assert check_train_op(template)
+    assert not asked

@@ -238,3 +238,34 @@ def test_a_saver_of_the_users_own_class_writes_all_itself(tmp_path):
     saver, written, _ = _train(tmp_path, saver=_UsersSaver, steps=2)
     assert saver.asked == [True, True, True]
     assert sorted(written) == [0, 1, 2]
+
+
+def _graph_defs_in_events(folder):
+    found = []
+    for path in folder.glob("events.*"):
+        for event in v1.train.summary_iterator(str(path)):
+            if event.HasField("graph_def"):
+                found.append(event.graph_def)
+            elif event.HasField("meta_graph_def"):
+                meta_graph = v1.MetaGraphDef.FromString(event.meta_graph_def)
+                found.append(_canonical(meta_graph.graph_def))
+    return [_canonical(v1.GraphDef.FromString(each)) for each in found]
+
+
+def test_writing_the_graph_everywhere_converts_it_twice(tmp_path, monkeypatch):
+    made, convert = [], tf.Graph.as_graph_def
+
+    def counted(self, *args, **kwargs):
+        made.append(self.version)
+        return convert(self, *args, **kwargs)
+
+    monkeypatch.setattr(tf.Graph, "as_graph_def", counted)
+    graph_def = _canonical(_save(tmp_path))
+    # As it was when the hooks began, when it was final, and this test's own.
+    assert len(made) == 3
+    of_events = _graph_defs_in_events(tmp_path)
+    assert len(of_events) == 4
+    assert of_events[2:] == [graph_def] * 2
+    assert of_events[0] == of_events[1] != graph_def
+    (meta_graph,) = {path.read_bytes() for path in tmp_path.glob("*.meta")}
+    assert _canonical(v1.MetaGraphDef.FromString(meta_graph).graph_def) == graph_def

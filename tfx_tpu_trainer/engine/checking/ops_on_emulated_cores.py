@@ -221,14 +221,14 @@ def nodes_of_step(template: ModelTemplate) -> Iterator[tuple[tf.Operation, Itera
 
     Yields:
         An op and the NodeDefs that run with it: its own, and those in the functions that it calls,
-        deep, without those kept outside of a TPU's computation.
+        deep and once, without those kept outside of a TPU's computation.
     """
     definition = template.graph.as_graph_def()
     nodes = {node.name: node for node in definition.node}
     functions = {function.signature.name: function for function in definition.library.function}
     for op in _ops_of_step(template):
         node = nodes[op.name]
-        yield op, itertools.chain([node], ops_on_tpu.nodes_called(node, functions))
+        yield op, itertools.chain([node], ops_on_tpu.nodes_called(node, functions, seen=set()))
 
 
 def _ops_of_step(template: ModelTemplate) -> Iterator[tf.Operation]:

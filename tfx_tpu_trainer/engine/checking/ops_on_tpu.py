@@ -79,13 +79,27 @@ def nodes_on_tpu(nodes: Iterable[Any], functions: Mapping[str, Any]) -> Iterator
                 yield TpuNode(inner, node)
 
 
-def nodes_called(node: Any, functions: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the nodes in the functions that a node calls, deep, without those kept outside."""
+def nodes_called(
+    node: Any, functions: Mapping[str, Any], *, seen: set[str] | None = None
+) -> Iterator[Any]:
+    """Yields the nodes in the functions that a node calls, deep, without those kept outside.
+
+    Args:
+        node: A NodeDef.
+        functions: FunctionDefs by name.
+        seen: Names of functions to leave out; what is walked through is added. Defaults to `None`: a
+            function's nodes come as often as it is called, which doubles with each level of functions
+            that call others twice.
+    """
     for name in called_functions(node):
+        if seen is not None:
+            if name in seen:
+                continue
+            seen.add(name)
         for inner in functions[name].node_def if name in functions else ():
             if not is_outside(inner):
                 yield inner
-                yield from nodes_called(inner, functions)
+                yield from nodes_called(inner, functions, seen=seen)
 
 
 def called_functions(node: Any) -> Iterator[str]:

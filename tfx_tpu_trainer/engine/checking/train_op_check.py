@@ -38,20 +38,18 @@ def check_train_op(template: ModelTemplate) -> bool:
         their gradients.
     """
     trainable = {variable.op.name for variable in v1.trainable_variables()}
-    library = template.graph.as_graph_def().library
-    changes = VariableChanges(library, changes=(*CHANGES, *_HIDDEN_CHANGES))
-    made = [
-        op
-        for op in upstream([template.train_op])
-        if changes.made_by(op.node_def) and not _counts(op)
-    ]
+    graph_def = template.graph.as_graph_def()
+    changes = VariableChanges(graph_def.library, changes=(*CHANGES, *_HIDDEN_CHANGES))
+    # Each op's own `node_def` would be a message made anew, sent as bytes and read again.
+    changing = {node.name for node in graph_def.node if changes.made_by(node)}
+    made = [op for op in upstream([template.train_op]) if op.name in changing and not _counts(op)]
     if not made and trainable:
         _logger.warning(
             "train_op %r changes no variable but the global step, though there are %d trainable "
             "ones: training goes through its steps and leaves them as they are. %s",
             getattr(template.train_op, "name", None),
             len(trainable),
-            _likely_cause(template.graph, changes, trainable),
+            _likely_cause(template.graph, changing, trainable),
         )
     changed = {_variable_of(op) for op in made}
     return bool(trainable) and (None in changed or not trainable.isdisjoint(changed))
@@ -85,11 +83,11 @@ def check_gradients_are_combined(graph: tf.Graph) -> None:
         )
 
 
-def _likely_cause(graph: tf.Graph, changes: VariableChanges, trainable: Collection[str]) -> str:
+def _likely_cause(graph: tf.Graph, changing: Collection[str], trainable: Collection[str]) -> str:
     unused = [
         op.name
         for op in graph.get_operations()
-        if _variable_of(op) in trainable and changes.made_by(op.node_def) and not _initializes(op)
+        if op.name in changing and _variable_of(op) in trainable and not _initializes(op)
     ]
     if unused:
         return (

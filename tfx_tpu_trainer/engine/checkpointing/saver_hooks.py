@@ -11,7 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.checkpointing.graph_files import GraphOnceScaffold, write_as_text
+from tfx_tpu_trainer.engine.checkpointing.graph_files import (
+    GraphOnceScaffold,
+    converted_once,
+    write_as_text,
+)
 from tfx_tpu_trainer.engine.checkpointing.write_errors import write_errors_explained
 from tfx_tpu_trainer.engine.checkpointing.writes_aside import WritesAside
 
@@ -182,13 +186,17 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         """Finds the global step, and who is to be told."""
         if self._aside:
             tf_private.join_checkpoint_listeners(self, self._writes.join)
+        # The graph is written to the events before other hooks add to it, and once more when it is final.
+        with converted_once(v1.get_default_graph()):
+            v1.summary.FileWriterCache.get(self._folder)
         super().begin()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Saves the graph, and a checkpoint of where the training begins."""
-        with write_errors_explained(self._folder):
+        graph = v1.get_default_graph()
+        with write_errors_explained(self._folder), converted_once(graph):
             if self._writes_graph:
-                write_as_text(v1.get_default_graph(), os.path.join(self._folder, "graph.pbtxt"))
+                write_as_text(graph, os.path.join(self._folder, "graph.pbtxt"))
                 tf_private.set_writes_graph(self, False)
             super().after_create_session(session, coord)
 

@@ -85,6 +85,8 @@ def _bypass_sums_in_functions(graph: tf.Graph) -> None:
     graph_def = graph.as_graph_def()
     functions = JointFunctions(graph, graph_def.library, VariableChanges(graph_def.library))
     calls = [node for node in graph_def.node if functions.exchanges_inside(node)]
+    if not calls:
+        return
     alone = [functions.join(node, node.name, [0]) for node in calls]
     library = v1.GraphDef(versions=graph_def.versions)
     library.library.function.extend(functions.made)

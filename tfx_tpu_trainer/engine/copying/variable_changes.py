@@ -49,6 +49,8 @@ class VariableChanges:
         """Tells whether a node changes a variable."""
         if node.op.startswith(self._changes) or node.op in self._functions:
             return True
+        if not self._functions:
+            return False
         return any(
             attr.func.name in self._functions
             or any(function.name in self._functions for function in attr.list.func)

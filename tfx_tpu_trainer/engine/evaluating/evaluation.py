@@ -13,6 +13,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
+from tfx_tpu_trainer.engine.checkpointing.graph_files import converted_once
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     LOSS,
@@ -197,7 +198,8 @@ def write_evaluation_events(result: EvalResult, *, output_dir: str) -> None:
     step = result.global_step
     shown = ", ".join(f"{name} = {value}" for name, value in sorted(result.metrics.items()))
     _logger.info("Saving dict for global step %d: %s", step, shown)
-    writer = v1.summary.FileWriterCache.get(output_dir)
+    with converted_once(v1.get_default_graph()):
+        writer = v1.summary.FileWriterCache.get(output_dir)
     writer.add_summary(_as_summary({**result.metrics, **_not_among(result)}), step)
     if result.checkpoint_path:
         _logger.info(
