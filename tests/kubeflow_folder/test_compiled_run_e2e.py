@@ -176,6 +176,13 @@ def test_metrics_reach_the_backend_with_the_artifacts(run):
         assert artifact["metadata"]["global_step"] == STEPS
 
 
+def test_the_page_is_the_file_that_the_backend_shows(run):
+    (page,) = run.compiled.outputs["TpuTrainer"]["page"]
+    assert page["type"] == {"schemaTitle": "system.HTML", "schemaVersion": "0.0.1"}
+    written = (run.compiled.uri("TpuTrainer", "model_run") / "run.html").read_text("utf-8")
+    assert Path(page["uri"]).read_text("utf-8") == written
+
+
 def test_a_pointer_leads_to_it(run):
     (model,) = run.compiled.outputs["TpuTrainer"]["model"]
     pointer = json.loads((run.checkpoints.parent / "taxi" / "blessed.json").read_text())

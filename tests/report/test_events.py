@@ -62,7 +62,9 @@ def test_the_process_that_went_on_counts_where_steps_are_there_twice(tmp_path):
     assert series.thinned_from == 50
 
 
-@pytest.mark.parametrize("count", [600, 601, 50_000])
+@pytest.mark.parametrize(
+    "count", [600, 601, 50_000, pytest.param(1_000_000, marks=pytest.mark.sweep)]
+)
 def test_many_values_become_the_last_of_equal_stretches(tmp_path, count):
     _write(tmp_path, [(n, float(n)) for n in range(count)])
     ((series,), _) = read_learning(str(tmp_path))[0].series, None

@@ -16,7 +16,7 @@ _VEGA_LITE = "5.20"
 # A phone shows a chart at four fifths of its size: letters of 12 stay readable.
 _WIDTH, _HEIGHT, _BAR, _LETTERS = 340, 180, 20, 12
 # Beside the names of bars.
-_BARS_WIDTH, _LONGEST_BAR_NAME = 220, 150
+_BARS_WIDTH, _LONGEST_BAR_NAME = 220, 200
 _MOST_ROWS = 25
 _MOST_NUMBERED = 12
 _LONGEST_NAME = 160
@@ -43,10 +43,16 @@ _CONFIG: dict[str, Any] = {
         "titleFontWeight": "normal",
         "labelFontSize": _LETTERS,
         "titleFontSize": _LETTERS,
-        "labelOverlap": "greedy",
+        "labelOverlap": "parity",
         "labelSeparation": 8,
     },
-    "legend": {"labelColor": _INK, "title": None, "orient": "top", "labelFontSize": _LETTERS},
+    "legend": {
+        "labelColor": _INK,
+        "title": None,
+        "orient": "top",
+        "labelFontSize": _LETTERS,
+        "labelLimit": 280,
+    },
     "range": {"category": _COLORS},
     "mark": {"color": _COLORS[0]},
     "text": {"color": _INK, "fontSize": _LETTERS},
