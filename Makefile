@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight bench growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint format docs lock clean clean-runs
+.PHONY: help setup demo preflight bench growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint format docs docs-serve dist lock clean clean-runs
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -100,12 +100,20 @@ format: setup ## Reformat the code and fix what ruff can fix
 	@$(PYTHON) -m ruff format .
 	@$(PYTHON) -m ruff check --fix .
 
-docs: setup ## Rewrite what is made of the parameters' declarations, of the import contracts and of the tests of bad input
+# Strict: a broken link or anchor, a page without a place and a public name without a docstring are errors.
+MKDOCS := NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m mkdocs
+
+docs: setup ## Rewrite the made parts of the documentation, then build its site into site/, strictly
 	@$(PYTHON) -m scripts.draw_layers
+	@$(PYTHON) -m scripts.draw_speed
 	@$(PYTHON) -m scripts.document_parameters
 	@$(PYTHON) -m scripts.document_contrib
 	@$(PYTHON) -m scripts.document_bad_input
 	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/component/__init__.pyi
+	@$(MKDOCS) build $(ARGS)
+
+docs-serve: setup ## Show the documentation's site while its pages are edited
+	@$(MKDOCS) serve $(ARGS)
 
 # Keeps the versions that are locked already; make lock ARGS=--upgrade takes the newest that the constraints allow.
 LOCK := .make/venv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
@@ -140,5 +148,5 @@ clean-runs: setup ## List what old runs have left in runs/ that no later one nee
 	@$(PYTHON) -m tfx_tpu_trainer.cli.main clean --root runs $(ARGS)
 
 clean: ## Remove what the other targets made, the environment too (runs/ stays: make clean-runs)
-	rm -rf .make build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf .make build dist site *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

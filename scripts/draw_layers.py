@@ -1,8 +1,7 @@
-"""Draws the layers of the import contracts into docs/architecture.md: `make docs`."""
+"""Draws the layers of the import contracts for docs/architecture.md: `make docs`."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,16 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- made by `make docs`: begin -->\n", "<!-- made by `make docs`: end -->\n"
 
+PICTURE = ROOT / "docs" / "images" / "layers.svg"
+
 _PACKAGE = "tfx_tpu_trainer."
+_WIDTH, _HEIGHT, _GAP = 880, 30, 8
+# Legible on a light page and on a dark one.
+_STYLE = """<style>
+rect { fill: #e8eaf6; stroke: #3f51b5; }
+text { font: 13px sans-serif; text-anchor: middle; fill: #1a237e; }
+.of { fill: #7986cb; font-weight: bold; }
+</style>"""
 
 Contract = Mapping[str, Any]
 
@@ -23,37 +31,66 @@ def contracts() -> Sequence[Contract]:
     return api.read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
 
 
-def picture(given: Iterable[Contract]) -> str:
-    """Returns the layers as a Mermaid diagram, and a table of what some modules may not import.
+def rows_of(given: Iterable[Contract]) -> dict[str, list[list[str]]]:
+    """Returns the layers from top to bottom, those side by side in one row, by what holds them.
 
     Args:
-        given: Import contracts. Layers without containers are those of the package; layers in a
-            container are drawn inside of it.
+        given: Import contracts. Layers without containers are the package's, under "".
     """
-    drawing = ["```mermaid", "flowchart TB"]
+    rows: dict[str, list[list[str]]] = {}
+    for each in given:
+        if each["type"] == "layers":
+            for container in each.get("containers") or [""]:
+                rows[_short(container)] = [
+                    [_short(name.strip()) for name in layer.split("|")] for layer in each["layers"]
+                ]
+    return rows
+
+
+def forbidden(given: Iterable[Contract]) -> str:
+    """Returns a table of what some modules may not import, in Markdown."""
     table = ["| module | may not import |", "|---|---|"]
     for each in given:
         if each["type"] == "forbidden":
             sources = ", ".join(f"`{_short(name)}`" for name in each["source_modules"])
-            forbidden = ", ".join(f"`{name}`" for name in each["forbidden_modules"])
-            table.append(f"| {sources} | {forbidden} |")
-        elif each.get("containers"):
-            for container in each["containers"]:
-                name = _short(container)
-                drawing.append(f"  subgraph {name}")
-                drawing += [f"  {line}" for line in _arrows(each["layers"], f"{name}_")]
-                drawing.append("  end")
-        else:
-            drawing += _arrows(each["layers"])
-    return "\n".join([*drawing, "```", "", *table, ""])
+            names = ", ".join(f"`{name}`" for name in each["forbidden_modules"])
+            table.append(f"| {sources} | {names} |")
+    return "\n".join([*table, ""])
 
 
-def _arrows(layers: Sequence[str], prefix: str = "") -> list[str]:
-    """Draws layers from top to bottom; those on one line of a contract stand side by side."""
-    rows = [[_short(name.strip()) for name in layer.split("|")] for layer in layers]
-    boxes = [f'  {prefix}{name}["{name}"]' for row in rows for name in row if prefix]
-    sides = [" & ".join(prefix + name for name in row) for row in rows]
-    return boxes + [f"  {above} --> {below}" for above, below in itertools.pairwise(sides)]
+def picture(rows: Mapping[str, Sequence[Sequence[str]]]) -> str:
+    """Returns the layers as SVG: a row may import those below it. No script is needed to show it.
+
+    Args:
+        rows: As `rows_of` returns them. The rows of a container stand under its name.
+    """
+    drawn: list[str] = []
+    top = _GAP
+    for container, layers in rows.items():
+        if container:
+            drawn.append(f'<text class="of" x="{_WIDTH / 2}" y="{top + 20}">in {container}</text>')
+            top += 32
+        for layer in layers:
+            width = (_WIDTH - _GAP * (len(layer) + 1)) / len(layer)
+            for index, name in enumerate(layer):
+                left = _GAP + index * (width + _GAP)
+                drawn += [
+                    f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{_HEIGHT}" rx="4"/>',
+                    f'<text x="{left + width / 2:.1f}" y="{top + _HEIGHT / 2 + 5:.0f}">{name}</text>',
+                ]
+            top += _HEIGHT + _GAP
+    size = f'width="{_WIDTH}" height="{top}" viewBox="0 0 {_WIDTH} {top}"'
+    title = "<title>The layers of the package: each may import those below it</title>"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size}>',
+            title,
+            _STYLE,
+            *drawn,
+            "</svg>",
+            "",
+        ]
+    )
 
 
 def _short(module: str) -> str:
@@ -77,10 +114,14 @@ def page(text: str) -> str:
     Args:
         text: The page as it is.
     """
-    return with_block(text, picture(contracts()))
+    image = (
+        "![The layers of the package: each row may import those below it](images/layers.svg)\n\n"
+    )
+    return with_block(text, image + forbidden(contracts()))
 
 
 def main() -> None:
+    PICTURE.write_text(picture(rows_of(contracts())), encoding="utf-8")
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The Python listings of a page of the documentation."""
+"""The listings of a page of the documentation, and what it says that they print."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ README = DOCS.parent / "README.md"
 
 def listings_of(page: Path) -> list[str]:
     """The Python listings of a page, in its order."""
-    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return blocks_of(page, "python")
+
+
+def blocks_of(page: Path, language: str) -> list[str]:
+    """The blocks of one language, such as `console`, in the page's order."""
+    return [text for found, text in all_blocks_of(page) if found == language]
+
+
+def all_blocks_of(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each fenced block of a page, in its order."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def run_listings(page: Path) -> dict[str, Any]:

@@ -31,6 +31,8 @@ LOSS_BY_ROWS = "loss_by_rows"
 """The two means of an evaluation's loss: as `evaluate()` has it, and by rows."""
 
 EVAL_METRICS_FILE = "eval_metrics.json"
+"""Name of the file with a model's metrics, at the root of its Model artifact."""
+
 _FORMAT_VERSION = 1
 
 # JSON has no token for these three. The spelling is the one of protobuf's JSON mapping.

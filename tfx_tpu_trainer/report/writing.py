@@ -17,6 +17,8 @@ from tfx_tpu_trainer.report.run_data import Lineage, RunData, write_run_data
 from tfx_tpu_trainer.whole_files import write_whole
 
 PAGE_FILE = "run.html"
+"""Name of the page, beside the checkpoints of its training."""
+
 _PACKAGES = ("tfx-tpu-trainer", "tensorflow", "tf-keras", "tfx", "tensorflow-transform", "numpy")
 
 

@@ -18,6 +18,8 @@ OPTIMIZER_CLS_NAMES: Final[dict[str, Callable[..., Any]]] = {
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
 }
+"""What `optimize_loss` takes as an optimizer's name -> the optimizer's class, or a function of the learning rate."""
+
 OPTIMIZER_SUMMARIES: Final = [
     "learning_rate",
     "loss",
@@ -25,6 +27,7 @@ OPTIMIZER_SUMMARIES: Final = [
     "gradient_norm",
     "global_gradient_norm",
 ]
+"""The names of the summaries that `optimize_loss` can write."""
 
 
 def optimize_loss(

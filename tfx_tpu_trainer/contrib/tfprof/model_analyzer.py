@@ -12,7 +12,10 @@ _builder = tf.compat.v1.profiler.ProfileOptionBuilder
 _DEFAULT: Final = 0
 
 TRAINABLE_VARS_PARAMS_STAT_OPTIONS: Final = _builder.trainable_variables_parameter()
+"""Options of `print_model_analysis`: counts the parameters of the trainable variables."""
+
 FLOAT_OPS_OPTIONS: Final = _builder.float_operation()
+"""Options of `print_model_analysis`: counts floating-point operations."""
 
 __all__ = [
     "FLOAT_OPS_OPTIONS",

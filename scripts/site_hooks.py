@@ -1,0 +1,192 @@
+"""What `make docs` adds to MkDocs: pages from outside of docs/, links into the repository, and checks of the result.
+
+MkDocs' strict mode finds broken links and anchors, pages that no section names and sections without their page. Added
+here: a link to a file of the repository must name one that exists, every public name must be documented, and no page
+may load a script, a style sheet, a font or a picture from another host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+# Strict mode counts the warnings of loggers below this name.
+LOG = logging.getLogger("mkdocs.hooks.site")
+
+# Page of the site -> file of the repository that it shows.
+PAGES_FROM_ELSEWHERE = {
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "kubeflow.md": "kubeflow/README.md",
+}
+
+# Modules whose `__all__` is re-exported by the module that has a page, or that hold private names.
+SHOWN_ELSEWHERE = frozenset(
+    f"tfx_tpu_trainer.{name}"
+    for name in (
+        "component.tfx_private",
+        "contrib.tf_private",
+        "estimator.canned",
+        "estimator.heads",
+        "estimator.heads.keras_metrics",
+        "estimator.heads.train_op",
+        "estimator.hook_names",
+        "estimator.hooks",
+        "estimator.keras",
+        "estimator.schedule",
+        "notebook.tfx_private",
+    )
+)
+
+_FENCED = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+_LOADED = re.compile(
+    r"<(?:script|img|iframe|source|video)\b[^>]*?\bsrc=[\"']?((?:https?:)?//[^\"' >]+)"
+    r"|<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|icon|preload|preconnect))[^>]*?\bhref=[\"']?((?:https?:)?//[^\"' >]+)"
+    r"|@import\s+[\"']?(?:url\()?[\"']?((?:https?:)?//[^\"')]+)",
+    re.IGNORECASE,
+)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that show files from outside of docs/."""
+    for page, source in PAGES_FROM_ELSEWHERE.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Points links that leave docs/ to the page that shows the file, or names a file that no page shows."""
+    missing: list[str] = []
+    text = with_site_links(markdown, page.file.src_uri, missing)
+    for target in missing:
+        LOG.warning(
+            "%s links to '%s', which the repository does not have", page.file.src_uri, target
+        )
+    return text
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Checks what was built.
+
+    Raises:
+        PluginError: With a line for each fault.
+    """
+    site = Path(config.site_dir)
+    package = griffe.load("tfx_tpu_trainer", search_paths=[str(ROOT)])
+    faults = [
+        *undocumented(package, inventory_names((site / "objects.inv").read_bytes())),
+        *loads_from_elsewhere(site),
+    ]
+    if faults:
+        raise PluginError("\n".join([f"{len(faults)} faults of the site:", *faults]))
+    pages = len(list(site.rglob("*.html")))
+    names = sum(len(exports) for exports in public_names(package).values())
+    LOG.info("%d pages, %d public names documented", pages, names)
+
+
+def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
+    """Returns a page's Markdown with the links that leave docs/ rewritten; code blocks stay as they are.
+
+    Args:
+        markdown: The page.
+        page: Its path on the site, such as `how-to/bert.md`.
+        missing: Takes the targets that name no file of the repository.
+    """
+    source = PAGES_FROM_ELSEWHERE.get(page, f"docs/{page}")
+
+    def rewritten(link: re.Match[str]) -> str:
+        path, _, anchor = link["target"].partition("#")
+        if not path or "://" in path or path.startswith(("mailto:", "/")):
+            return link[0]
+        target = os.path.normpath(PurePosixPath(source).parent / path)
+        shown = {file: name for name, file in PAGES_FROM_ELSEWHERE.items()}.get(target)
+        if shown is None and target.startswith("docs/"):
+            shown = target.removeprefix("docs/")
+        if shown is not None:
+            to = os.path.relpath(shown, PurePosixPath(page).parent)
+            return f"[{link['text']}]({to}{'#' if anchor else ''}{anchor})"
+        if not (ROOT / target).exists():
+            missing.append(link["target"])
+        return link["text"] if "`" in link["text"] else f"{link['text']} (`{target}`)"
+
+    parts, at = [], 0
+    for block in _FENCED.finditer(markdown):
+        parts += [_LINK.sub(rewritten, markdown[at : block.start()]), block[0]]
+        at = block.end()
+    return "".join([*parts, _LINK.sub(rewritten, markdown[at:])])
+
+
+def inventory_names(inventory: bytes) -> set[str]:
+    """Returns the names that a Sphinx inventory (`objects.inv`, version 2) lists."""
+    _, compressed = inventory.split(b"zlib.\n", 1)
+    return {line.split(" ", 1)[0] for line in zlib.decompress(compressed).decode().splitlines()}
+
+
+def public_names(package: griffe.Module) -> dict[str, list[str]]:
+    """Returns module -> the names in its `__all__`, for the public modules of a package."""
+    found: dict[str, list[str]] = {}
+
+    def walk(module: griffe.Module) -> None:
+        if module.exports and module.path not in SHOWN_ELSEWHERE:
+            found[module.path] = [str(getattr(name, "name", name)) for name in module.exports]
+        for each in module.modules.values():
+            if not each.is_alias:
+                walk(each)
+
+    walk(package)
+    return found
+
+
+def undocumented(package: griffe.Module, documented: set[str]) -> Iterator[str]:
+    """Yields a line for each public name that no page documents."""
+    for module, names in public_names(package).items():
+        if module not in documented:
+            yield f"{module}: no page of docs/reference/api has '::: {module}'"
+            continue
+        for name in names:
+            if not _places(_module(package, module), name) & documented:
+                yield f"{module}.{name}: no page documents it; has it a docstring?"
+
+
+def _module(package: griffe.Module, path: str) -> griffe.Module:
+    below = path.removeprefix(package.path).removeprefix(".")
+    return package[below] if below else package
+
+
+def _places(module: griffe.Module, name: str) -> set[str]:
+    """Returns where a name of a module may be documented: under it, or in the file that has the same name."""
+    target = module.members.get(name)
+    # What comes from TensorFlow can't be resolved.
+    with contextlib.suppress(griffe.AliasResolutionError):
+        target = target.final_target if isinstance(target, griffe.Alias) else target
+    if isinstance(target, griffe.Module):
+        # A module has a page where it has an `__all__`; a file's name may also be that of what is in it.
+        same = target.members.get(name)
+        is_file_of_it = isinstance(same, griffe.Function | griffe.Class)
+        return {f"{target.path}.{name}"} if is_file_of_it else {module.path}
+    return {f"{module.path}.{name}"}
+
+
+def loads_from_elsewhere(site: Path) -> Iterator[str]:
+    """Yields a line for each script, style sheet, font or picture that a page takes from another host."""
+    for path in sorted([*site.rglob("*.html"), *site.rglob("*.css")]):
+        for url in external_loads(path.read_text("utf-8")):
+            yield f"{path.relative_to(site)}: loads {url}"
+
+
+def external_loads(text: str) -> Iterable[str]:
+    """Returns what a page or style sheet loads from another host: links that a reader clicks are none of it."""
+    return [next(filter(None, groups)) for groups in _LOADED.findall(text)]

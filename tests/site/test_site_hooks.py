@@ -1,0 +1,126 @@
+"""What `make docs` adds to MkDocs and checks; the site itself is built in test_site.py."""
+
+from __future__ import annotations
+
+import zlib
+
+import griffe
+import pytest
+
+from scripts import draw_speed, site_hooks
+from scripts.draw_terminal import picture
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "becomes"),
+    [
+        ("how-to/bert.md", "[doctor](../doctor.md#fix)", "[doctor](../doctor.md#fix)"),
+        ("serving.md", "[7](../kubeflow/README.md#7-serve-it)", "[7](kubeflow.md#7-serve-it)"),
+        ("start/index.md", "[log](../../CHANGELOG.md)", "[log](../changelog.md)"),
+        ("kubeflow.md", "[lines](../docs/lines.md)", "[lines](lines.md)"),
+        ("contributing.md", "[map](docs/architecture.md)", "[map](architecture.md)"),
+        ("beam.md", "[image](../kubeflow/Dockerfile)", "image (`kubeflow/Dockerfile`)"),
+        ("beam.md", "[`a`](../kubeflow/Dockerfile)", "`a`"),
+        ("tpu.md", "[elsewhere](https://example.com/a)", "[elsewhere](https://example.com/a)"),
+        ("tpu.md", "![picture](images/demo.svg)", "![picture](images/demo.svg)"),
+    ],
+)
+def test_links_lead_to_the_page_that_shows_a_file(page, link, becomes):
+    missing: list[str] = []
+    assert site_hooks.with_site_links(f"see {link}.", page, missing) == f"see {becomes}."
+    assert missing == []
+
+
+def test_a_link_to_a_file_that_the_repository_does_not_have_is_told():
+    missing: list[str] = []
+    site_hooks.with_site_links("[it](../tests/test_gone.py)", "tpu.md", missing)
+    assert missing == ["../tests/test_gone.py"]
+
+
+def test_code_is_left_as_it_is():
+    text = "```md\n[it](../tests/test_gone.py)\n```\n"
+    missing: list[str] = []
+    assert site_hooks.with_site_links(text, "tpu.md", missing) == text
+    assert missing == []
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A package with a name that has a docstring, an alias and a file of the same name as its function."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        'from shop.sell import sell\n\n\ndef buy():\n    """Buys."""\n\n\n__all__ = ["buy", "sell"]\n'
+    )
+    (folder / "sell.py").write_text('def sell():\n    """Sells."""\n')
+    (folder / "back_room.py").write_text("def hide(): ...\n")
+    return griffe.load("shop", search_paths=[str(tmp_path)])
+
+
+def test_a_name_that_no_page_documents_is_told(package):
+    documented = {"shop", "shop.buy", "shop.sell.sell"}
+    assert list(site_hooks.undocumented(package, documented)) == []
+    (fault,) = site_hooks.undocumented(package, documented - {"shop.buy"})
+    assert fault.startswith("shop.buy: no page documents it")
+    (fault,) = site_hooks.undocumented(package, documented - {"shop.sell.sell"})
+    assert fault.startswith("shop.sell: no page documents it")
+    (fault,) = site_hooks.undocumented(package, set())
+    assert fault == "shop: no page of docs/reference/api has '::: shop'"
+
+
+def test_an_inventory_tells_its_names():
+    lines = "shop.buy py:function 1 api.html#$ -\nshop.sell py:function 1 api.html#$ -\n"
+    inventory = b"# Sphinx inventory version 2\n# zlib.\n" + zlib.compress(lines.encode())
+    assert site_hooks.inventory_names(inventory) == {"shop.buy", "shop.sell"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="https://host.example/it.js"></script>',
+        "<script async src=//host.example/it.js></script>",
+        '<link rel="stylesheet" href="https://host.example/it.css">',
+        '<link href="https://host.example/it.woff" rel="preconnect">',
+        '<img alt="it" src="http://host.example/it.png">',
+        '@import url("https://host.example/it.css");',
+    ],
+)
+def test_what_a_page_loads_from_elsewhere_is_told(text):
+    (url,) = site_hooks.external_loads(f"<p>{text}</p>")
+    assert "host.example/it" in url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<a href="https://host.example/it.html">it</a>',
+        '<script src="assets/it.js"></script>',
+        '<link rel="canonical" href="https://host.example/it.html">',
+        '<img src="images/it.png">',
+    ],
+)
+def test_what_a_reader_clicks_or_the_site_has_is_fine(text):
+    assert list(site_hooks.external_loads(text)) == []
+
+
+def test_the_chart_of_speed_is_drawn_from_its_table():
+    measured = draw_speed.ratios(
+        "| MLP | ours / real, train steps/s >= 2 | 2.5 | reached |\n"
+        "| MLP | ours / real, predict examples/s >= 2 | 9.9 | reached |\n"
+        "| MLP | ours / keras3-loop, train steps/s >= 1 | 9.9 | reached |\n"
+        "| CNN | ours / keras3, train steps/s >= 1 | 0.5 | missed |\n"
+    )
+    assert measured == {"MLP": {"real": 2.5}, "CNN": {"keras3": 0.5}}
+    drawn = draw_speed.picture(measured)
+    assert "2.50 x" in drawn
+    assert drawn.count('class="slower"') == 1
+    page = draw_speed.PAGE.read_text(encoding="utf-8")
+    on_disk = draw_speed.PICTURE.read_text(encoding="utf-8")
+    assert draw_speed.picture(draw_speed.ratios(page)) == on_disk, "call `make docs`"
+
+
+def test_a_terminal_s_picture_has_its_text_and_loads_nothing():
+    drawn = picture("\x1b[32mblessed\x1b[0m", title="make demo")
+    assert "blessed" in drawn
+    assert "make demo" in drawn.replace("&#160;", " ")
+    assert "url(" not in drawn.replace("url(#", "")
