@@ -109,6 +109,7 @@ docs: setup ## Rewrite the made parts of the documentation, then build its site 
 	@$(PYTHON) -m scripts.document_parameters
 	@$(PYTHON) -m scripts.document_contrib
 	@$(PYTHON) -m scripts.document_bad_input
+	@$(PYTHON) -m scripts.document_behaviours
 	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/component/__init__.pyi
 	@$(MKDOCS) build $(ARGS)
 

@@ -1,0 +1,203 @@
+"""Writes docs/behaviours.md from docs/behaviours.yaml and the tests' markers: `make docs`.
+
+The table says what each behaviour of the original is and what we do; which tests show it, they say themselves:
+`@pytest.mark.behaviour(12)`.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scripts.draw_layers import with_block
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "docs" / "behaviours.yaml"
+PAGE = ROOT / "docs" / "behaviours.md"
+TESTS = ROOT / "tests"
+
+MARKER = "pytest.mark.behaviour"
+STATES = ("same", "lift", "n/a", "not yet")
+# The page names so many tests of a behaviour, those that show the fewest others first.
+_MOST_TESTS = 2
+_KEYS = {"number", "original", "state", "ours", "no_test"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Behaviour:
+    """A numbered behaviour of the original.
+
+    Attributes:
+        number: Its number.
+        original: What the original does, in one sentence.
+        state: What we do: one of `STATES`, and perhaps more words.
+        ours: What we do where the state does not say it all.
+        no_test: Why there is no test, where there is none.
+    """
+
+    number: int
+    original: str
+    state: str = "same"
+    ours: str = ""
+    no_test: str = ""
+
+    @property
+    def kind(self) -> str:
+        """One of `STATES`: what `state` begins with; "" if it is none."""
+        return next((kind for kind in STATES if self.state.startswith(kind)), "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """A section of the page.
+
+    Attributes:
+        letter: `A` to `X`.
+        title: Its heading.
+        behaviours: In the order of their numbers.
+        notes: What else there is to say, in Markdown.
+    """
+
+    letter: str
+    title: str
+    behaviours: tuple[Behaviour, ...]
+    notes: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class MarkedTest:
+    """A test that shows some behaviours.
+
+    Attributes:
+        path: Its file, below the repository.
+        name: Its name.
+        shows: How many behaviours it is marked with.
+    """
+
+    path: str
+    name: str
+    shows: int
+
+
+def read_table(text: str) -> list[Group]:
+    """Reads the table.
+
+    Args:
+        text: YAML, as of docs/behaviours.yaml.
+
+    Raises:
+        ValueError: For a key that no behaviour has.
+    """
+    groups = []
+    for group in yaml.safe_load(text):
+        for each in group["behaviours"]:
+            if unknown := set(each) - _KEYS:
+                raise ValueError(
+                    f"behaviour {each.get('number')}: unknown {sorted(unknown)}; {sorted(_KEYS)} are known"
+                )
+        behaviours = tuple(Behaviour(**each) for each in group["behaviours"])
+        groups.append(Group(group["group"], group["title"], behaviours, group.get("notes", "")))
+    return groups
+
+
+def marked_tests(folder: Path) -> dict[int, list[MarkedTest]]:
+    """Returns number -> the tests that are marked with it: `@pytest.mark.behaviour(7, 8)` is on one of both."""
+    tests: dict[int, list[MarkedTest]] = {}
+    for path in sorted(folder.rglob("test_*.py")):
+        text = path.read_text("utf-8")
+        # Parsing is what takes time.
+        for node in ast.walk(ast.parse(text)) if MARKER in text else ():
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                numbers = list(_marked(node))
+                test = MarkedTest(str(path.relative_to(folder.parent)), node.name, len(numbers))
+                for number in numbers:
+                    tests.setdefault(number, []).append(test)
+    return tests
+
+
+def _marked(test: ast.FunctionDef) -> Iterator[int]:
+    for decorator in test.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == MARKER:
+            for given in decorator.args:
+                if isinstance(given, ast.Constant):
+                    yield given.value  # type: ignore[misc]
+                else:
+                    # `*range(1, 12)`, both of them written as numbers.
+                    bounds: Any = given.value.args  # type: ignore[attr-defined]
+                    yield from range(*(bound.value for bound in bounds))
+
+
+def sections(groups: Sequence[Group], tests: dict[int, list[MarkedTest]]) -> str:
+    """Returns the sections of the page, in Markdown.
+
+    Args:
+        groups: The table.
+        tests: The tests of each number.
+    """
+    lines = [_summary(groups, tests)]
+    for group in groups:
+        lines += ["", f"## {group.letter}. {group.title}", ""]
+        for each in group.behaviours:
+            lines += _item(each, tests.get(each.number, []))
+        if group.notes:
+            lines += ["", group.notes.rstrip()]
+    return "\n".join([*lines, ""])
+
+
+def _summary(groups: Sequence[Group], tests: dict[int, list[MarkedTest]]) -> str:
+    every = [each for group in groups for each in group.behaviours]
+    counts = [(kind, sum(each.kind == kind for each in every)) for kind in STATES]
+    shown = sum(each.number in tests for each in every)
+    said = ", ".join(f"{count} {kind}" for kind, count in counts if count)
+    return f"{len(every)} behaviours: {said}. {shown} have a test."
+
+
+def _item(each: Behaviour, tests: Sequence[MarkedTest]) -> list[str]:
+    text = f'<a id="b{each.number}"></a>**{each.number}.** {each.original}'
+    if each.state != "same" or each.ours:
+        text += f" **{each.state[0].upper()}{each.state[1:]}**" + (
+            f": {each.ours}." if each.ours else "."
+        )
+    if tests:
+        named = sorted(tests, key=lambda test: (test.shows, test.path, test.name))
+        # The same name may stand in several classes of a file.
+        links = list(dict.fromkeys(f"[`{test.name}`](../{test.path})" for test in named))
+        more = len(links) - _MOST_TESTS
+        text += (
+            " *Test:* "
+            + ", ".join(links[:_MOST_TESTS])
+            + (f" and {more} more." if more > 0 else ".")
+        )
+    elif each.no_test:
+        text += f" *No test:* {each.no_test}."
+    return textwrap.wrap(
+        text,
+        100,
+        initial_indent="- ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def page(text: str) -> str:
+    """Returns the page with today's sections in it.
+
+    Args:
+        text: The page as it is.
+    """
+    return with_block(text, sections(read_table(TABLE.read_text("utf-8")), marked_tests(TESTS)))
+
+
+def main() -> None:
+    PAGE.write_text(page(PAGE.read_text("utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
