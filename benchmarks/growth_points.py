@@ -226,7 +226,8 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
         v1.get_variable(
             f"saved_{number}",
             [_SAVED_MIB << 18],
-            initializer=v1.ones_initializer(),
+            # Drawn: a constant is folded, and TensorFlow keeps what it has folded beside the variable.
+            initializer=v1.random_uniform_initializer(),
             trainable=False,
         )
     logits = _dense(hidden, "logits", 2)

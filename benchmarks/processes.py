@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 import subprocess
 import sys
@@ -15,6 +16,10 @@ from benchmarks.oracle_environment import oracle_python
 from benchmarks.plan import Measurement, Request
 
 REPOSITORY = Path(__file__).parents[1]
+
+# Without one of these there is no GPU, which TensorFlow would take seconds to say: NVIDIA's, Windows' for
+# Linux, AMD's.
+_GPU_DEVICES = ("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/kfd")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +44,16 @@ def write_records(folder: Path, *, threads: int) -> None:
     )
 
 
-def run(request: Request, *, threads: int, timeout: float) -> Measurement | Failed:
+def run(
+    request: Request, *, threads: int, timeout: float, gpu: bool = False
+) -> Measurement | Failed:
     """Measures one contender on one model in a new process.
 
     Args:
         request: What to measure; `started` is set here.
         threads: Threads of TensorFlow's pools.
         timeout: Seconds after which the process is stopped.
+        gpu: Whether it sees the machine's GPUs. Defaults to `False`.
 
     Returns:
         What the process found, or why it found nothing.
@@ -62,7 +70,9 @@ def run(request: Request, *, threads: int, timeout: float) -> Measurement | Fail
         found = result_of(
             ["benchmarks.measure", request.to_json()],
             python=str(oracle_python()) if contender.of_original else sys.executable,
-            environment=environment_of(threads=threads, legacy_keras=contender.legacy_keras),
+            environment=environment_of(
+                threads=threads, legacy_keras=contender.legacy_keras, gpu=gpu
+            ),
             timeout=timeout,
         )
     return found if isinstance(found, Failed) else Measurement.from_json(found)
@@ -123,7 +133,32 @@ def reason_of(errors: str, exit_code: int) -> str:
     return own[0] if own else f"exit code {exit_code}"
 
 
-def environment_of(*, threads: int, legacy_keras: bool) -> dict[str, str]:
+def gpus_of(python: str) -> list[str]:
+    """Returns the names of the GPUs that an environment's TensorFlow finds on this machine.
+
+    Args:
+        python: The environment's interpreter.
+    """
+    if not any(glob.glob(pattern) for pattern in _GPU_DEVICES):
+        return []
+    code = (
+        "import tensorflow as tf\n"
+        "for gpu in tf.config.list_physical_devices('GPU'):\n"
+        "    print('GPU:', tf.config.experimental.get_device_details(gpu).get('device_name'))"
+    )
+    ended = subprocess.run(
+        [python, "-c", code],
+        cwd=REPOSITORY,
+        env=environment_of(threads=1, legacy_keras=False, gpu=True),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = ended.stdout.splitlines()
+    return [line.removeprefix("GPU: ") for line in lines if line.startswith("GPU: ")]
+
+
+def environment_of(*, threads: int, legacy_keras: bool, gpu: bool = False) -> dict[str, str]:
     environment = {
         key: value
         for key, value in os.environ.items()
@@ -139,6 +174,9 @@ def environment_of(*, threads: int, legacy_keras: bool) -> dict[str, str]:
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "KERAS_BACKEND": "tensorflow",
     }
+    if gpu:
+        # The Makefile hides them from whatever it starts.
+        del environment["CUDA_VISIBLE_DEVICES"]
     if legacy_keras:
         environment["TF_USE_LEGACY_KERAS"] = "1"
     return environment

@@ -8,6 +8,7 @@ import functools
 import math
 import os
 import platform
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ def _names(known: Any, default: Any = ()) -> Any:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="A short run: less of everything.")
+@click.option("--gpu", is_flag=True, help="Lets every contender use the machine's GPU.")
 @click.option(
     "--models",
     default="",
@@ -84,6 +86,7 @@ def _names(known: Any, default: Any = ()) -> Any:
 )
 def main(
     quick: bool,
+    gpu: bool,
     models: tuple[str, ...],
     contenders: tuple[str, ...],
     rounds: int | None,
@@ -99,8 +102,11 @@ def main(
     began = datetime.datetime.now().astimezone()
     rounds = rounds or (QUICK_ROUNDS if quick else MOST)
     output = output or Path("runs/bench") / began.strftime("%Y%m%d-%H%M%S")
+    gpus = _gpus(sys.executable) if gpu else []
     if any(CONTENDERS[name].of_original for name in contenders):
-        oracle_python()
+        oracle = oracle_python()
+        if gpu:
+            _gpus(str(oracle))
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,10 +122,12 @@ def main(
         threads=threads,
         timeout=timeout,
         console=console,
+        gpu=gpu,
     )
     conditions = {
         "measured": began.isoformat(timespec="seconds"),
         "machine": f"{_processor()}, {os.cpu_count()} cores",
+        "GPU": ", ".join(gpus) or "none used",
         "threads": threads,
         "plan": "quick" if quick else "full",
         **_conditions(made),
@@ -155,6 +163,7 @@ def measure_all(
     threads: int,
     timeout: float,
     console: Console,
+    gpu: bool = False,
 ) -> dict[str, list[Round]]:
     """Makes the rounds of each model.
 
@@ -165,6 +174,7 @@ def measure_all(
         threads: Threads of TensorFlow's pools.
         timeout: Seconds that a process may take.
         console: Where progress is shown.
+        gpu: Whether the contenders see the machine's GPUs. Defaults to `False`.
 
     Returns:
         The rounds of each model, those on a busy machine too.
@@ -180,7 +190,7 @@ def measure_all(
                 request = Request(
                     contender=contender, model=model, plan=plan, data_folder=folder, model_dir=""
                 )
-                found = processes.run(request, threads=threads, timeout=timeout)
+                found = processes.run(request, threads=threads, timeout=timeout, gpu=gpu)
                 console.print(f"{turn}: {_told(found)}", highlight=False, markup=False)
                 return found
 
@@ -236,6 +246,21 @@ def _conditions(made: Mapping[str, Sequence[Round]]) -> dict[str, Any]:
         "taken by others, at most": f"{max(machine.others for machine in machines):.0%}",
         "frequency": f"{min(mhz):,.0f} to {max(mhz):,.0f} MHz" if all(mhz) else "not told",
     }
+
+
+def _gpus(python: str) -> list[str]:
+    """Returns the names of the GPUs that an environment can use.
+
+    Raises:
+        click.ClickException: If there is none.
+    """
+    found = processes.gpus_of(python)
+    if not found:
+        raise click.ClickException(
+            f"--gpu: the TensorFlow of {python} finds no GPU here; leave --gpu out, or use a machine with a GPU "
+            "and CUDA's libraries (pip install 'tensorflow[and-cuda]' in that environment)"
+        )
+    return found
 
 
 def _told(found: Measurement | Failed) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import run, taxi_quality
-from tests.bad_input import case
+from benchmarks import processes, run, taxi_quality
+from tests.bad_input import case, row
 from tfx_tpu_trainer.runner.project import find_pipeline
 
 
@@ -28,6 +30,22 @@ from tfx_tpu_trainer.runner.project import find_pipeline
 )
 def test_a_benchmark_that_cannot_be_is_refused(words, refused):
     refused.output(CliRunner().invoke(run.main, ["--contenders=bare", *words]))
+
+
+@pytest.mark.skipif(bool(processes.gpus_of(sys.executable)), reason="this machine has a GPU")
+@row(
+    "runners", "`python -m benchmarks.run --gpu` without one", "finds no GPU here; leave --gpu out"
+)
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_measured(refused):
+    refused.output(CliRunner().invoke(run.main, ["--contenders=real,bare", "--gpu"]))
+
+
+def test_a_gpu_is_seen_where_it_is_asked_for(monkeypatch):
+    # As the Makefile sets it.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    options = {"threads": 1, "legacy_keras": True}
+    assert "CUDA_VISIBLE_DEVICES" not in processes.environment_of(**options, gpu=True)
+    assert processes.environment_of(**options)["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.parametrize(
