@@ -83,6 +83,7 @@ test-latest-quick: setup ## The most telling tests on TFX 1.21; passes, and says
 	$(LATEST_PYTHON) $(PYTEST) -m "not e2e and not matrix and not sweep and $(NOT_ELSEWHERE)" $(LATEST_QUICK) $(ARGS)
 
 # What is there is used and what fails fails; what is missing is skipped, with a line that says where it comes from.
+# ARGS="-m engines" runs the long ones too.
 test-engines: setup ## Check what we write on real engines, such as a model server in Java (docs/orchestration.md)
 	@$(PYTHON) -m pytest -m "engines and not sweep" tests/engines $(ARGS)
 

@@ -259,6 +259,7 @@ def test_a_parameter_servers_training_goes_on_after_a_link_was_down(
         _assert_ends_well(training)
 
 
+@pytest.mark.sweep
 def test_a_parameter_server_that_is_gone_is_named_before_a_worker_gives_up(tmp_path) -> None:
     with _parameter_server(tmp_path, 10**6, stall_timeout_secs=15) as training:
         _wait_for_both(training)
@@ -292,7 +293,6 @@ def test_a_killed_host_of_a_parameter_servers_training_comes_back_and_all_go_on(
         assert all(step >= saved for step in restored)
 
 
-@pytest.mark.sweep
 def test_a_parameter_server_that_was_killed_for_good_is_named(tmp_path) -> None:
     with _parameter_server(tmp_path, 10**6, stall_timeout_secs=15) as training:
         _wait_for_both(training)

@@ -65,6 +65,8 @@ def test_the_evaluation_is_the_same(run: Run, taxi_run: PipelineRun) -> None:
     same_metrics(found / "evaluation", taxi_run.output_folder("Evaluator", "evaluation"))
 
 
+# The longest of the three by far; `make test-engines` has it on Flink.
+@pytest.mark.sweep
 def test_the_transformed_rows_are_the_same(run: Run, taxi_run: PipelineRun) -> None:
     found = run("Transform")
     for key, same in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,7 @@ class PatientSession:
             except _LOST as error:
                 self._lost += 1
                 if self._lost > self._retries:
+                    self._close_lost(step_context.session)
                     raise _RetriesEnded(error) from error
                 _logger.warning(
                     "The session was lost (%s: %s). Opening another one, attempt %d of %d.",
@@ -86,6 +88,7 @@ class PatientSession:
                     self._lost,
                     self._retries,
                 )
+                self._close_lost(step_context.session)
                 raise
             self._lost = 0
             return result
@@ -94,6 +97,16 @@ class PatientSession:
             return self._session.run_step_fn(watched)
         except _RetriesEnded as ended:
             raise ended.error from None
+
+    def _close_lost(self, session: v1.Session) -> None:
+        """Closes a lost session of several hosts while it is watched.
+
+        A MonitoredSession closes it next, without a word: closing waits for a host that is gone until it is back.
+        """
+        if not session.sess_str:
+            return
+        with self._watch.call(session), contextlib.suppress(tf.errors.OpError):
+            session.close()
 
 
 class _RetriesEnded(Exception):  # noqa: N818
