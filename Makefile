@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight bench growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint format docs docs-serve dist lock clean clean-runs
+.PHONY: help setup demo preflight xprof published-tpus bench growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint format docs docs-serve dist lock clean clean-runs
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -13,6 +13,8 @@ ARGS ?=
 PIPELINE ?= taxi
 # The slice of make preflight.
 TPU ?= v5e:2x4
+# What make xprof opens: the folder that --profile has written.
+PROFILE ?=
 # A process for each core shares the tests, up to 4 of 3 GB each; tests/conftest.py says which tests go together.
 # ARGS=-n0 runs them in one, as a debugger needs it.
 # A process that crashes ends the run and names its test: pytest-xdist 3.8 would start another one and wait for ever.
@@ -45,6 +47,9 @@ TAXI := --module pipelines.taxi.model --feature_spec pipelines/taxi/feature_spec
 
 preflight: setup ## Compile the taxi model for a TPU slice with Google's compiler, without a TPU (TPU=v5p:2x2x1: another)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m tfx_tpu_trainer.cli.main preflight $(TAXI) --tpu $(TPU) --batch_size 1024 $(ARGS)
+
+published-tpus: setup ## Compare the preflight's bound and estimate with published speeds (ARGS=--record: compile anew)
+	@$(PYTHON) -m benchmarks.published_tpus $(ARGS)
 
 bench: setup ## Measure training, evaluation and prediction beside the original and Keras (ARGS=--quick: a short run)
 	@$(PYTHON) -m benchmarks.run $(ARGS)
@@ -81,6 +86,12 @@ test-latest-quick: setup ## The most telling tests on TFX 1.21; passes, and says
 	if [ $$code -eq 3 ]; then echo "$@: not run, for want of what the line above names"; exit 0; fi; \
 	[ $$code -eq 0 ] || exit $$code; \
 	$(LATEST_PYTHON) $(PYTEST) -m "not e2e and not matrix and not sweep and $(NOT_ELSEWHERE)" $(LATEST_QUICK) $(ARGS)
+
+# XProf's packages and TensorFlow 2.16's do not fit into one environment.
+xprof: setup ## Open a profile of the preflight in XProf, which is installed apart (PROFILE=folder of --profile)
+	@test -x .make/xprof/bin/xprof || { .make/venv/bin/uv venv --quiet .make/xprof --python $(PYTHON) && \
+		.make/venv/bin/uv pip install --quiet --python .make/xprof/bin/python --requirement requirements/xprof.in; }
+	@test -z "$(PROFILE)" || .make/xprof/bin/xprof --logdir "$(PROFILE)"
 
 # What is there is used and what fails fails; what is missing is skipped, with a line that says where it comes from.
 # ARGS="-m engines" runs the long ones too.

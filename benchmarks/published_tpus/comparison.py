@@ -75,7 +75,7 @@ def compare(published: Published) -> Comparison:
     if program.decoder is not None:
         bound, estimated = _decoder_seconds(program.decoder, made, tpu_slice)
     else:
-        costs = _scaled(made.costs, published)
+        costs = scaled(made.costs, published)
         bound = _bound(costs, tpu_slice)
         estimated = estimate(costs, tpu_slice, num_replicas=program.replicas).step_seconds
     if published.step_seconds is not None:
@@ -160,16 +160,24 @@ def _is_deeper(published: Published) -> bool:
     return published.blocks is not None and published.blocks != RESNET_BLOCKS[50]
 
 
-def _scaled(costs: Sequence[OpCost], published: Published) -> list[OpCost]:
-    """Repeats the blocks of a ResNet-50 for a deeper one, and enlarges its images."""
-    scaled = []
+def scaled(costs: Sequence[OpCost], published: Published) -> list[OpCost]:
+    """Repeats the blocks of a ResNet-50 for a deeper one, and enlarges its images.
+
+    Args:
+        costs: The instructions of the ResNet-50, each block below a name scope of its own.
+        published: The result.
+
+    Returns:
+        The instructions' costs in the deeper network.
+    """
+    found = []
     for cost in costs:
         times = 1.0
         for group, blocks in enumerate(published.blocks or ()):
             if f"group_{group}_other" in cost.op_name:
                 times = (blocks - 1) / (RESNET_BLOCKS[50][group] - 1)
         more = times * (1 if cost.collective_bytes else published.pixels)
-        scaled.append(
+        found.append(
             dataclasses.replace(
                 cost,
                 flops=more * cost.flops,
@@ -177,7 +185,7 @@ def _scaled(costs: Sequence[OpCost], published: Published) -> list[OpCost]:
                 collective_bytes=round(times * cost.collective_bytes),
             )
         )
-    return scaled
+    return found
 
 
 def _bound(costs: Sequence[OpCost], tpu_slice: Slice) -> float:

@@ -40,6 +40,13 @@ def model_fn(features, labels, mode, params):
     return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 """
 
+INPUT = """
+
+def input_fn(params):
+    row = ({"x": tf.zeros([8192])}, tf.zeros([]))
+    return tf.data.Dataset.from_tensors(row).repeat().batch(params["batch_size"], drop_remainder=True)
+"""
+
 SPEC = {
     "features": {
         "x": {"dtype": "float32", "shape": [8192]},
@@ -244,6 +251,15 @@ _NO_MODULE = {"module_file": None, "steps": None}
         ),
         refusal({"timeout": "nan"}, "--timeout nan: give seconds, as 300"),
         refusal({"timeout": "inf"}, "--timeout inf: give seconds, as 300"),
+        refusal({"measure_input": "0"}, "--measure_input 0: give seconds above 0 and up to 60"),
+        refusal({"measure_input": "61"}, "--measure_input 61: give seconds above 0 and up to 60"),
+        refusal(
+            {"measure_input": "9"}, "reads the module's own input_fn for the step train: leave"
+        ),
+        refusal({"price": "no.json"}, "--price no.json can't be read: No such file"),
+        refusal({"deadline": "4h"}, "--deadline goes with --price: give a price file"),
+        refusal({"train_steps": "100"}, "--train_steps goes with --price: give a price file"),
+        refusal({"profile": "/dev/null"}, "--profile='/dev/null/plugins' can't be written: "),
         refusal({"json": ""}, "--json='' is no path; give a file"),
         refusal({"json": "."}, "--json='.' is a folder; give a file in it"),
         refusal(
@@ -264,6 +280,73 @@ def test_bad_input_is_one_line_and_exit_code_2(files, changed, refused):
     refused.output(ended)
     assert ended.exit_code == 2 and ended.stdout == ""
     assert ended.stderr.count("\n") == 1, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        case("preflight", f"`--price prices.json` {given}", "Error: ", *says, values=changed)
+        for given, changed, *says in (
+            ("alone", {}, "Give the training's length: --rows_per_epoch, or --train_steps"),
+            (
+                "`--epochs=2 --train_steps=9`",
+                {"epochs": "2", "train_steps": "9"},
+                "one of --epochs and --train_steps, not both",
+            ),
+            ("`--epochs=2`", {"epochs": "2"}, "--epochs needs --rows_per_epoch, the rows of the"),
+            (
+                "`--train_steps=9 --deadline=soon`",
+                {"train_steps": "9", "deadline": "soon"},
+                "--deadline 'soon': give a duration, as 4h, 90m or 1h30m",
+            ),
+            (
+                "without a price for the slice's chips",
+                {"train_steps": "9", "tpu": "v6e:2x2"},
+                "prices.json has no price for v6e, the chips of v6e:2x2: add it",
+            ),
+            (
+                "`--steps=eval`",
+                {"steps": "eval"},
+                "--price is of a training: let --steps have train",
+            ),
+        )
+    ],
+)
+def test_what_a_price_needs(files, tmp_path, changed, refused):
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"currency": "USD", "chip_hour": {"v5e": 1.2, "v5p": 4.2}}', "utf-8")
+    ended = _preflight({**files, "price": str(prices), **changed})
+    refused.output(ended)
+    assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
+
+
+def test_a_sweep_names_the_cheapest_slice_that_meets_the_deadline(files, tmp_path):
+    prices, out = tmp_path / "prices.json", tmp_path / "sweep.json"
+    prices.write_text('{"currency": "USD", "chip_hour": {"v5e": 1.0, "v5p": 4.0}}', "utf-8")
+    priced = {"price": str(prices), "train_steps": "1000000", "deadline": "30d", "json": str(out)}
+    ended = _preflight({**files, **priced, "tpu": "v5e:2x4,v5e:1x1"}, "--sweep")
+    assert ended.exit_code == 0, ended.output
+    assert "What the training costs" in ended.stdout
+    # A step on one chip takes as long as it likes: the slice of eight costs eight times as much.
+    assert "The cheapest within 30 d 0 min: v5e:1x1, " in ended.stdout
+    costs = json.loads(out.read_text("utf-8"))["costs"]
+    assert [each["hour_price"] for each in costs] == [8.0, 1.0]
+    for each in costs:
+        assert each["cost"] == pytest.approx(each["step_seconds"] * 1e6 / 3600 * each["hour_price"])
+
+
+def test_the_input_of_a_module_is_measured_and_a_profile_written(files, tmp_path):
+    path = pathlib.Path(files["module_file"])
+    path.write_text(MODEL + INPUT, encoding="utf-8")
+    out = str(tmp_path / "report.json")
+    given = {"feature_spec": None, "measure_input": "0.5", "profile": str(tmp_path / "profile")}
+    ended = _preflight({**files, **given, "json": out})
+    assert ended.exit_code == 0, ended.output
+    assert "The training's input" in ended.stdout and "limit: the hosts deliver" in ended.stdout
+    report = read_json(out)
+    assert report.input.row_bytes == 4 * 8192 + 4 and report.input.rows % 64 == 0
+    written = sorted(each.name for each in (tmp_path / "profile").rglob("*.pb"))
+    assert written == ["preflight.xplane.pb", "train-v5e_2x4(1).hlo_proto.pb"]
 
 
 @row(

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from tfx_tpu_trainer.hardware import find_slice
+from tfx_tpu_trainer.preflight.hlo_costs import OpCost
 from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
 from tfx_tpu_trainer.preflight.results import (
     Allocation,
@@ -81,6 +82,19 @@ def compiled_step(name: str = "train", **values: Any) -> CompiledStep:
         "findings": (FINDING,),
         "seconds": 7.25,
         "problem": None,
+        "costs": (
+            OpCost(
+                name="fusion.1",
+                opcode="fusion",
+                op_name="deep/MatMul",
+                op_type="MatMul",
+                runs=1,
+                flops=197e9,
+                hbm_bytes=819_000_000,
+                collective_bytes=0,
+                overlaps=False,
+            ),
+        ),
     }
     return CompiledStep(name=name, **{**given, **values})
 

@@ -16,6 +16,7 @@ from tests.preflight.reports import (
     report,
     unlowered_step,
 )
+from tfx_tpu_trainer.preflight.estimate import PUBLISHED_ERRORS
 from tfx_tpu_trainer.preflight.report import PreflightReport
 from tfx_tpu_trainer.preflight.report_files import read_json, write_html, write_json
 
@@ -55,10 +56,11 @@ def test_categories_of_hbm_add_up_to_the_need():
 
 
 def test_every_report_says_how_far_to_trust_it():
-    lowering, compiler, bounds = report().caveats
+    lowering, compiler, bounds, estimates = report().caveats
     assert "XLA:CPU" in lowering
     assert "libtpu 0.0.21" in compiler and "newer" in compiler and "2.16.2" in compiler
-    assert "bounds" in bounds
+    assert "Bounds" in bounds
+    assert str(PUBLISHED_ERRORS) in estimates
 
 
 @pytest.mark.parametrize(
@@ -89,6 +91,7 @@ def test_the_keys_of_the_json_form_are_stable():
         "tensorflow",
         "compiler",
         "steps",
+        "input",
         "caveats",
     ]
     assert set(values["steps"][0]) == {
@@ -112,6 +115,7 @@ def test_the_keys_of_the_json_form_are_stable():
         "compiling_seconds",
         "collectives",
         "network_bytes",
+        "estimate",
     }
     assert set(values["steps"][0]["roofline"]) == {
         "compute_seconds",

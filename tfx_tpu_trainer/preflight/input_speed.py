@@ -16,6 +16,7 @@ from tfx_tpu_trainer.estimator.construction import call_graph
 from tfx_tpu_trainer.estimator.tpu import RunConfig
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.hardware import Slice
+from tfx_tpu_trainer.user_module.failures import first_reason
 
 v1 = tf.compat.v1
 
@@ -228,7 +229,7 @@ class _Reading:
         except tf.errors.OutOfRangeError:
             raise
         except Exception as error:
-            message = " ".join(str(getattr(error, "message", error)).split())
+            message = first_reason(str(getattr(error, "message", error)))
             raise InputError(
                 f"--measure_input: input_fn fails after {self.rows:,} rows: "
                 f"{type(error).__name__}: {message[:500]}"

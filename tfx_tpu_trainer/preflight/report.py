@@ -287,7 +287,7 @@ class PreflightReport:
         if self.input is None or step is None or step.estimate is None or not step.batch_size:
             return None
         bound = step.roofline
-        if bound is None or bound.examples_per_second is None:
+        if bound is None or bound.examples_per_second is None or not step.estimate.step_seconds:
             return None
         return InputLimit(
             input_rows=self.input.slice_rows_per_second,

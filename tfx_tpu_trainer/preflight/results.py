@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from tfx_tpu_trainer.preflight.hlo_costs import OpCost
 
@@ -212,7 +211,3 @@ class CompiledStep:
     costs: tuple[OpCost, ...] = dataclasses.field(default=(), repr=False)
     unknown_loops: int = 0
     program: bytes = dataclasses.field(default=b"", repr=False)
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the values as JSON has them."""
-        return dataclasses.asdict(self)

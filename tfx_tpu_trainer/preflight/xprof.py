@@ -118,7 +118,7 @@ def _space(module: str, times: Sequence[OpTime], tpu_slice: Slice, source_of: So
             flops=int(op.cost.flops),
             model_flops=int(op.cost.flops),
             bytes_accessed=op.cost.hbm_bytes,
-            source=":".join(map(str, _place(source_of(op.cost.op_name)))).rstrip(":0"),
+            source=_line(source_of(op.cost.op_name)),
         )
         line = aside if op.cost.overlaps else ops
         line.events.add(
@@ -179,6 +179,11 @@ def _category(op: OpTime) -> str:
     if cost.opcode != "fusion":
         return cost.opcode
     return "convolution fusion" if cost.flops else "loop fusion"
+
+
+def _line(source: str | None) -> str:
+    file, line = _place(source)
+    return f"{file}:{line}" if file else ""
 
 
 def _place(source: str | None) -> tuple[str, int]:

@@ -1,0 +1,113 @@
+"""XProf itself on a preflight's profile: its server's answers, from a process and packages of its own.
+
+XProf's packages do not go with TensorFlow 2.16's, so it has an environment apart: `make xprof`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from tests.free_ports import free_ports
+from tests.preflight.lowered import CHECK_ONLY, lower_layers
+from tfx_tpu_trainer.hardware import find_slice
+from tfx_tpu_trainer.preflight.run import compile_and_report
+
+XPROF = pathlib.Path(__file__).parents[2] / ".make" / "xprof" / "bin" / "xprof"
+RUN = "train-v5e_1x1"
+MODULE = f"{RUN}(1)"
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory):
+    """A step's report and a function that asks XProf's server about its profile."""
+    if not XPROF.exists():
+        pytest.skip("xprof is missing: make xprof puts it into an environment of its own")
+    folder = tmp_path_factory.mktemp("profile")
+    step = lower_layers([1024, 512], rows=2048, columns=256)
+    made = compile_and_report(
+        [step],
+        tpu_slice=find_slice("v5e:1x1"),
+        name="layers",
+        options=CHECK_ONLY,
+        profile=str(folder),
+    )
+    (address,) = free_ports(1)
+    with subprocess.Popen(
+        [str(XPROF), "--logdir", str(folder), "--port", address.split(":")[1]],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as server:
+
+        def ask(route, **values):
+            query = urllib.parse.urlencode(values)
+            url = f"http://{address}/data/plugin/profile/{route}?{query}"
+            for _ in range(240):
+                try:
+                    with urllib.request.urlopen(url, timeout=60) as answer:
+                        content = answer.read()
+                        packed = answer.headers.get("Content-Encoding") == "gzip"
+                        return (gzip.decompress(content) if packed else content).decode()
+                except urllib.error.HTTPError:
+                    raise
+                except urllib.error.URLError:
+                    assert server.poll() is None, "XProf's server has ended"
+                    time.sleep(0.5)
+            raise AssertionError(f"no answer from {url}")
+
+        yield made.steps[0], ask
+        server.terminate()
+
+
+def test_xprof_offers_its_tools(profiled):
+    _, ask = profiled
+    assert json.loads(ask("runs")) == [RUN]
+    tools = json.loads(ask("run_tools", run=RUN))
+    assert {"graph_viewer", "memory_viewer", "hlo_stats", "op_profile", "roofline_model"} <= {
+        *tools
+    }
+
+
+def test_the_memory_viewers_peak_is_the_reports_within_1_percent(profiled):
+    report, ask = profiled
+    shown = json.loads(
+        ask(
+            "data",
+            run=RUN,
+            tag="memory_viewer",
+            host="preflight",
+            module_name=MODULE,
+            memory_space=0,
+        )
+    )
+    need = report.need_bytes - report.memory.generated_code_bytes
+    assert shown["peakHeapMib"] * 2**20 == pytest.approx(need, rel=0.01)
+
+
+def test_the_graph_viewer_draws_a_kernel(profiled):
+    _, ask = profiled
+    names = json.loads(ask("data", run=RUN, tag="hlo_stats", host="preflight"))
+    columns = [each["id"] for each in names["cols"]]
+    rows = [dict(zip(columns, [cell.get("v") for cell in row["c"]])) for row in names["rows"]]
+    product = next(row for row in rows if "product" in (row["tf_op_name"] or ""))
+    assert "lowered.py:" in product["source_info"]
+    drawn = ask(
+        "data",
+        run=RUN,
+        tag="graph_viewer",
+        host="preflight",
+        module_name=MODULE,
+        node_name=product["hlo_op_name"],
+        graph_width=1,
+        type="graph",
+        format="html",
+    )
+    assert product["hlo_op_name"] in drawn and "digraph" in drawn
