@@ -115,7 +115,7 @@ def spread(rows: Sequence[Comparison]) -> ErrorSpread:
         results=len(rows),
         held_out=len(errors),
         low=round(deciles[0], 2),
-        median=round(statistics.median(errors), 2),
+        median=round(statistics.median(errors), 2) + 0.0,
         high=round(deciles[-1], 2),
     )
 

@@ -111,6 +111,7 @@ PROGRAMS: Mapping[str, Program] = {
         hidden=24576,
         rows=13,
     ),
+    "resnet_rs_256": _image("resnet_rs", "v3:2x2", 256, 128),
     "resnet_50_v3_128": _image("resnet", "v3:2x2", 224, 128),
     "llama_70b_5": _layer("v6e:1x1", **_LLAMA_70B, vocabulary=128_256, length=8192, rows=5),
     "maxtext_32b_v5e": _layer("v5e:1x1", **_V5E, width=8192, layers=32, rows=4),
@@ -139,7 +140,6 @@ PROGRAMS: Mapping[str, Program] = {
         length=2048,
         rows=3,
     ),
-    "resnet_50_v3_32": _image("resnet", "v3:4x4", 224, 32, 32),
     "resnet_50_v2_32": _image("resnet", "v2:4x4", 224, 32, 32),
     "maxtext_256b_v5p": _layer(
         "v5p:2x2x1", **_V5P, **_LARGE, width=16384, rows=1, tensor_parallel=8
