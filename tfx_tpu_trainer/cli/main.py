@@ -8,6 +8,7 @@ import tfx_tpu_trainer
 from tfx_tpu_trainer.cli.clean import clean
 from tfx_tpu_trainer.cli.compat import compat
 from tfx_tpu_trainer.cli.doctor import doctor
+from tfx_tpu_trainer.cli.graph import graph
 from tfx_tpu_trainer.cli.history import history
 from tfx_tpu_trainer.cli.inspect import inspect
 from tfx_tpu_trainer.cli.new import new
@@ -28,6 +29,7 @@ main.add_command(clean)
 main.add_command(compare)
 main.add_command(compat)
 main.add_command(doctor)
+main.add_command(graph)
 main.add_command(history)
 main.add_command(inspect)
 main.add_command(new)

@@ -30,6 +30,9 @@ from tfx_tpu_trainer.progress.status_file import STATUS_VARIABLE, read_status
 from tfx_tpu_trainer.runner import checkpoints, metadata, root_lock, run_child, run_log
 from tfx_tpu_trainer.runner.beam_services import beam_problem
 from tfx_tpu_trainer.runner.config import ConfigError, PipelineConfig
+from tfx_tpu_trainer.runner.graph import GRAPH_FILE, PICTURE_FILE, Graph
+from tfx_tpu_trainer.runner.graph_drawing import to_svg
+from tfx_tpu_trainer.runner.history import in_words
 from tfx_tpu_trainer.runner.metadata import NodeStatus, State, UnreadableError
 from tfx_tpu_trainer.runner.progress import Display, RunMonitor, make_display
 from tfx_tpu_trainer.runner.project import Project
@@ -168,6 +171,7 @@ def run(
         _record_end(config, monitor.run, reason)
         report = RunReport(failure=Failure(_running(statuses), reason))
         statuses = [metadata.killed_if_running(status) for status in statuses]
+    _draw(statuses, folder)
     print_summary(
         console, statuses=statuses, report=report, metadata_file=config.metadata_file, log=log
     )
@@ -234,6 +238,20 @@ def _watch(
             return [_final(status) for status in statuses]
         display.update(statuses, _note(statuses), _progress(statuses, folder))
         time.sleep(POLL_SECONDS)
+
+
+def _draw(statuses: Sequence[NodeStatus], folder: Path) -> None:
+    """Draws the run beside its log, where the pipeline was made."""
+    graph = Graph.read(folder / GRAPH_FILE)
+    if graph is None:
+        return
+    began = [status for status in statuses if status.started]
+    drawn = graph.of_run(statuses, says=in_words(began))
+    try:
+        write_whole(folder / PICTURE_FILE, to_svg(drawn))
+    except OSError as error:
+        # The run has ended, and its picture can be made again.
+        click.echo(f"The picture of the run can't be written: {printable(str(error))}", err=True)
 
 
 def _progress(statuses: Sequence[NodeStatus], folder: Path) -> str | None:

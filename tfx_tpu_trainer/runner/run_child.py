@@ -22,6 +22,7 @@ import tfx_tpu_trainer
 from tfx_tpu_trainer.runner import metadata, run_log
 from tfx_tpu_trainer.runner.beam_services import beam_problem, job_problem
 from tfx_tpu_trainer.runner.config import PipelineConfig
+from tfx_tpu_trainer.runner.graph import GRAPH_FILE, graph_of_pipeline
 from tfx_tpu_trainer.runner.project import Project, find_pipeline, load_project
 from tfx_tpu_trainer.runner.report import Failure, RunReport, collect, failed_nodes
 from tfx_tpu_trainer.runner.stop import Stop
@@ -105,6 +106,7 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
             tfx.orchestration.metadata.sqlite_metadata_connection_config(config.metadata_file)
         )
         plan = [component.id for component in pipeline.components]
+        graph_of_pipeline(pipeline).write(run_folder / GRAPH_FILE)
         write_whole(run_folder / PLAN, json.dumps(plan))
         tfx.orchestration.LocalDagRunner().run(pipeline)
     # A module that calls sys.exit(0) has not run to its end, whatever its exit code says.
