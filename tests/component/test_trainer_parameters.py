@@ -120,6 +120,12 @@ def _in_itself():
         refusal(
             {"warmup_batch_sizes": "1"}, "warmup_batch_sizes='1'", "list of integers above 0, as [1"
         ),
+        refusal(
+            {"profile_steps": [5, 3]},
+            "profile_steps=[5, 3] is not valid; give the first and the last step",
+        ),
+        refusal({"profile_steps": 5}, "profile_steps=5 is not valid; give the first and the last"),
+        refusal({"histograms": "weights"}, "histograms='weights' is not valid; give True or False"),
         refusal({"warmup_batch_sizes": []}, "warmup_batch_sizes=[]", "list of integers above 0"),
         refusal(
             {"warmup_batch_sizes": [8, 0]},

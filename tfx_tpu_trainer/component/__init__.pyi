@@ -79,6 +79,9 @@ class TpuTrainer(tfx.types.BaseComponent):
         keep_checkpoint_max: int | RuntimeParameter = 5,
         save_summary_steps: int | RuntimeParameter = 100,
         log_step_count_steps: int | RuntimeParameter = 100,
+        gradient_norms: bool | RuntimeParameter = False,
+        histograms: bool | RuntimeParameter = False,
+        profile_steps: tuple[int, int] | RuntimeParameter | None = None,
         slicing_specs: Sequence[tfma.SlicingSpec | Mapping[str, Any]] | RuntimeParameter = (),
         max_slices: int | RuntimeParameter = 50,
         eval_every_steps: int | RuntimeParameter | None = None,
@@ -163,6 +166,12 @@ class TpuTrainer(tfx.types.BaseComponent):
             save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
                 `100`.
             log_step_count_steps: Steps between log lines of loss and speed. Defaults to `100`.
+            gradient_norms: Write the norms of the gradients, of all and of each variable, with the
+                summaries; see docs/tensorboard.md. Defaults to `False`.
+            histograms: Write histograms of gradients and weights with the summaries. Defaults to
+                `False`.
+            profile_steps: The first and the last training step to profile for TensorBoard's profile
+                plugin, as `(100, 105)`. Defaults to none.
             slicing_specs: Slices of the eval split that are measured beside the whole, by the same
                 metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
                 `feature_values`. They name features of Transform's output, the label, or, with
@@ -276,6 +285,9 @@ class VertexTpuTrainer(TpuTrainer):
         keep_checkpoint_max: int | RuntimeParameter = 5,
         save_summary_steps: int | RuntimeParameter = 100,
         log_step_count_steps: int | RuntimeParameter = 100,
+        gradient_norms: bool | RuntimeParameter = False,
+        histograms: bool | RuntimeParameter = False,
+        profile_steps: tuple[int, int] | RuntimeParameter | None = None,
         slicing_specs: Sequence[tfma.SlicingSpec | Mapping[str, Any]] | RuntimeParameter = (),
         max_slices: int | RuntimeParameter = 50,
         eval_every_steps: int | RuntimeParameter | None = None,
@@ -361,6 +373,12 @@ class VertexTpuTrainer(TpuTrainer):
             save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
                 `100`.
             log_step_count_steps: Steps between log lines of loss and speed. Defaults to `100`.
+            gradient_norms: Write the norms of the gradients, of all and of each variable, with the
+                summaries; see docs/tensorboard.md. Defaults to `False`.
+            histograms: Write histograms of gradients and weights with the summaries. Defaults to
+                `False`.
+            profile_steps: The first and the last training step to profile for TensorBoard's profile
+                plugin, as `(100, 105)`. Defaults to none.
             slicing_specs: Slices of the eval split that are measured beside the whole, by the same
                 metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
                 `feature_values`. They name features of Transform's output, the label, or, with

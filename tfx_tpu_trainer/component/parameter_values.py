@@ -33,6 +33,18 @@ def _sizes_from_json(value: Any) -> Any:
     return tuple(value)
 
 
+def _steps_from_json(value: Any) -> Any:
+    value = read_json(value, "list of two integers") if isinstance(value, str) else value
+    is_range = isinstance(value, (list, tuple)) and len(value) == 2
+    if (
+        not is_range
+        or not all(type(step) is int for step in value)
+        or not 1 <= value[0] <= value[1]
+    ):
+        raise ValueError("give the first and the last step, counted from 1, as [100, 105]")
+    return tuple(value)
+
+
 def _specs_from_json(value: Any) -> Any:
     # Late: it needs TFMA, and configs are read without.
     from tfx_tpu_trainer.evaluation.slices import parse_slicing_specs, slicing_specs_to_json
@@ -80,6 +92,7 @@ Rows = Annotated[int, pydantic.Field(gt=0, le=_LARGEST_REQUEST)]
 Params = Annotated[dict[str, Any], pydantic.BeforeValidator(_from_json)]
 Specs = Annotated[tuple[dict[str, Any], ...], pydantic.BeforeValidator(_specs_from_json)]
 Tpu = Annotated[TpuSpec, pydantic.BeforeValidator(TpuSpec.read)]
+Steps = Annotated[tuple[Positive, Positive], pydantic.BeforeValidator(_steps_from_json)]
 Sizes = Annotated[tuple[Rows, ...], pydantic.BeforeValidator(_sizes_from_json)]
 
 

@@ -28,6 +28,7 @@ from tfx_tpu_trainer.component.parameter_values import (
     ServedName,
     Sizes,
     Specs,
+    Steps,
     Tpu,
     execution_value,
     first_problem,
@@ -251,6 +252,36 @@ class TrainSettings(pydantic.BaseModel):
             not_legacy=_ESTIMATOR_SAYS,
         ),
     ] = 100
+    gradient_norms: Annotated[
+        Flag,
+        About(
+            "Write the norms of the gradients, of all and of each variable, with the summaries; see "
+            "docs/tensorboard.md.",
+            CHECKPOINTS,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = False
+    histograms: Annotated[
+        Flag,
+        About(
+            "Write histograms of gradients and weights with the summaries.",
+            CHECKPOINTS,
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+        ),
+    ] = False
+    profile_steps: Annotated[
+        Steps | None,
+        About(
+            "The first and the last training step to profile for TensorBoard's profile plugin, as `(100, 105)`.",
+            CHECKPOINTS,
+            default="none",
+            in_checkpoint=False,
+            not_legacy=_ESTIMATOR_SAYS,
+            given_as="tuple[int, int]",
+        ),
+    ] = None
     slicing_specs: Annotated[
         Specs,
         About(
@@ -472,8 +503,8 @@ class TrainSettings(pydantic.BaseModel):
         """Returns the type of each setting as a TFX execution property.
 
         Returns:
-            `int` or `str` by name. Booleans are `int`; `params`, `tpu`, `slicing_specs` and
-            `warmup_batch_sizes` are `str` (JSON).
+            `int` or `str` by name. Booleans are `int`; `params`, `tpu`, `profile_steps`,
+            `slicing_specs` and `warmup_batch_sizes` are `str` (JSON).
         """
         return {name: stored_as(field.annotation) for name, field in cls.model_fields.items()}
 

@@ -67,6 +67,9 @@ class RunConfig:
         first_checkpoint_secs: int | None = None,
         stall_timeout_secs: float | None = None,
         progress: Literal["auto", "bar", "log", "off"] | None = "auto",
+        gradient_norms: bool = False,
+        histograms: bool = False,
+        profile_steps: tuple[int, int] | None = None,
         tf_config: Mapping[str, Any] | None = None,
     ) -> None:
         """Checks and keeps the configuration.
@@ -123,6 +126,13 @@ class RunConfig:
                 is a terminal or the program a notebook, and logs elsewhere, though nothing with
                 `log_step_count_steps=None`; `"off"` and `None` show nothing but the original's lines. Defaults to
                 `"auto"`.
+            gradient_norms: Whether TensorBoard is told of the norm of the gradients, of all and of each variable, at
+                each summary of a training (ours; see `docs/tensorboard.md`). Defaults to `False`.
+            histograms: Whether it is told of the distributions of gradients and weights then (ours). Defaults to
+                `False`.
+            profile_steps: The first and the last global step to profile for TensorBoard's profile plugin (ours).
+                On the host they are made one by one; elsewhere the session calls that have them are profiled as a
+                whole. Defaults to `None`: nothing is profiled.
             tf_config: Ours: the cluster, in the form of TF_CONFIG, in place of what the environment
                 says; `{}` runs in this process alone. Defaults to `None`: the environment's.
 
@@ -166,6 +176,9 @@ class RunConfig:
             "first_checkpoint_secs": first_checkpoint_secs,
             "stall_timeout_secs": stall_timeout_secs,
             "progress": progress,
+            "gradient_norms": gradient_norms,
+            "histograms": histograms,
+            "profile_steps": profile_steps,
         }
         _check_values(self._values)
         if not all(map(strategy_kinds.is_none, (strategy, eval_distribute))):
@@ -377,6 +390,21 @@ class RunConfig:
         return self._values["progress"]
 
     @property
+    def gradient_norms(self) -> bool:
+        """Whether summaries have the norms of the gradients."""
+        return self._values["gradient_norms"]
+
+    @property
+    def histograms(self) -> bool:
+        """Whether summaries have histograms of gradients and weights."""
+        return self._values["histograms"]
+
+    @property
+    def profile_steps(self) -> tuple[int, int] | None:
+        """The first and the last global step to profile; `None` profiles nothing."""
+        return self._values["profile_steps"]
+
+    @property
     def cluster_spec(self) -> tf.train.ClusterSpec:
         """The training cluster; empty for a local run."""
         return self._cluster_spec
@@ -446,6 +474,15 @@ def _one_model_dir(given: str | os.PathLike[str] | None, from_tf_config: str | N
     return model_dir or from_tf_config
 
 
+def _is_range_of_steps(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) == 2
+        and all(type(step) is int for step in value)
+        and 1 <= value[0] <= value[1]
+    )
+
+
 def _check_values(values: Mapping[str, Any]) -> None:
     def check(name: str, holds: Callable[[Any], bool], must: str) -> None:
         value = values[name]
@@ -481,10 +518,12 @@ def _check_values(values: Mapping[str, Any]) -> None:
         lambda value: isinstance(value, bool) or value == "auto",
         'must be None, False, True or "auto"',
     )
+    for name in ("save_input_position", "gradient_norms", "histograms"):
+        check(name, lambda value: isinstance(value, bool), "must be True or False")
     check(
-        "save_input_position",
-        lambda value: isinstance(value, bool),
-        "must be True or False",
+        "profile_steps",
+        _is_range_of_steps,
+        "must be the first and the last step, counted from 1, as (100, 105)",
     )
     check(
         "progress",

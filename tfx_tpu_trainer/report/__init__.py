@@ -23,6 +23,7 @@ with of_extra("report", for_what="tfx_tpu_trainer.report"):
         comparison_sections,
         render_comparison,
     )
+    from tfx_tpu_trainer.report.dashboards import write_dashboards
     from tfx_tpu_trainer.report.gathering import gather, gather_folder
     from tfx_tpu_trainer.report.html import Section, render_sections
     from tfx_tpu_trainer.report.model_card import make_model_card, write_model_card
@@ -55,6 +56,7 @@ __all__ = [
     "render_sections",
     "versions",
     "write",
+    "write_dashboards",
     "write_model_card",
     "write_page",
     "write_run_data",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,8 +45,80 @@ def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | Non
     Returns:
         What was found; `None` where the tensors have other names, or shapes that don't go together.
     """
-    label_name, labels = _named(columns, _LABELS)
-    name, values = _named(columns, (*_PROBABILITIES, *_PREDICTIONS, *_LOGITS))
+    pairs = _pairs(columns)
+    if pairs is None:
+        return None
+    labels, values = pairs.labels, pairs.values
+    known = {
+        "label": pairs.label,
+        "prediction": pairs.prediction,
+        "rows": len(labels),
+        "seen": seen,
+        "is_weighted": _named(columns, _WEIGHTS)[1] is not None,
+    }
+    if values.ndim == 2:
+        classes = _labelled_classes(labels, values)
+        return None if classes is None else _of_classes(classes, values.argmax(axis=1), known)
+    if values.ndim != 1 or labels.ndim != 1:
+        return None
+    scores = _scores(pairs)
+    if scores is not None:
+        return _of_scores(labels.astype(bool), scores, known)
+    ids = _classes(labels, _MOST_CLASSES), _classes(values, _MOST_CLASSES)
+    if labels.dtype.kind != "f" and ids[0] is not None and ids[1] is not None:
+        return _of_classes(ids[0], ids[1], known)
+    return _of_residuals(values - labels, known)
+
+
+def scores_by_class(
+    columns: Mapping[str, np.ndarray],
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Finds how sure a model is that a row is of a class.
+
+    Args:
+        columns: As of `find_errors`.
+
+    Returns:
+        Class -> whether each row is of it, and the model's probability for that; of two classes the one
+        whose label is 1, as `""`. Empty where the tensors have other names, or other values.
+    """
+    pairs = _pairs(columns)
+    if pairs is None:
+        return {}
+    labels, values = pairs.labels, pairs.values
+    if values.ndim == 1 and labels.ndim == 1:
+        scores = _scores(pairs)
+        return {} if scores is None else {"": (labels.astype(bool), scores)}
+    classes = _labelled_classes(labels, values) if values.ndim == 2 else None
+    if classes is None:
+        return {}
+    if pairs.is_logits:
+        values = np.exp(values - values.max(axis=1, keepdims=True))
+        values /= values.sum(axis=1, keepdims=True)
+    if ((values < 0) | (values > 1)).any():
+        return {}
+    return {
+        str(number): (classes == number, values[:, number]) for number in range(values.shape[1])
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Pairs:
+    """Labels and predictions, without the rows whose values are not finite."""
+
+    label: str
+    prediction: str
+    labels: np.ndarray
+    values: np.ndarray
+
+    @property
+    def is_logits(self) -> bool:
+        return _last(self.prediction) in _LOGITS
+
+
+def _pairs(columns: Mapping[str, np.ndarray]) -> _Pairs | None:
+    label, labels = _named(columns, _LABELS)
+    prediction, values = _named(columns, (*_PROBABILITIES, *_PREDICTIONS, *_LOGITS))
     if labels is None or values is None or not len(labels):
         return None
     labels, values = _squeezed(labels), _squeezed(values)
@@ -58,34 +131,28 @@ def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | Non
     labels, values = labels[finite], values[finite]
     if not len(labels):
         return None
-    is_logits = _last(name) in _LOGITS
-    known = {
-        "label": label_name,
-        "prediction": name,
-        "rows": len(labels),
-        "seen": seen,
-        "is_weighted": _named(columns, _WEIGHTS)[1] is not None,
-    }
-    if values.ndim == 2:
-        if labels.shape == values.shape:
-            if not (np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all()):
-                # A row that is of several classes, or of none.
-                return None
-            labels = labels.argmax(axis=1)
-        if labels.ndim != 1:
+    return _Pairs(label=label, prediction=prediction, labels=labels, values=values)
+
+
+def _labelled_classes(labels: np.ndarray, values: np.ndarray) -> np.ndarray | None:
+    """Returns the number of each row's class, given a value for each class; `None` where labels are no classes."""
+    if labels.shape == values.shape:
+        if not (np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all()):
+            # A row that is of several classes, or of none.
             return None
-        classes = _classes(labels, values.shape[1])
-        return None if classes is None else _of_classes(classes, values.argmax(axis=1), known)
-    if values.ndim != 1 or labels.ndim != 1:
+        labels = labels.argmax(axis=1)
+    return _classes(labels, values.shape[1]) if labels.ndim == 1 else None
+
+
+def _scores(pairs: _Pairs) -> np.ndarray | None:
+    """Returns how likely each row's label is 1; `None` where predictions are something else."""
+    values = pairs.values
+    if not np.isin(pairs.labels, (0, 1)).all():
         return None
-    if np.isin(labels, (0, 1)).all() and (is_logits or ((values >= 0) & (values <= 1)).all()):
-        scores = 1 / (1 + np.exp(-np.clip(values, -500, 500))) if is_logits else values
-        if is_logits or not np.isin(scores, (0, 1)).all():
-            return _of_scores(labels.astype(bool), scores, known)
-    ids = _classes(labels, _MOST_CLASSES), _classes(values, _MOST_CLASSES)
-    if labels.dtype.kind != "f" and ids[0] is not None and ids[1] is not None:
-        return _of_classes(ids[0], ids[1], known)
-    return _of_residuals(values - labels, known)
+    if pairs.is_logits:
+        return 1 / (1 + np.exp(-np.clip(values, -500, 500)))
+    is_share = ((values >= 0) & (values <= 1)).all() and not np.isin(values, (0, 1)).all()
+    return values if is_share else None
 
 
 def digest_of_labels(columns: Mapping[str, np.ndarray], *, seen: int) -> str | None:

@@ -13,6 +13,10 @@ from tfx_tpu_trainer.report.run_data import Learning, Restart, Series
 v1 = tf.compat.v1
 
 TRAINING = "training"
+HPARAMS_SUFFIX, BOARDS_SUFFIX = ".hparams", ".boards"
+OWN_SUFFIXES = (HPARAMS_SUFFIX, BOARDS_SUFFIX)
+"""What the names of event files end with that `dashboards.py` writes."""
+
 _FILES = "*tfevents*"
 # Between half as many and so many are left of a scalar that has more.
 _MOST_POINTS = 600
@@ -67,8 +71,8 @@ def _sources(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _by_age(pattern: str) -> list[str]:
-    # Their names begin with the second that they were made in.
-    return sorted(tf.io.gfile.glob(pattern))
+    # Their names begin with the second that they were made in. What was made of a page is no source of it.
+    return sorted(path for path in tf.io.gfile.glob(pattern) if not path.endswith(OWN_SUFFIXES))
 
 
 def _begins_session(event: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import Estimator
+from tfx_tpu_trainer.report.dashboards import write_dashboards
 from tfx_tpu_trainer.report.gathering import gather
 from tfx_tpu_trainer.report.page import render
 from tfx_tpu_trainer.report.run_data import Lineage, RunData, write_run_data
@@ -31,6 +32,8 @@ def write(
 ) -> str:
     """Writes the page of an estimator's training: `run.html`, and `run.json` beside it.
 
+    TensorBoard's dashboards go into `model_dir`, beside the events (`write_dashboards`).
+
     Args:
         estimator: Has been trained, and evaluated where the page is to say how good the model is.
         folder: Where they go; any path `tf.io.gfile` knows. Defaults to `None`: the estimator's `model_dir`.
@@ -48,13 +51,16 @@ def write(
     if not isinstance(estimator, Estimator):
         raise TypeError(f"estimator={estimator!r} is no tfx_tpu_trainer.estimator.Estimator.")
     model_dir = tf.compat.as_str_any(estimator.model_dir)
+    settings = _settings(estimator)
     run = gather(
         model_dir,
         title=title or os.path.basename(model_dir.rstrip("/")),
         exported=exported,
-        lineage=Lineage(settings=_settings(estimator), versions=versions()),
+        lineage=Lineage(settings=settings, versions=versions()),
     )
-    return write_page(run, folder or model_dir)
+    path = write_page(run, folder or model_dir)
+    write_dashboards(run, model_dir, hparams=_hparams(estimator, settings), page=path)
+    return path
 
 
 def write_page(run: RunData, folder: str, *, copies: Sequence[str] = ()) -> str:
@@ -98,6 +104,11 @@ def _settings(estimator: Estimator) -> dict[str, str]:
         if name != "model_dir" and value != default_names[name]:
             settings[name] = str(value)
     return settings
+
+
+def _hparams(estimator: Estimator, settings: Mapping[str, str]) -> dict[str, Any]:
+    of_config = {name: value for name, value in settings.items() if "." not in name}
+    return {**of_config, **_params(estimator)}
 
 
 def _params(estimator: Estimator) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from tfx_tpu_trainer.engine.checking.nan_checks import StopAtNanHook, VariableCh
 from tfx_tpu_trainer.engine.feeding.input_pipeline import DatasetInitializerHook
 from tfx_tpu_trainer.engine.loops.progress_hook import ProgressHook
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook, ThroughputHook
+from tfx_tpu_trainer.engine.reporting.profile_hook import ProfileHook
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 
 v1 = tf.compat.v1
@@ -22,6 +23,7 @@ _REPORTERS = (LossLogHook, ThroughputHook, ProgressHook)
 _KNOWN_HOOKS = (
     DatasetInitializerHook,
     *_REPORTERS,
+    ProfileHook,
     StopAtNanHook,
     VariableChecksHook,
     v1.train.FinalOpsHook,
@@ -48,12 +50,15 @@ class Pace:
         report_steps: For each hook that reports, the steps between its reports, of which the
             first is at the first step.
         last_step: Global step at which training ends; `None` goes to the end of the input.
+        watched_steps: The first and the last step of those that are made one by one. Defaults to `None`: none
+            are.
     """
 
     start: int
     save_steps: int | None
     report_steps: tuple[int, ...]
     last_step: int | None
+    watched_steps: tuple[int, int] | None = None
 
     def next_report(self, step: int, period: int) -> int:
         """Returns the next step at which a hook reports that does so every `period` steps.
@@ -78,6 +83,8 @@ class Pace:
             dues.append(_next_due(self.start, self.save_steps, step))
         if self.last_step is not None:
             dues.append(self.last_step)
+        if self.watched_steps is not None and step < self.watched_steps[1]:
+            dues.append(max(step + 1, self.watched_steps[0]))
         return max(0, min(dues) - 1 - step) if dues else None
 
 

@@ -9,6 +9,7 @@ from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
 from tfx_tpu_trainer.engine.loops.step_loop import StepLoop, build_step_loop
+from tfx_tpu_trainer.engine.reporting.gradients import FirstStepOfLoop
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 
@@ -19,6 +20,7 @@ def place_training_on_cores(
     cores: int,
     broadcast: bool,
     host_call_every_n_steps: int,
+    gradients: FirstStepOfLoop | None = None,
 ) -> StepLoop:
     """Makes a loop of training steps over emulated cores.
 
@@ -33,6 +35,7 @@ def place_training_on_cores(
         broadcast: Whether every core has the whole batch, so that host tensors are taken from
             the first core only.
         host_call_every_n_steps: Steps of a loop between host calls.
+        gradients: Keeps what is written of the gradients. Defaults to `None`: nothing is.
 
     Returns:
         The loop. Its loss is the mean over the cores.
@@ -53,9 +56,15 @@ def place_training_on_cores(
         table_fetches = [] if table_update is None else table_update.fetches()
         fetches += table_fetches
         fetches += [] if host_call is None else host_call.fetches()
+        watched = () if gradients is None else gradients.tensors
+        # The first core's are everybody's.
+        fetches += [Fetch(0, tensor) for tensor in watched]
         copies = copier.copy(fetches, replaced=feed.read(copier), name="cores")
         effects = [copies[0]]
         end = cores + 1 + len(table_fetches)
+        if gradients is not None:
+            copies, of_gradients = copies[: -len(watched)], copies[-len(watched) :]
+            effects.append(gradients.keep(number, of_gradients))
         if table_update is not None:
             slices = table_update.gathered(copies[cores + 1 : end])
             effects.append(table_update.run(copier, slices, name="table_update"))

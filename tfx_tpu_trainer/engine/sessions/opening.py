@@ -89,6 +89,10 @@ class SessionSettings(Protocol):
     def stall_timeout_secs(self) -> float | None:
         """Seconds without a step after which a session ends; `None` never ends it."""
 
+    @property
+    def profile_steps(self) -> tuple[int, int] | None:
+        """The first and the last global step to profile, or `None`."""
+
 
 def folder_of(settings: SessionSettings) -> str:
     """Returns the folder of a run's checkpoints and events."""

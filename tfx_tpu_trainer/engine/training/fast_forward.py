@@ -46,6 +46,7 @@ class FastForwardHook(v1.train.SessionRunHook):
         report_steps: tuple[int, ...],
         last_step_of: Callable[[int], int | None],
         model_dir: str,
+        watched_steps: tuple[int, int] | None = None,
     ) -> None:
         """Takes what makes the loop.
 
@@ -59,6 +60,8 @@ class FastForwardHook(v1.train.SessionRunHook):
             report_steps: Steps between the reports of each other hook that reports.
             last_step_of: Returns the last step of a session that starts at a step, or `None`.
             model_dir: Folder of the checkpoints, named when the loss becomes NaN.
+            watched_steps: The first and the last of steps that a hook must see each of. Defaults to
+                `None`.
         """
         self._make_loop = make_loop
         self._loop: HostLoop | LoopChoice | None = None
@@ -69,6 +72,7 @@ class FastForwardHook(v1.train.SessionRunHook):
         self._report_steps = report_steps
         self._last_step_of = last_step_of
         self._model_dir = model_dir
+        self._watched_steps = watched_steps
         self._length = TunedLoopLength(_LONGEST_SECONDS)
 
     @property
@@ -87,7 +91,11 @@ class FastForwardHook(v1.train.SessionRunHook):
         if self._loop is not None:
             self._loop.prepare(session)
         self._pace = Pace(
-            self._step, self._save_steps, self._report_steps, self._last_step_of(self._step)
+            self._step,
+            self._save_steps,
+            self._report_steps,
+            self._last_step_of(self._step),
+            self._watched_steps,
         )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:

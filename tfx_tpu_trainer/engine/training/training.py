@@ -27,6 +27,7 @@ from tfx_tpu_trainer.engine.loops.pace import LoopEndHook, allows_loops, needs_n
 from tfx_tpu_trainer.engine.loops.progress_hook import ProgressHook
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
+from tfx_tpu_trainer.engine.reporting.profile_hook import ProfileHook
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, SummaryHook
 from tfx_tpu_trainer.engine.sessions.closing import closed_aside
 from tfx_tpu_trainer.engine.sessions.opening import (
@@ -219,6 +220,13 @@ def train(
     if reporting is not None and reporting.progress.is_watched and settings.is_chief:
         progress_hook = reporting.hook(plan.loss, is_resumed=checkpoint_path is not None)
         worker_hooks.append(progress_hook)
+    profile_hook = None
+    if settings.profile_steps is not None and settings.is_chief:
+        first, last = settings.profile_steps
+        profile_hook = ProfileHook(
+            first, last, steps_per_call=plan.steps_per_call, output_dir=model_dir
+        )
+        worker_hooks.append(profile_hook)
     own_scaffold = template.make_scaffold()
     if checkpoint_path is None:
         # scaffold_fn may have set initializers; those of a resumed training do not run.
@@ -310,6 +318,7 @@ def train(
         closed_aside(calls, master=master),
         run_errors_explained(template, at_nan=stop_at_nan.position),
         _written_to_the_end(saver_hooks),
+        profile_hook or contextlib.nullcontext(),
     ):
         while not calls.should_stop() and (plan.agreed_stop or stop.number is None):
             # The loop that runs ahead is built after the first step, which need not wait for it.
@@ -447,6 +456,7 @@ def _fast_forward(
         report_steps=tuple(steps for steps in reports if steps),
         last_step_of=plan.last_step_of,
         model_dir=folder_of(settings),
+        watched_steps=settings.profile_steps,
     )
 
 

@@ -28,6 +28,11 @@ from tfx_tpu_trainer.engine.predicting.core_prediction import (
     plan_prediction_on_cores,
 )
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.reporting.gradients import (
+    Asked,
+    FirstStepOfLoop,
+    add_histograms_of_weights,
+)
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import keep_from_hooks
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
@@ -35,7 +40,7 @@ from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import READ_ONCE, CoreRun, core_run_of
-from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace
+from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace, asked_of
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
 from tfx_tpu_trainer.estimator.tpu.is_padding import with_padding
@@ -201,8 +206,12 @@ class OnCores(abc.ABC):
         """Calls the user's functions as on cores; see `Placement`."""
 
     @abc.abstractmethod
-    def place_training(self, trace: CoreTrace) -> StepLoop:
-        """Makes the loop of steps of a session call."""
+    def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
+        """Returns what is written of gradients; `None` where they can't be read, which is said."""
+
+    @abc.abstractmethod
+    def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
+        """Makes the loop of steps of a session call, which keeps what is written of gradients."""
 
     @abc.abstractmethod
     def named(self, cores: int) -> str:
@@ -225,8 +234,18 @@ class OnCores(abc.ABC):
             ValueError: If several replicas train without a sum over them.
         """
         trace, loops = self.trace_to_run(), self.core_call.loops
-        loop = self.place_training(trace)
+        config = self.core_call.config
+        asked = asked_of(config)
+        gradients = self.watched_gradients(trace, asked) if asked else None
+        loop = self.place_training(trace, gradients)
         loop_hook = loops.hook(loop.iterations, steps=steps, max_steps=max_steps)
+        hooks = trace.hooks
+        if gradients is not None:
+            assert config.save_summary_steps and config.model_dir
+            every, folder = config.save_summary_steps, config.model_dir
+            hooks = [*hooks, gradients.hook(loop.loss, every_n_steps=every, output_dir=folder)]
+            if asked.histograms:
+                add_histograms_of_weights(trace.template, after=loop.loss)
         # Variables are checked after each loop, though not under BROADCAST, as in the original.
         plan = TrainingPlan(
             template=trace.template,
@@ -237,7 +256,7 @@ class OnCores(abc.ABC):
             end_loop=loop_hook.end_loop,
             ran_on=self.named(trace.run.cores),
         )
-        return plan, trace.hooks
+        return plan, hooks
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
         """Plans an evaluation, all its batches in one session call; see `Placement`."""

@@ -7,9 +7,16 @@ from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import (
     warn_of_ops_for_hosts,
 )
 from tfx_tpu_trainer.engine.checking.shardings import check_shardings
+from tfx_tpu_trainer.engine.checking.train_op_check import check_training_on_cores
 from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
 from tfx_tpu_trainer.engine.loops.step_loop import StepLoop
 from tfx_tpu_trainer.engine.placement.emulated import place_training_on_cores
+from tfx_tpu_trainer.engine.reporting.gradients import (
+    Asked,
+    FirstStepOfLoop,
+    find_gradients,
+    log_no_gradients,
+)
 from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, OnCores
 
 
@@ -28,7 +35,17 @@ class OnEmulatedCores(OnCores):
         warn_of_ops_for_hosts(trace.template)
         return trace
 
-    def place_training(self, trace: CoreTrace) -> StepLoop:
+    def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
+        """Finds the gradients of the train_op, which are those of all cores."""
+        # What is added for the gradients has sums over cores, which the check looks for.
+        check_training_on_cores(trace.template, cores=trace.run.cores)
+        gradients = find_gradients(trace.template, replicas=trace.run.cores)
+        if not gradients:
+            log_no_gradients()
+            return None
+        return FirstStepOfLoop(gradients, asked)
+
+    def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
         """Makes the loop of steps of a session call."""
         return place_training_on_cores(
             trace.template,
@@ -36,6 +53,7 @@ class OnEmulatedCores(OnCores):
             cores=trace.run.cores,
             broadcast=trace.run.broadcast,
             host_call_every_n_steps=self.core_call.loops.host_call_every_n_steps,
+            gradients=gradients,
         )
 
     def named(self, cores: int) -> str:

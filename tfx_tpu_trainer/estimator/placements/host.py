@@ -13,9 +13,10 @@ from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.placement.host import check_runs_in_cluster, place_on_host
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.reporting.gradients import add_to_summaries
 from tfx_tpu_trainer.engine.training.training import TrainingPlan, plan_training_on_host
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace
+from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace, asked_of
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 
 v1 = tf.compat.v1
@@ -65,6 +66,8 @@ class OnHost:
         trace = self.trace()
         if self.call.config.cluster_spec.jobs and self.call.config.master:
             check_runs_in_cluster(trace.template.graph)
+        if asked := asked_of(self.call.config):
+            add_to_summaries(trace.template, asked)
         plan = plan_training_on_host(trace.template, steps=steps, max_steps=max_steps)
         return plan, trace.hooks
 

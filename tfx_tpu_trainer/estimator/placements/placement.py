@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.reporting.gradients import Asked
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import user_calls
@@ -112,6 +113,13 @@ class Placement(Protocol):
         Returns:
             The plan, and the hooks that input and place need.
         """
+
+
+def asked_of(config: RunConfig) -> Asked:
+    """Returns what this process writes of gradients and weights in a training."""
+    if not config.save_summary_steps or not config.is_chief:
+        return Asked()
+    return Asked(gradient_norms=config.gradient_norms, histograms=config.histograms)
 
 
 def bind_call(

@@ -29,11 +29,12 @@ from tfx_tpu_trainer.engine.placement.strategy import (
     place_training_under_strategy,
 )
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.engine.reporting.gradients import log_not_written
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.on_cores import on_cores
-from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace
+from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace, asked_of
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 
@@ -132,6 +133,8 @@ class UnderStrategy:
                 them.
         """
         trace = self.trace()
+        if asked_of(self.call.config):
+            log_not_written(_named(self.strategy))
         trains = check_train_op(trace.template)
         if self.strategy.num_replicas_in_sync > 1 and trains:
             self._check_replicas_train_together(trace.template.graph)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
 from tfx_tpu_trainer.engine.loops.step_loop import StepLoop
 from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier, place_training_on_tpu
+from tfx_tpu_trainer.engine.reporting.gradients import Asked, FirstStepOfLoop, log_not_written
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem, TPUSystemHook
 from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, OnCores
 
@@ -36,8 +37,15 @@ class OnTPU(OnCores):
         system_hook = TPUSystemHook(master=system.master, job=system.job)
         return dataclasses.replace(trace, hooks=[system_hook, *trace.hooks])
 
-    def place_training(self, trace: CoreTrace) -> StepLoop:
+    def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
+        """Says that they stay on the TPU."""
+        del asked
+        log_not_written(self.named(trace.run.cores))
+        return None
+
+    def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
         """Makes the loop of steps of a session call."""
+        del gradients
         loops = self.core_call.loops
         return place_training_on_tpu(
             trace.template,

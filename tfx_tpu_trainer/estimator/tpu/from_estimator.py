@@ -36,6 +36,9 @@ _SHARED_SETTINGS: Final = (
     "first_checkpoint_secs",
     "stall_timeout_secs",
     "progress",
+    "gradient_norms",
+    "histograms",
+    "profile_steps",
 )
 Combination = Literal["mean", "sum"]
 _COMBINATIONS: Final = ("mean", "sum")

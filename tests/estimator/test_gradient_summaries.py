@@ -1,0 +1,220 @@
+"""`RunConfig(gradient_norms=True, histograms=True)`: what TensorBoard is told of gradients and weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.engine.event_files import read_values
+from tests.estimator import linear_model
+from tests.estimator.places import estimator, on_host_and_cores
+from tests.estimator.tpu.cores import BATCH, train_input_fn
+from tfx_tpu_trainer import estimator as estimators
+from tfx_tpu_trainer.engine.checking.nan_checks import NanLossError
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+_WEIGHTS, _BIAS = "linear/weights", "linear/bias"
+_ASKED = {"gradient_norms": True, "histograms": True}
+
+
+def _gradients(batch, weights=linear_model.WEIGHTS, bias=linear_model.BIAS):
+    """The gradients of the mean squared error of a batch, by formula."""
+    features, labels = batch
+    errors = features @ weights + bias - labels
+    return 2 * errors @ features / len(labels), 2 * errors.mean()
+
+
+def _assigned(loss):
+    """A train_op of assignments, as optimizers have that are written by hand."""
+    variables = v1.trainable_variables()
+    gradients = v1.gradients(loss, variables)
+    if v1.get_default_graph().get_collection("cores"):
+        gradients = [v1.tpu.cross_replica_sum(each) / 2 for each in gradients]
+    step = v1.train.get_global_step()
+    return tf.group(
+        *(v.assign_sub(0.1 * g) for v, g in zip(variables, gradients)), step.assign_add(1)
+    )
+
+
+def _by_assignments(features, labels, mode, params):
+    """The linear model, trained by assignments."""
+    outputs = linear_model.outputs_of(features)
+    loss = tf.reduce_mean(tf.square(outputs - labels))
+    if params["use_tpu"]:
+        v1.add_to_collection("cores", loss)
+    return tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=_assigned(loss))
+
+
+@on_host_and_cores
+@pytest.mark.parametrize("model_fn", [None, _by_assignments])
+def test_norms_and_histograms_are_those_of_the_formula(tmp_path, place, model_fn):
+    trained = estimator(tmp_path, place, model_fn, config=_ASKED, save_summary_steps=4)
+    trained.train(train_input_fn, max_steps=6)
+    values = read_values(tmp_path)
+    batch = linear_model.batches(BATCH)[0]
+    of_weights, of_bias = _gradients(batch)
+    norms = [np.linalg.norm([*of_weights, of_bias]), np.linalg.norm(of_weights), abs(of_bias)]
+    tags = ["gradient_norm", f"gradient_norm/{_WEIGHTS}", f"gradient_norm/{_BIAS}"]
+    np.testing.assert_allclose([values[tag][1] for tag in tags], norms, rtol=1e-5)
+    assert list(values["gradient_norm"]) == [1, 5]
+    assert sorted(tag for tag in values if tag.startswith(("gradients/", "weights/"))) == [
+        f"gradients/{_BIAS}",
+        f"gradients/{_WEIGHTS}",
+        f"weights/{_BIAS}",
+        f"weights/{_WEIGHTS}",
+    ]
+
+
+def _histograms(folder, tag):
+    """The histograms of a tag, as TensorBoard reads them."""
+    board = EventAccumulator(str(folder), purge_orphaned_data=False).Reload()
+    return {event.step: event.histogram_value for event in board.Histograms(tag)}
+
+
+def test_histograms_are_those_of_the_values_after_the_step(tmp_path):
+    trained = estimator(tmp_path, "host", config={"histograms": True}, save_summary_steps=4)
+    trained.train(train_input_fn, max_steps=1)
+    v1.summary.FileWriterCache.clear()
+    weights = _histograms(tmp_path, f"weights/{_WEIGHTS}")[1]
+    of_weights, _ = _gradients(linear_model.batches(BATCH)[0])
+    stepped = linear_model.WEIGHTS - linear_model.RATE * of_weights
+    assert (weights.num, weights.min, weights.max) == pytest.approx(
+        (3, stepped.min(), stepped.max())
+    )
+    assert weights.sum_squares == pytest.approx(np.sum(stepped**2))
+    gradients = _histograms(tmp_path, f"gradients/{_WEIGHTS}")[1]
+    assert (gradients.num, gradients.sum) == pytest.approx((3, of_weights.sum()))
+
+
+@pytest.mark.parametrize("asked", [{"gradient_norms": True}, {"histograms": True}])
+def test_each_is_written_without_the_other(tmp_path, asked):
+    trained = estimator(tmp_path, "host", config=asked, save_summary_steps=1)
+    trained.train(train_input_fn, max_steps=1)
+    kinds = {tag.split("/")[0] for tag in read_values(tmp_path)} - {"loss", "global_step"}
+    assert kinds == ({"gradient_norm"} if "gradient_norms" in asked else {"gradients", "weights"})
+
+
+@on_host_and_cores
+def test_what_is_written_changes_no_training(tmp_path, place):
+    found = []
+    for name, asked in (("off", {}), ("on", _ASKED)):
+        trained = estimator(tmp_path / name, place, config=asked, save_summary_steps=2)
+        trained.train(train_input_fn, max_steps=7)
+        found.append([trained.get_variable_value(variable) for variable in (_WEIGHTS, _BIAS)])
+    for off, on in zip(*found):
+        np.testing.assert_allclose(off, on, rtol=1e-6)
+
+
+@on_host_and_cores
+@pytest.mark.parametrize("every", [0, 4])
+def test_a_training_that_writes_nothing_has_the_graph_of_one_that_is_not_asked(
+    tmp_path, place, every
+):
+    graphs = []
+    for name, asked in (("off", {}), ("on", _ASKED)):
+        trained = estimator(tmp_path / name, place, config=asked, save_summary_steps=every)
+        trained.train(train_input_fn, max_steps=1)
+        graphs.append(_nodes(tmp_path / name / "graph.pbtxt"))
+    types = [{op for nodes in graph for _, op, _ in nodes} for graph in graphs]
+    assert "HistogramSummary" not in types[0]
+    assert ("HistogramSummary" in types[1]) == bool(every)
+    if not every:
+        assert graphs[0] == graphs[1]
+
+
+def _nodes(path):
+    """Names, types and inputs of a graph's nodes, and of those of its functions."""
+    graph = text_format.Parse(path.read_text(), v1.GraphDef())
+    # TensorFlow counts the functions of a process, and keeps them in no order.
+    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
+    of_all = [[(node.name, node.op, list(node.input)) for node in body] for body in bodies]
+    return [of_all[0], *sorted(of_all[1:])]
+
+
+def test_gradients_that_are_clipped_are_shown_clipped(tmp_path):
+    def model_fn(features, labels, mode):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        optimizer = v1.train.MomentumOptimizer(0.1, 0.9)
+        gradients, variables = zip(*optimizer.compute_gradients(loss))
+        clipped, _ = tf.clip_by_global_norm(gradients, 0.5)
+        step = v1.train.get_global_step()
+        train_op = optimizer.apply_gradients(zip(clipped, variables), global_step=step)
+        return estimators.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = estimators.RunConfig(gradient_norms=True)
+    estimators.Estimator(model_fn, str(tmp_path), config).train(
+        lambda: linear_model.input_fn({"batch_size": BATCH}), steps=1
+    )
+    assert read_values(tmp_path)["gradient_norm"][1] == pytest.approx(0.5)
+
+
+def test_gradients_of_embeddings_are_those_of_the_rows_looked_up(tmp_path):
+    ids = np.array([3, 3, 1])
+
+    def model_fn(features, mode):
+        table = v1.get_variable("table", initializer=np.ones((5, 2), np.float32))
+        loss = tf.reduce_sum(tf.nn.embedding_lookup(table, features))
+        train_op = v1.train.AdamOptimizer().minimize(loss, v1.train.get_global_step())
+        return estimators.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = estimators.RunConfig(**_ASKED)
+    estimators.Estimator(model_fn, str(tmp_path), config).train(
+        lambda: tf.data.Dataset.from_tensors(ids), steps=1
+    )
+    # Row 3 has a gradient of [2, 2], row 1 one of [1, 1].
+    assert read_values(tmp_path)["gradient_norm/table"][1] == pytest.approx(np.sqrt(10))
+
+
+def test_variables_that_are_not_trained_have_no_gradients(tmp_path):
+    def model_fn(features, labels, mode):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        bias = [v for v in v1.trainable_variables() if v.op.name == _BIAS]
+        optimizer = v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step(), var_list=bias)
+        return estimators.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = estimators.RunConfig(gradient_norms=True)
+    estimators.Estimator(model_fn, str(tmp_path), config).train(
+        lambda: linear_model.input_fn({"batch_size": BATCH}), steps=1
+    )
+    values = read_values(tmp_path)
+    assert f"gradient_norm/{_WEIGHTS}" not in values
+    assert values["gradient_norm"][1] == pytest.approx(values[f"gradient_norm/{_BIAS}"][1])
+
+
+@on_host_and_cores
+def test_gradients_that_are_nan_end_a_training_as_they_would_without(tmp_path, place):
+    def input_fn(params):
+        features, labels = linear_model.rows(BATCH)
+        data = tf.data.Dataset.from_tensors(({"x": features * np.float32("nan")}, labels))
+        return data.unbatch().repeat().batch(params["batch_size"], drop_remainder=True)
+
+    trained = estimator(tmp_path, place, config=_ASKED, save_summary_steps=1)
+    with pytest.raises((NanLossError, tf.errors.InvalidArgumentError)) as raised:
+        trained.train(input_fn, max_steps=2)
+    plain = estimator(tmp_path / "plain", place, save_summary_steps=1)
+    with pytest.raises(type(raised.value)):
+        plain.train(input_fn, max_steps=2)
+    assert "HistogramSummary" not in str(raised.value)
+
+
+def test_where_they_cannot_be_read_a_log_line_says_so(tmp_path, caplog):
+    config = estimators.RunConfig(
+        gradient_norms=True, train_distribute=tf.distribute.MirroredStrategy(["/cpu:0"])
+    )
+
+    def model_fn(features, labels, mode):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        optimizer = v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return estimators.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimators.Estimator(model_fn, str(tmp_path), config).train(
+        lambda: linear_model.input_fn({"batch_size": BATCH}), steps=1
+    )
+    assert "writes nothing: gradients and weights are not read from MirroredStrategy" in caplog.text
