@@ -102,10 +102,15 @@ test-engines: setup ## Check what we write on real engines, such as a model serv
 test-programs: setup ## Run programs of public packages, on the host and on emulated cores (docs/programs.md)
 	@$(PYTHON) $(PYTEST) -m programs tests/programs $(ARGS)
 
-lint: setup ## Check style, formatting, the import layers and the types of the public API
+# What people read, in the repository's root and below docs/.
+PROSE := README.md CHANGELOG.md CONTRIBUTING.md CODE_OF_CONDUCT.md SECURITY.md kubeflow/README.md docs
+
+lint: setup ## Check style, formatting, spelling and prose, the import layers and the types of the public API
 	@$(PYTHON) -m ruff check --output-format concise .
 	@$(PYTHON) -m ruff format --check .
 	@.make/venv/bin/lint-imports
+	@.make/venv/bin/codespell
+	@.make/venv/bin/proselint --output-format compact check $(PROSE)
 	@$(PYTHON) -m mypy
 
 format: setup ## Reformat the code and fix what ruff can fix
@@ -128,6 +133,9 @@ docs: setup ## Rewrite the made parts of the documentation, then build its site 
 
 docs-serve: setup ## Show the documentation's site while its pages are edited
 	@$(MKDOCS) serve $(ARGS)
+
+dist: setup ## Build the source distribution and the wheel into dist/, and try the wheel in a fresh environment
+	@$(PYTHON) -m scripts.build_dist $(ARGS)
 
 # Keeps the versions that are locked already; make lock ARGS=--upgrade takes the newest that the constraints allow.
 LOCK := .make/venv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfx_tpu_trainer.hardware import TpuSpec
     from tfx_tpu_trainer.orchestration.html_page import RunPage
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 __all__ = [
     "EvalMetricsGate",

@@ -100,7 +100,7 @@ def wait_for_hosts(
 
     Args:
         hosts: Name -> "host:port".
-        seconds: How long to wait; `None` is for ever.
+        seconds: How long to wait; `None` is forever.
         setting: The name of the setting that says so.
         poll_secs: Seconds between looks. Defaults to 1.
         first_secs: See `said_while_waiting`.

@@ -70,7 +70,7 @@ def _execution(folder, data, rows, **properties):
 
 @row(
     "modules",
-    "an eval input_fn that repeats for ever, and no `eval_args.num_steps`",
+    "an eval input_fn that repeats forever, and no `eval_args.num_steps`",
     "eval_args.num_steps is None, and the input of the evaluation never ends (it repeats): give "
     "TpuTrainer(eval_args=tfx.proto.EvalArgs(num_steps=...)), or let the input end after one pass",
 )

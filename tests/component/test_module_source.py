@@ -341,7 +341,7 @@ def _unloadable(given, content, reason):
         ),
         _unloadable("of 500 brackets", "(" * 500, "SyntaxError: too many nested parentheses"),
         _unloadable(
-            "that calls itself for ever", "def f(): f()\nf()\n", "RecursionError: maximum recu"
+            "that calls itself forever", "def f(): f()\nf()\n", "RecursionError: maximum recu"
         ),
         _unloadable("that raises two lines", "raise ValueError('a\\nb')\n", "ValueError: a b; "),
     ],

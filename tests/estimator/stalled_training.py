@@ -15,7 +15,7 @@ CALM = 23
 
 
 def stuck_in_python(params):
-    """An input whose generator waits for ever, in Python."""
+    """An input whose generator waits forever, in Python."""
 
     def generate():
         yield from range(CALM * params["batch_size"])
@@ -31,7 +31,7 @@ def stuck_in_python(params):
 
 
 def stuck_in_tensorflow(params):
-    """An input that waits for ever in an op that can be cancelled."""
+    """An input that waits forever in an op that can be cancelled."""
 
     def wait(row):
         queue = tf.queue.FIFOQueue(1, [tf.int64], shapes=[()])

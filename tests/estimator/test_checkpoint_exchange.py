@@ -1,4 +1,4 @@
-"""Checkpoints go to and fro between the original's TPUEstimator and ours; training goes on alike."""
+"""Checkpoints of the original's TPUEstimator and of ours are interchangeable; training continues alike."""
 
 from __future__ import annotations
 

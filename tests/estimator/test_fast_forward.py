@@ -1,4 +1,4 @@
-"""Loops between the steps that hooks must see: nobody can tell but by the clock."""
+"""Loops between the steps that hooks must see give identical results, only sooner."""
 
 from __future__ import annotations
 

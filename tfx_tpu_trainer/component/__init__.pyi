@@ -214,7 +214,7 @@ class TpuTrainer(tfx.types.BaseComponent):
                 Defaults to whether the module has no `input_fn`.
             stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
                 attempt ends with the stacks of all Python threads in its log, so that another one
-                goes on; 0 lets it wait for ever. The first step counts too, and with it what
+                goes on; 0 lets it wait forever. The first step counts too, and with it what
                 TensorFlow and XLA make of the model. Defaults to `1800`.
 
         Raises:
@@ -421,7 +421,7 @@ class VertexTpuTrainer(TpuTrainer):
                 Defaults to whether the module has no `input_fn`.
             stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
                 attempt ends with the stacks of all Python threads in its log, so that another one
-                goes on; 0 lets it wait for ever. The first step counts too, and with it what
+                goes on; 0 lets it wait forever. The first step counts too, and with it what
                 TensorFlow and XLA make of the model. Defaults to `1800`.
 
         Raises:

@@ -448,7 +448,7 @@ class TrainSettings(pydantic.BaseModel):
         NotNegative,
         About(
             "Seconds without a step, in training or evaluation, after which the attempt ends with the stacks of all "
-            "Python threads in its log, so that another one goes on; 0 lets it wait for ever. The first step counts "
+            "Python threads in its log, so that another one goes on; 0 lets it wait forever. The first step counts "
             "too, and with it what TensorFlow and XLA make of the model.",
             RESUME,
             in_checkpoint=False,

@@ -93,7 +93,7 @@ def read_source(path: Path) -> Source:
         if stat.S_ISDIR(status.st_mode):
             raise UnreadableError(f"{path}: a folder that can't be listed. Is it yours to read?")
         if not stat.S_ISREG(status.st_mode):
-            # A pipe would wait for its writer for ever, and /dev/zero never ends.
+            # A pipe would wait for its writer forever, and /dev/zero never ends.
             raise UnreadableError(f"{path}: a pipe, a device or a socket, not a file of text.")
         if status.st_size > _LARGEST:
             raise UnreadableError(

@@ -5,7 +5,7 @@
 | methods of `tf.compat.v1.distribute.StrategyExtended` with an underscore | model_fn is traced once, and what it asks of `tf.distribute` (optimizers ask it how to sum gradients) must end in that one trace: a strategy of our own answers | patch the optimizers, as `from_estimator` does |
 | `Strategy._scale_loss_for_estimator_enabled` | makes v1 optimizers take the mean over replicas, as they do in the original's strategies | divide the gradients in `_reduce_to` |
 | `StrategyExtended._experimental_distribute_values_from_function` | strategies of `tf.compat.v1.distribute` have no public way to give each replica its own value | refuse them in evaluation |
-| `ops.gradient_registry` | `ReplicaContext.all_reduce` registers a gradient function in each graph, for ever, and with it the graph and the strategy | live with some megabytes a session |
+| `ops.gradient_registry` | `ReplicaContext.all_reduce` registers a gradient function in each graph, forever, and with it the graph and the strategy | live with some megabytes a session |
 | `context.eager_mode` | a strategy runs eagerly, and programs for TensorFlow 1 switch eager execution off for every thread (`disable_v2_behavior()`) | call the functions in a `tf.py_function` of a session, which runs them eagerly |
 """
 

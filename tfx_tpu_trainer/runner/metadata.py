@@ -169,7 +169,7 @@ def fail_unfinished(store: ml_metadata.MetadataStore, run: str, error: str) -> s
     """Makes the component at which a run broke off visible as failed, with the reason.
 
     TFX records a failed executor, without a reason, and leaves a component whose driver failed as
-    running for ever.
+    running forever.
 
     Args:
         store: The store, opened for writing.

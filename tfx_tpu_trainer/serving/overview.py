@@ -122,5 +122,5 @@ def _file_sizes(path: str) -> Iterator[tuple[str, int]]:
 
 
 def _walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    # TensorFlow's own follows links for ever, and knows what lies elsewhere.
+    # TensorFlow's own follows links forever, and knows what lies elsewhere.
     return os.walk(path, followlinks=True) if is_local(path) else tf.io.gfile.walk(path)

@@ -42,7 +42,7 @@ def read_saved_model(path: str) -> saved_model_pb2.SavedModel:
     is_whole(path, _FILES)
     binary, text = os.path.join(path, BINARY_FILE), os.path.join(path, TEXT_FILE)
     for file in (binary, text):
-        # A pipe would be waited at for ever.
+        # A pipe would be waited at forever.
         if os.path.exists(file) and not os.path.isfile(file):
             raise ValueError(
                 f"The SavedModel at {path} can't be read: its {os.path.basename(file)} is no file. Copy its "

@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 
 
 def _stuck():
-    """An op that waits for ever, which TensorFlow can cancel."""
+    """An op that waits forever, which TensorFlow can cancel."""
     return tf.queue.FIFOQueue(1, [tf.float32], shapes=[()]).dequeue()
 
 

@@ -67,7 +67,7 @@ class _Gone(v1.train.SessionRunHook):
 @pytest.mark.parametrize("use_tpu", [True, False])
 @pytest.mark.behaviour(382)
 def test_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, use_tpu):
-    # A lift: the original retries for ever, or drops the error and returns None.
+    # A lift: the original retries forever, or drops the error and returns None.
     estimator = cores.linear(tmp_path, use_tpu=use_tpu, loop=1, save_checkpoints_steps=1)
     training, prediction = _Gone(), _Gone()
     with pytest.raises(tf.errors.UnavailableError, match="worker gone"):

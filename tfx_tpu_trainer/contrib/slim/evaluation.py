@@ -112,7 +112,7 @@ def evaluation_loop(
         eval_interval_secs: The least time between two evaluations, in seconds. Defaults to 60.
         max_number_of_evaluations: How many evaluations there are. Defaults to `None`, no end.
         session_config: The sessions' `ConfigProto`. Defaults to `None`.
-        timeout: How long to wait for a checkpoint, in seconds. Defaults to `None`, for ever.
+        timeout: How long to wait for a checkpoint, in seconds. Defaults to `None`, forever.
         timeout_fn: Whether a wait that was too long is the end. Defaults to `None`, it is.
         hooks: More hooks. Defaults to `None`.
 

@@ -111,7 +111,7 @@ def evaluate_repeatedly(
         hooks: Hooks of the evaluations. Defaults to `None`.
         config: The sessions' `ConfigProto`. Defaults to `None`.
         max_number_of_evaluations: How many evaluations there are. Defaults to `None`, no end.
-        timeout: How long to wait for a checkpoint, in seconds. Defaults to `None`, for ever.
+        timeout: How long to wait for a checkpoint, in seconds. Defaults to `None`, forever.
         timeout_fn: Whether a wait that was too long is the end. Defaults to `None`, it is.
 
     Returns:

@@ -188,7 +188,7 @@ def wait_for_new_checkpoint(
         checkpoint_dir: The folder.
         last_checkpoint: The checkpoint that is known. Defaults to `None`.
         seconds_to_sleep: How often to look, in seconds. Defaults to 1.
-        timeout: How long to wait, in seconds. Defaults to `None`, for ever.
+        timeout: How long to wait, in seconds. Defaults to `None`, forever.
 
     Returns:
         The checkpoint; `None` where none came in time.

@@ -50,7 +50,7 @@ def plan_evaluation_on_cores(
     input, which may have none, a call each second.
 
     Full batches are cut over the cores. What is left for the last step runs on one copy of the
-    same template, unpadded, so that a metric_fn need not know of padding: a short batch whole;
+    same template, unpadded, so that a metric_fn needs no padding logic: a short batch whole;
     full batches that do not suffice for all cores one after the other, as the model may rely on
     their size. Where every batch is full, metric_fn is told so, as on a TPU; one that does not
     take a single core's batch as well leaves out the batches that do not suffice for all.

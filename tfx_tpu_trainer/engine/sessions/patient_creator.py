@@ -1,4 +1,4 @@
-"""Sessions that wait for hosts and for the chief until they open, neither silently nor for ever."""
+"""Sessions that wait for hosts and for the chief until they open, neither silently nor forever."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class PatientCreator(v1.train.SessionCreator):
         )
 
     def _note(self, error: tf.errors.OpError) -> None:
-        """Says that a session was lost while it opened: a MonitoredSession tries again at once, for ever."""
+        """Says that a session was lost while it opened: a MonitoredSession tries again at once, forever."""
         seconds, now = self._settings.session_creation_timeout_secs, time.monotonic()
         if self._failed is None:
             self._failed = now

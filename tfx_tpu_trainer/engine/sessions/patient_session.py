@@ -1,4 +1,4 @@
-"""Session calls that are made again when a worker was lost, though not for ever."""
+"""Session calls that are made again when a worker was lost, though not forever."""
 
 from __future__ import annotations
 
