@@ -84,7 +84,7 @@ def run(options: Mapping[str, Any]) -> bool:
         if options["function"]:
             report = _of_function(options)
             print_report(report)
-            _write(report, options)
+            _write(report, options, cost=None)
             return report.ok
         model = _model(options, steps)
         if options["sweep"]:
@@ -174,7 +174,10 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
 
 
 def _check_function(options: Mapping[str, Any]) -> None:
-    others = ("module_file", "module", "saved_model", "steps", "sweep", "input_partition_dims")
+    others = (
+        *("module_file", "module", "saved_model", "steps", "sweep", "input_partition_dims"),
+        "profile",
+    )
     given = [name for name in others if options[name]]
     if given:
         raise PreflightFailed(f"--function goes without --{given[0]}: leave one of them out.")

@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.component.train_job import TrainJob
-from tfx_tpu_trainer.component.training_identity import code_of
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.component.training_identity import code_of
 from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.progress.progress import EVALUATE, TRAIN, Progress
