@@ -235,9 +235,9 @@ def _driver_step(tmp_path: Path, checksum: str | None) -> subprocess.CompletedPr
     )
 
 
-@pytest.fixture
-def driver(tmp_path: Path) -> Path:
-    wheel = tmp_path / "libtpu-2.16.0rc0-py3-none-any.whl"
+def make_driver(folder: Path) -> tuple[Path, str]:
+    """Makes a small wheel of the driver's name; returns it with its hash."""
+    wheel = folder / "libtpu-2.16.0rc0-py3-none-any.whl"
     info = "libtpu-2.16.0rc0.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("libtpu/__init__.py", "")
@@ -246,11 +246,12 @@ def driver(tmp_path: Path) -> Path:
         )
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
         archive.writestr(f"{info}/RECORD", "")
-    return wheel
+    return wheel, hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
-def test_the_tpus_driver_is_installed_with_the_hash_that_is_given(tmp_path: Path, driver) -> None:
-    ended = _driver_step(tmp_path, hashlib.sha256(driver.read_bytes()).hexdigest())
+def test_the_tpus_driver_is_installed_with_the_hash_that_is_given(tmp_path: Path) -> None:
+    _, checksum = make_driver(tmp_path)
+    ended = _driver_step(tmp_path, checksum)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "installed" / "libtpu").exists()
 
@@ -260,8 +261,9 @@ def test_the_tpus_driver_is_installed_with_the_hash_that_is_given(tmp_path: Path
     [(None, "give it with --build-arg"), ("0" * 64, "DO NOT MATCH THE HASHES")],
 )
 def test_it_is_not_installed_without_its_hash_or_with_another(
-    tmp_path: Path, driver, checksum, says
+    tmp_path: Path, checksum, says
 ) -> None:
+    make_driver(tmp_path)
     ended = _driver_step(tmp_path, checksum)
     assert ended.returncode != 0
     assert says in ended.stderr
