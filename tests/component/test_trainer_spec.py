@@ -43,7 +43,12 @@ def _trainer(**arguments):
 def test_outputs_and_executor():
     trainer = _trainer()
     types = {name: channel.type.__name__ for name, channel in trainer.outputs.items()}
-    assert types == {"model": "Model", "model_run": "ModelRun", "evaluation": "ModelEvaluation"}
+    assert types == {
+        "model": "Model",
+        "model_run": "ModelRun",
+        "evaluation": "ModelEvaluation",
+        "page": "RunPage",
+    }
     assert trainer.executor_spec.executor_class is TpuTrainerExecutor
     assert trainer.spec.TYPE_ANNOTATION is standard_annotations.Train
 

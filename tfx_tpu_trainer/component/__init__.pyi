@@ -235,7 +235,7 @@ class VertexTpuTrainer(TpuTrainer):
 
     Use it on Vertex AI Pipelines, whose own tasks get no TPU slices, or anywhere else where the
     pod of the trainer should only start the job and wait for it. Inputs, parameters and outputs
-    (`model`, `model_run`, `evaluation`) are TpuTrainer's; the job runs TpuTrainer's executor on the
+    (`model`, `model_run`, `evaluation`, `page`) are TpuTrainer's; the job runs TpuTrainer's executor on the
     same artifacts, so their folders must be in a bucket that it can write.
 
     ```python

@@ -150,7 +150,8 @@ def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ())
             "data": {"values": [dataclasses.asdict(mark) for mark in marks]},
             "encoding": {"x": x},
         }
-        says = {"type": "text", "align": "right", "baseline": "top", "dx": -4, "y": 0}
+        # Above the lines, which end there.
+        says = {"type": "text", "align": "right", "baseline": "bottom", "y": -3}
         layers += [
             {
                 **across,
@@ -288,7 +289,7 @@ def draw_intervals(
     Returns:
         The chart.
     """
-    points = [
+    points: list[dict[str, Any]] = [
         {
             "name": cut(name),
             "value": value,

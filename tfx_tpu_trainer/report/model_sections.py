@@ -56,7 +56,8 @@ def model_section(run: RunData) -> Section:
         if rest := run.layers[_MOST_BARS:]:
             by_layer[f"{len(rest)} others"] = float(sum(layer.parameters for layer in rest))
         charts.append(draw_bars("Parameters by layer", by_layer, unit="parameters"))
-    mood, notes = "", []
+    mood = ""
+    notes: list[str] = []
     if run.preflight:
         says += f" {_preflight_says(run.preflight)}"
         mood = "good" if all(step.ok for step in run.preflight.steps) else "bad"

@@ -59,7 +59,9 @@ def gather_run(root: Root, name: str | None) -> RunData:
         model=made.model.uri if made.model else None,
         verdict=verdict,
         statistics=lineage.statistics_of(made.model_run),
-        baseline_statistics=lineage.statistics_of(_model_at(store, verdict and verdict.baseline)),
+        baseline_statistics=lineage.statistics_of(
+            _model_at(store, verdict.baseline if verdict else None)
+        ),
         stopped=": ".join(filter(None, (failure.node, failure.message))) if failure else None,
     )
 
