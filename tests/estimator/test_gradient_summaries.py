@@ -14,6 +14,7 @@ from tests.estimator.places import estimator, on_host_and_cores
 from tests.estimator.tpu.cores import BATCH, train_input_fn
 from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.engine.checking.nan_checks import NanLossError
+from tfx_tpu_trainer.engine.reporting import gradients as gradients_module
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -72,7 +73,7 @@ def test_norms_and_histograms_are_those_of_the_formula(tmp_path, place, model_fn
 
 def _histograms(folder, tag):
     """The histograms of a tag, as TensorBoard reads them."""
-    board = EventAccumulator(str(folder), purge_orphaned_data=False).Reload()
+    board = EventAccumulator(str(folder), size_guidance={"histograms": 0}).Reload()
     return {event.step: event.histogram_value for event in board.Histograms(tag)}
 
 
@@ -203,18 +204,31 @@ def test_gradients_that_are_nan_end_a_training_as_they_would_without(tmp_path, p
     assert "HistogramSummary" not in str(raised.value)
 
 
-def test_where_they_cannot_be_read_a_log_line_says_so(tmp_path, caplog):
-    config = estimators.RunConfig(
-        gradient_norms=True, train_distribute=tf.distribute.MirroredStrategy(["/cpu:0"])
-    )
+def _of_strategy(features, labels, mode):
+    """The linear model as programs for strategies are written: v1's optimizers divide by the replicas."""
+    loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+    optimizer = v1.train.GradientDescentOptimizer(0.1)
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return estimators.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    def model_fn(features, labels, mode):
-        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
-        optimizer = v1.train.GradientDescentOptimizer(0.1)
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return estimators.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    estimators.Estimator(model_fn, str(tmp_path), config).train(
-        lambda: linear_model.input_fn({"batch_size": BATCH}), steps=1
+@pytest.mark.parametrize("applied", [True, False])
+def test_under_a_strategy_gradients_are_those_of_all_replicas(tmp_path, monkeypatch, applied):
+    if not applied:
+        # As if no op of TensorFlow's applied them: those of the loss are taken.
+        monkeypatch.setattr(gradients_module, "_APPLIES", ("Nothing",))
+    strategy = tf.distribute.MirroredStrategy(
+        ["/cpu:0", "/cpu:1"], tf.distribute.ReductionToOneDevice()
     )
-    assert "writes nothing: gradients and weights are not read from MirroredStrategy" in caplog.text
+    config = estimators.RunConfig(train_distribute=strategy, save_summary_steps=2, **_ASKED)
+    trained = estimators.Estimator(_of_strategy, str(tmp_path), config)
+    trained.train(lambda: linear_model.input_fn({"batch_size": 4}, epochs=5), steps=3)
+    of_weights, of_bias = _gradients(linear_model.batches(8)[0])
+    values = read_values(tmp_path)
+    assert values["gradient_norm"][1] == pytest.approx(
+        np.linalg.norm([*of_weights, of_bias]), rel=1e-5
+    )
+    assert list(values["gradient_norm"]) == [1, 3]
+    assert _histograms(tmp_path, f"gradients/{_WEIGHTS}")[1].sum == pytest.approx(of_weights.sum())
+    weights = linear_model.WEIGHTS - 0.1 * of_weights
+    assert _histograms(tmp_path, f"weights/{_WEIGHTS}")[1].sum == pytest.approx(weights.sum())

@@ -22,6 +22,7 @@ from tfx_tpu_trainer.engine.placement.strategy_steps import (
     TrainingSteps,
     with_tensors,
 )
+from tfx_tpu_trainer.engine.reporting.gradients import FirstStepOfLoop
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.sessions import polite_stop
 from tfx_tpu_trainer.engine.sessions.strategy_session import (
@@ -46,6 +47,7 @@ class StrategyPlacement:
             `tf.compat.v1.train.ChiefSessionCreator` is, with keyword arguments.
         batches: Number of batches in a step of evaluation; `None` in other modes.
         saved_input: The input of training, where its position can be saved.
+        gradients: The summary of gradients that a session call was asked for; `None` where none is written.
         end_loop: Ends a loop of training steps that is running; see `TrainingPlan`.
         agreed_stop: Stops training in several processes together; see `TrainingPlan`.
     """
@@ -55,6 +57,7 @@ class StrategyPlacement:
     session_creator: Callable[..., v1.train.SessionCreator]
     batches: tf.Tensor | None = None
     saved_input: SavedInput | None = None
+    gradients: tf.Tensor | None = None
     end_loop: Callable[[], None] | None = None
     agreed_stop: v1.train.SessionRunHook | None = None
 
@@ -131,6 +134,7 @@ def place_training_under_strategy(
     *,
     iterations: tf.Variable | None = None,
     host_call_every_n_steps: int = 1,
+    gradients: FirstStepOfLoop | None = None,
 ) -> StrategyPlacement:
     """Places training under a strategy.
 
@@ -144,6 +148,7 @@ def place_training_under_strategy(
         iterations: Variable of the graph that tells how many steps a session call makes; a
             `LoopHook` sets it. Defaults to `None`, one step.
         host_call_every_n_steps: Steps between host calls. Defaults to 1.
+        gradients: What is written of the gradients. Defaults to `None`: nothing is.
 
     Returns:
         The placement. Its loss is the mean over the replicas, of the last step of a session
@@ -169,8 +174,9 @@ def place_training_under_strategy(
         host_call=host_call,
         iterations=iterations,
         host_call_every_n_steps=host_call_every_n_steps,
+        gradients=gradients,
     )
-    (loss,) = steps.outputs
+    loss, *summaries = steps.outputs
     # A placeholder stands for loss and train_op alike: a session that needs its value has the
     # strategy make the steps.
     placed = dataclasses.replace(template, loss=loss, train_op=loss, host_call=None)
@@ -182,6 +188,7 @@ def place_training_under_strategy(
         hooks,
         _session_creator(steps),
         saved_input=saved_input,
+        gradients=summaries[0] if summaries else None,
         end_loop=steps.end_loop,
         agreed_stop=AgreedStopHook(steps) if in_several else None,
     )

@@ -15,6 +15,7 @@ from tfx_tpu_trainer.engine.copying.replica_stages import ReplicaStages
 from tfx_tpu_trainer.engine.copying.traced_host_function import TracedHostFunction
 from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, is_elsewhere
 from tfx_tpu_trainer.engine.placement.strategy_variables import StrategyVariables
+from tfx_tpu_trainer.engine.reporting.gradients import FirstStepOfLoop
 from tfx_tpu_trainer.engine.sessions.strategy_session import StrategySession
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.engine.tf_private_strategy import sum_in_replicas
@@ -103,15 +104,26 @@ class TrainingSteps(_ReplicaSteps):
         host_call: TracedHostFunction | None,
         iterations: tf.Variable | None,
         host_call_every_n_steps: int,
+        gradients: FirstStepOfLoop | None = None,
     ) -> None:
         self._host_call = host_call
+        self._gradients = gradients
+        self._watched = () if gradients is None else gradients.tensors
         host_tensors = [] if host_call is None else host_call.tensors
         train_op = template.train_op
         # Its value, if it has one, is none of what a replica returns.
         effect = train_op.op if isinstance(train_op, tf.Tensor) else train_op
-        super().__init__(template.graph, feed, [template.loss, *host_tensors, effect])
+        super().__init__(
+            template.graph, feed, [template.loss, *self._watched, *host_tensors, effect]
+        )
         assert template.loss is not None
-        self.outputs = (v1.placeholder(template.loss.dtype, (), name="loss_of_step"),)
+        self.outputs: tuple[tf.Tensor, ...] = (
+            v1.placeholder(template.loss.dtype, (), name="loss_of_step"),
+        )
+        self._is_due: tf.Tensor | None = None
+        if gradients is not None:
+            self._is_due = gradients.is_due.read_value()
+            self.outputs += (v1.placeholder(tf.string, (), name="gradients_of_step"),)
         self._iterations = None if iterations is None else iterations.read_value()
         self._host_call_every_n_steps = host_call_every_n_steps
         self._host_dtypes = [tensor.dtype for tensor in host_tensors]
@@ -120,7 +132,8 @@ class TrainingSteps(_ReplicaSteps):
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
         """Makes the steps of one session call and their host calls; returns the last loss."""
         count = 1 if self._iterations is None else int(session.run(self._iterations))
-        made, loss, host_tensors, was_cut = self._feed.eager.run(self._make_steps, count)
+        is_due = self._is_due is not None and bool(session.run(self._is_due))
+        made, outputs, host_tensors, was_cut = self._feed.eager.run(self._make_steps, count, is_due)
         # The steps before an end of the input were made: they count, and so do their host calls.
         if self._host_call is not None:
             for number in range(0, made, self._host_call_every_n_steps):
@@ -128,7 +141,7 @@ class TrainingSteps(_ReplicaSteps):
                 session.run_here(*self._host_call.fed(values))
         if made < count and not was_cut:
             raise tf.errors.OutOfRangeError(None, None, "End of the input.")
-        return {self.outputs[0]: loss}
+        return dict(zip(self.outputs, outputs))
 
     def with_iterator(self, function: Callable[[tf.Tensor], Any]) -> Any:
         """Calls a function of the iterator's handle, in the eager thread."""
@@ -179,46 +192,64 @@ class TrainingSteps(_ReplicaSteps):
         of_replicas = self._strategy.run(_one_replica(tf.identity), args=(flags,))
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
 
-    def _make_steps(self, count: int) -> tuple[int, np.ndarray, list[np.ndarray], bool]:
-        made, loss, tensors = self._loop(self._iterator, tf.constant(count))
+    def _make_steps(
+        self, count: int, is_due: bool
+    ) -> tuple[int, list[np.ndarray], list[np.ndarray], bool]:
+        due = [] if self._gradients is None else [tf.constant(is_due)]
+        made, *outputs, tensors = self._loop(self._iterator, tf.constant(count), *due)
         was_cut = self._is_cut is not None and bool(self._is_cut.numpy())
-        return int(made.numpy()), loss.numpy(), [tensor.numpy() for tensor in tensors], was_cut
+        values, of_host = ([each.numpy() for each in part] for part in (outputs, tensors))
+        return int(made.numpy()), values, of_host, was_cut
 
-    def _steps_in_graph(
-        self, iterator: Any, count: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+    def _steps_in_graph(self, iterator: Any, count: tf.Tensor, *due: tf.Tensor) -> tuple[Any, ...]:
+        """Makes the steps; returns their number, the values of `outputs`, and the host call's tensors."""
         # TensorArrays grow with the loop; without a host call there are none.
         arrays = [tf.TensorArray(dtype, size=count) for dtype in self._host_dtypes]
 
         def one_step(
-            going: tf.Tensor, made: tf.Tensor, loss: tf.Tensor, arrays: list[Any]
+            going: tf.Tensor,
+            made: tf.Tensor,
+            loss: tf.Tensor,
+            summaries: list[tf.Tensor],
+            arrays: list[Any],
         ) -> tuple[Any, ...]:
             draw, is_complete = self._feed.next_step(iterator)
 
             def make() -> tuple[Any, ...]:
-                losses, *host_tensors = self._run_replicas(draw())
+                losses, *tensors = self._run_replicas(draw())
+                watched, host_tensors = tensors[: len(self._watched)], tensors[len(self._watched) :]
+                # The first replica's are everybody's.
+                firsts = [self._local(values)[0] for values in watched]
+                kept = [
+                    self._gradients.summary(made, firsts, is_due=is_due, kept=summary)
+                    for is_due, summary in zip(due, summaries)
+                    if self._gradients is not None
+                ]
                 written = [
                     array.write(made, tf.concat(self._local(parts), axis=0))
                     for array, parts in zip(arrays, host_tensors)
                 ]
                 mean = self._strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
-                return going, made + 1, mean, written
+                return going, made + 1, mean, kept, written
 
             if is_complete is None:
                 return make()
-            return tf.cond(is_complete, make, lambda: (tf.constant(False), made, loss, arrays))
+            return tf.cond(
+                is_complete, make, lambda: (tf.constant(False), made, loss, summaries, arrays)
+            )
 
         def goes_on(going: tf.Tensor, made: tf.Tensor, *_: Any) -> tf.Tensor:
             going &= made < count
             return going if self._is_cut is None else going & (~self._is_cut | tf.equal(made, 0))
 
-        _, made, loss, arrays = tf.while_loop(
+        no_loss, no_summaries = tf.zeros((), self.outputs[0].dtype), [tf.constant("")] * len(due)
+        _, made, loss, summaries, arrays = tf.while_loop(
             goes_on,
             one_step,
-            (tf.constant(True), tf.constant(0), tf.zeros((), self.outputs[0].dtype), arrays),
+            (tf.constant(True), tf.constant(0), no_loss, no_summaries, arrays),
             parallel_iterations=1,
         )
-        return made, loss, [self._stacked(array, made) for array in arrays]
+        return made, loss, *summaries, [self._stacked(array, made) for array in arrays]
 
     def _stacked(self, array: tf.TensorArray, made: tf.Tensor) -> tf.Tensor:
         if not self._feed.ends_unevenly:

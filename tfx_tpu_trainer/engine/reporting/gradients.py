@@ -6,9 +6,10 @@ Nothing here touches a graph unless `RunConfig(gradient_norms=True)` or `RunConf
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
@@ -185,8 +186,11 @@ def log_not_written(where: str) -> None:
 class FirstStepOfLoop:
     """The summary of the gradients of a loop's first step, made in loops that a hook asks for it.
 
-    A loop of steps returns its last loss alone. A local variable takes the summary out of it, so that a
-    loop that is not asked does nothing for it.
+    A loop that is not asked does nothing for it.
+
+    Attributes:
+        tensors: The gradients, of which the loop is given copies.
+        is_due: Local variable by which the next loop is asked.
     """
 
     def __init__(self, gradients: Mapping[str, tf.Tensor], asked: Asked) -> None:
@@ -197,14 +201,34 @@ class FirstStepOfLoop:
             asked: What to write.
         """
         self._names = tuple(gradients)
-        self.tensors = tuple(gradients.values())
-        """The gradients, of which the loop is given copies."""
         self._asked = asked
-        self._is_due = _local("gradients_are_due", False, tf.bool)
+        self.tensors = tuple(gradients.values())
+        self.is_due = _local("gradients_are_due", False, tf.bool)
+        # What a loop of a graph can give beside its loss.
         self._summary = _local("summary_of_gradients", "", tf.string)
 
-    def keep(self, number: tf.Tensor, copies: Collection[tf.Tensor]) -> tf.Tensor:
-        """Keeps the summary of a step, in the loop under construction.
+    def summary(
+        self, number: tf.Tensor, copies: Sequence[tf.Tensor], *, is_due: tf.Tensor, kept: tf.Tensor
+    ) -> tf.Tensor:
+        """Builds the summary of a step where it is the first one and due, in the loop under construction.
+
+        Args:
+            number: The step's number in the loop, an int32 scalar.
+            copies: The copies of `tensors`.
+            is_due: Whether the loop is asked, a bool scalar.
+            kept: What stands for the summary otherwise.
+
+        Returns:
+            A serialized `tf.compat.v1.Summary`, a string scalar.
+        """
+        return tf.cond(
+            tf.logical_and(is_due, tf.equal(number, 0)),
+            lambda: summary_of_gradients(dict(zip(self._names, copies)), self._asked),
+            lambda: tf.identity(kept),
+        )
+
+    def keep(self, number: tf.Tensor, copies: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Keeps the summary of a step in a variable, in the loop under construction.
 
         Args:
             number: The step's number in the loop, an int32 scalar.
@@ -219,22 +243,13 @@ class FirstStepOfLoop:
             with tf.control_dependencies([self._summary.assign(summary, read_value=False)]):
                 return tf.constant(True)
 
-        due = tf.logical_and(self._is_due.read_value(), tf.equal(number, 0))
+        due = tf.logical_and(self.is_due.read_value(), tf.equal(number, 0))
         return tf.cond(due, write, lambda: tf.constant(False))
 
-    def hook(self, loss: tf.Tensor, *, every_n_steps: int, output_dir: str) -> GradientHook:
-        """Returns the hook that asks for summaries and writes them.
-
-        Args:
-            loss: What is there after the loop.
-            every_n_steps: Global steps between summaries.
-            output_dir: Folder of the events.
-        """
+    def kept_after(self, loss: tf.Tensor) -> tf.Tensor:
+        """Returns the summary that a loop has kept, once its loss is there."""
         with tf.control_dependencies([loss]):
-            summary = self._summary.read_value()
-        return GradientHook(
-            summary, self._is_due, every_n_steps=every_n_steps, output_dir=output_dir
-        )
+            return self._summary.read_value()
 
 
 class GradientHook(v1.train.SessionRunHook):
@@ -284,9 +299,13 @@ class GradientHook(v1.train.SessionRunHook):
     ) -> None:
         """Writes what was fetched."""
         del run_context
-        if run_values.results:
+        if run_values.results is None:
+            return
+        # What stands for a strategy's value is an array.
+        summary = np.asarray(run_values.results, object).item()
+        if summary:
             self._timer.update_last_triggered_step(self._step)
-            self._writer.add_summary(run_values.results, self._step)
+            self._writer.add_summary(summary, self._step)
 
     def end(self, session: v1.Session) -> None:
         """Flushes the events."""

@@ -40,7 +40,13 @@ from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import READ_ONCE, CoreRun, core_run_of
-from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace, asked_of
+from tfx_tpu_trainer.estimator.placements.placement import (
+    Call,
+    Hooks,
+    Trace,
+    asked_of,
+    gradient_hook,
+)
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
 from tfx_tpu_trainer.estimator.tpu.is_padding import with_padding
@@ -241,9 +247,7 @@ class OnCores(abc.ABC):
         loop_hook = loops.hook(loop.iterations, steps=steps, max_steps=max_steps)
         hooks = trace.hooks
         if gradients is not None:
-            assert config.save_summary_steps and config.model_dir
-            every, folder = config.save_summary_steps, config.model_dir
-            hooks = [*hooks, gradients.hook(loop.loss, every_n_steps=every, output_dir=folder)]
+            hooks = [*hooks, gradient_hook(gradients, gradients.kept_after(loop.loss), config)]
             if asked.histograms:
                 add_histograms_of_weights(trace.template, after=loop.loss)
         # Variables are checked after each loop, though not under BROADCAST, as in the original.

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.reporting.gradients import Asked
+from tfx_tpu_trainer.engine.reporting.gradients import Asked, FirstStepOfLoop, GradientHook
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import user_calls
@@ -120,6 +120,26 @@ def asked_of(config: RunConfig) -> Asked:
     if not config.save_summary_steps or not config.is_chief:
         return Asked()
     return Asked(gradient_norms=config.gradient_norms, histograms=config.histograms)
+
+
+def gradient_hook(
+    gradients: FirstStepOfLoop, summary: tf.Tensor, config: RunConfig
+) -> GradientHook:
+    """Returns the hook that asks loops for the summary of gradients, and writes it.
+
+    Args:
+        gradients: What the loops are asked for.
+        summary: What they give, there after a loop.
+        config: The configuration of a run that writes summaries.
+    """
+    assert config.save_summary_steps
+    assert config.model_dir
+    return GradientHook(
+        summary,
+        gradients.is_due,
+        every_n_steps=config.save_summary_steps,
+        output_dir=config.model_dir,
+    )
 
 
 def bind_call(

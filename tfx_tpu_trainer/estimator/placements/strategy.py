@@ -20,7 +20,7 @@ from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
-from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, spans_processes
+from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, is_elsewhere, spans_processes
 from tfx_tpu_trainer.engine.loops.loop_hook import Loops
 from tfx_tpu_trainer.engine.loops.step_loop import create_iterations
 from tfx_tpu_trainer.engine.placement.strategy import (
@@ -29,12 +29,26 @@ from tfx_tpu_trainer.engine.placement.strategy import (
     place_training_under_strategy,
 )
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.reporting.gradients import log_not_written
+from tfx_tpu_trainer.engine.reporting.gradients import (
+    Asked,
+    FirstStepOfLoop,
+    add_histograms_of_weights,
+    find_gradients,
+    log_no_gradients,
+    log_not_written,
+)
+from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.on_cores import on_cores
-from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace, asked_of
+from tfx_tpu_trainer.estimator.placements.placement import (
+    Call,
+    Hooks,
+    Trace,
+    asked_of,
+    gradient_hook,
+)
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 
@@ -133,11 +147,11 @@ class UnderStrategy:
                 them.
         """
         trace = self.trace()
-        if asked_of(self.call.config):
-            log_not_written(_named(self.strategy))
         trains = check_train_op(trace.template)
         if self.strategy.num_replicas_in_sync > 1 and trains:
             self._check_replicas_train_together(trace.template.graph)
+        asked = asked_of(self.call.config)
+        gradients = self._watched_gradients(trace.template, asked) if asked else None
         stop_hook: v1.train.SessionRunHook | None = None
         if self.loops is None:
             iterations, longest, every = None, 1, 1
@@ -148,8 +162,18 @@ class UnderStrategy:
             longest, every = self.loops.longest, self.loops.host_call_every_n_steps
             stop_hook = self.loops.hook(iterations, steps=steps, max_steps=max_steps)
         placed = place_training_under_strategy(
-            trace.template, trace.feed, iterations=iterations, host_call_every_n_steps=every
+            trace.template,
+            trace.feed,
+            iterations=iterations,
+            host_call_every_n_steps=every,
+            gradients=gradients,
         )
+        hooks = list(placed.hooks)
+        if gradients is not None:
+            assert placed.gradients is not None
+            hooks.append(gradient_hook(gradients, placed.gradients, self.call.config))
+            if asked.histograms:
+                add_histograms_of_weights(placed.template, after=placed.template.loss)
         plan = TrainingPlan(
             template=placed.template,
             train_op=placed.template.train_op,
@@ -162,7 +186,7 @@ class UnderStrategy:
             agreed_stop=placed.agreed_stop,
             ran_on=_named(self.strategy),
         )
-        return plan, list(placed.hooks)
+        return plan, hooks
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
         """Plans an evaluation, a step of all replicas in each session call; see `Placement`.
@@ -200,6 +224,17 @@ class UnderStrategy:
             placed.template, placed.template.predictions, session_creator=placed.session_creator
         )
         return plan, list(placed.hooks)
+
+    def _watched_gradients(self, template: ModelTemplate, asked: Asked) -> FirstStepOfLoop | None:
+        if is_elsewhere(self.strategy) or spans_processes(self.strategy):
+            # From a TPU they would come with every step, and processes must all make the same sums.
+            log_not_written(_named(self.strategy))
+            return None
+        gradients = find_gradients(template, replicas=self.strategy.num_replicas_in_sync)
+        if not gradients:
+            log_no_gradients()
+            return None
+        return FirstStepOfLoop(gradients, asked)
 
     def _check_replicas_train_together(self, graph: tf.Graph) -> None:
         if not self.sees_strategy:
