@@ -159,6 +159,7 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 	@$(LOCK_1_16) requirements/bootstrap.in --constraints requirements/dev.lock --output-file requirements/bootstrap.lock
 	@$(LOCK_1_16) $(ARGS) requirements/tools.in --output-file requirements/tools.lock
 	@$(LOCK_1_16) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
+	@$(LOCK_1_16) $(ARGS) requirements/jax-oracle.in --output-file requirements/jax-oracle.lock
 	@$(LOCK_1_21) $(ARGS) setup.py --extra all --extra dev \
 		--constraints $(TFX_1_21)/constraints.in --constraints requirements/bootstrap.lock --output-file $(TFX_1_21)/dev.lock
 	@$(LOCK_1_21) setup.py --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/base.lock

@@ -1,4 +1,4 @@
-"""Makes `.make/oracle`: the virtual environment of the original, from `requirements/oracle.lock`."""
+"""Makes the virtual environments of what we are compared with: `.make/oracle` of the original, `.make/jax` of JAX."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import click
 REPOSITORY = Path(__file__).parents[1]
 LOCK = REPOSITORY / "requirements" / "oracle.lock"
 VENV = REPOSITORY / ".make" / "oracle"
+JAX_LOCK = REPOSITORY / "requirements" / "jax-oracle.lock"
+JAX_VENV = REPOSITORY / ".make" / "jax"
 # What belongs to the environment this process runs in.
 _NOT_THEIRS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PIP_TARGET")
 
@@ -28,8 +30,24 @@ def oracle_python(venv: Path = VENV) -> Path:
     Raises:
         click.ClickException: If it can't be made.
     """
+    return _python_of(venv, LOCK, "TensorFlow 2.15.1 (1.7 GB, once")
+
+
+def jax_python(venv: Path = JAX_VENV) -> Path:
+    """Returns the interpreter of JAX's environment, which is made where it is missing.
+
+    Args:
+        venv: Where it is.
+
+    Raises:
+        click.ClickException: If it can't be made.
+    """
+    return _python_of(venv, JAX_LOCK, "JAX 0.6.2 (0.5 GB, once")
+
+
+def _python_of(venv: Path, lock: Path, what: str) -> Path:
     stamp, python = venv / ".setup-done", venv / "bin" / "python"
-    digest = hashlib.sha256(LOCK.read_bytes() + str(venv).encode()).hexdigest()
+    digest = hashlib.sha256(lock.read_bytes() + str(venv).encode()).hexdigest()
 
     def is_done() -> bool:
         return python.exists() and stamp.exists() and stamp.read_text() == digest
@@ -37,26 +55,26 @@ def oracle_python(venv: Path = VENV) -> Path:
     if is_done():
         return python
     venv.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{venv}.lock", "w") as lock:
+    with open(f"{venv}.lock", "w") as file:
         # Two benchmarks must not install into one folder.
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX)
         if not is_done():
-            _make(venv, python)
+            _make(venv, python, lock, what)
             # Written last: a venv without it was interrupted, and is made anew.
             stamp.write_text(digest)
     return python
 
 
-def _make(venv: Path, python: Path) -> None:
+def _make(venv: Path, python: Path, lock: Path, what: str) -> None:
     log = Path(f"{venv}.log")
-    click.echo(f"making {venv} for TensorFlow 2.15.1 (1.7 GB, once; progress: tail -f {log})")
+    click.echo(f"making {venv} for {what}; progress: tail -f {log})")
     shutil.rmtree(venv, ignore_errors=True)
     # Our own pip installs: an older one can't install with hashes, and pip knows of the mirrors and
     # certificates that are configured here.
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps"]
     commands = (
         [sys.executable, "-m", "venv", "--without-pip", str(venv)],
-        [*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(LOCK)],
+        [*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(lock)],
     )
     environment = {key: value for key, value in os.environ.items() if key not in _NOT_THEIRS}
     with open(log, "w") as output:
@@ -66,6 +84,6 @@ def _make(venv: Path, python: Path) -> None:
             )
             if ended.returncode:
                 raise click.ClickException(
-                    f"the environment of the original could not be made; see {log}. Without it: "
-                    "leave `real` out of --contenders."
+                    f"{venv} could not be made; see {log}. Without that of the original: leave `real` out of "
+                    "--contenders."
                 )

@@ -160,8 +160,8 @@ def test_what_cannot_be_is_refused_with_what_can(name, options, refused):
         case(
             "component",
             "`num_cores_per_replica=16` on a `v5e:2x4`",
-            "num_cores_per_replica=16 does not use up the 8 TPU devices",
-            "use one of [1, 2, 4, 8]",
+            "num_cores_per_replica=16 is more than the 8 TPU devices of v5e:2x4",
+            "use a larger slice, or at most 8",
             values=(64, {"num_cores_per_replica": 16}),
         ),
     ],

@@ -80,6 +80,20 @@ def test_a_signature_of_its_own_or_of_a_saved_model(kernel, tmp_path):
     assert saved.parameter_count == own.parameter_count == COLUMNS * UNITS
 
 
+def test_a_result_that_does_not_fit_is_refused():
+    # 102,400^2 numbers: the compiler looks at inputs and values in between only, and lets it pass.
+    report = preflight_function(
+        tf.matmul,
+        [tf.TensorSpec([102_400, 1024]), tf.TensorSpec([1024, 102_400])],
+        tpu="v5e:1x1",
+        options=CHECK_ONLY,
+    )
+    (step,) = report.steps
+    assert step.problem is not None and step.problem.stage == "memory"
+    assert step.need_bytes == pytest.approx(4 * (102_400**2 + 2 * 1024 * 102_400), rel=0.01)
+    assert "39.06 GiB" in step.problem.message
+
+
 @pytest.mark.parametrize("package", ["tf_keras", "keras"])
 def test_a_training_step_of_a_keras_model(package):
     keras = pytest.importorskip(package)

@@ -200,6 +200,9 @@ class _Compilation:
         memory = _memory_need(response.memory)
         module = HloModule.of_optimized(response.program)
         largest = module.allocations(temp_bytes=memory.temp_bytes)
+        if memory.total > self._limit:
+            # The compiler looks at variables, inputs and values in between, not at what a step gives back.
+            return self._too_large(memory.total, largest)
         collectives = find_collectives(module)
         if self._step.num_partitions == 1:
             # As lowered, they have the types that the model sums in.
