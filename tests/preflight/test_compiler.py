@@ -74,6 +74,20 @@ def test_the_words_of_a_newer_compiler_are_understood():
     assert memory_refusal.read("Unexpected operand type for FFT") is None
 
 
+def test_one_buffer_that_is_larger_than_the_memory_of_a_chip():
+    # What libtpu 0.0.21 says of a sort of f32[131072,65536] on a v5e.
+    found = memory_refusal.read(
+        "Allocation (size=34359738368) would exceed memory (size=17179869184) :: #allocation7 "
+        "[shape = 'f32[131072,65536]{1,0:T(8,128)}', space=hbm, size = 0xffffffffffffffff, "
+        "tag = 'output of fusion.remat2@{}'] :: <no-hlo-instruction>"
+    )
+    assert found is not None and not found.arguments_counted
+    assert (found.need_bytes, found.limit_bytes) == (32 * GIB, 16 * GIB)
+    (buffer,) = found.largest
+    assert (buffer.bytes, buffer.op_name) == (32 * GIB, "output of fusion.remat2")
+    assert buffer.shape == "f32[131072,65536]{1,0:T(8,128)}"
+
+
 def test_replicas_that_do_not_match_the_slice(step):
     (compiled,) = compile_steps([step], "v5e:2x4", CHECK_ONLY)
     assert compiled.problem is not None and compiled.problem.stage == "set-up"

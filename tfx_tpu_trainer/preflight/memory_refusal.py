@@ -14,6 +14,10 @@ _SIZE = r"([\d.]+)([BKMGT]?)"
 _USED = re.compile(rf"Used {_SIZE} of {_SIZE} hbm")
 # Newer compilers say it in a sentence; arguments are in the number.
 _REQUIRED = re.compile(rf"total memory required .*?\({_SIZE}\) exceeds available HBM \({_SIZE}\)")
+# Of one buffer that is larger than all of a chip's memory; no other is in the number.
+_ONE_BUFFER = re.compile(r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)")
+_BUFFER_SHAPE = re.compile(r"shape = '([^']+)'")
+_BUFFER_TAG = re.compile(r"tag = '([^'@]+)")
 _ARGUMENTS = re.compile(rf"^\s*arguments\s+{_SIZE}", re.MULTILINE)
 _ALLOCATION = re.compile(rf"^\s*\d+\. Size: {_SIZE}(.*?)^\s*=+$", re.MULTILINE | re.DOTALL)
 _OPERATOR = re.compile(r'op_name="([^"]*)"')
@@ -55,6 +59,9 @@ def read(text: str) -> MemoryRefusal | None:
     Returns:
         What it says, or `None` where it is not of HBM.
     """
+    one = _ONE_BUFFER.search(text)
+    if one is not None:
+        return _of_one_buffer(text, int(one[1]), int(one[2]))
     required = _REQUIRED.search(text)
     used = required or _USED.search(text)
     if used is None:
@@ -66,6 +73,20 @@ def read(text: str) -> MemoryRefusal | None:
         limit_bytes=_bytes(used[3], used[4]),
         arguments_counted=required is not None or counted,
         largest=tuple(_allocation(*found) for found in _ALLOCATION.findall(text)),
+    )
+
+
+def _of_one_buffer(text: str, size: int, memory: int) -> MemoryRefusal:
+    shape, tag = _BUFFER_SHAPE.search(text), _BUFFER_TAG.search(text)
+    buffer = Allocation(
+        bytes=size,
+        op_name=tag[1] if tag else "?",
+        shape=shape[1] if shape else "?",
+        category="temp",
+        unpadded_bytes=size,
+    )
+    return MemoryRefusal(
+        need_bytes=size, limit_bytes=memory, arguments_counted=False, largest=(buffer,)
     )
 
 
