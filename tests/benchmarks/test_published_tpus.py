@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from benchmarks.published_tpus import comparison, programs
@@ -15,7 +17,8 @@ def test_the_record_has_each_published_result():
     assert len(RECORDED) == len(PUBLISHED) >= 20
     named = [(each.model, each.slice_name, each.source) for each in RECORDED]
     assert named == [(each.model, each.slice_name, each.source) for each in PUBLISHED]
-    assert all(each.source.count("/") >= 2 for each in PUBLISHED)
+    # Repository, file and year.
+    assert all(re.fullmatch(r"\S+/\S+, .+ \(20\d\d\)", each.source) for each in PUBLISHED)
 
 
 @pytest.mark.parametrize("row", RECORDED, ids=lambda row: f"{row.model}-{row.slice_name}")

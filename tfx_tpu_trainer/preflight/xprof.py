@@ -146,6 +146,9 @@ class _Plane:
 
     def describe(self, stats: Any, **values: Any) -> None:
         for name, value in values.items():
+            if value == "":
+                # XProf reports an error for each place that it can't read.
+                continue
             stat = stats.add(metadata_id=self._number_of(name))
             if isinstance(value, str):
                 stat.str_value = value
