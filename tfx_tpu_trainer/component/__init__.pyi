@@ -27,17 +27,26 @@ class TpuTrainer(tfx.types.BaseComponent):
     (checkpoints, TensorBoard events and the page of the training), `evaluation` (a ModelEvaluation of
     the eval split), `page` (the page again, as Kubeflow Pipelines and Vertex AI show it).
 
-    ```python
-    trainer = TpuTrainer(
-        examples=transform.outputs["transformed_examples"],
-        transform_graph=transform.outputs["transform_graph"],
-        schema=schema_gen.outputs["schema"],
-        module="pipelines.taxi.model",
-        label_key="tips_xf",
-        train_args=tfx.proto.TrainArgs(num_steps=1000),
-        train_batch_size=256,
-    )
-    ```
+    Examples:
+        In a pipeline the channels are outputs of Transform and SchemaGen:
+
+        >>> from tfx import v1 as tfx
+        >>> from tfx_tpu_trainer import TpuTrainer
+        >>> artifacts = tfx.types.standard_artifacts
+        >>> trainer = TpuTrainer(
+        ...     examples=tfx.dsl.Channel(type=artifacts.Examples),
+        ...     transform_graph=tfx.dsl.Channel(type=artifacts.TransformGraph),
+        ...     schema=tfx.dsl.Channel(type=artifacts.Schema),
+        ...     module="pipelines.taxi.model",
+        ...     label_key="big_tip",
+        ...     train_args=tfx.proto.TrainArgs(num_steps=1000),
+        ...     train_batch_size=256,
+        ...     tpu="v5e:2x4",
+        ... )
+        >>> sorted(trainer.outputs)
+        ['evaluation', 'model', 'model_run']
+        >>> trainer.tpu.num_replicas()
+        8
 
     Every `int` and `str` parameter may be a `RuntimeParameter`, except `module` and `trainer_fn`, whose
     source is hashed when the pipeline is made, and `tpu`. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1,

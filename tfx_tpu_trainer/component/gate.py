@@ -55,24 +55,23 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
     data, no Beam. The rules are the stock Evaluator's; the verdict in words is the custom property
     `verdict` of the blessing.
 
-    ```python
-    gate = EvalMetricsGate(
-        model=trainer.outputs["model"],
-        evaluation=trainer.outputs["evaluation"],
-        baseline_model=resolver.outputs["model"],
-        eval_config=tfma.EvalConfig(
-            metrics_specs=[
-                tfma.MetricsSpec(
-                    thresholds={
-                        "accuracy": tfma.MetricThreshold(
-                            value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.7}),
-                        )
-                    }
-                )
-            ]
-        ),
-    )
-    ```
+    Examples:
+        In a pipeline the channels are outputs of the trainer:
+
+        >>> from tfx import v1 as tfx
+        >>> from tensorflow_model_analysis.proto import config_pb2
+        >>> from tfx_tpu_trainer import EvalMetricsGate
+        >>> at_least = config_pb2.GenericValueThreshold(lower_bound={"value": 0.7})
+        >>> threshold = config_pb2.MetricThreshold(value_threshold=at_least)
+        >>> gate = EvalMetricsGate(
+        ...     model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+        ...     evaluation=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelEvaluation),
+        ...     eval_config=config_pb2.EvalConfig(
+        ...         metrics_specs=[config_pb2.MetricsSpec(thresholds={"accuracy": threshold})]
+        ...     ),
+        ... )
+        >>> sorted(gate.outputs)
+        ['blessing', 'evaluation']
 
     Outputs: `evaluation` (ModelEvaluation: the metrics, the baseline's and the differences) and `blessing`
     (ModelBlessing; empty if eval_config has no thresholds to check).

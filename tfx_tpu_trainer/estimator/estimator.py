@@ -57,12 +57,25 @@ class Estimator:
     Every call makes a new graph, calls input_fn and model_fn once in it and restores the
     latest checkpoint of `model_dir`.
 
-    Example:
-    ```python
-    estimator = Estimator(model_fn, model_dir="runs/model", params={"rate": 0.1})
-    estimator.train(train_input_fn, max_steps=1000)
-    metrics = estimator.evaluate(eval_input_fn)
-    ```
+    Examples:
+        A weight that learns to double:
+
+        >>> from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec
+        >>> import tensorflow as tf
+        >>> def input_fn():
+        ...     return tf.data.Dataset.from_tensors(([[1.0], [2.0]], [[2.0], [4.0]])).repeat()
+        >>> def model_fn(features, labels, mode, params):
+        ...     weight = tf.compat.v1.get_variable("weight", [1, 1])
+        ...     loss = tf.reduce_mean(tf.square(features @ weight - labels))
+        ...     optimizer = tf.compat.v1.train.GradientDescentOptimizer(params["rate"])
+        ...     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        ...     return EstimatorSpec(mode, loss=loss, train_op=train_op)
+        >>> estimator = Estimator(model_fn, model_dir="runs/double", params={"rate": 0.1})
+        >>> estimator = estimator.train(input_fn, max_steps=100)
+        >>> print(estimator.get_variable_value("weight").round(3))
+        [[2.]]
+        >>> sorted(estimator.evaluate(input_fn, steps=5))
+        ['global_step', 'loss']
     """
 
     # A TPUEstimator gives its model_fn a batch size in params whether or not there are others.

@@ -17,12 +17,15 @@ Name = typing.Annotated[str, pydantic.Field(min_length=1)]
 class TpuSpec(pydantic.BaseModel):
     """A TPU slice and how it is had; checked when it is made, which is when a pipeline is compiled.
 
-    Example:
-    ```python
-    spec = TpuSpec.parse("v5e:2x4", spot=True)
-    spec.num_replicas()          # 8
-    spec.node_selector()         # {"cloud.google.com/gke-tpu-topology": "2x4", ...}
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer import TpuSpec
+        >>> spec = TpuSpec.parse("v5e:2x4", spot=True)
+        >>> spec.num_replicas()
+        8
+        >>> spec.resource_limits()
+        {'google.com/tpu': 8}
+        >>> spec.node_selector()["cloud.google.com/gke-tpu-topology"]
+        '2x4'
 
     Attributes:
         slice_name: Generation and topology, such as `"v5e:2x4"`, or generation and number of

@@ -123,11 +123,25 @@ def preflight(
 
     Needs the extra `preflight` (libtpu) on x86-64 Linux. Nothing is trained and nothing is read.
 
-    Example:
-    ```python
-    report = preflight(model_fn, input_fn, tpu="v5e:2x4", batch_size=1024, params={"rate": 0.1})
-    report.ok, report.steps[0].roofline.examples_per_second
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import tpu
+        >>> from tfx_tpu_trainer.preflight import preflight
+        >>> import tensorflow as tf
+        >>> def input_fn(params):
+        ...     row = (tf.zeros([784]), tf.zeros([], tf.int32))
+        ...     rows = tf.data.Dataset.from_tensors(row).repeat()
+        ...     return rows.batch(params["batch_size"], drop_remainder=True)
+        >>> def model_fn(features, labels, mode, params):
+        ...     kernel = tf.compat.v1.get_variable("kernel", [784, 10])
+        ...     loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, features @ kernel)
+        ...     optimizer = tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer())
+        ...     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        ...     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        >>> report = preflight(model_fn, input_fn, tpu="v5e:2x4", batch_size=1024, steps=["train"])
+        >>> report.ok
+        True
+        >>> report.steps[0].need_bytes < 16 * 2**30
+        True
 
     Args:
         model: A model_fn as `TPUEstimator` takes it, an estimator, whose params, config,

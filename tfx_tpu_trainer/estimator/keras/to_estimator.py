@@ -259,12 +259,21 @@ def keras_to_estimator(
     several cores is the step of one core with all rows, but for what looks at the other rows of
     its batch, such as a batch norm that is trained.
 
-    Example:
-    ```python
-    config = RunConfig(master="emulated", tpu_config=TPUConfig(num_shards=4))
-    estimator = keras_to_estimator(model, config=config, train_batch_size=64)
-    estimator.train(lambda params: dataset.batch(params["batch_size"]), max_steps=1000)
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import keras_to_estimator, tpu
+        >>> import tensorflow as tf
+        >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
+        >>> model.compile(optimizer="sgd", loss="mse")
+        >>> def input_fn(params):
+        ...     rows = tf.data.Dataset.from_tensors(([1.0], [2.0])).repeat()
+        ...     return rows.batch(params["batch_size"], drop_remainder=True)
+        >>> config = tpu.RunConfig(master="emulated", tpu_config=tpu.TPUConfig(num_shards=2))
+        >>> estimator = keras_to_estimator(
+        ...     model, model_dir="runs/keras", config=config, train_batch_size=4, eval_batch_size=4
+        ... )
+        >>> metrics = estimator.train(input_fn, max_steps=200).evaluate(input_fn, steps=1)
+        >>> print(metrics["global_step"], round(float(metrics["loss"]), 3))
+        200 0.0
 
     Args:
         keras_model: As in `model_to_estimator`, like all arguments up to `export_outputs`.

@@ -40,13 +40,30 @@ class TPUEstimator(Estimator):
     The batch sizes are global; input_fn and model_fn find theirs in `params["batch_size"]`,
     and model_fn where it runs in `params["use_tpu"]`.
 
-    Example:
-    ```python
-    estimator = TPUEstimator(
-        model_fn, config=RunConfig(model_dir="runs/model"), use_tpu=False, train_batch_size=64
-    )
-    estimator.train(lambda params: dataset.batch(params["batch_size"]), max_steps=1000)
-    ```
+    Examples:
+        Two emulated cores, each with half of the four rows of a step:
+
+        >>> from tfx_tpu_trainer.estimator import tpu
+        >>> import tensorflow as tf
+        >>> def input_fn(params):
+        ...     rows = tf.data.Dataset.from_tensors(([1.0], [2.0])).repeat()
+        ...     return rows.batch(params["batch_size"], drop_remainder=True)
+        >>> def model_fn(features, labels, mode, params):
+        ...     print("rows of a core:", params["batch_size"])
+        ...     weight = tf.compat.v1.get_variable("weight", [1, 1])
+        ...     loss = tf.reduce_mean(tf.square(features @ weight - labels))
+        ...     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        ...     optimizer = tpu.CrossShardOptimizer(optimizer)
+        ...     train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        ...     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        >>> config = tpu.RunConfig(
+        ...     model_dir="runs/cores", master="emulated", tpu_config=tpu.TPUConfig(num_shards=2)
+        ... )
+        >>> estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=4)
+        >>> estimator = estimator.train(input_fn, max_steps=100)
+        rows of a core: 2
+        >>> print(estimator.get_variable_value("weight").round(3))
+        [[2.]]
     """
 
     _warns_of_missing_params = False
