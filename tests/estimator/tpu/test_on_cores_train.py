@@ -41,6 +41,29 @@ def test_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
     assert [shown[step] for step in (1, 2, 3)] == pytest.approx(losses, rel=1e-5)
 
 
+def test_all_loops_of_a_session_fetch_the_same(tmp_path, monkeypatch):
+    # A session optimizes the function of all cores anew for each set of fetches.
+    fetched, run = [], v1.Session.run
+
+    def noted(session, fetches, *args, **kwargs):
+        fetched.append(fetches)
+        return run(session, fetches, *args, **kwargs)
+
+    monkeypatch.setattr(v1.Session, "run", noted)
+    cores.linear(tmp_path, cores=2, loop=2, save_summary_steps=4).train(
+        cores.train_input_fn, steps=10
+    )
+    of_loops = [
+        sorted(str(leaf) for each in fetches.values() for leaf in tf.nest.flatten(each))
+        for fetches in fetched
+        if isinstance(fetches, dict) and "caller" in fetches
+    ]
+    assert len(of_loops) == 5
+    # Shown when it is due, as TensorFlow's hook has it.
+    assert sorted(read_values(tmp_path)["loss"]) == [2, 8]
+    assert all(names == of_loops[0] for names in of_loops)
+
+
 @pytest.mark.parametrize(
     ("before", "options", "seen"),
     [

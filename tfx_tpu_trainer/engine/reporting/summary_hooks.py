@@ -76,6 +76,25 @@ class SummaryHook(v1.train.SessionRunHook):
         self._writer.flush()
 
 
+class SteadySummaryHook(v1.train.SummarySaverHook):
+    """A SummarySaverHook that fetches the summaries with each call, and writes those that are due.
+
+    For each set of what its calls fetch, a session optimizes and instantiates the functions of the graph
+    anew; with a loop of steps of many cores in one of them that takes longer than the loop. So this is for
+    summaries that cost next to nothing: those of what a call fetches anyway.
+    """
+
+    _summary: Any = None
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Asks for step and summaries; the first call's are always due."""
+        fetches = dict(super().before_run(run_context).fetches)
+        self._summary = fetches.get("summary", self._summary)
+        if self._summary is not None:
+            fetches["summary"] = self._summary
+        return v1.train.SessionRunArgs(fetches)
+
+
 _WRITER_OP_TYPES = frozenset({"CreateSummaryFileWriter", "CreateSummaryDbWriter"})
 
 

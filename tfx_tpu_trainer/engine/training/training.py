@@ -28,7 +28,11 @@ from tfx_tpu_trainer.engine.loops.progress_hook import ProgressHook
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
 from tfx_tpu_trainer.engine.reporting.profile_hook import ProfileHook
-from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, SummaryHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import (
+    HostCallHook,
+    SteadySummaryHook,
+    SummaryHook,
+)
 from tfx_tpu_trainer.engine.sessions.closing import closed_aside
 from tfx_tpu_trainer.engine.sessions.opening import (
     SessionCreatorFn,
@@ -270,7 +274,9 @@ def train(
     if plan.agreed_stop is not None:
         worker_hooks.append(plan.agreed_stop)
     fast_forward = _fast_forward(plan, own_hooks, settings, master, loop)
-    summary_steps, summary_hooks = settings.save_summary_steps, []
+    # A loop on this host can be asked how far it is.
+    asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
+    summary_steps, summary_hooks = settings.save_summary_steps, list[v1.train.SessionRunHook]()
     if fast_forward is not None:
         worker_hooks.append(fast_forward)
         if summary_steps:
@@ -284,6 +290,11 @@ def train(
                 )
             ]
             summary_steps = None
+    elif summary_steps and asks and plan.make_loop is None and _only_loss_is_summarized(scaffold):
+        summary_hooks = [
+            SteadySummaryHook(save_steps=summary_steps, output_dir=model_dir, scaffold=scaffold)
+        ]
+        summary_steps = None
     with damage_explained(checkpoint_path):
         session = open_training_session(
             settings=settings,
@@ -300,8 +311,6 @@ def train(
             session_creator=plan.session_creator,
         )
     last_loss = None
-    # A loop on this host can be asked how far it is.
-    asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
     watch = StallWatch(
         "Training",
         timeout_secs=settings.stall_timeout_secs,
@@ -458,6 +467,13 @@ def _fast_forward(
         model_dir=folder_of(settings),
         watched_steps=settings.profile_steps,
     )
+
+
+def _only_loss_is_summarized(scaffold: v1.train.Scaffold) -> bool:
+    summaries = v1.get_collection(v1.GraphKeys.SUMMARIES)
+    of_loss = [summary.op.name for summary in summaries] == ["loss"]
+    # It has one only where the model gave it one: its own is made when it is finalized.
+    return of_loss and scaffold.summary_op is None
 
 
 def _summarize_loss(loss: tf.Tensor) -> None:
