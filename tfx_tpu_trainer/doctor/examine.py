@@ -40,11 +40,11 @@ class Examined:
 
 
 def examine(text: str) -> list[Finding]:
-    """Says what a program uses, and what becomes of it.
+    r"""Says what a program uses, and what becomes of it.
 
     Examples:
         >>> from tfx_tpu_trainer.doctor import examine
-        >>> program = "from tensorflow.contrib import tpu\\nestimator = tpu.TPUEstimator\\n"
+        >>> program = "from tensorflow.contrib import tpu\nestimator = tpu.TPUEstimator\n"
         >>> (finding,) = examine(program)
         >>> finding.line, finding.name, finding.fixable
         (1, 'tf.contrib.tpu', True)

@@ -35,11 +35,11 @@ class Repaired:
 
 
 def repair(text: str) -> Repaired:
-    """Makes the edits that need no judgement; what they don't touch stays as it was written.
+    r"""Makes the edits that need no judgement; what they don't touch stays as it was written.
 
     Examples:
         >>> from tfx_tpu_trainer.doctor import repair
-        >>> repaired = repair("from tensorflow.contrib import tpu\\n")
+        >>> repaired = repair("from tensorflow.contrib import tpu\n")
         >>> print(repaired.text)
         from tfx_tpu_trainer.estimator import tpu
         <BLANKLINE>
