@@ -47,6 +47,7 @@ SHOWN_ELSEWHERE = frozenset(
         "estimator.keras",
         "estimator.schedule",
         "notebook.tfx_private",
+        "orchestration.tfx_private",
     )
 )
 
