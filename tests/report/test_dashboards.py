@@ -63,7 +63,9 @@ class _Board:
 
     def __init__(self, logdir):
         served = program.TensorBoard()
-        served.configure(argv=["", "--logdir", str(logdir), "--port", "0", "--load_fast", "false"])
+        # Loaded once: no thread of it works on beside the tests that follow.
+        options = ["--port", "0", "--load_fast", "false", "--reload_interval", "0"]
+        served.configure(argv=["", "--logdir", str(logdir), *options])
         self._address = served.launch()
 
     def get(self, path, **body):
