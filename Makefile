@@ -90,7 +90,7 @@ test-latest-quick: setup ## The most telling tests on TFX 1.21; passes, and says
 # XProf's packages and TensorFlow 2.16's do not fit into one environment.
 xprof: setup ## Open a profile of the preflight in XProf, which is installed apart (PROFILE=folder of --profile)
 	@test -x .make/xprof/bin/xprof || { .make/venv/bin/uv venv --quiet .make/xprof --python $(PYTHON) && \
-		.make/venv/bin/uv pip install --quiet --python .make/xprof/bin/python --requirement requirements/xprof.in; }
+		.make/venv/bin/uv pip install --quiet --python .make/xprof/bin/python --require-hashes --requirement requirements/xprof.lock; }
 	@test -z "$(PROFILE)" || .make/xprof/bin/xprof --logdir "$(PROFILE)"
 
 # What is there is used and what fails fails; what is missing is skipped, with a line that says where it comes from.
@@ -160,6 +160,7 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 	@$(LOCK_1_16) $(ARGS) requirements/tools.in --output-file requirements/tools.lock
 	@$(LOCK_1_16) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
 	@$(LOCK_1_16) $(ARGS) requirements/jax-oracle.in --output-file requirements/jax-oracle.lock
+	@$(LOCK_1_16) $(ARGS) requirements/xprof.in --output-file requirements/xprof.lock
 	@$(LOCK_1_21) $(ARGS) setup.py --extra all --extra dev \
 		--constraints $(TFX_1_21)/constraints.in --constraints requirements/bootstrap.lock --output-file $(TFX_1_21)/dev.lock
 	@$(LOCK_1_21) setup.py --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/base.lock
