@@ -174,8 +174,8 @@ def runs(tmp_path: Path) -> Root:
     """Two runs: one that has ended, and one whose trainer failed, the first component from the cache."""
     writer = Writer(tmp_path / "metadata.sqlite")
     for run, states in (
-        ("monday", (mlmd.Execution.COMPLETE, mlmd.Execution.COMPLETE)),
-        ("tuesday", (mlmd.Execution.CACHED, mlmd.Execution.FAILED)),
+        ("first", (mlmd.Execution.COMPLETE, mlmd.Execution.COMPLETE)),
+        ("second", (mlmd.Execution.CACHED, mlmd.Execution.FAILED)),
     ):
         first = writer.execution(run, "Gen", states[0], uri=f"/gen/{run}")
         second = writer.execution(run, "Trainer", states[1])
@@ -188,7 +188,7 @@ def runs(tmp_path: Path) -> Root:
 
 def test_a_run_without_a_log_is_drawn_from_ml_metadata(runs):
     graph = graph_of_run(runs, None)
-    assert graph.name == "Run tuesday"
+    assert graph.name == "Run second"
     assert graph.edges == (Edge("Gen", "Trainer", ("model",)),)
     states = {node: status.state for node, status in graph.statuses.items()}
     assert states == {"Gen": State.CACHED, "Trainer": State.FAILED}
@@ -199,15 +199,15 @@ def test_components_that_never_began_are_drawn_where_the_run_has_written_its_gra
     folder = runs.folder / "logs" / "1"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    began = graph_of_run(runs, "tues").statuses["Gen"].started
+    began = graph_of_run(runs, "sec").statuses["Gen"].started
     os.utime(folder / "config.json", (began - 1, began - 1))
     _graph(("Gen", "Trainer", "Pusher")).write(folder / GRAPH_FILE)
-    graph = graph_of_run(runs, "tues")
+    graph = graph_of_run(runs, "sec")
     assert graph.statuses["Pusher"].state is State.SKIPPED
     assert Edge("Trainer", "Pusher", ("examples",)) in graph.edges
     for damaged in ("", "[]", '{"name": 1}', '{"name": "a", "nodes": ["X"], "edges": []}'):
         (folder / GRAPH_FILE).write_text(damaged)
-        assert set(graph_of_run(runs, "tues").nodes) == {"Gen", "Trainer"}
+        assert set(graph_of_run(runs, "sec").nodes) == {"Gen", "Trainer"}
 
 
 def _command(*words):
@@ -219,9 +219,9 @@ def _command(*words):
 )
 def test_a_run_is_drawn_by_the_command(runs, tmp_path, form, begins):
     path = tmp_path / "picture"
-    result = _command("monday", "--root", runs.folder, "--format", form, "--output", path)
+    result = _command("first", "--root", runs.folder, "--format", form, "--output", path)
     assert result.exit_code == 0, result.output
-    assert result.output.strip() == f"Run monday: {path}"
+    assert result.output.strip() == f"Run first: {path}"
     assert path.read_text().startswith(begins)
     printed = _command("--last", "--root", runs.folder, "--format", form, "--output", "-")
     assert printed.output.startswith(begins)
@@ -232,14 +232,14 @@ def test_another_format_is_refused(refused, tmp_path):
     refused.output(_command("--last", "--root", tmp_path, "--format", "png"))
 
 
-@row("runners", "`graph RUN`, and no run of that name", "no run 'friday'", "monday, tuesday")
+@row("runners", "`graph RUN`, and no run of that name", "no run 'third'", "first, second")
 def test_a_run_that_is_not_there_is_refused(refused, runs):
-    refused.output(_command("friday", "--root", runs.folder))
+    refused.output(_command("third", "--root", runs.folder))
 
 
-@row("runners", "`graph RUN --last`", "'monday' and --last name a run each; give one", lines=4)
+@row("runners", "`graph RUN --last`", "'first' and --last name a run each; give one", lines=4)
 def test_two_runs_are_refused(refused, runs):
-    refused.output(_command("monday", "--last", "--root", runs.folder))
+    refused.output(_command("first", "--last", "--root", runs.folder))
 
 
 @row("runners", "`graph --root DIR`, and no run", "has runs; name one, or give --last", lines=4)
