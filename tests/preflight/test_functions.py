@@ -148,7 +148,7 @@ TWO = (SPEC, tf.TensorSpec([None, None]))
             signature=[3],
         ),
         _refusal(
-            "`preflight_function` of what is no function",
+            "`preflight_function` of a value that is not callable",
             "'identity' can't be called: give a tf.function or a function",
             function="identity",
         ),
