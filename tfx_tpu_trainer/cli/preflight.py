@@ -57,6 +57,11 @@ class _Names(click.ParamType):
     help="A tf.function with an input_signature, in place of a module with model_fn.",
 )
 @click.option(
+    "--embeddings",
+    metavar="FILE",
+    help="Plans the tables of a JSON file for SparseCores, by their ids: buffers, HBM, balance.",
+)
+@click.option(
     "--tpu",
     type=_Names(),
     required=True,
@@ -159,7 +164,7 @@ def preflight(**options: Any) -> None:
     """Compiles a model for a TPU slice with Google's TPU compiler, on this machine.
 
     Says whether each step compiles, how much HBM it needs, and how fast it can be at best. Needs
-    x86-64 Linux and the extra `preflight`; no TPU.
+    x86-64 Linux and the extra `preflight`; no TPU. --embeddings compiles nothing.
 
     The exit code is 0 where all steps compile and fit, 1 where one does not, 2 where no report can
     be made.
@@ -169,7 +174,10 @@ def preflight(**options: Any) -> None:
     # Of Google's client libraries, which nothing here calls.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     with of_extra("preflight", for_what="The preflight"):
-        from tfx_tpu_trainer.cli.preflight_run import run
+        if options["embeddings"] is not None:
+            from tfx_tpu_trainer.cli.preflight_embeddings import run
+        else:
+            from tfx_tpu_trainer.cli.preflight_run import run
 
     if not run(options):
         raise SystemExit(1)

@@ -30,7 +30,11 @@ from tfx_tpu_trainer.preflight.price import (
     training_cost,
 )
 from tfx_tpu_trainer.preflight.report import PreflightReport
-from tfx_tpu_trainer.preflight.report_files import write_html, write_json, write_sweep
+from tfx_tpu_trainer.preflight.report_files import (
+    write_html,
+    write_json,
+    write_sweep,
+)
 from tfx_tpu_trainer.preflight.results import LoweredStep
 from tfx_tpu_trainer.preflight.run import (
     PreflightModel,
@@ -71,14 +75,7 @@ def run(options: Mapping[str, Any]) -> bool:
     """
     steps = _steps(options)
     _check(options, steps)
-    file = options["module_file"]
-    code = file or options["module"] or options["function"]
-    with _errors_in_one_line(code), contextlib.ExitStack() as folders:
-        # As TFX does it: what a model imports is beside it, or below the folder that one works in.
-        for folder in (os.getcwd(), os.path.dirname(os.path.abspath(file)) if file else None):
-            if folder:
-                folders.enter_context(imported_from(folder))
-        folders.enter_context(exits_are_errors(code or "the model"))
+    with user_code(options):
         # Before TensorFlow is asked for anything: without a compiler nothing is of use.
         compiler = libtpu_version(options["libtpu_path"])
         if options["function"]:
@@ -96,6 +93,30 @@ def run(options: Mapping[str, Any]) -> bool:
             standard_output().print(render_costs([cost], deadline=_deadline(options)))
         _write(report, options, cost)
         return report.ok
+
+
+@contextlib.contextmanager
+def user_code(options: Mapping[str, Any]) -> Iterator[None]:
+    """Lets a block import and run what the options name; its errors are one line each.
+
+    Args:
+        options: The command's options by name.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        PreflightFailed: For any exception of the block.
+    """
+    file = options["module_file"]
+    code = file or options["module"] or options["function"]
+    with _errors_in_one_line(code), contextlib.ExitStack() as folders:
+        # As TFX does it: what a model imports is beside it, or below the folder that one works in.
+        for folder in (os.getcwd(), os.path.dirname(os.path.abspath(file)) if file else None):
+            if folder:
+                folders.enter_context(imported_from(folder))
+        folders.enter_context(exits_are_errors(code or "the model"))
+        yield
 
 
 def _steps(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -165,6 +186,15 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         if options["html_file"]:
             raise PreflightFailed("--sweep writes no page: leave --html out, or take --json.")
         return
+    check_one_of_each(options)
+
+
+def check_one_of_each(options: Mapping[str, Any]) -> None:
+    """Checks that there is one slice and one batch size.
+
+    Raises:
+        PreflightFailed: There are none or several.
+    """
     if not options["tpu"]:
         raise PreflightFailed("--tpu is empty: give a slice, as v5e:2x4.")
     for name in ("tpu", "batch_size"):
@@ -250,11 +280,14 @@ def _model(options: Mapping[str, Any], steps: Sequence[str]) -> PreflightModel |
         spec = FeatureSpec.of_transform(options["transform_output"], label_key=options["label_key"])
     elif options["feature_spec"]:
         spec = FeatureSpec.read(options["feature_spec"], label_key=options["label_key"])
-    model = model_of_module(_load(options), spec=spec, params=_params(options["params"]))
+    model = model_of_module(
+        load_module_of(options), spec=spec, params=read_params(options["params"])
+    )
     return dataclasses.replace(model, config=_config(options))
 
 
-def _load(options: Mapping[str, Any]) -> UserModule:
+def load_module_of(options: Mapping[str, Any]) -> UserModule:
+    """Returns the module of --module_file or --module."""
     file = options["module_file"]
     return load_file(file) if file else load_module(options["module"])
 
@@ -276,7 +309,12 @@ def _config(options: Mapping[str, Any]) -> RunConfig | None:
     )
 
 
-def _params(text: str | None) -> dict[str, Any] | None:
+def read_params(text: str | None) -> dict[str, Any] | None:
+    """Returns the values of --params.
+
+    Raises:
+        PreflightFailed: It is no JSON object.
+    """
     return _json("params", text, kind=dict, example="a JSON object, as '{\"rate\": 0.1}'")
 
 

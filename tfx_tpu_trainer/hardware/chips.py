@@ -30,6 +30,9 @@ class Chip:
             a pod has divided by its 256 chips. `None` where it is not published.
         session_training: Whether its runtimes train in a `Session`. On newer ones that is reported
             to crash (TensorFlow issue 90807), and `TPUStrategy` is the way.
+        sparse_cores: SparseCores of a chip, which look embeddings up; 0 where it has none. Of v4, v5p and v6e
+            as OpenXLA's page on SparseCore has them (https://openxla.org/xla/sparsecore), of v5p on Google's
+            page for it too; of tpu7x, two for each of its devices, as jax-tpu-embedding counts them.
         runs_tensorflow: Whether TensorFlow is supported on it; of tpu7x Google's page says that it is not.
     """
 
@@ -41,6 +44,7 @@ class Chip:
     hbm_gb_per_s: float
     ici_gb_per_s: float
     dcn_gbit_per_s: float | None
+    sparse_cores: int
     session_training: bool
     runs_tensorflow: bool
 
@@ -59,6 +63,7 @@ def _chip(
     hbm_gb_per_s: float,
     ici_gb_per_s: float,
     dcn_gbit_per_s: float | None,
+    sparse_cores: int,
 ) -> Chip:
     return Chip(
         generation=generation,
@@ -69,6 +74,7 @@ def _chip(
         hbm_gb_per_s=hbm_gb_per_s,
         ici_gb_per_s=ici_gb_per_s,
         dcn_gbit_per_s=dcn_gbit_per_s,
+        sparse_cores=sparse_cores,
         session_training=generation in ("v2", "v3", "v4"),
         runs_tensorflow=generation != "tpu7x",
     )
@@ -77,14 +83,14 @@ def _chip(
 CHIPS: Mapping[str, Chip] = {
     chip.generation: chip
     for chip in (
-        _chip("v2", 2, 16, 7.48, 46, 700, 248, None),
-        _chip("v3", 2, 32, 15.48, 123, 900, 328, None),
-        _chip("v4", 1, 32, 30.75, 275, 1228, 300, None),
-        _chip("v5e", 1, 16, 15.75, 197, 819, 200, 25),
-        _chip("v5p", 1, 95, 95.74, 459, 2765, 600, 50),
-        _chip("v6e", 1, 32, 31.25, 918, 1640, 448, 100),
+        _chip("v2", 2, 16, 7.48, 46, 700, 248, None, 0),
+        _chip("v3", 2, 32, 15.48, 123, 900, 328, None, 0),
+        _chip("v4", 1, 32, 30.75, 275, 1228, 300, None, 4),
+        _chip("v5e", 1, 16, 15.75, 197, 819, 200, 25, 0),
+        _chip("v5p", 1, 95, 95.74, 459, 2765, 600, 50, 4),
+        _chip("v6e", 1, 32, 31.25, 918, 1640, 448, 100, 2),
         # Two devices a chip, as its compiler lists them; what a program may use is that of libtpu 0.0.42.1.
-        _chip("tpu7x", 2, 192, 94.74, 2307, 7380, 600, 100),
+        _chip("tpu7x", 2, 192, 94.74, 2307, 7380, 600, 100, 4),
     )
 }
 """Generation -> chip."""

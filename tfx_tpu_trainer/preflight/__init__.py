@@ -4,6 +4,7 @@ from tfx_tpu_trainer.extras import of_extra
 
 with of_extra("preflight", for_what="tfx_tpu_trainer.preflight"):
     from tfx_tpu_trainer.preflight.compiler import CompilerOptions
+    from tfx_tpu_trainer.preflight.embeddings.plan import EmbeddingPlan, plan_embeddings
     from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError
     from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
     from tfx_tpu_trainer.preflight.run import (
@@ -15,10 +16,12 @@ with of_extra("preflight", for_what="tfx_tpu_trainer.preflight"):
 
 __all__ = [
     "CompilerOptions",
+    "EmbeddingPlan",
     "PreflightModel",
     "PreflightReport",
     "PreflightUnavailableError",
     "StepReport",
+    "plan_embeddings",
     "preflight",
     "preflight_function",
     "preflight_saved_model",

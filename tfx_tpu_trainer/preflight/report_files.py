@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import jinja2
 import tensorflow as tf
 
+from tfx_tpu_trainer.preflight.embeddings.plan import EmbeddingPlan
 from tfx_tpu_trainer.preflight.price import TrainingCost
 from tfx_tpu_trainer.preflight.report import (
     PreflightReport,
@@ -56,6 +57,19 @@ def write_html(report: PreflightReport, path: str, *, cost: TrainingCost | None 
         OSError: It cannot be written there.
     """
     _write(path, render_html(report, cost=cost))
+
+
+def write_plan(plan: EmbeddingPlan, path: str) -> None:
+    """Writes a plan for embeddings as JSON, whole or not at all.
+
+    Args:
+        plan: The plan.
+        path: Where to, as in `write_json`.
+
+    Raises:
+        OSError: It cannot be written there.
+    """
+    _write(path, json.dumps(plan.to_json(), indent=2, allow_nan=False) + "\n")
 
 
 def write_sweep(found: Sweep, path: str, *, costs: Sequence[TrainingCost] = ()) -> None:

@@ -1,0 +1,442 @@
+"""What embeddings need on SparseCores: buffers at which no id is dropped, HBM, and how even the chips' work is.
+
+TensorFlow compiles a lookup for so many ids, and so many unique ids, from one SparseCore to one partition of a stacked
+table (`max_ids_per_table` and `max_unique_ids_per_table` of `SparseCoreEmbeddingConfig`), and sends a chip at most
+`max_ids_per_chip_per_sample` ids for each sample. A batch with more is cut into mini-batches, drops ids, or ends the
+training. The most that a training will ask for is not known before; what real ids ask for is, and a
+margin on top of it, which batches that were held out then show to be enough or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tfx_tpu_trainer.hardware import CHIPS, Slice, TpuSpec
+from tfx_tpu_trainer.preflight.embeddings.counting import Integers, StackCounter
+from tfx_tpu_trainer.preflight.embeddings.ids import (
+    Batches,
+    IdSource,
+    batches_of_dataset,
+    batches_of_sources,
+)
+from tfx_tpu_trainer.preflight.embeddings.layout import (
+    FLOAT_BYTES,
+    PADDING,
+    Cores,
+    Stack,
+    lay_out,
+    samples_of_row,
+)
+
+HOLD_OUT = 5
+"""One batch of so many is held out."""
+
+MARGIN = 0.2
+"""What a buffer holds beyond the most that was seen."""
+
+_MOST_INPUT_BATCHES = 1000
+# Lists of ids that a replica is sent: samples, rows and weights of 4 bytes each.
+_BYTES_OF_ID = 12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Need:
+    """What batches ask of one buffer.
+
+    Attributes:
+        median: Of the batches that were planned with.
+        high: At most so much in 99 % of them.
+        most: The most in any of them.
+        buffer: The size to give it.
+        held_out: The most in any batch that was held out.
+    """
+
+    median: float
+    high: float
+    most: float
+    buffer: int
+    held_out: float
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no held-out batch asks for more than the buffer holds."""
+        return self.held_out <= self.buffer
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the values as JSON has them."""
+        return {**dataclasses.asdict(self), "is_enough": self.is_enough}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StackPlan:
+    """What one stacked table needs.
+
+    Attributes:
+        stack: The tables in it.
+        ids: From one SparseCore to one partition: `max_ids_per_table`.
+        unique_ids: Unique ids from one SparseCore to one partition: `max_unique_ids_per_table`.
+        ids_per_sample: Of one replica, for each of its samples, with padding.
+        ids_of_chip: Ids that are looked up on each chip, in all batches.
+        rows_of_chip: Rows that each chip reads for them: unique ids of each SparseCore and batch.
+        table_bytes: HBM of a chip for the tables and the optimizer's values.
+        activation_bytes: HBM of a chip for activations and their gradients.
+        input_bytes: HBM of a chip for the lists of ids.
+        buffer_bytes: HBM of a chip for rows on their way, as OpenXLA's page on SparseCore estimates it.
+    """
+
+    stack: Stack
+    ids: Need
+    unique_ids: Need
+    ids_per_sample: Need
+    ids_of_chip: tuple[int, ...]
+    rows_of_chip: tuple[int, ...]
+    table_bytes: int
+    activation_bytes: int
+    input_bytes: int
+    buffer_bytes: int
+
+    @property
+    def hbm_bytes(self) -> int:
+        """HBM of a chip."""
+        return self.table_bytes + self.activation_bytes + self.input_bytes + self.buffer_bytes
+
+    @property
+    def imbalance(self) -> float:
+        """Ids of the busiest chip by those of the mean one."""
+        return _imbalance(self.ids_of_chip)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the values as JSON has them."""
+        return {
+            **dataclasses.asdict(self),
+            **{
+                name: getattr(self, name).to_json()
+                for name in ("ids", "unique_ids", "ids_per_sample")
+            },
+            "name": self.stack.name,
+            "padded_rows": self.stack.padded_rows,
+            "padded_dim": self.stack.padded_dim,
+            "hbm_bytes": self.hbm_bytes,
+            "imbalance": self.imbalance,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingPlan:
+    """What embeddings need on the SparseCores of a slice.
+
+    Attributes:
+        tpu: The slice, as `"v6e:2x4"`.
+        batch_size: Rows of a step over all replicas.
+        cores: The SparseCores.
+        rows: Rows that were read.
+        ids: Ids that were read.
+        batches: Batches that were planned with.
+        held_out_batches: Batches that were held out.
+        dropping_batches: Batches of these that ask for more than some buffer holds.
+        margin: What a buffer holds beyond the most that was seen.
+        stacks: Each stacked table's needs.
+        max_ids_per_chip_per_sample: Its value in `SparseCoreEmbeddingConfig`.
+        limit_bytes: HBM of a chip that a program may use.
+    """
+
+    tpu: str
+    batch_size: int
+    cores: Cores
+    rows: int
+    ids: int
+    batches: int
+    held_out_batches: int
+    dropping_batches: int
+    margin: float
+    stacks: tuple[StackPlan, ...]
+    max_ids_per_chip_per_sample: int
+    limit_bytes: int
+
+    @property
+    def hbm_bytes(self) -> int:
+        """HBM of a chip for all stacks."""
+        return sum(stack.hbm_bytes for stack in self.stacks)
+
+    @property
+    def imbalance(self) -> float:
+        """Bytes that the busiest chip reads from its tables, by those of the mean one."""
+        read = [
+            np.array(each.rows_of_chip, np.int64) * each.stack.padded_dim for each in self.stacks
+        ]
+        return _imbalance(np.sum(read, axis=0))
+
+    @property
+    def ok(self) -> bool:
+        """Whether it fits the chips, and no held-out batch drops an id."""
+        return self.hbm_bytes <= self.limit_bytes and not self.dropping_batches
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the arguments for `tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig`.
+
+        TensorFlow 2.16 has no such class: it takes the sizes from a file of the compiler's.
+        """
+        return {
+            "max_ids_per_chip_per_sample": self.max_ids_per_chip_per_sample,
+            "max_ids_per_table": {each.stack.name: each.ids.buffer for each in self.stacks},
+            "max_unique_ids_per_table": {
+                each.stack.name: each.unique_ids.buffer for each in self.stacks
+            },
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the values as JSON has them, those that follow from others included."""
+        return {
+            **dataclasses.asdict(self),
+            "stacks": [stack.to_json() for stack in self.stacks],
+            "hbm_bytes": self.hbm_bytes,
+            "imbalance": self.imbalance,
+            "settings": self.settings(),
+            "ok": self.ok,
+        }
+
+
+def plan_embeddings(
+    *,
+    features: Mapping[str, Any],
+    ids: Mapping[str, IdSource] | tf.data.Dataset | Callable[..., Any],
+    tpu: str | TpuSpec,
+    batch_size: int,
+    optimizer: Any = None,
+    params: Mapping[str, Any] | None = None,
+    rows: int | None = None,
+    hold_out: int = HOLD_OUT,
+    margin: float = MARGIN,
+    stacking: bool = True,
+) -> EmbeddingPlan:
+    """Plans embeddings for SparseCores, from ids like those of the training. Needs no TPU and no compiler.
+
+    Args:
+        features: Name -> `tf.tpu.experimental.embedding.FeatureConfig`, whose tables have names.
+        ids: The ids that the features look up: an input_fn or a dataset, of batches over all replicas with
+            the features by name, or a source for each feature. -1 in a dense tensor is no id.
+        tpu: The slice, as `"v6e:2x4"`.
+        batch_size: Rows of a step over all replicas.
+        optimizer: Of `tf.tpu.experimental.embedding`: that of tables that have none of their own. Defaults to
+            `None`: each has one.
+        params: What an input_fn gets as `params` besides the batch size. Defaults to none.
+        rows: The most rows to read. Defaults to `None`: all, and of an input 1,000 batches.
+        hold_out: One batch of so many is held out: not planned with, but compared with the plan. Defaults
+            to 5.
+        margin: What a buffer holds beyond the most that was seen, as a share of that. Defaults to 0.2.
+        stacking: Whether TensorFlow stacks tables: not `disable_table_stacking`. Defaults to `True`.
+
+    Returns:
+        The plan.
+
+    Raises:
+        ValueError: The chips have no SparseCores, the batch size is not a multiple of their number, an id is
+            none of its table, the input fails, or there are fewer than two batches.
+    """
+    found = TpuSpec.read(tpu).tpu_slice
+    cores = cores_of(found)
+    _check(cores, found, batch_size=batch_size, hold_out=hold_out, margin=margin)
+    if not features:
+        raise ValueError("features is empty: give a FeatureConfig for each.")
+    stacks = lay_out(
+        features, optimizer=optimizer, cores=cores, batch_size=batch_size, stacking=stacking
+    )
+    if isinstance(ids, Mapping):
+        batches = batches_of_sources(ids, features=features, batch_size=batch_size)
+    else:
+        batches = batches_of_dataset(ids, features=features, batch_size=batch_size, params=params)
+        rows = rows or _MOST_INPUT_BATCHES * batch_size
+    seen = [_Seen(stack, features, cores, batch_size) for stack in stacks]
+    count, ids_read = _count(batches, seen, most=None if rows is None else rows // batch_size)
+    held_out = np.arange(count) % hold_out == hold_out - 1
+    if not held_out.any() or held_out.all():
+        raise ValueError(
+            f"the ids fill {count} batch{'es' * (count != 1)} of {batch_size:,} rows, and one of {hold_out} is held "
+            f"out: give at least {hold_out * batch_size:,} rows."
+        )
+    plans, dropping = [], np.zeros(count, np.bool_)
+    per_sample = _per_sample(seen, held_out, margin)
+    for each in seen:
+        plan = each.plan(held_out, margin, per_sample, found)
+        plans.append(plan)
+        dropping |= np.array(each.ids) > plan.ids.buffer
+        dropping |= np.array(each.unique_ids) > plan.unique_ids.buffer
+        dropping |= np.array(each.replica_ids) > per_sample * each.stack.samples
+    return EmbeddingPlan(
+        tpu=found.name,
+        batch_size=batch_size,
+        cores=cores,
+        rows=count * batch_size,
+        ids=ids_read,
+        batches=int((~held_out).sum()),
+        held_out_batches=int(held_out.sum()),
+        dropping_batches=int((dropping & held_out).sum()),
+        margin=margin,
+        stacks=tuple(plans),
+        max_ids_per_chip_per_sample=per_sample,
+        limit_bytes=found.chip.program_hbm_bytes * found.chip.devices,
+    )
+
+
+def cores_of(found: Slice) -> Cores:
+    """Returns the SparseCores of a slice.
+
+    Args:
+        found: The slice.
+
+    Raises:
+        ValueError: Its chips have none.
+    """
+    chip = found.chip
+    if not chip.sparse_cores:
+        having = ", ".join(each.generation for each in CHIPS.values() if each.sparse_cores)
+        raise ValueError(
+            f"TPU {found.name!r}: chips of {chip.generation} have no SparseCores; use {having}."
+        )
+    return Cores(
+        chips=found.num_chips,
+        replicas=found.num_devices,
+        per_replica=chip.sparse_cores // chip.devices,
+    )
+
+
+def _check(cores: Cores, found: Slice, *, batch_size: int, hold_out: int, margin: float) -> None:
+    if batch_size < 1 or batch_size % cores.count:
+        below = batch_size // cores.count * cores.count
+        nearest = " or ".join(str(size) for size in (below, below + cores.count) if size > 0)
+        raise ValueError(
+            f"batch size {batch_size} must be divisible by the {cores.count} SparseCores of {found.name}: "
+            f"{nearest} would be."
+        )
+    if hold_out < 2:
+        raise ValueError(f"hold_out={hold_out}: hold out one batch of 2 or more.")
+    if not 0 <= margin <= 10:
+        raise ValueError(f"margin={margin}: give a share from 0 to 10, as 0.2.")
+
+
+def _count(batches: Batches, seen: Sequence[_Seen], *, most: int | None) -> tuple[int, int]:
+    """Counts batches, and returns how many there were and how many ids."""
+    count = ids = 0
+    # An input's session is closed with the generator.
+    with contextlib.closing(batches):
+        for batch in batches if most is None else itertools.islice(batches, most):
+            ids += sum(len(each.values) for each in batch.values())
+            for each in seen:
+                each.add(batch)
+            count += 1
+    return count, ids
+
+
+class _Seen:
+    """What the batches have asked of a stack."""
+
+    def __init__(
+        self, stack: Stack, features: Mapping[str, Any], cores: Cores, batch_size: int
+    ) -> None:
+        self.stack = stack
+        self.ids: list[int] = []
+        self.unique_ids: list[int] = []
+        self.replica_ids: list[int] = []
+        self._cores = cores
+        self._ids_of_partition: Integers = np.zeros(cores.count, np.int64)
+        self._rows_of_partition: Integers = np.zeros(cores.count, np.int64)
+        self._counter = StackCounter(
+            stack,
+            cores=cores,
+            batch_size=batch_size,
+            samples_of_row={name: samples_of_row(feature) for name, feature in features.items()},
+        )
+
+    def add(self, batch: Mapping[str, Any]) -> None:
+        counts = self._counter.count(batch)
+        self.ids.append(counts.ids)
+        self.unique_ids.append(counts.unique_ids)
+        self.replica_ids.append(counts.replica_ids)
+        self._ids_of_partition += counts.ids_of_partition
+        self._rows_of_partition += counts.unique_ids_of_partition
+
+    def plan(
+        self, held_out: npt.NDArray[np.bool_], margin: float, per_sample: int, found: Slice
+    ) -> StackPlan:
+        cores, stack = self._cores, self.stack
+        replicas = cores.replicas // cores.chips
+        unique = _need(self.unique_ids, held_out, margin)
+        activations = stack.samples * stack.padded_dim * FLOAT_BYTES * replicas
+        return StackPlan(
+            stack=stack,
+            ids=_need(self.ids, held_out, margin),
+            unique_ids=unique,
+            ids_per_sample=dataclasses.replace(
+                _need(np.array(self.replica_ids) / stack.samples, held_out, margin),
+                buffer=per_sample,
+            ),
+            ids_of_chip=self._of_chip(self._ids_of_partition),
+            rows_of_chip=self._of_chip(self._rows_of_partition),
+            table_bytes=stack.bytes // found.num_chips,
+            activation_bytes=2 * activations,
+            input_bytes=per_sample * stack.samples * _BYTES_OF_ID * replicas,
+            buffer_bytes=buffer_bytes(stack.padded_dim, unique.buffer, cores),
+        )
+
+    def _of_chip(self, of_partition: Integers) -> tuple[int, ...]:
+        return tuple(of_partition.reshape(self._cores.chips, -1).sum(axis=1).tolist())
+
+
+def buffer_bytes(padded_dim: int, unique_ids: int, cores: Cores) -> int:
+    """Returns what a chip needs for the rows of a stack on their way, of the two passes of a step the larger.
+
+    As OpenXLA estimates it (https://openxla.org/xla/sparsecore, "HBM stack usage"), forward (2 width + 1) and
+    backward 3 width values for each unique id and partition; for each SparseCore of the chip.
+
+    Args:
+        padded_dim: Width of the rows.
+        unique_ids: The buffer of unique ids.
+        cores: The SparseCores.
+    """
+    values = max(2 * padded_dim + 1, 3 * padded_dim)
+    return values * unique_ids * cores.count * FLOAT_BYTES * cores.per_chip
+
+
+def _need(
+    values: Sequence[int] | npt.NDArray[Any], held_out: npt.NDArray[np.bool_], margin: float
+) -> Need:
+    planned, others = np.asarray(values)[~held_out], np.asarray(values)[held_out]
+    most = planned.max().item()
+    return Need(
+        median=float(np.median(planned)),
+        high=float(np.quantile(planned, 0.99)),
+        most=most,
+        buffer=_with_margin(most, margin),
+        held_out=others.max().item(),
+    )
+
+
+def _with_margin(most: float, margin: float) -> int:
+    """Returns a size that holds what was seen, and no more than the margin allows; a buffer of 0 is none."""
+    return max(1, math.ceil(most), math.floor(most * (1 + margin) + 1e-9))
+
+
+def _per_sample(seen: Sequence[_Seen], held_out: npt.NDArray[np.bool_], margin: float) -> int:
+    """Returns the one number of ids for each sample that all stacks are sent with.
+
+    What a replica is sent has to be a multiple of 8 in length.
+    """
+    most = max((np.array(each.replica_ids)[~held_out] / each.stack.samples).max() for each in seen)
+    size = _with_margin(float(most), margin)
+    while any(size * each.stack.samples % PADDING for each in seen):
+        size += 1
+    return size
+
+
+def _imbalance(of_chip: Any) -> float:
+    values = np.asarray(of_chip)
+    return float(values.max() / values.mean()) if values.sum() else 1.0
