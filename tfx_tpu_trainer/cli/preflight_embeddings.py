@@ -13,7 +13,8 @@ from tfx_tpu_trainer.cli.preflight_run import (
     user_code,
 )
 from tfx_tpu_trainer.file_systems import check_can_be_written
-from tfx_tpu_trainer.preflight.embeddings.plan import EmbeddingPlan, plan_embeddings
+from tfx_tpu_trainer.preflight.embeddings.plan import plan_embeddings
+from tfx_tpu_trainer.preflight.embeddings.results import EmbeddingPlan
 from tfx_tpu_trainer.preflight.embeddings.spec import EmbeddingSpec
 from tfx_tpu_trainer.preflight.embeddings.text import render_plan
 from tfx_tpu_trainer.preflight.report_files import write_plan

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import jinja2
 import tensorflow as tf
 
-from tfx_tpu_trainer.preflight.embeddings.plan import EmbeddingPlan
+from tfx_tpu_trainer.preflight.embeddings.results import EmbeddingPlan
 from tfx_tpu_trainer.preflight.price import TrainingCost
 from tfx_tpu_trainer.preflight.report import (
     PreflightReport,

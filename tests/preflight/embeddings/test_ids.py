@@ -10,9 +10,9 @@ from tests.bad_input import case
 from tfx_tpu_trainer.preflight.embeddings.ids import (
     FileIds,
     ZipfIds,
-    batches_of_dataset,
     batches_of_sources,
 )
+from tfx_tpu_trainer.preflight.embeddings.input_ids import batches_of_dataset
 
 embedding = tf.tpu.experimental.embedding
 

@@ -166,3 +166,13 @@ def test_what_can_not_be_planned_is_refused(options, refused):
 def test_features_of_different_rows_are_refused(refused):
     with refused(ValueError):
         _plan({"a": _drawn(2560), "b": _drawn(512)})
+
+
+@row(
+    "preflight",
+    "`plan_embeddings` without ids for a feature",
+    "ids and features have different names: 'b' is in one of them only",
+)
+def test_a_feature_without_ids_is_refused(refused):
+    with refused(ValueError):
+        _plan({"a": _drawn(2560)}, features=_features(a=0, b=0))

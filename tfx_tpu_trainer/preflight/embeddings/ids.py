@@ -1,4 +1,4 @@
-"""The ids that features look up, one batch after the other: of files, of an input pipeline, or drawn.
+"""The ids that features look up, one batch after the other: of files, or drawn.
 
 However many ids there are, those of one batch are in memory.
 """
@@ -6,25 +6,16 @@ However many ids there are, those of one batch are in memory.
 from __future__ import annotations
 
 import abc
-import dataclasses
 import itertools
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
-from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
-from tfx_tpu_trainer.estimator import ModeKeys
-from tfx_tpu_trainer.estimator.construction import call_graph
-from tfx_tpu_trainer.estimator.tpu import RunConfig
-from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.preflight.embeddings.layout import samples_of_row
-from tfx_tpu_trainer.user_module.failures import first_reason
-
-v1 = tf.compat.v1
+from tfx_tpu_trainer.preflight.embeddings.npy_files import NpyFile
 
 NO_ID = -1
 """Stands in a dense row where it has fewer ids than others."""
@@ -81,7 +72,7 @@ class FileIds(IdSource):
     """
 
     def __init__(self, paths: Sequence[str], *, row_ends: str | None = None) -> None:
-        self._files = [_Array.open(path) for path in paths]
+        self._files = [NpyFile.open(path) for path in paths]
         shapes = {file.shape[1:] for file in self._files}
         if len(shapes) > 1:
             first, other = (
@@ -93,7 +84,7 @@ class FileIds(IdSource):
                 f"{list(first.shape[1:])}: give files of one kind to a feature."
             )
         self._starts = [0, *itertools.accumulate(file.shape[0] for file in self._files)]
-        self._ends = None if row_ends is None else _Array.open(row_ends)
+        self._ends = None if row_ends is None else NpyFile.open(row_ends)
         self.rows = self._starts[-1]
         if self._ends is not None:
             if len(self._ends.shape) != 1 or len(self._files[0].shape) != 1:
@@ -197,121 +188,11 @@ def batches_of_sources(
         batch = {}
         for name, feature in features.items():
             values, ends = sources[name].read(start, batch_size)
-            batch[name] = _feature_ids(name, feature, values, ends, batch_size, start)
+            batch[name] = feature_ids(name, feature, values, ends, batch_size, start)
         yield batch
 
 
-def batches_of_dataset(
-    dataset: tf.data.Dataset | Callable[..., Any],
-    *,
-    features: Mapping[str, Any],
-    batch_size: int,
-    params: Mapping[str, Any] | None = None,
-) -> Batches:
-    """Reads batches of a dataset or an input_fn, whose last batch is left out where it is short.
-
-    Args:
-        dataset: A dataset of batches over all replicas, or an input_fn as `TPUEstimator` takes it: of features, or
-            of features and labels; features by name, dense, sparse or ragged.
-        features: As in `batches_of_sources`.
-        batch_size: Rows of a step over all replicas.
-        params: What an input_fn gets as `params` besides the batch size. Defaults to none.
-
-    Yields:
-        Feature -> its ids.
-
-    Raises:
-        ValueError: The input fails, has no such feature, batches of another size, or an id that is no row of its
-            table.
-    """
-    if callable(dataset):
-        elements = _of_input_fn(dataset, list(features), batch_size, params or {})
-    else:
-        elements = _of_dataset(dataset, list(features))
-    start = 0
-    for element in elements:
-        batch = {}
-        sizes = set()
-        for name, feature in features.items():
-            values, ends, size = _arrays(element[name])
-            sizes.add(size)
-            if size == batch_size:
-                batch[name] = _feature_ids(name, feature, values, ends, batch_size, start)
-        if sizes != {batch_size}:
-            if max(sizes) < batch_size and start:
-                return
-            raise ValueError(
-                f"the input's batches have {' and '.join(map(str, sorted(sizes)))} rows, not the {batch_size} of "
-                "--batch_size: batch by params['batch_size'], with drop_remainder=True."
-            )
-        yield batch
-        start += batch_size
-
-
-def _of_dataset(dataset: Any, names: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    for element in dataset:
-        yield _chosen(element[0] if isinstance(element, tuple) else element, names)
-
-
-def _of_input_fn(
-    input_fn: Callable[..., Any], names: Sequence[str], batch_size: int, params: Mapping[str, Any]
-) -> Iterator[Mapping[str, Any]]:
-    config = RunConfig()
-    with call_graph(config) as graph:
-        given = {**params, "batch_size": batch_size}
-        returned = call_input_fn(input_fn, mode=ModeKeys.TRAIN, params=given, config=config)
-        tensors = as_input_tensors(returned).with_tensors()
-        chosen = _chosen(tensors.features, names)
-        initializers = [v1.tables_initializer()]
-        if tensors.iterator is not None:
-            initializers.append(tensors.iterator.initializer)
-    # Not entered: its graph would be the default one of whoever takes the batches.
-    session = v1.Session(graph=graph)
-    try:
-        session.run(initializers)
-        while True:
-            yield session.run(chosen)
-    except tf.errors.OutOfRangeError:
-        return
-    except tf.errors.OpError as error:
-        raise ValueError(
-            f"the input fails: {type(error).__name__}: {first_reason(error.message)[:500]}"
-        ) from error
-    finally:
-        session.close()
-
-
-def _chosen(features: Any, names: Sequence[str]) -> dict[str, Any]:
-    if not isinstance(features, Mapping):
-        raise ValueError(
-            f"the input's features are a {type(features).__name__}: return a dict of them by name."
-        )
-    for name in names:
-        if name not in features:
-            raise ValueError(
-                f"the input has no feature {name!r}, but {', '.join(map(repr, features))}."
-            )
-    return {name: features[name] for name in names}
-
-
-def _arrays(value: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64] | None, int]:
-    """Returns the ids of a tensor of any kind, where each row ends among them, and how many rows there are."""
-    if hasattr(value, "dense_shape"):
-        rows = int(np.asarray(value.dense_shape)[0])
-        indices = np.asarray(value.indices)
-        if indices.shape[1] != 2:
-            raise ValueError(
-                f"a sparse feature has {indices.shape[1]} dimensions; give [rows, ids] of each."
-            )
-        return np.asarray(value.values), np.cumsum(np.bincount(indices[:, 0], minlength=rows)), rows
-    if hasattr(value, "row_splits"):
-        ends = np.asarray(value.row_splits)[1:].astype(np.int64)
-        return np.asarray(value.values), ends, len(ends)
-    dense = np.asarray(value)
-    return dense, None, dense.shape[0] if dense.ndim else 0
-
-
-def _feature_ids(
+def feature_ids(
     name: str,
     feature: Any,
     values: npt.NDArray[Any],
@@ -319,7 +200,19 @@ def _feature_ids(
     rows: int,
     first: int,
 ) -> FeatureIds:
-    """Checks the ids of a batch, and says which sample each belongs to."""
+    """Checks the ids of a batch, and says which sample each belongs to.
+
+    Args:
+        name: The feature.
+        feature: Its `tf.tpu.experimental.embedding.FeatureConfig`.
+        values: Its ids, as `IdSource.read` returns them.
+        ends: Where each row ends among them, or `None`.
+        rows: Rows of the batch.
+        first: Number of the first of them, for messages.
+
+    Raises:
+        ValueError: They are no integers, or one is no row of the table.
+    """
     if values.dtype.kind not in "iu":
         raise ValueError(f"feature {name!r}: ids are {values.dtype}; give integers.")
     if values.ndim > 2:
@@ -356,53 +249,3 @@ def _feature_ids(
     if keep.all():
         return FeatureIds(flat, samples)
     return FeatureIds(flat[keep], samples[keep])
-
-
-@dataclasses.dataclass(frozen=True)
-class _Array:
-    """A .npy file of which rows are read: a mapped one would count as memory of the process, page by page."""
-
-    path: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    offset: int
-
-    @classmethod
-    def open(cls, path: str) -> _Array:
-        try:
-            with open(path, "rb") as file:
-                version = np.lib.format.read_magic(file)
-                read = {
-                    (1, 0): np.lib.format.read_array_header_1_0,
-                    (2, 0): np.lib.format.read_array_header_2_0,
-                }[version]
-                shape, by_column, dtype = read(file)
-                offset = file.tell()
-                size = file.seek(0, 2)
-        except OSError as error:
-            raise ValueError(f"{path} can't be read: {error.strerror}.") from None
-        except (ValueError, KeyError, EOFError) as error:
-            raise ValueError(f"{path} is no .npy file ({error}): write it with np.save.") from None
-        if dtype.kind not in "iu":
-            raise ValueError(f"{path} holds {dtype}; ids are integers.")
-        if len(shape) not in (1, 2) or (by_column and len(shape) == 2):
-            raise ValueError(
-                f"{path} holds an array of shape {list(shape)}{' by columns' * by_column}: give [rows] or "
-                "[rows, ids], by rows."
-            )
-        needed = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if size < needed:
-            raise ValueError(
-                f"{path} ends after {size:,} of {needed:,} bytes: it is not whole; write it again."
-            )
-        return cls(path, shape, dtype, offset)
-
-    def read(self, first: int, count: int) -> npt.NDArray[Any]:
-        of_row = self.shape[1] if len(self.shape) == 2 else 1
-        values = np.fromfile(
-            self.path,
-            self.dtype,
-            count * of_row,
-            offset=self.offset + first * of_row * self.dtype.itemsize,
-        )
-        return values.reshape(count, *self.shape[1:])

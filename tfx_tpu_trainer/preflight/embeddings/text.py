@@ -6,7 +6,7 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tfx_tpu_trainer.preflight.embeddings.plan import EmbeddingPlan, Need
+from tfx_tpu_trainer.preflight.embeddings.results import EmbeddingPlan, Need
 from tfx_tpu_trainer.preflight.report import bytes_text
 
 _CAVEATS = (
