@@ -227,7 +227,11 @@ class CompiledRun:
 
 
 def _plain(value: Value) -> Any:
-    return getattr(value, value.WhichOneof("value"))
+    kind = value.WhichOneof("value")
+    if kind == "struct_value":
+        # So TFX keeps what is no number and no text: as JSON, in a field of this name.
+        return json.loads(value.struct_value.fields["__value__"].string_value)
+    return getattr(value, kind)
 
 
 def _holds(field: str, value: str, artifact: Mapping[str, Any]) -> bool:

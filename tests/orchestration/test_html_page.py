@@ -30,8 +30,10 @@ def _pipeline():
     return tfx.dsl.Pipeline("p", "gs://bucket/p", components=[*nodes.values(), trainer])
 
 
-@pytest.mark.parametrize("backend", ["kubeflow", "vertex"])
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
+# Kubeflow Pipelines takes 2.1 only.
+@pytest.mark.parametrize(
+    ("backend", "version"), [("kubeflow", "2.1"), ("vertex", "2.0"), ("vertex", "2.1")]
+)
 def test_a_backend_shows_the_page(backend, version):
     compiled = compile_pipeline(_pipeline(), image="r/p:1", backend=backend, spec_version=version)
     trainer = compiled.pipeline_spec["components"]["TpuTrainer"]

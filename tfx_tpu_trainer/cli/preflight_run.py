@@ -10,11 +10,10 @@ import math
 import os
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, RunConfig, TPUConfig
 from tfx_tpu_trainer.file_systems import check_can_be_written
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.preflight.across_slices import check_slices
@@ -48,6 +47,9 @@ from tfx_tpu_trainer.preflight.user_model import model_of_module
 from tfx_tpu_trainer.terminal import standard_output
 from tfx_tpu_trainer.user_module.exits import exits_are_errors
 from tfx_tpu_trainer.user_module.module import UserModule, imported_from, load_file, load_module
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.estimator.tpu import RunConfig
 
 STEPS = ("train", "eval", "predict", "serve")
 
@@ -299,6 +301,9 @@ def _config(options: Mapping[str, Any]) -> RunConfig | None:
     if cores is None:
         raise PreflightFailed("--input_partition_dims goes with --num_cores_per_replica.")
     example = "a JSON list for features and labels, as '[{\"image\": [1, 4, 1]}, null]'"
+    # TensorFlow's own lines of its import must not come before the one that names a missing extra.
+    from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, RunConfig, TPUConfig
+
     return RunConfig(
         tpu_config=TPUConfig(
             num_cores_per_replica=int(cores),

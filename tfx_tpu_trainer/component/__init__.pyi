@@ -44,7 +44,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         ...     tpu="v5e:2x4",
         ... )
         >>> sorted(trainer.outputs)
-        ['evaluation', 'model', 'model_run']
+        ['evaluation', 'model', 'model_run', 'page']
         >>> trainer.tpu.num_replicas()
         8
 
