@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from google.protobuf import json_format
 from ml_metadata.proto.metadata_store_pb2 import Artifact, Value
 
 ROOT = Path(__file__).parents[2]
@@ -229,8 +230,9 @@ class CompiledRun:
 def _plain(value: Value) -> Any:
     kind = value.WhichOneof("value")
     if kind == "struct_value":
-        # So TFX keeps what is no number and no text: as JSON, in a field of this name.
-        return json.loads(value.struct_value.fields["__value__"].string_value)
+        told = json_format.MessageToDict(value.struct_value)
+        # TFX's field for JSON that is no object.
+        return told.get("__value__", told)
     return getattr(value, kind)
 
 
