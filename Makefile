@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight xprof published-tpus bench growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint format docs docs-serve dist lock clean clean-runs
+.PHONY: help setup demo preflight xprof published-tpus bench growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint format docs docs-serve notebooks dist lock clean clean-runs
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -130,6 +130,9 @@ docs: setup ## Rewrite the made parts of the documentation, then build its site 
 	@$(PYTHON) -m scripts.document_behaviours
 	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/component/__init__.pyi
 	@$(MKDOCS) build $(ARGS)
+
+notebooks: setup ## Run the notebooks of docs/notebooks anew and keep what they show (ARGS=emulated-cores: one of them)
+	@$(PYTHON) -m scripts.run_notebooks $(ARGS)
 
 docs-serve: setup ## Show the documentation's site while its pages are edited
 	@$(MKDOCS) serve $(ARGS)

@@ -113,13 +113,12 @@ setuptools.setup(
             "kubernetes-validate>=1.37,<2",
             # Of `make bench`.
             "matplotlib>=3.8",
-            # The documentation's site: pages, the API of docstrings, the command line, notebooks.
+            # The documentation's site: pages, the API of docstrings, the command line.
             "mkdocs-click>=0.8",
-            "mkdocs-jupyter>=0.25",
             "mkdocs-material>=9.5,<10",
             "mkdocstrings[python]>=0.26",
             "mypy>=1.8",
-            # Runs docs/notebook.ipynb.
+            # Runs docs/notebooks.
             "nbclient>=0.10",
             "pre-commit>=3.5",
             "proselint>=0.13",

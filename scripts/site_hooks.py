@@ -2,7 +2,7 @@
 
 MkDocs' strict mode finds broken links and anchors, pages that no section names and sections without their page. Added
 here: a link to a file of the repository must name one that exists, every public name must be documented, and no page
-may load a script, a style sheet, a font or a picture from another host.
+may load a script, a style sheet, a font or a picture from another host. Notebooks become pages, with their outputs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from scripts.notebook_pages import page_of
 
 ROOT = Path(__file__).parents[1]
 # Strict mode counts the warnings of loggers below this name.
@@ -62,9 +64,12 @@ _LOADED = re.compile(
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that show files from outside of docs/."""
+    """Adds the pages that show files from outside of docs/, and those of notebooks."""
     for page, source in PAGES_FROM_ELSEWHERE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
+    for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        content = page_of(notebook)
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=content))
     return files
 
 
@@ -115,7 +120,7 @@ def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
         target = os.path.normpath(PurePosixPath(source).parent / path)
         shown = {file: name for name, file in PAGES_FROM_ELSEWHERE.items()}.get(target)
         if shown is None and target.startswith("docs/"):
-            shown = target.removeprefix("docs/")
+            shown = re.sub(r"\.ipynb$", ".md", target.removeprefix("docs/"))
         if shown is not None:
             to = os.path.relpath(shown, PurePosixPath(page).parent)
             return f"[{link['text']}]({to}{'#' if anchor else ''}{anchor})"

@@ -1,34 +1,17 @@
-"""docs/notebook.ipynb in a kernel of its own, as Jupyter runs it."""
+"""docs/notebooks/pipeline.ipynb in a kernel of its own, as Jupyter runs it."""
 
 from __future__ import annotations
 
-import os
-import pathlib
-
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
+from scripts.run_notebooks import NOTEBOOKS, code_cells, execute
 
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
     """The executed code cells, by the first line of each."""
-    notebook = nbformat.read(REPOSITORY / "docs" / "notebook.ipynb", as_version=4)
-    folder = tmp_path_factory.mktemp("notebook")
-    # Under pytest ipykernel does not show what goes to file descriptors, as C++ and child processes write to them.
-    left_out = ("PYTEST_CURRENT_TEST", "TF_CPP_MIN_LOG_LEVEL")
-    environment = {name: value for name, value in os.environ.items() if name not in left_out}
-    NotebookClient(
-        notebook,
-        timeout=300,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(folder)}},
-    ).execute(env={**environment, "PYTHONPATH": str(REPOSITORY)})
-    return {
-        cell.source.splitlines()[0]: cell for cell in notebook.cells if cell.cell_type == "code"
-    }
+    notebook = execute(NOTEBOOKS / "pipeline.ipynb", str(tmp_path_factory.mktemp("notebook")))
+    return {cell.source.splitlines()[0]: cell for cell in code_cells(notebook)}
 
 
 def _html(cell):

@@ -18,6 +18,8 @@ from scripts.draw_terminal import picture
         ("serving.md", "[7](../kubeflow/README.md#7-serve-it)", "[7](kubeflow.md#7-serve-it)"),
         ("start/index.md", "[log](../../CHANGELOG.md)", "[log](../changelog.md)"),
         ("kubeflow.md", "[lines](../docs/lines.md)", "[lines](lines.md)"),
+        ("run-page.md", "[it](notebooks/pipeline.ipynb)", "[it](notebooks/pipeline.md)"),
+        ("notebooks/a.md", "[b](b.ipynb#train)", "[b](b.md#train)"),
         ("contributing.md", "[map](docs/architecture.md)", "[map](architecture.md)"),
         ("beam.md", "[image](../kubeflow/Dockerfile)", "image (`kubeflow/Dockerfile`)"),
         ("beam.md", "[`a`](../kubeflow/Dockerfile)", "`a`"),
