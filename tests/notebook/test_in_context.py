@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
-from scripts.run_notebooks import NOTEBOOKS, code_cells, execute
+from scripts.run_notebooks import NOTEBOOKS, code_cells, execute, keep_outputs
+from tests.notebook.outputs import kept, words_of
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory):
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("notebook"))
+
+
+@pytest.fixture(scope="module")
+def executed(folder):
+    return execute(NOTEBOOKS / "pipeline.ipynb", folder)
+
+
+@pytest.fixture(scope="module")
+def cells(executed):
     """The executed code cells, by the first line of each."""
-    notebook = execute(NOTEBOOKS / "pipeline.ipynb", str(tmp_path_factory.mktemp("notebook")))
-    return {cell.source.splitlines()[0]: cell for cell in code_cells(notebook)}
+    return {cell.source.splitlines()[0]: cell for cell in code_cells(executed)}
 
 
 def _html(cell):
@@ -50,3 +62,16 @@ def test_a_component_that_has_made_a_model_leaves_its_results_below_the_cell(cel
 def test_the_cell_of_a_training_is_quiet(cells):
     printed = [output.text for output in cells["trainer = TpuTrainer("].outputs if "text" in output]
     assert len("".join(printed).splitlines()) <= 20, "".join(printed)
+
+
+@pytest.mark.e2e
+def test_the_repository_keeps_what_is_shown(executed, folder):
+    notebook = copy.deepcopy(executed)
+    keep_outputs(notebook, folder)
+    shown, said = (
+        [words_of(_html(cell)) for cell in code_cells(each)]
+        for each in (notebook, kept("pipeline"))
+    )
+    # Weights are drawn anew: the numbers differ from run to run.
+    assert shown == said
+    assert sum(map(bool, said)) == 6

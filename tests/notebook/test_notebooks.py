@@ -5,72 +5,47 @@ pipeline.ipynb runs in test_in_context.py.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
 
-import nbformat
 import pytest
 
 from scripts.notebook_pages import page_of
 from scripts.run_notebooks import NOTEBOOKS, code_cells, execute, printed
+from tests.notebook.outputs import kept, says_the_same
 from tfx_tpu_trainer.cli.preflight import preflight as command
 
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 # Of a cell that shows what this machine measures: it shows the like on every machine, not the same.
 MEASURED = "measured"
 
-_NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
-# The frames of tables are as wide as their numbers.
-_FRAME = re.compile(r"[\u2500-\u259f]+")
-
-
-def _kept(name):
-    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
-
 
 def _executed(name, tmp_path_factory):
     return execute(NOTEBOOKS / f"{name}.ipynb", str(tmp_path_factory.mktemp(name)))
 
 
-def _words_and_numbers(text):
-    """Words with `#` for each number, and the numbers."""
-    numbers = [float(number.replace(",", "")) for number in _NUMBER.findall(text)]
-    return _FRAME.sub(" ", _NUMBER.sub("#", text)).split(), numbers
-
-
-def _says_the_same(kept, shown):
-    words, numbers = _words_and_numbers(kept)
-    other_words, other_numbers = _words_and_numbers(shown)
-    return words == other_words and all(
-        math.isclose(number, other, rel_tol=0.02, abs_tol=0.005)
-        for number, other in zip(numbers, other_numbers)
-    )
-
-
 def _different(notebook, name):
     """What cells print -> what the repository says that they print, where that differs."""
-    pairs = zip(code_cells(notebook), code_cells(_kept(name)), strict=True)
     return {
-        printed(shown): printed(kept)
-        for shown, kept in pairs
-        if MEASURED not in kept.metadata.get("tags", [])
-        and not _says_the_same(printed(kept), printed(shown))
+        printed(shown): printed(said)
+        for shown, said in zip(code_cells(notebook), code_cells(kept(name)), strict=True)
+        if MEASURED not in said.metadata.get("tags", [])
+        and not says_the_same(printed(said), printed(shown))
     }
 
 
 def test_a_number_that_is_off_and_another_word_are_differences():
-    kept = "│ v5e:2x4 │ 5.14 ms │ yes │"
-    assert _says_the_same(kept, "│ v5e:2x4 │  5.15 ms │ yes │")
-    assert not _says_the_same(kept, "│ v5e:2x4 │ 5.44 ms │ yes │")
-    assert not _says_the_same(kept, "│ v5e:2x4 │ 5.14 ms │ no │")
-    assert not _says_the_same(kept, "")
+    said = "│ v5e:2x4 │ 5.14 ms │ yes │"
+    assert says_the_same(said, "│ v5e:2x4 │  5.15 ms │ yes │")
+    assert not says_the_same(said, "│ v5e:2x4 │ 5.24 ms │ yes │")
+    assert not says_the_same(said, "│ v5e:2x4 │ 5.14 ms │ no │")
+    assert not says_the_same(said, "")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_is_kept_as_it_ran_from_its_first_cell_to_its_last(name):
-    cells = code_cells(_kept(name))
+    cells = code_cells(kept(name))
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert sum(bool(cell.outputs) for cell in cells) >= 4
     for output in (output for cell in cells for output in cell.outputs):
@@ -86,7 +61,7 @@ def test_the_site_s_page_has_a_title_and_every_output(name):
     page = page_of(NOTEBOOKS / f"{name}.ipynb")
     assert page.startswith("# ")
     assert f'href="{name}.ipynb" download' in page
-    for cell in code_cells(_kept(name)):
+    for cell in code_cells(kept(name)):
         for output in cell.outputs:
             text = output.get("text") or output.data["text/html"]
             assert text.rstrip() in page or cell.source.startswith("%%writefile")
@@ -103,7 +78,7 @@ def test_magic_lines_become_titles_and_languages():
 def test_the_preflight_s_commands_have_the_options_that_they_name():
     commands = [
         cell.source.partition("\n")[2]
-        for cell in code_cells(_kept("preflight"))
+        for cell in code_cells(kept("preflight"))
         if cell.source.startswith("%%bash")
     ]
     assert len(commands) == 3
@@ -130,7 +105,7 @@ def test_the_preflight_prints_what_the_notebook_keeps(tmp_path_factory):
     finally:
         os.sched_setaffinity(0, cpus)
     assert _different(notebook, "preflight") == {}
-    for each in (notebook, _kept("preflight")):
+    for each in (notebook, kept("preflight")):
         rows, batches, decision = (
             printed(cell) for cell in code_cells(each) if MEASURED in cell.metadata.get("tags", [])
         )
