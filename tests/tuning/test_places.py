@@ -42,7 +42,7 @@ def test_a_trial_on_cores_trains_as_the_trainer_does_on_them(tmp_path):
     assert read_eval_metrics(trainer.model.uri).overall["accuracy"] == result["score"]
 
 
-@pytest.mark.matrix
+@pytest.mark.sweep
 def test_a_trial_under_a_strategy_ends_near_the_one_on_the_host(tmp_path):
     results = {}
     for name in ("lowest_loss", "mirrored"):

@@ -74,6 +74,7 @@ def test_a_trial_trains_and_evaluates_as_the_trainer_does(searched, tmp_path):
     assert metrics["loss"] == curve["points"][-1]["metrics"]["loss"]
 
 
+@pytest.mark.sweep
 def test_the_trainer_takes_the_best_hyperparameters(searched, tmp_path):
     trainer = Execution.of_trainer(tmp_path, steps=2)
     config = json.loads(
@@ -145,6 +146,7 @@ def test_the_same_search_again_takes_what_it_has_found(searched, tmp_path, caplo
     assert searched.trials() == before
 
 
+@pytest.mark.sweep
 def test_trials_that_diverge_are_given_up_and_the_others_go_on(tmp_path, caplog):
     execution = TunerExecution.of(
         tmp_path,
