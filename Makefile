@@ -96,6 +96,7 @@ xprof: setup ## Open a profile of the preflight in XProf, which is installed apa
 # What is there is used and what fails fails; what is missing is skipped, with a line that says where it comes from.
 # ARGS="-m engines" runs the long ones too.
 test-engines: setup ## Check what we write on real engines, such as a model server in Java (docs/orchestration.md)
+	@$(MAKE) --no-print-directory xprof PROFILE= || echo "xprof: not installed, so its tests are skipped"
 	@$(PYTHON) -m pytest -m "engines and not sweep" tests/engines $(ARGS)
 
 # The packages are fetched by name and hash into .make/programs; make test-programs ARGS=--write-table writes docs/programs.md.
