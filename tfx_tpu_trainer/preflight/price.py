@@ -8,7 +8,6 @@ Prices are the user's own: they differ by region, by contract and over time. A J
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 from tfx_tpu_trainer.hardware import CHIPS, find_slice
 from tfx_tpu_trainer.preflight.estimate import PUBLISHED_ERRORS
+from tfx_tpu_trainer.preflight.option_files import read_json_file
 from tfx_tpu_trainer.preflight.report import PreflightReport
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -49,14 +49,7 @@ class Prices:
         Raises:
             ValueError: It can't be read, holds something else, or names an unknown chip.
         """
-        try:
-            with open(path, encoding="utf-8") as file:
-                values = json.load(file)
-        except OSError as error:
-            raise ValueError(f"--price {path} can't be read: {error.strerror}.") from None
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"--price {path} is no JSON: {error}.") from None
-        return cls.of(values, path)
+        return cls.of(read_json_file("--price", path), path)
 
     @classmethod
     def of(cls, values: Any, source: str) -> Prices:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.preflight.embeddings.ids import FileIds, IdSource, ZipfIds, seed_of
 from tfx_tpu_trainer.preflight.embeddings.layout import OPTIMIZER_SLOTS
+from tfx_tpu_trainer.preflight.option_files import read_json_file
 
 _embedding = tf.tpu.experimental.embedding
 
@@ -63,13 +63,7 @@ class EmbeddingSpec:
         Raises:
             ValueError: It can't be read, or holds something else.
         """
-        try:
-            with open(path, encoding="utf-8") as file:
-                values = json.load(file)
-        except OSError as error:
-            raise ValueError(f"--embeddings {path} can't be read: {error.strerror}.") from None
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"--embeddings {path} is no JSON: {error}.") from None
+        values = read_json_file("--embeddings", path)
         try:
             return cls.of(values, folder=os.path.dirname(os.path.abspath(path)))
         except ValueError as error:
