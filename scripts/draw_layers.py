@@ -8,6 +8,8 @@ from typing import Any
 
 from importlinter import api
 
+from scripts.svg import svg_document
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- made by `make docs`: begin -->\n", "<!-- made by `make docs`: end -->\n"
@@ -79,18 +81,8 @@ def picture(rows: Mapping[str, Sequence[Sequence[str]]]) -> str:
                     f'<text x="{left + width / 2:.1f}" y="{top + _HEIGHT / 2 + 5:.0f}">{name}</text>',
                 ]
             top += _HEIGHT + _GAP
-    size = f'width="{_WIDTH}" height="{top}" viewBox="0 0 {_WIDTH} {top}"'
-    title = "<title>The layers of the package: each may import those below it</title>"
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size}>',
-            title,
-            _STYLE,
-            *drawn,
-            "</svg>",
-            "",
-        ]
-    )
+    title = "The layers of the package: each may import those below it"
+    return svg_document(title, [_STYLE, *drawn], width=_WIDTH, height=top)
 
 
 def _short(module: str) -> str:

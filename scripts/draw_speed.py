@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from scripts.svg import svg_document
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "evidence" / "speed.md"
 PICTURE = ROOT / "docs" / "images" / "speed.svg"
@@ -63,19 +65,7 @@ def picture(measured: dict[str, dict[str, float]]) -> str:
     equal = _LABEL + scale
     drawn.append(f'<line x1="{equal:.1f}" y1="8" x2="{equal:.1f}" y2="{top}"/>')
     drawn.append(f'<text x="{equal - 26:.1f}" y="{top + 16}">as fast</text>')
-    height = top + 24
-    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
-    title = f"<title>{_described(measured)}</title>"
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size}>',
-            title,
-            _STYLE,
-            *drawn,
-            "</svg>",
-            "",
-        ]
-    )
+    return svg_document(_described(measured), [_STYLE, *drawn], width=_WIDTH, height=top + 24)
 
 
 def _described(measured: dict[str, dict[str, float]]) -> str:
