@@ -19,7 +19,7 @@ class DocumentAliases(griffe.Extension):
     """The extension, which mkdocs.yml names."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Gives every assigned name of an `__all__` in the package its docstring."""
+        """Documents every assigned name of an `__all__` in the package."""
         if pkg.name == OURS:
             for module in _modules(pkg):
                 for export in module.exports or ():

@@ -153,7 +153,7 @@ def test_of_very_many_features_some_are_shown_and_the_page_stays_small(tmp_path)
 
 
 def _repeat_feature(path, count):
-    """Gives a split the same feature again and again: TFDV would take a minute to measure so many."""
+    """Repeats the feature of a split: TFDV would take a minute to measure so many."""
     found = statistics_pb2.DatasetFeatureStatisticsList.FromString(path.read_bytes())
     (split,) = found.datasets
     (feature,) = split.features

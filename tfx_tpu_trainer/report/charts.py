@@ -168,7 +168,7 @@ def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ())
 
 
 def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
-    """Gives the training and the evaluation the same colours on all charts of a page."""
+    """Colours the training and the evaluation the same way on all charts of a page."""
     legend = _legend(sources)
     # Runs that are compared have names of their own.
     fixed = _ALWAYS_COLORED if set(sources) & set(_ALWAYS_COLORED) else ()
