@@ -166,8 +166,10 @@ def test_a_compiler_that_takes_too_long_is_stopped(step):
     assert _compile_processes() == []
 
 
-def test_a_compiler_that_runs_out_of_memory(step):
-    (compiled,) = compile_steps([step], "v5e:1x1", CompilerOptions(memory_limit_gib=1))
+# While libtpu is loaded, and while it compiles.
+@pytest.mark.parametrize("gib", [0.3, 1])
+def test_a_compiler_that_runs_out_of_memory(step, gib):
+    (compiled,) = compile_steps([step], "v5e:1x1", CompilerOptions(memory_limit_gib=gib))
     assert compiled.problem is not None and compiled.problem.stage == "crash"
     assert "ran out of the memory that it may use" in compiled.problem.message
     assert "memory_limit_gib" in compiled.problem.advice

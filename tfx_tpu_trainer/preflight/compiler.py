@@ -39,6 +39,10 @@ _LARGEST_SHOWN = 10
 _DUMP = "dump"
 _DUMP_FLAGS = "--xla_dump_hlo_as_proto=true --xla_dump_hlo_as_text=false"
 
+# As the C library, libtpu's allocator, C++ and Python put it: which of them meets the limit first differs by machine.
+_OUT_OF_MEMORY = re.compile(
+    r"cannot allocate memory|failed to map segment|mmap error|bad_alloc|MemoryError", re.IGNORECASE
+)
 # What libtpu logs last when a condition of its own does not hold.
 _FATAL = re.compile(r"^F\d{4} .*?\] (.+)")
 
@@ -175,6 +179,8 @@ class _Compilation:
         if response.refused_by is None:
             return self._compiled(response)
         if response.refused_by == "plugin":
+            if _OUT_OF_MEMORY.search(response.message):
+                return self._result(problem=_crash_problem(0, response.message))
             raise PreflightUnavailableError(
                 f"{self._library} can't be used as the TPU compiler: {response.message}. Install "
                 "libtpu anew, or give another libtpu_path."
@@ -342,8 +348,7 @@ def _timeout_problem(seconds: float) -> Problem:
 
 def _crash_problem(code: int, errors: str) -> Problem:
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    out_of_memory = any("mmap error" in line or "bad_alloc" in line for line in lines)
-    if out_of_memory or "MemoryError" in errors:
+    if _OUT_OF_MEMORY.search(errors):
         why = "ran out of the memory that it may use"
     elif code == -signal.SIGKILL:
         why = "was killed, as Linux does where memory runs out"
