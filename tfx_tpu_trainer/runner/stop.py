@@ -6,7 +6,8 @@ import signal
 import sys
 from types import FrameType
 
-REMIND_SECONDS = 2.0
+# Short beside a component that swallowed the first one, long beside what TFX needs to record a failure.
+REMIND_SECONDS = 1.0
 
 
 class RunStoppedError(Exception):
