@@ -2,8 +2,8 @@
 
 What a backend does in between is done here as Vertex AI does it: it orders the tasks, chooses URIs, names artifacts
 by resource names, fills in the `{{$}}` of the arguments, reads what the container has written, and answers resolvers
-from the artifacts that there are. Kubeflow Pipelines fills in `{{$}}` alike, wherever an argument has it, but runs no
-`lifecycle.preCacheCheck`, and neither does this.
+from the artifacts that there are. As with Kubeflow Pipelines, no `lifecycle.preCacheCheck` is run, and inputs have no
+type.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ class CompiledRun:
         return {
             "inputs": {
                 "artifacts": {
-                    key: {"artifacts": artifacts} for key, artifacts in self._inputs(task).items()
+                    key: {"artifacts": [_without_type(artifact) for artifact in artifacts]}
+                    for key, artifacts in self._inputs(task).items()
                 },
                 "parameterValues": {
                     key: given["runtimeValue"]["constant"]
@@ -225,6 +226,10 @@ class CompiledRun:
                 if all(_holds(match["field"], match["value"], artifact) for match in conditions)
             ]
             self.outputs[task][key] = found[-1:]
+
+
+def _without_type(artifact: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in artifact.items() if key != "type"}
 
 
 def _plain(value: Value) -> Any:

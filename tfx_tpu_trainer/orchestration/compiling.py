@@ -15,6 +15,7 @@ from tfx_tpu_trainer.orchestration.html_page import show_pages
 from tfx_tpu_trainer.orchestration.kubeflow_rules import (
     check_executors,
     check_spec_version,
+    declare_types,
     do_without_drivers,
 )
 from tfx_tpu_trainer.orchestration.platform_document import prepare_pods, set_variables
@@ -88,6 +89,7 @@ def compile_pipeline(
     platform_spec: dict[str, Any] = {}
     if backend == "kubeflow":
         check_executors(job["pipelineSpec"])
+        declare_types(job["pipelineSpec"])
         platform_spec = prepare_pods(job["pipelineSpec"], tpus, pods=pods, trainers=trainers)
     else:
         set_variables(job["pipelineSpec"], pods, trainers=trainers)

@@ -2,7 +2,8 @@
 
 Its compiler (`backend/src/v2/compiler/visitor.go`) ends with an error at an executor that is neither a container nor
 an importer. Its driver and launcher never read a container's `lifecycle.preCacheCheck`, the hook in which TFX's
-file-based ExampleGens look at their files; Vertex AI runs it before it looks into its cache.
+file-based ExampleGens look at their files; Vertex AI runs it before it looks into its cache. And they hand inputs to a
+task without the types that TFX's container needs, which `pod_entry.py` fills in.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tfx_tpu_trainer.orchestration.html_page import ENTRY_POINT
 from tfx_tpu_trainer.orchestration.task_options import never_cache
+from tfx_tpu_trainer.orchestration.tfx_private import RUN_EXECUTOR
 
 # Spans, dates and versions in a split's pattern, as TFX's ExampleGens have them.
 _SPANS = re.compile(r"\{(?:SPAN|VERSION)(?::\d+)?\}|\{(?:YYYY|MM|DD)\}")
@@ -59,6 +62,18 @@ def check_executors(pipeline_spec: Mapping[str, Any]) -> None:
                 f"{task}: Kubeflow Pipelines runs no task of kind {kind!r}, only containers and importers; "
                 f"{advice}."
             )
+
+
+def declare_types(pipeline_spec: dict[str, Any]) -> None:
+    """Lets TFX's containers start with `pod_entry.py`, which tells them the types of their inputs.
+
+    Args:
+        pipeline_spec: A `PipelineSpec` in JSON form; commands are put into it.
+    """
+    for _, _, executor in _tasks(pipeline_spec):
+        command = executor.get("container", {}).get("command", [])
+        if command[-2:] == ["-m", RUN_EXECUTOR]:
+            command[-1] = ENTRY_POINT
 
 
 def do_without_drivers(pipeline_spec: dict[str, Any]) -> None:
