@@ -202,6 +202,9 @@ def override(text, *says):
             "gate.at_most.auc=0.1", "at_least of 'auc' is 0.9 and at_most 0.1: no model can be"
         ),
         override("gate.max_drop.auc=-0.1", "max_drop of 'auc' is -0.1; give how far it may fall"),
+        override(
+            "model.hidden_units=[0]", "'model.hidden_units.0' is 0 (int): input should be greater"
+        ),
         override("vertex={region: r, image: i}", "the key 'vertex.project' is missing; add it"),
     ],
 )
@@ -236,6 +239,16 @@ def test_a_bad_value_is_named_with_its_place(config_file: Path, text: str, refus
                 "model.hidden_units=[1",
                 ("--set 'model.hidden_units=[1': the value is not valid YAML: while parsing",),
             ),
+            *(
+                (
+                    f"`--set trainer.train_steps={text}`, which YAML reads as {number}",
+                    f"trainer.train_steps={text}",
+                    (
+                        f"{text} is YAML for the number {number}; write {number}, or '{text}' for a text",
+                    ),
+                )
+                for text, number in (("010", 8), ("1:30", 90), ("-0_17", -15))
+            ),
             (
                 "`--set data=` and brackets 5,000 deep",
                 "data=" + "[" * 5000,
@@ -253,6 +266,19 @@ def test_what_is_no_setting_is_named(config_file: Path, text: str, refused) -> N
     with refused(ConfigError) as raised:
         load_config(Config, config_file, overrides=[text])
     assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize(("text", "steps"), [("10", 10), ("1_000", 1000), ("0x10", 16), ("+7", 7)])
+def test_whole_numbers_are_read_as_they_look(config_file: Path, text: str, steps: int) -> None:
+    config = load_config(Config, config_file, overrides=[f"trainer.train_steps={text}"])
+    assert config.trainer.train_steps == steps
+
+
+def test_a_group_takes_another_one_s_keys_in(config_file: Path) -> None:
+    config_file.write_text(YAML.replace("at_least: {auc: 0.9}", "at_least: &bounds {auc: 0.9}"))
+    merged = "gate={at_least: &a {auc: 0.1}, at_most: {<<: *a, loss: 2.0, auc: 0.5}}"
+    gate = load_config(Config, config_file, overrides=[merged]).gate
+    assert gate.at_most == {"auc": 0.5, "loss": 2.0}
 
 
 @bad_input.row(
@@ -414,6 +440,18 @@ def test_what_is_no_pipeline_is_refused(name: str, refused) -> None:
                 "imports what is not there",
                 "import no",
                 "ModuleNotFoundError: No module",
+            ),
+            (
+                "mine.four",
+                "fails",
+                "\nx = 1 / 0",
+                "ZeroDivisionError: division by zero, config.py line 2",
+            ),
+            (
+                "mine.five",
+                "ends the process",
+                "raise SystemExit(0)",
+                "SystemExit: 0, config.py line 1",
             ),
         )
     ],

@@ -326,16 +326,27 @@ def load_config(
     try:
         return config_class.model_validate(tree)
     except pydantic.ValidationError as error:
-        lines = [_explain(item, config_class, str(path), origin) for item in error.errors()]
+        items = error.errors()
+        # A list whose only item is refused is not too short besides.
+        refused = {item["loc"][:-1] for item in items}
+        lines = [
+            _explain(item, config_class, str(path), origin)
+            for item in items
+            if item["type"] != "too_short" or item["loc"] not in refused
+        ]
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
 
+# `<<`, which takes another mapping's keys in.
+_MERGE = "tag:yaml.org,2002:merge"
+# YAML 1.1 reads 010 as octal and 1:30 in base 60: eight steps, or ninety, where nobody meant them.
+_OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+)")
 # Brackets within brackets of a setting's value: more than any value needs.
 _MOST_BRACKETS = 100
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that reads 1e-3 as the number it looks like and refuses a key given twice."""
+    """YAML that reads numbers as they look, 1e-3 among them, and refuses a key given twice."""
 
     def fetch_flow_collection_start(self, token_class: Any) -> None:
         # PyYAML takes seconds to read a thousand brackets, and only then runs out of stack.
@@ -346,6 +357,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
                 raise yaml.constructor.ConstructorError(
@@ -358,7 +371,19 @@ class _Loader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        number = super().construct_yaml_int(node)
+        if _OTHER_BASE.fullmatch(node.value):
+            raise yaml.constructor.ConstructorError(
+                None,
+                None,
+                f"{node.value} is YAML for the number {number}; write {number}, or '{node.value}' for a text",
+                node.start_mark,
+            )
+        return number
 
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),

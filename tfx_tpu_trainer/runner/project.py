@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -68,11 +69,12 @@ class Project:
             return ProjectConfig
         try:
             found = self._module("config").Config
-        except (ImportError, SyntaxError, AttributeError) as error:
+        # SystemExit: with code 0 the command would say that all is done.
+        except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
-                f"{self.folder / 'config.py'} has no usable config ({reason}); give it a class Config(PipelineConfig), "
-                "or remove the file"
+                f"{self.folder / 'config.py'} has no usable config ({reason}{self._line(error)}); give it a class "
+                "Config(PipelineConfig), or remove the file"
             ) from None
         if not (isinstance(found, type) and issubclass(found, PipelineConfig)):
             raise ConfigError(
@@ -80,6 +82,12 @@ class Project:
                 "tfx_tpu_trainer.runner.config.PipelineConfig"
             )
         return found
+
+    def _line(self, error: BaseException) -> str:
+        """Which line of the project's own modules raised an error, in words; nothing where none did."""
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if Path(frame.filename).parent == self.folder]
+        return f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
 
     def config(
         self,
@@ -200,7 +208,8 @@ def load_project(folder: str | Path = ".") -> Project:
         ConfigError: The folder is none.
     """
     path = Path(_absolute(str(folder), Path.cwd()))
-    if not path.is_dir():
+    # A name that is too long is no folder either.
+    if not os.path.isdir(path):
         raise ConfigError(
             f"there is no folder {str(folder)!r}; give that of a project with --project"
         )
