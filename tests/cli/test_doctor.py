@@ -55,12 +55,12 @@ def test_a_program_without_edits_is_exit_code_0(folder):
 
 
 def test_where_all_edits_are_mechanical_the_program_can_run_without_them(tmp_path):
-    program = tmp_path / "mechanical.py"
+    program = tmp_path / "all mechanical.py"
     program.write_text(
         "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n", encoding="utf-8"
     )
     last = doctor(program).stdout.splitlines()[-1]
-    assert last == f"Run it as it stands: python -m tfx_tpu_trainer.compat --repair {program}"
+    assert last == f"Run it as it stands: python -m tfx_tpu_trainer.compat --repair '{program}'"
     (tmp_path / "fine.py").write_text(FINE, encoding="utf-8")
     assert doctor(tmp_path).stdout.splitlines()[-1].endswith("--repair PROGRAM")
     for fine in (doctor(program, "--fix"), doctor(program)):

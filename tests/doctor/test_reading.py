@@ -27,6 +27,9 @@ def test_a_folder_s_files_are_those_of_its_programs(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+    # As macOS and Emacs leave them.
+    (tmp_path / "._b.py").write_bytes(b"\0\5\x16\7")
+    (tmp_path / ".#b.py").symlink_to("user@host.1:2")
     assert [path.relative_to(tmp_path).as_posix() for path in python_files(tmp_path)] == [
         "a/c.py",
         "b.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -94,7 +95,7 @@ def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
     parts.append(f"{working} that work as they are")
     standard_output().print(text("; ".join(parts) + "."))
     if not fix and edits and fixable == len(edits):
-        program = examined[0].path if len(examined) == 1 else "PROGRAM"
+        program = shlex.quote(str(examined[0].path)) if len(examined) == 1 else "PROGRAM"
         line = f"Run it as it stands: python -m tfx_tpu_trainer.compat --repair {program}"
         # A command to be copied is not broken.
         standard_output().print(text(line), soft_wrap=True)

@@ -27,7 +27,8 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
 
     Args:
         path: A file, whatever its name ends in, or a folder. Of a folder all `.py` and `.ipynb`
-            files below it are taken, but those in hidden folders, environments and build folders.
+            files below it are taken, but hidden ones and those in hidden folders, environments and
+            build folders.
 
     Returns:
         The files, sorted.
@@ -46,7 +47,12 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
     unlisted: list[OSError] = []
     for folder, names, files in os.walk(root, onerror=unlisted.append):
         names[:] = sorted(name for name in names if not _is_skipped(Path(folder) / name))
-        found += [Path(folder) / name for name in files if name.endswith((".py", NOTEBOOK))]
+        # A hidden file is no module: editors and macOS leave `.#train.py` and `._train.py`.
+        found += [
+            Path(folder) / name
+            for name in files
+            if name.endswith((".py", NOTEBOOK)) and not name.startswith(".")
+        ]
     # A folder that can't be listed is among what can't be read.
     found += [Path(error.filename) for error in unlisted]
     if not found:
