@@ -160,3 +160,12 @@ def test_compat_names_a_program_without_its_colours():
         command, capture_output=True, text=True, check=False, env=dict(os.environ)
     )
     assert ended.returncode and _is_clean(ended.stderr), json.dumps(ended.stderr)
+
+
+def test_a_command_whose_output_is_closed_does_its_work(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text("import tensorflow as tf\nx = tf.placeholder(tf.float32)\n")
+    words = [sys.executable, "-m", "tfx_tpu_trainer.cli.main", "doctor", str(program)]
+    closed = ["sh", "-c", '"$@" >&-', "sh", *words]
+    ended = subprocess.run(closed, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "")

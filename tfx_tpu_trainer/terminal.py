@@ -81,6 +81,9 @@ class PrintableGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""
+        if sys.stdout is None:
+            # Closed by the caller, as by `>&-`: nobody wants to see the output.
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         try:
             try:
                 return super().invoke(ctx)
