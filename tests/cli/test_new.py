@@ -58,7 +58,7 @@ def _csv(folder, header=HEADER, rows=ROWS, encoding="utf-8"):
         case(
             "new",
             "a CSV that is not UTF-8",
-            "is not UTF-8 (byte 0xfc",
+            "is not UTF-8 (byte 0xfc in line 2)",
             "iconv",
             values=(HEADER, ["1,grün,US,yes"], "latin-1"),
         ),

@@ -112,7 +112,7 @@ def test_ten_thousand_columns_are_refused_by_their_header(tmp_path):
 def test_what_is_not_utf_8_is_refused_with_its_line(tmp_path):
     path = _write(tmp_path / "t.csv", "a,label", ["x,1", "Zürich,2"], encoding="latin-1")
     said = _refused(path)
-    assert "is not UTF-8 (byte 0xfc" in said and "iconv" in said
+    assert "is not UTF-8 (byte 0xfc in line 3)" in said and "iconv" in said
 
 
 def test_a_damaged_tfrecord_is_refused(tmp_path):

@@ -72,6 +72,17 @@ def _repeats(names: list[str]) -> bool:
     return len(set(names)) < len(names)
 
 
+def _line_of(path: Path) -> str:
+    """In which line a file stops being UTF-8, in words: it is decoded in blocks of many lines."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                return f" in line {number}"
+    return ""
+
+
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Each record with the number of its line; blank lines are none, as for CsvExampleGen."""
     before = csv.field_size_limit(_MOST_CHARACTERS)
@@ -91,7 +102,7 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
                     yield line, record
     except UnicodeDecodeError as error:
         raise ScaffoldError(
-            f"{path} is not UTF-8 (byte 0x{error.object[error.start]:02x} after line {line}): save it as UTF-8, "
+            f"{path} is not UTF-8 (byte 0x{error.object[error.start]:02x}{_line_of(path)}): save it as UTF-8, "
             f"for example with `iconv -f latin1 -t utf-8`"
         ) from None
     except csv.Error as error:
