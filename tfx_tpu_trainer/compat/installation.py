@@ -42,6 +42,15 @@ def install(*, emulate: bool | None = None) -> Installation:
     `docs/compat.md` lists the names. Where TensorFlow is not imported yet, it is, with Keras 2
     (TF_USE_LEGACY_KERAS=1) unless the environment says otherwise. A second call changes nothing.
 
+    Examples:
+        >>> from tfx_tpu_trainer import compat
+        >>> import tensorflow as tf
+        >>> with compat.install():
+        ...     print(tf.estimator.Estimator.__module__)
+        tfx_tpu_trainer.estimator.estimator
+        >>> hasattr(tf, "estimator")
+        False
+
     Args:
         emulate: Whether TPU cores are emulated and any `TPUClusterResolver` is answered without a
             cloud. Defaults to `None`: what TFX_TPU_TRAINER_EMULATE=1 in the environment says.
@@ -75,6 +84,16 @@ def uninstall() -> None:
 
     TF_USE_LEGACY_KERAS stays as it is: TensorFlow was imported with it. What a program has bound by
     then keeps working.
+
+    Examples:
+        >>> from tfx_tpu_trainer import compat
+        >>> import tensorflow as tf
+        >>> installation = compat.install()
+        >>> hasattr(tf, "estimator")
+        True
+        >>> compat.uninstall()
+        >>> hasattr(tf, "estimator")
+        False
     """
     global _installed
     with _lock:

@@ -247,15 +247,25 @@ class VertexTpuTrainer(TpuTrainer):
     (`model`, `model_run`, `evaluation`, `page`) are TpuTrainer's; the job runs TpuTrainer's executor on the
     same artifacts, so their folders must be in a bucket that it can write.
 
-    ```python
-    trainer = VertexTpuTrainer(
-        examples=..., transform_graph=..., schema=..., module="pipelines.taxi.model",
-        train_args=tfx.proto.TrainArgs(num_steps=1000),
-        train_batch_size=256,
-        tpu="v5e:2x4",
-        vertex_job=VertexJob(project="our-models-17", region="us-central1", image="...:1"),
-    )
-    ```
+    Examples:
+        >>> from tfx import v1 as tfx
+        >>> from tfx_tpu_trainer import VertexTpuTrainer
+        >>> from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
+        >>> artifacts = tfx.types.standard_artifacts
+        >>> trainer = VertexTpuTrainer(
+        ...     examples=tfx.dsl.Channel(type=artifacts.Examples),
+        ...     transform_graph=tfx.dsl.Channel(type=artifacts.TransformGraph),
+        ...     schema=tfx.dsl.Channel(type=artifacts.Schema),
+        ...     module="pipelines.taxi.model",
+        ...     train_args=tfx.proto.TrainArgs(num_steps=1000),
+        ...     train_batch_size=256,
+        ...     tpu="v5e:2x4",
+        ...     vertex_job=VertexJob(
+        ...         project="our-models-17", region="us-central1", image="gcr.io/our-models-17/taxi:1"
+        ...     ),
+        ... )
+        >>> sorted(trainer.outputs)
+        ['evaluation', 'model', 'model_run', 'page']
     """
 
     def __init__(

@@ -107,13 +107,24 @@ class LastBlessedModel(tfx.types.BaseComponent):
     """Finds the model that an EvalMetricsGate has blessed last, by the pointer file that the gate writes.
 
     For Kubeflow Pipelines, whose backend runs no resolvers; locally and on Vertex AI it works as well, where
-    a Resolver with LatestBlessedModelStrategy asks ML Metadata. Give both components the same pointer:
+    a Resolver with LatestBlessedModelStrategy asks ML Metadata. Give both components the same pointer.
 
-    ```python
-    pointer = "gs://bucket/taxi/blessed.json"
-    baseline = LastBlessedModel(pointer=pointer)
-    gate = EvalMetricsGate(..., baseline_model=baseline.outputs["model"], pointer=pointer)
-    ```
+    Examples:
+        >>> from tfx import v1 as tfx
+        >>> from tensorflow_model_analysis.proto import config_pb2
+        >>> from tfx_tpu_trainer import EvalMetricsGate, LastBlessedModel
+        >>> pointer = "gs://bucket/taxi/blessed.json"
+        >>> baseline = LastBlessedModel(pointer=pointer)
+        >>> artifacts = tfx.types.standard_artifacts
+        >>> gate = EvalMetricsGate(
+        ...     model=tfx.dsl.Channel(type=artifacts.Model),
+        ...     evaluation=tfx.dsl.Channel(type=artifacts.ModelEvaluation),
+        ...     eval_config=config_pb2.EvalConfig(),
+        ...     baseline_model=baseline.outputs["model"],
+        ...     pointer=pointer,
+        ... )
+        >>> list(baseline.outputs)
+        ['model']
 
     Output: `model` (Model), at the URI of the blessed model; before the first blessing an empty folder,
     which the gate takes for no baseline. Its result never comes from a cache of before another blessing.

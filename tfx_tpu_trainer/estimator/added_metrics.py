@@ -16,15 +16,19 @@ _ARGUMENTS: Final = ("features", "labels", "predictions", "config")
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) -> Estimator:
     """Returns an Estimator that measures more; mirrors `tf.estimator.add_metrics`.
 
-    Example:
-    ```python
-    def metric_fn(labels, predictions):
-        error = tf.keras.metrics.MeanAbsoluteError()
-        error.update_state(labels, predictions["predictions"])
-        return {"mae": error}
-
-    estimator = add_metrics(LinearRegressor([age]), metric_fn)
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import BaselineRegressor, add_metrics, inputs
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> def metric_fn(labels, predictions):
+        ...     error = tf.keras.metrics.MeanAbsoluteError()
+        ...     error.update_state(labels, predictions["predictions"])
+        ...     return {"mae": error}
+        >>> estimator = add_metrics(BaselineRegressor(model_dir="runs/mae"), metric_fn)
+        >>> rows = np.ones(4, np.float32)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, rows, shuffle=False)
+        >>> sorted(estimator.train(input_fn).evaluate(input_fn))
+        ['average_loss', 'global_step', 'label/mean', 'loss', 'mae', 'prediction/mean']
 
     Args:
         estimator: An Estimator, canned or not.

@@ -463,6 +463,21 @@ class Estimator:
     ) -> bytes:
         """Exports the model for serving, or its graph of training or evaluation.
 
+        Examples:
+            >>> from tfx_tpu_trainer.estimator import BaselineRegressor, export, inputs
+            >>> from tfx_tpu_trainer.serving import load_serving
+            >>> import numpy as np
+            >>> import tensorflow as tf
+            >>> rows = np.full(8, 4.0, np.float32)
+            >>> input_fn = inputs.numpy_input_fn({"x": rows}, rows, num_epochs=None, shuffle=False)
+            >>> estimator = BaselineRegressor(model_dir="runs/fours", optimizer="SGD")
+            >>> estimator = estimator.train(input_fn, max_steps=5)
+            >>> receiver_fn = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None])})
+            >>> path = estimator.export_saved_model("exported", receiver_fn).decode()
+            >>> served = load_serving(path).signatures["predict"](x=tf.constant([0.0, 1.0]))
+            >>> served["predictions"].shape.as_list()
+            [2, 1]
+
         Args:
             export_dir_base: Folder to make the timestamped folder in.
             serving_input_receiver_fn: Returns a `ServingInputReceiver`; a `SupervisedInputReceiver`

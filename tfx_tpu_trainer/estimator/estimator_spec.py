@@ -36,17 +36,21 @@ class EstimatorSpec(_Fields):
     Which fields are needed depends on the mode: `"train"` needs `loss` and `train_op`,
     `"eval"` needs `loss`, `"infer"` needs `predictions`. Others may be given all the same.
 
-    Example:
-    ```python
-    def model_fn(features, labels, mode):
-        logits = features["x"] @ tf.compat.v1.get_variable("w", [4, 1])
-        if mode == ModeKeys.PREDICT:
-            return EstimatorSpec(mode, predictions={"logits": logits})
-        loss = tf.reduce_mean(tf.square(logits - labels))
-        optimizer = tf.compat.v1.train.AdamOptimizer()
-        step = tf.compat.v1.train.get_global_step()
-        return EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import EstimatorSpec, ModeKeys
+        >>> import tensorflow as tf
+        >>> def model_fn(features, labels, mode):
+        ...     logits = features @ tf.compat.v1.get_variable("weights", [2, 1])
+        ...     if mode == ModeKeys.PREDICT:
+        ...         return EstimatorSpec(mode, predictions={"logits": logits})
+        ...     loss = tf.reduce_mean(tf.square(logits - labels))
+        ...     optimizer = tf.compat.v1.train.AdamOptimizer()
+        ...     step = tf.compat.v1.train.get_or_create_global_step()
+        ...     return EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+        >>> with tf.Graph().as_default():
+        ...     spec = model_fn(tf.ones([4, 2]), labels=None, mode=ModeKeys.PREDICT)
+        >>> sorted(spec.predictions), sorted(spec.export_outputs)
+        (['logits'], ['serving_default'])
     """
 
     __slots__ = ()

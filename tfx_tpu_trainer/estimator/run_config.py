@@ -40,6 +40,15 @@ class RunConfig:
 
     What belongs to the cluster (`cluster_spec`, `task_type`, `master`, ...) is read from the
     environment variable TF_CONFIG.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import RunConfig
+        >>> config = RunConfig(model_dir="runs/taxi", save_checkpoints_steps=500, tf_random_seed=7)
+        >>> config.save_checkpoints_steps, config.save_checkpoints_secs
+        (500, None)
+        >>> by_time = config.replace(save_checkpoints_secs=60)
+        >>> by_time.save_checkpoints_steps, by_time.save_checkpoints_secs
+        (None, 60)
     """
 
     def __init__(

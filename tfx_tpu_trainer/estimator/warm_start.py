@@ -26,7 +26,18 @@ class _Fields(NamedTuple):
 
 
 class WarmStartSettings(_Fields):
-    """Which variables start from which checkpoint; mirrors `tf.estimator.WarmStartSettings`."""
+    """Which variables start from which checkpoint; mirrors `tf.estimator.WarmStartSettings`.
+
+    Examples:
+        The variables below `bert`, one of which had another name:
+
+        >>> from tfx_tpu_trainer.estimator import WarmStartSettings
+        >>> settings = WarmStartSettings(
+        ...     "runs/old", vars_to_warm_start="bert/.*", var_name_to_prev_var_name={"bert/w": "model/w"}
+        ... )
+        >>> settings.ckpt_to_initialize_from, settings.vars_to_warm_start
+        ('runs/old', 'bert/.*')
+    """
 
     __slots__ = ()
 

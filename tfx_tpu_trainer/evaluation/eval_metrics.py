@@ -70,6 +70,14 @@ class SliceMetrics:
 class EvalMetrics:
     """The metrics of one evaluation, and what was evaluated.
 
+    Examples:
+        >>> from tfx_tpu_trainer.evaluation import EvalMetrics
+        >>> metrics = EvalMetrics(overall={"auc": 0.94, "loss": float("nan")}, global_step=1000)
+        >>> metrics.overall["auc"]
+        0.94
+        >>> metrics.diverged
+        ('loss',)
+
     Attributes:
         overall: metric name -> value over the whole eval split. Values are scalars (Python or NumPy
             numbers, arrays of shape `()`); they are kept as Python floats, which hold every float32 and
@@ -225,6 +233,14 @@ def write_eval_metrics(model_uri: str, metrics: EvalMetrics) -> str:
 
 def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
     """Reads a Model artifact's `eval_metrics.json`.
+
+    Examples:
+        >>> from tfx_tpu_trainer.evaluation import EvalMetrics, read_eval_metrics, write_eval_metrics
+        >>> write_eval_metrics("model", EvalMetrics(overall={"auc": 0.1 + 0.2}, global_step=1000))
+        'model/eval_metrics.json'
+        >>> read = read_eval_metrics("model")
+        >>> read.overall["auc"], read.global_step
+        (0.30000000000000004, 1000)
 
     Args:
         model_uri: folder of the Model artifact.

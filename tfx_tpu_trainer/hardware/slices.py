@@ -110,6 +110,12 @@ def known_slices() -> tuple[Slice, ...]:
 def find_slice(name: str) -> Slice:
     """Finds a slice.
 
+    Examples:
+        >>> from tfx_tpu_trainer.hardware import find_slice
+        >>> found = find_slice("v5e:8")
+        >>> found.topology, found.chip.hbm_gib, found.num_devices
+        ('2x4', 16, 8)
+
     Args:
         name: Generation and topology, such as `"v5e:2x4"`, or generation and number of chips, such
             as `"v5e:8"`.

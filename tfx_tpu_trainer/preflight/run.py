@@ -197,6 +197,32 @@ def preflight_saved_model(
 ) -> PreflightReport:
     """Compiles the TPU programs of an exported model, as a server runs them on one TPU device.
 
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import export, tpu
+        >>> from tfx_tpu_trainer.preflight import preflight_saved_model
+        >>> import tensorflow as tf
+        >>> def model_fn(features, labels, mode, params):
+        ...     weight = tf.compat.v1.get_variable("weight", [4, 1])
+        ...     prediction = features["x"] @ weight
+        ...     step = tf.compat.v1.train.get_global_step()
+        ...     train_op = tf.compat.v1.assign_add(step, 1)
+        ...     return tpu.TPUEstimatorSpec(
+        ...         mode, predictions={"y": prediction}, loss=tf.reduce_mean(prediction), train_op=train_op
+        ...     )
+        >>> def input_fn(params):
+        ...     rows = tf.data.Dataset.from_tensors({"x": tf.ones([4])})
+        ...     return rows.repeat().batch(params["batch_size"], drop_remainder=True)
+        >>> config = tpu.RunConfig(
+        ...     model_dir="runs/served", master="emulated", tpu_config=tpu.TPUConfig(num_shards=2)
+        ... )
+        >>> estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=2)
+        >>> estimator = estimator.train(input_fn, max_steps=1)
+        >>> receiver_fn = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 4])})
+        >>> path = estimator.export_saved_model("exported", receiver_fn).decode()
+        >>> report = preflight_saved_model(path, tpu="v5e:1x1", batch_size=8)
+        >>> report.ok, report.steps[0].name
+        (True, 'serve:serving_default')
+
     Args:
         path: The SavedModel, a folder of versions, or the uri of a Model artifact.
         tpu: The slice, such as `"v5e:1x1"`.
@@ -236,15 +262,18 @@ def preflight_function(
     Each replica of the slice runs the function on its own rows. `tf.compat.v1.tpu.cross_replica_sum`
     sums over them; what the function does not sum, each replica has by itself.
 
-    Example:
-    ```python
-    @tf.function
-    def step(x):
-        return tf.matmul(x, kernel)
-
-    preflight_function(step, [tf.TensorSpec([None, 128])], tpu="v5e:2x4", batch_size=1024)
-    preflight_function(keras_model, [x_spec, y_spec], tpu="v5e:2x4", batch_size=1024)
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.preflight import preflight_function
+        >>> import tensorflow as tf
+        >>> kernel = tf.Variable(tf.ones([128, 64]))
+        >>> @tf.function
+        ... def step(x):
+        ...     return tf.matmul(x, kernel)
+        >>> report = preflight_function(
+        ...     step, [tf.TensorSpec([None, 128])], tpu="v5e:2x4", batch_size=1024
+        ... )
+        >>> report.ok, report.steps[0].name
+        (True, 'function')
 
     Args:
         function: A `tf.function`, what `tf.function` takes, or a concrete function, such as a signature

@@ -37,6 +37,18 @@ def check_saved_model(
     predictions. The `serve`, `tpu` metagraph is loaded there too, up to running it, and then looked
     through op by op.
 
+    Examples:
+        >>> from tfx_tpu_trainer.serving import check_saved_model
+        >>> import tensorflow as tf
+        >>> class Double(tf.Module):
+        ...     @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
+        ...     def __call__(self, x):
+        ...         return {"doubled": 2 * x}
+        >>> tf.saved_model.save(Double(), "double")
+        >>> report = check_saved_model("double", sample=None)
+        >>> report.passed, len(report.checks)
+        (True, 1)
+
     Args:
         path: The SavedModel.
         sample: Rows to serve, or `None`: then the `serve` metagraph is only loaded. Or a function that

@@ -78,6 +78,20 @@ class MetaGraphDescription:
 def describe_saved_model(path: str) -> tuple[MetaGraphDescription, ...]:
     """Describes each metagraph of a SavedModel without loading it.
 
+    Examples:
+        >>> from tfx_tpu_trainer.serving import describe_saved_model
+        >>> import tensorflow as tf
+        >>> class Double(tf.Module):
+        ...     @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
+        ...     def __call__(self, x):
+        ...         return {"doubled": 2 * x}
+        >>> tf.saved_model.save(Double(), "double")
+        >>> (metagraph,) = describe_saved_model("double")
+        >>> metagraph.tags, metagraph.has_tpu_ops
+        (('serve',), False)
+        >>> print(metagraph.signatures["serving_default"].inputs["x"])
+        float32[?]
+
     Args:
         path: folder with `saved_model.pb` or `saved_model.pbtxt`.
 

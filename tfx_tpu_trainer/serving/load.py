@@ -18,6 +18,18 @@ def load_serving(path: str, tags: str | Sequence[str] = ("serve",)) -> Any:
     `tf.saved_model.load(path)` alone refuses a model with more than one metagraph, which a model for
     CPU and TPU is.
 
+    Examples:
+        >>> from tfx_tpu_trainer.serving import load_serving
+        >>> import tensorflow as tf
+        >>> class Double(tf.Module):
+        ...     @tf.function(input_signature=[tf.TensorSpec([None], name="x")])
+        ...     def __call__(self, x):
+        ...         return {"doubled": 2 * x}
+        >>> tf.saved_model.save(Double(), "double")
+        >>> served = load_serving("double")
+        >>> print(served.signatures["serving_default"](x=tf.constant([1.0, 2.0]))["doubled"].numpy())
+        [2. 4.]
+
     Args:
         path: folder with `saved_model.pb`; a PushedModel's uri, or a Model's `Format-Serving`.
         tags: all tags of the metagraph. `("serve",)` runs anywhere, `("serve", "tpu")` on a TPU host.

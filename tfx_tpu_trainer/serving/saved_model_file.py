@@ -83,6 +83,14 @@ def meta_graph_with(
 def find_saved_model(path: str) -> str:
     """Finds the SavedModel that a user means by a path.
 
+    Examples:
+        >>> from tfx_tpu_trainer.serving import find_saved_model
+        >>> import tensorflow as tf
+        >>> tf.saved_model.save(tf.Module(), "models/taxi/1")
+        >>> tf.saved_model.save(tf.Module(), "models/taxi/2")
+        >>> find_saved_model("models/taxi")
+        'models/taxi/2'
+
     Args:
         path: A version folder; the folder of the versions, as a server watches it: then the
             newest that is whole; or the uri of a Model artifact. One that is being written file by

@@ -27,6 +27,12 @@ _LARGEST_SEED = 2**32 - 1
 class TuneSettings(pydantic.BaseModel):
     """The settings of a search by name, as `make_tuner_fn` and `custom_config["tuning"]` of a Tuner take them.
 
+    Examples:
+        >>> from tfx_tpu_trainer.tuning import TuneSettings
+        >>> settings = TuneSettings(objective="loss", direction="min", oracle="hyperband", seed=7)
+        >>> settings.oracle, settings.factor, settings.max_trials
+        ('hyperband', 3, None)
+
     Attributes:
         objective: The metric that is to become better: one that metric_fn gives, or `loss`.
         direction: "max" if a higher value of it is better, "min" if a lower one is. Defaults to "max".

@@ -35,6 +35,17 @@ def make_tuner_fn(
     How a trial trains is what `custom_config["tpu_trainer"]` of the Tuner says, in the names of TpuTrainer's
     parameters; its steps are those of the Tuner's `train_args`.
 
+    Examples:
+        >>> from tfx_tpu_trainer.tuning import make_tuner_fn
+        >>> from pipelines.taxi.model import model_fn
+        >>> def search_space(hp):
+        ...     hp.Float("learning_rate", 3e-4, 3e-2, sampling="log", default=1e-3)
+        >>> tuner_fn = make_tuner_fn(
+        ...     model_fn=model_fn, search_space=search_space, objective="auc", max_trials=10
+        ... )
+        >>> callable(tuner_fn)
+        True
+
     Args:
         model_fn: The model, as TpuTrainer takes it.
         search_space: keras-tuner's `HyperParameters`, or a function that declares them on the `HyperParameters` that it

@@ -19,16 +19,24 @@ class DNNLinearCombinedClassifier(Estimator):
 
     Mirrors `tf.estimator.DNNLinearCombinedClassifier`.
 
-    Example:
-    ```python
-    town = tf.feature_column.categorical_column_with_hash_bucket("town", 100)
-    estimator = DNNLinearCombinedClassifier(
-        linear_feature_columns=[town],
-        dnn_feature_columns=[tf.feature_column.embedding_column(town, 8)],
-        dnn_hidden_units=[64, 32],
-    )
-    estimator.train(train_input_fn, max_steps=1000)
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import DNNLinearCombinedClassifier, inputs
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> towns = np.array(["Ulm", "Bonn", "Ulm", "Bonn"])
+        >>> input_fn = inputs.numpy_input_fn(
+        ...     {"town": towns}, np.array([0, 1, 0, 1]), num_epochs=None, shuffle=False
+        ... )
+        >>> town = tf.feature_column.categorical_column_with_vocabulary_list("town", ["Bonn", "Ulm"])
+        >>> estimator = DNNLinearCombinedClassifier(
+        ...     linear_feature_columns=[town],
+        ...     dnn_feature_columns=[tf.feature_column.embedding_column(town, 2)],
+        ...     dnn_hidden_units=[4],
+        ...     model_dir="runs/wide-and-deep",
+        ... )
+        >>> estimator = estimator.train(input_fn, max_steps=5)
+        >>> sorted({name.split("/")[0] for name in estimator.get_variable_names()})
+        ['dnn', 'global_step', 'linear', 'training']
     """
 
     def __init__(

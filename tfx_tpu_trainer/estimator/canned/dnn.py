@@ -17,12 +17,19 @@ from tfx_tpu_trainer.estimator.run_config import RunConfig
 class DNNClassifier(Estimator):
     """Tells which class a row is of, by a deep model; mirrors `tf.estimator.DNNClassifier`.
 
-    Example:
-    ```python
-    age = tf.feature_column.numeric_column("age")
-    estimator = DNNClassifier([64, 32], [age], model_dir="runs/dnn", n_classes=3)
-    estimator.train(train_input_fn, max_steps=1000)
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import DNNClassifier, inputs
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> ages = np.array([5.0, 15.0, 70.0, 80.0], np.float32)
+        >>> input_fn = inputs.numpy_input_fn(
+        ...     {"age": ages}, np.array([0, 0, 1, 1]), num_epochs=None, shuffle=False
+        ... )
+        >>> age = tf.feature_column.numeric_column("age", normalizer_fn=lambda years: years / 100)
+        >>> estimator = DNNClassifier([8], [age], model_dir="runs/deep", optimizer="Adam")
+        >>> metrics = estimator.train(input_fn, max_steps=10).evaluate(input_fn, steps=1)
+        >>> print(metrics["global_step"], sorted(metrics)[:3])
+        10 ['accuracy', 'accuracy_baseline', 'auc']
     """
 
     def __init__(

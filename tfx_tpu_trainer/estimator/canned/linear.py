@@ -15,13 +15,19 @@ from tfx_tpu_trainer.estimator.run_config import RunConfig
 class LinearClassifier(Estimator):
     """Tells which class a row is of, by a linear model; mirrors `tf.estimator.LinearClassifier`.
 
-    Example:
-    ```python
-    age = tf.feature_column.numeric_column("age")
-    town = tf.feature_column.categorical_column_with_hash_bucket("town", 100)
-    estimator = LinearClassifier([age, town], model_dir="runs/linear")
-    estimator.train(train_input_fn, max_steps=1000)
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import LinearClassifier, inputs
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> towns = np.array(["Ulm", "Bonn", "Ulm", "Bonn"])
+        >>> input_fn = inputs.numpy_input_fn(
+        ...     {"town": towns}, np.array([0, 1, 0, 1]), num_epochs=None, shuffle=False
+        ... )
+        >>> town = tf.feature_column.categorical_column_with_vocabulary_list("town", ["Bonn", "Ulm"])
+        >>> estimator = LinearClassifier([town], model_dir="runs/linear")
+        >>> estimator = estimator.train(input_fn, max_steps=20)
+        >>> print(estimator.evaluate(input_fn, steps=1)["accuracy"])
+        1.0
     """
 
     def __init__(
@@ -127,7 +133,24 @@ class LinearRegressor(Estimator):
 
 
 class LinearEstimator(Estimator):
-    """A head of your own on a linear model; mirrors `tf.estimator.LinearEstimator`."""
+    """A head of your own on a linear model; mirrors `tf.estimator.LinearEstimator`.
+
+    Examples:
+        Counts, whose logarithm is linear:
+
+        >>> from tfx_tpu_trainer.estimator import LinearEstimator, PoissonRegressionHead, inputs
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> hours = np.array([0.0, 1.0, 2.0], np.float32)
+        >>> input_fn = inputs.numpy_input_fn(
+        ...     {"hour": hours}, np.array([1, 3, 7]), num_epochs=None, shuffle=False
+        ... )
+        >>> hour = tf.feature_column.numeric_column("hour")
+        >>> estimator = LinearEstimator(PoissonRegressionHead(), [hour], model_dir="runs/counts")
+        >>> estimator = estimator.train(input_fn, max_steps=5)
+        >>> print(estimator.get_variable_value("linear/linear_model/hour/weights").shape)
+        (1, 1)
+    """
 
     def __init__(
         self,

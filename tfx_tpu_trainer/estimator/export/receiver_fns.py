@@ -22,6 +22,17 @@ def build_parsing_serving_input_receiver_fn(
 ) -> Callable[[], ServingInputReceiver]:
     """Makes a receiver function for serialised `tf.Example`s, fed under the name `examples`.
 
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import export
+        >>> import tensorflow as tf
+        >>> receiver_fn = export.build_parsing_serving_input_receiver_fn(
+        ...     {"fare": tf.io.FixedLenFeature([1], tf.float32)}
+        ... )
+        >>> with tf.Graph().as_default():
+        ...     receiver = receiver_fn()
+        >>> list(receiver.receiver_tensors), receiver.features["fare"].shape.as_list()
+        (['examples'], [None, 1])
+
     Args:
         feature_spec: Feature name -> how `tf.io.parse_example` reads it.
         default_batch_size: Rows of a request. Defaults to `None`, any number.
@@ -42,6 +53,15 @@ def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
     """Makes a receiver function whose features are fed as they are.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import export
+        >>> import tensorflow as tf
+        >>> receiver_fn = export.build_raw_serving_input_receiver_fn({"fare": tf.TensorSpec([None, 1])})
+        >>> with tf.Graph().as_default():
+        ...     receiver = receiver_fn()
+        >>> list(receiver.receiver_tensors), receiver.features["fare"].shape.as_list()
+        (['fare'], [None, 1])
 
     Args:
         features: Feature name -> tensor whose name, type and shape (but for the batch) the

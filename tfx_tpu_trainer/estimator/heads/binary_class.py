@@ -39,6 +39,17 @@ class BinaryClassHead(SingleHead):
 
     Takes logits [D0, ... DN, 1], labels [D0, ... DN, 1] or [D0, ... DN], and weights of either
     shape. Labels are numbers from 0 to 1, or strings of the vocabulary.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import BinaryClassHead
+        >>> import tensorflow as tf
+        >>> head = BinaryClassHead(label_vocabulary=["no", "yes"])
+        >>> predictions = head.predictions(tf.constant([[-2.0], [3.0]]))
+        >>> print(predictions["classes"].numpy().tolist())
+        [[b'no'], [b'yes']]
+        >>> print(predictions["logistic"].numpy().round(2))
+        [[0.12]
+         [0.95]]
     """
 
     def __init__(

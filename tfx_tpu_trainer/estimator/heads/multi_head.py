@@ -26,6 +26,18 @@ class MultiHead(Head):
     keys of two parts, (head's name, prediction key), and the first head is served by default.
     Labels are a dict of head's name to labels. Logits may be such a dict too, or one tensor whose
     last axis is cut up among the heads, in their order.
+
+    Examples:
+        The first logit is for the fare, the second for the tip:
+
+        >>> from tfx_tpu_trainer.estimator import BinaryClassHead, MultiHead, RegressionHead
+        >>> import tensorflow as tf
+        >>> head = MultiHead([RegressionHead(name="fare"), BinaryClassHead(name="tip")])
+        >>> logits = tf.constant([[12.0, 3.0]])
+        >>> sorted(head.predictions(logits))[-1]
+        ('tip', 'probabilities')
+        >>> print(head.predictions(logits)["fare", "predictions"].numpy())
+        [[12.]]
     """
 
     def __init__(self, heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> None:

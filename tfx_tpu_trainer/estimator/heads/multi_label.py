@@ -32,6 +32,16 @@ class MultiLabelHead(SingleHead):
     Takes logits [D0, ... DN, n_classes], and weights [D0, ... DN, 1] or [D0, ... DN]. Labels are
     zeros and ones of the shape of the logits, or a SparseTensor of [D0, ... DN, any] with the ids
     of each row's classes or, with a vocabulary, their strings.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import MultiLabelHead
+        >>> import tensorflow as tf
+        >>> head = MultiLabelHead(n_classes=3)
+        >>> logits = tf.constant([[0.0, 2.0, -2.0]])
+        >>> print(head.predictions(logits)["probabilities"].numpy().round(2))
+        [[0.5  0.88 0.12]]
+        >>> print(head.loss(tf.constant([[1, 1, 0]]), logits).numpy().round(3))
+        0.316
     """
 
     def __init__(

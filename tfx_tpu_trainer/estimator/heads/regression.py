@@ -21,6 +21,18 @@ class RegressionHead(SingleHead):
 
     Takes logits and labels [D0, ... DN, label_dimension]; labels of one number may be
     [D0, ... DN]. Weights may be of either shape, or have one weight for each logit.
+
+    Examples:
+        The squared errors are 0 and 4:
+
+        >>> from tfx_tpu_trainer.estimator import RegressionHead
+        >>> import tensorflow as tf
+        >>> head = RegressionHead()
+        >>> labels, logits = tf.constant([[1.0], [2.0]]), tf.constant([[1.0], [4.0]])
+        >>> print(head.loss(labels, logits).numpy())
+        2.0
+        >>> sorted(head.predictions(logits))
+        ['predictions']
     """
 
     def __init__(
@@ -119,6 +131,13 @@ class PoissonRegressionHead(RegressionHead):
     """Poisson loss of counts; mirrors `tf.estimator.PoissonRegressionHead`.
 
     Logits are the logarithm of the predicted mean.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import PoissonRegressionHead
+        >>> import tensorflow as tf
+        >>> head = PoissonRegressionHead(compute_full_loss=False)
+        >>> print(head.predictions(tf.math.log([[3.0]]))["predictions"].numpy().round(3))
+        [[3.]]
     """
 
     def __init__(
@@ -164,6 +183,13 @@ class LogisticRegressionHead(RegressionHead):
 
     The loss is that of `BinaryClassHead`; predictions, metrics and signatures are those of a
     regression.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import LogisticRegressionHead
+        >>> import tensorflow as tf
+        >>> head = LogisticRegressionHead()
+        >>> print(head.predictions(tf.constant([[0.0]]))["predictions"].numpy())
+        [[0.5]]
     """
 
     def __init__(

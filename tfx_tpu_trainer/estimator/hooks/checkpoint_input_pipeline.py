@@ -23,11 +23,18 @@ class CheckpointInputPipelineHook(v1.train.SessionRunHook):
     hook, reads other rows than one that nobody touched. `RunConfig(save_input_position=True)` has none
     of that.
 
-    Example:
-    ```python
-    hook = CheckpointInputPipelineHook(estimator)
-    estimator.train(input_fn, hooks=[hook], steps=1000)
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import BaselineRegressor
+        >>> from tfx_tpu_trainer.estimator.hooks import CheckpointInputPipelineHook
+        >>> import glob
+        >>> import tensorflow as tf
+        >>> def input_fn():
+        ...     return tf.data.Dataset.from_tensors(({"x": [1.0]}, [2.0])).repeat()
+        >>> estimator = BaselineRegressor(model_dir="runs/position")
+        >>> hook = CheckpointInputPipelineHook(estimator)
+        >>> estimator = estimator.train(input_fn, hooks=[hook], steps=3)
+        >>> sorted(glob.glob("runs/position/input.ckpt-*.index"))[-1]
+        'runs/position/input.ckpt-3.index'
     """
 
     def __init__(self, estimator: Any, external_state_policy: str | None = None) -> None:

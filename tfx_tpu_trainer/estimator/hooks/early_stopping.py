@@ -32,6 +32,22 @@ def make_early_stopping_hook(
     passes a multiple of that, so that a training which is started again stops where it would have
     stopped. Else it asks in the first session call, as the original, and then again and again.
 
+    Examples:
+        The third question is answered with yes:
+
+        >>> from tfx_tpu_trainer.estimator import BaselineRegressor, experimental, inputs
+        >>> import numpy as np
+        >>> rows = np.ones(4, np.float32)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, rows, num_epochs=None, shuffle=False)
+        >>> estimator = BaselineRegressor(model_dir="runs/stopped")
+        >>> answers = iter([False, False, True])
+        >>> hook = experimental.make_early_stopping_hook(
+        ...     estimator, lambda: next(answers), run_every_secs=None, run_every_steps=1
+        ... )
+        >>> estimator = estimator.train(input_fn, hooks=[hook], max_steps=1000)
+        >>> print(estimator.get_variable_value("global_step"))
+        3
+
     Args:
         estimator: The estimator that is trained.
         should_stop_fn: Tells whether training shall end; without arguments.

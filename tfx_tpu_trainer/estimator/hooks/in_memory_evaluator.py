@@ -19,6 +19,18 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
     The values go from session to session, so that `model_dir` has the checkpoints of its own
     schedule only. What a saver or an `init_fn` of the model's own would restore, and what is saved
     beside variables, can't be handed over so.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import BaselineRegressor, experimental, inputs
+        >>> import numpy as np
+        >>> rows = np.ones(4, np.float32)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, rows, num_epochs=None, shuffle=False)
+        >>> estimator = BaselineRegressor(model_dir="runs/in-memory")
+        >>> hook = experimental.InMemoryEvaluatorHook(estimator, input_fn, steps=1, every_n_iter=2)
+        >>> estimator = estimator.train(input_fn, hooks=[hook], max_steps=4)
+        >>> import os
+        >>> os.path.isdir(estimator.eval_dir())
+        True
     """
 
     def __init__(

@@ -24,11 +24,17 @@ def numpy_input_fn(
     It gives tensors, no Dataset, and so feeds the host only; on cores, use
     `tf.data.Dataset.from_tensor_slices`.
 
-    Example:
-    ```python
-    input_fn = numpy_input_fn({"age": ages}, y=labels, batch_size=32, shuffle=True)
-    estimator.train(input_fn)
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import inputs
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> ages, labels = np.array([5, 15, 70, 80]), np.array([0, 0, 1, 1])
+        >>> input_fn = inputs.numpy_input_fn({"age": ages}, labels, batch_size=2, shuffle=False)
+        >>> with tf.Graph().as_default():
+        ...     features, classes = input_fn()
+        ...     with tf.compat.v1.train.MonitoredSession() as session:
+        ...         print(*session.run([features["age"], classes]))
+        [ 5 15] [0 0]
 
     Args:
         x: An array, or feature name -> array.

@@ -42,6 +42,26 @@ class BestExporter(SavedModelExporter):
 
     After a restart the best result is read from the evaluation's events, so that a worse model is
     not exported again. (The original exports the first model after every restart.)
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import (
+        ...     BaselineRegressor, BestExporter, EvalSpec, TrainSpec, export, inputs, train_and_evaluate
+        ... )
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> def is_better(best_eval_result, current_eval_result):
+        ...     return current_eval_result["average_loss"] < best_eval_result["average_loss"]
+        >>> receiver_fn = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None])})
+        >>> best = BestExporter("best", receiver_fn, compare_fn=is_better, exports_to_keep=1)
+        >>> rows = np.ones(8, np.float32)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, rows, num_epochs=None, shuffle=False)
+        >>> metrics, exports = train_and_evaluate(
+        ...     BaselineRegressor(model_dir="runs/best"),
+        ...     TrainSpec(input_fn, max_steps=5),
+        ...     EvalSpec(input_fn, steps=1, exporters=best),
+        ... )
+        >>> exports[0].decode().startswith("runs/best/export/best/")
+        True
     """
 
     def __init__(

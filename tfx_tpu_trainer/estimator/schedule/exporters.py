@@ -75,7 +75,19 @@ class SavedModelExporter(Exporter):
 
 
 class FinalExporter(SavedModelExporter):
-    """Exports once, when training has reached `max_steps`; mirrors `tf.estimator.FinalExporter`."""
+    """Exports once, when training has reached `max_steps`; mirrors `tf.estimator.FinalExporter`.
+
+    Examples:
+        Before the end it exports nothing:
+
+        >>> from tfx_tpu_trainer.estimator import FinalExporter, export
+        >>> import tensorflow as tf
+        >>> receiver_fn = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None])})
+        >>> exporter = FinalExporter("final", receiver_fn)
+        >>> exporter.name
+        'final'
+        >>> exporter.export(None, "runs/line/export/final", "", {}, is_the_final_export=False)
+    """
 
     def __init__(
         self,
@@ -111,7 +123,17 @@ class FinalExporter(SavedModelExporter):
 
 
 class LatestExporter(SavedModelExporter):
-    """Exports after every evaluation; mirrors `tf.estimator.LatestExporter`."""
+    """Exports after every evaluation; mirrors `tf.estimator.LatestExporter`.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import LatestExporter, export
+        >>> import tensorflow as tf
+        >>> parsing = {"x": tf.io.FixedLenFeature([], tf.float32)}
+        >>> receiver_fn = export.build_parsing_serving_input_receiver_fn(parsing)
+        >>> exporter = LatestExporter("latest", receiver_fn, exports_to_keep=2)
+        >>> exporter.name
+        'latest'
+    """
 
     def __init__(
         self,

@@ -25,7 +25,17 @@ class _TrainFields(NamedTuple):
 
 
 class TrainSpec(_TrainFields):
-    """How to train; mirrors `tf.estimator.TrainSpec`."""
+    """How to train; mirrors `tf.estimator.TrainSpec`.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import TrainSpec, inputs
+        >>> import numpy as np
+        >>> rows = np.arange(8.0)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, 2 * rows, num_epochs=None, shuffle=True)
+        >>> spec = TrainSpec(input_fn, max_steps=1000)
+        >>> spec.max_steps, spec.hooks
+        (1000, ())
+    """
 
     __slots__ = ()
 
@@ -73,7 +83,19 @@ class _EvalFields(NamedTuple):
 
 
 class EvalSpec(_EvalFields):
-    """How to evaluate and what to export; mirrors `tf.estimator.EvalSpec`."""
+    """How to evaluate and what to export; mirrors `tf.estimator.EvalSpec`.
+
+    Examples:
+        All rows, after each checkpoint:
+
+        >>> from tfx_tpu_trainer.estimator import EvalSpec, inputs
+        >>> import numpy as np
+        >>> rows = np.arange(8.0)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, 2 * rows, shuffle=False)
+        >>> spec = EvalSpec(input_fn, steps=None, throttle_secs=0)
+        >>> spec.steps, spec.throttle_secs, spec.exporters
+        (None, 0, ())
+    """
 
     __slots__ = ()
 

@@ -38,14 +38,24 @@ def train_and_evaluate(
     process does its task's part: chief and workers train, a ps serves variables, the evaluator
     waits for checkpoints and evaluates them until one is of `max_steps`.
 
-    Example:
-    ```python
-    train_and_evaluate(
-        estimator,
-        TrainSpec(train_input_fn, max_steps=1000),
-        EvalSpec(eval_input_fn, exporters=FinalExporter("final", receiver_fn), throttle_secs=0),
-    )
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import (
+        ...     EvalSpec, FinalExporter, LinearRegressor, TrainSpec, export, inputs, train_and_evaluate
+        ... )
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> rows = np.arange(8, dtype=np.float32)
+        >>> train = inputs.numpy_input_fn({"x": rows}, 2 * rows, num_epochs=None, shuffle=True)
+        >>> evaluate = inputs.numpy_input_fn({"x": rows}, 2 * rows, shuffle=False)
+        >>> x = tf.feature_column.numeric_column("x")
+        >>> receiver_fn = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None])})
+        >>> metrics, exports = train_and_evaluate(
+        ...     LinearRegressor([x], model_dir="runs/line", optimizer="Adam"),
+        ...     TrainSpec(train, max_steps=20),
+        ...     EvalSpec(evaluate, steps=None, exporters=FinalExporter("final", receiver_fn)),
+        ... )
+        >>> print(metrics["global_step"], len(exports))
+        20 1
 
     Args:
         estimator: The estimator.

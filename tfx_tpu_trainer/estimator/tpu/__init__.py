@@ -24,6 +24,31 @@ from tfx_tpu_trainer.estimator.tpu.tpu_estimator import (
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
 
 CrossShardOptimizer = _tf.compat.v1.tpu.CrossShardOptimizer
+"""TensorFlow's own `tf.compat.v1.tpu.CrossShardOptimizer`: averages the gradients of all cores.
+
+Examples:
+    The first core has the row 1, the second the row 3; the step goes by the mean of their
+    gradients on both:
+
+    >>> from tfx_tpu_trainer.estimator import tpu
+    >>> import tensorflow as tf
+    >>> def input_fn(params):
+    ...     rows = tf.data.Dataset.from_tensor_slices([[1.0], [3.0]])
+    ...     return rows.batch(params["batch_size"], drop_remainder=True)
+    >>> def model_fn(features, labels, mode, params):
+    ...     weight = tf.compat.v1.get_variable("weight", [], initializer=tf.zeros_initializer())
+    ...     loss = tf.reduce_mean(features * weight)
+    ...     sgd = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+    ...     step = tf.compat.v1.train.get_global_step()
+    ...     train_op = tpu.CrossShardOptimizer(sgd).minimize(loss, step)
+    ...     return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    >>> config = tpu.RunConfig(
+    ...     model_dir="runs/mean", master="emulated", tpu_config=tpu.TPUConfig(num_shards=2)
+    ... )
+    >>> estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=2)
+    >>> print(estimator.train(input_fn, max_steps=1).get_variable_value("weight"))
+    -2.0
+"""
 
 __all__ = [
     "BatchConfig",

@@ -57,13 +57,18 @@ def from_estimator(
     and heads as the rows' losses were, others as `gradients` says. Metrics of heads measure what
     all cores computed. Summaries are left out, because they can't be read from cores.
 
-    Example:
-    ```python
-    canned = DNNClassifier([64, 32], [tf.feature_column.numeric_column("x", 4)])
-    config = RunConfig(master="emulated", tpu_config=TPUConfig(num_shards=4))
-    estimator = from_estimator(canned, config, train_batch_size=64, eval_batch_size=64)
-    estimator.train(lambda params: dataset.batch(params["batch_size"]), max_steps=1000)
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import BaselineClassifier, tpu
+        >>> import tensorflow as tf
+        >>> config = tpu.RunConfig(master="emulated", tpu_config=tpu.TPUConfig(num_shards=4))
+        >>> estimator = tpu.from_estimator(
+        ...     BaselineClassifier(model_dir="runs/canned"), config, train_batch_size=64
+        ... )
+        >>> def input_fn(params):
+        ...     rows = tf.data.Dataset.from_tensors(({"x": 0.0}, 1)).repeat()
+        ...     return rows.batch(params["batch_size"], drop_remainder=True)
+        >>> print(estimator.train(input_fn, max_steps=3).get_variable_value("global_step"))
+        3
 
     Args:
         estimator: Any `Estimator`. Its model folder, params and warm start are kept; `batch_size`,

@@ -14,7 +14,22 @@ v1 = tf.compat.v1
 
 
 class RunConfig(run_config.RunConfig):
-    """A `RunConfig` with TPU support; mirrors `tf.compat.v1.estimator.tpu.RunConfig`."""
+    """A `RunConfig` with TPU support; mirrors `tf.compat.v1.estimator.tpu.RunConfig`.
+
+    Examples:
+        Eight cores, emulated on this CPU:
+
+        >>> from tfx_tpu_trainer.estimator import tpu
+        >>> config = tpu.RunConfig(
+        ...     model_dir="runs/taxi",
+        ...     master="emulated",
+        ...     tpu_config=tpu.TPUConfig(num_shards=8, iterations_per_loop=100),
+        ... )
+        >>> config.master, config.evaluation_master
+        ('emulated', 'emulated')
+        >>> config.tpu_config.num_shards
+        8
+    """
 
     def __init__(
         self,

@@ -98,7 +98,22 @@ class _Fields(NamedTuple):
 
 
 class TPUConfig(_Fields):
-    """How a model runs on TPU cores; mirrors `tf.compat.v1.estimator.tpu.TPUConfig`."""
+    """How a model runs on TPU cores; mirrors `tf.compat.v1.estimator.tpu.TPUConfig`.
+
+    Examples:
+        Loops of 30 seconds on eight cores, and images whose height two cores share:
+
+        >>> from tfx_tpu_trainer.estimator import tpu
+        >>> tpu.TPUConfig(num_shards=8, iterations_per_loop="30s").iterations_per_loop
+        '30s'
+        >>> halves = tpu.TPUConfig(
+        ...     num_cores_per_replica=2,
+        ...     per_host_input_for_training=tpu.InputPipelineConfig.PER_HOST_V2,
+        ...     input_partition_dims=[{"image": [1, 2, 1, 1]}],
+        ... )
+        >>> halves.num_cores_per_replica
+        2
+    """
 
     __slots__ = ()
 

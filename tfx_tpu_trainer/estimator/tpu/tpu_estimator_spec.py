@@ -47,20 +47,27 @@ class TPUEstimatorSpec(_Fields):
     host_call, is given as a pair of a function and its tensors, because it must be called
     after the tensors of all cores are gathered.
 
-    Example:
-    ```python
-    def metric_fn(labels, logits):
-        return {"accuracy": tf.compat.v1.metrics.accuracy(labels, tf.argmax(logits, 1))}
-
-    def model_fn(features, labels, mode, params):
-        logits = network(features)
-        loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits)
-        optimizer = CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer())
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return TPUEstimatorSpec(
-            mode, loss=loss, train_op=train_op, eval_metrics=(metric_fn, [labels, logits])
-        )
-    ```
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import tpu
+        >>> import tensorflow as tf
+        >>> def metric_fn(labels, logits):
+        ...     classes = tf.argmax(logits, 1)
+        ...     return {"accuracy": tf.compat.v1.metrics.accuracy(labels, classes)}
+        >>> def model_fn(features, labels, mode, params):
+        ...     logits = features @ tf.compat.v1.get_variable("weights", [4, 3])
+        ...     loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits)
+        ...     optimizer = tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer())
+        ...     step = tf.compat.v1.train.get_or_create_global_step()
+        ...     return tpu.TPUEstimatorSpec(
+        ...         mode,
+        ...         loss=loss,
+        ...         train_op=optimizer.minimize(loss, step),
+        ...         eval_metrics=(metric_fn, [labels, logits]),
+        ...     )
+        >>> with tf.Graph().as_default():
+        ...     spec = model_fn(tf.ones([2, 4]), tf.constant([0, 2]), "eval", {})
+        ...     print(sorted(spec.as_estimator_spec().eval_metric_ops))
+        ['accuracy']
     """
 
     __slots__ = ()

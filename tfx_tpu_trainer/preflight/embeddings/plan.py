@@ -60,6 +60,21 @@ def plan_embeddings(
 ) -> EmbeddingPlan:
     """Plans embeddings for SparseCores, from ids like those of the training. Needs no TPU and no compiler.
 
+    Examples:
+        >>> from tfx_tpu_trainer.preflight import plan_embeddings
+        >>> from tfx_tpu_trainer.preflight.embeddings import ZipfIds
+        >>> import tensorflow as tf
+        >>> words = tf.tpu.experimental.embedding.TableConfig(vocabulary_size=10_000, dim=60, name="words")
+        >>> plan = plan_embeddings(
+        ...     features={"word": tf.tpu.experimental.embedding.FeatureConfig(table=words)},
+        ...     ids={"word": ZipfIds(10_000, exponent=1.1, per_row=5, rows=20_480, seed=1)},
+        ...     tpu="v6e:2x4",
+        ...     batch_size=1024,
+        ...     optimizer=tf.tpu.experimental.embedding.Adagrad(0.1),
+        ... )
+        >>> plan.ok, plan.settings()["max_ids_per_table"]
+        (True, {'words': 69})
+
     Args:
         features: Name -> `tf.tpu.experimental.embedding.FeatureConfig`, whose tables have names.
         ids: The ids that the features look up: an input_fn or a dataset, of batches over all replicas with
