@@ -8,6 +8,7 @@
 | `CheckpointSaverHook._save_graph_def` | the hook prints the graph in Python, a third of the time to a large model's first step; protobuf's own printer gives the same graph | the hook prints it |
 | `iterator_ops._IteratorSaveable` | makes a `tf.compat.v1.train.Saver` of iterators by their handles, with the keys that the original's CheckpointInputPipelineHook wrote | `make_saveable_from_iterator`, where the iterator object is at hand |
 | `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
+| `Tensor._USE_EQUALITY` | whether `==` compares tensors by value, which `import_graph_def` stumbles over among control dependencies; the functions that switch it are public | `import_graph_def` within a function of its own |
 | `tpu_function.tpu_shard_context`, `get_tpu_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
 | `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow asks the same when it finalizes a scaffold | leave such savers to the Scaffold; read object-based checkpoints by their keys only |
 | `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that neither the first step nor the graph that is written to the model's folder has to do with it | build the loop before the session |
@@ -40,6 +41,30 @@ from tensorflow.python.saved_model.model_utils import export_output as export_ou
 from tensorflow.python.tpu import tpu, tpu_function
 
 v1 = tf.compat.v1
+
+
+@contextlib.contextmanager
+def importing(destination: tf.Graph) -> Iterator[None]:
+    """Lets a GraphDef be imported into a graph under construction.
+
+    In a function, `import_graph_def` looks for the control dependencies that it is called under (a
+    `TPUStrategy` has one around each replica) among the inputs of every node, by `==`: TensorFlow 2
+    would compare an operation with a tensor by value, and fails.
+
+    Args:
+        destination: The graph.
+
+    Yields:
+        Nothing.
+    """
+    if not (destination.building_function and tf.Tensor._USE_EQUALITY):
+        yield
+        return
+    v1.disable_tensor_equality()
+    try:
+        yield
+    finally:
+        v1.enable_tensor_equality()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.engine import fake_tpu
 from tests.engine.templates import make_template
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine import tf_private
@@ -433,3 +434,21 @@ def _logits_that_sum_in_a_loop(features: dict[str, tf.Tensor]) -> tf.Tensor:
         lambda i, h: (i + 1, tf.stop_gradient(v1.tpu.cross_replica_sum(h))),
         [0, hidden],
     )[1]
+
+
+def test_the_steps_of_a_tpu_strategy_are_one_program_of_all_replicas():
+    feed = StrategyFeed(
+        fake_tpu.strategy_of(2), lambda context: dataset(GLOBAL_BATCH // 2), repeated=True
+    )
+    with fresh_graph():
+        features, labels = feed.make_placeholders()
+        template = trace(features, labels, shards=2, optimizer=lambda: v1.train.AdamOptimizer(0.1))
+        placed = place_training_under_strategy(template, feed)
+        graph = fake_tpu.traced_steps(placed.session_creator(scaffold=v1.train.Scaffold()))
+    (metadata,) = (node for node in fake_tpu.nodes_of(graph) if node.op == "TPUReplicateMetadata")
+    assert metadata.attr["num_replicas"].i == 2
+    on_tpu, on_host = fake_tpu.split_by_place(graph)
+    # A sum and an update for each variable; the input and the loop are the host's.
+    assert on_tpu["CrossReplicaSum"] == on_tpu["ResourceApplyAdam"] == 2
+    assert on_tpu["MatMul"] and not on_host["MatMul"]
+    assert on_host["IteratorGetNext"] == 2 and on_host["While"] == 1

@@ -159,9 +159,10 @@ class GraphCopier:
             graph_def.library.CopyFrom(self._library)
         graph_def.library.function.extend(self.joint_functions.made)
         given = {key: tf_private.capture(destination, job.input_map[key]) for key in job.input_map}
-        made = tf.graph_util.import_graph_def(
-            graph_def, input_map=given, return_elements=names, name=name
-        )
+        with tf_private.importing(destination):
+            made = tf.graph_util.import_graph_def(
+                graph_def, input_map=given, return_elements=names, name=name
+            )
         copies = iter(made)
         return [next(copies) if tensor is None else tensor for tensor in standing]
 
