@@ -16,6 +16,7 @@
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
 | `tpu._TPUInferenceContext` | TPU embedding columns look for it to know that they serve, and then look ids up on the host | such columns cannot be exported for TPU; everything else can |
 | `tpu.prune_unconnected_ops_from_xla` | variables and placeholders that nothing reads must not reach the TPU compiler | clear the `_tpu_replicate` attribute in the GraphDef |
+| `tpu_replication.outside_compilation_impl`, `OutsideCompilationV2Context`, `_OUTSIDE_COMPILATION_ATTR` | `tf.compat.v1.tpu.outside_compilation` marks ops inside of `tpu.replicate` only, and a model is traced before it is replicated | ask for `host_call` in place of outside_compilation |
 | `config.is_op_determinism_enabled` | only the switch itself is public; an evaluation must know it, as `tf.timestamp()` fails while it is on | read the clock in Python always |
 | `op_def_registry.get` | a NodeDef says nothing of the types that its op always has, as the string of `StringLength` | read the definitions from a MetaGraphDef's `stripped_op_list` |
 | `export_output.ExportOutput` | what a spec's `export_outputs` may hold beside ours: libraries import the original's classes from where they stand in TensorFlow | only ours are taken: nobody can make the others |
@@ -25,6 +26,9 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -38,7 +42,7 @@ from tensorflow.python.framework.config import (
     is_op_determinism_enabled as is_op_determinism_enabled,
 )
 from tensorflow.python.saved_model.model_utils import export_output as export_output
-from tensorflow.python.tpu import tpu, tpu_function
+from tensorflow.python.tpu import tpu, tpu_function, tpu_replication
 
 v1 = tf.compat.v1
 
@@ -290,3 +294,62 @@ def op_definition(name: str) -> Any | None:
         name: The op type.
     """
     return op_def_registry.get(name)
+
+
+OUTSIDE_MARK: str = tpu_replication._OUTSIDE_COMPILATION_ATTR
+
+# Numbers for the clusters of the trace that this thread is in; `None` outside of one.
+_clusters: contextvars.ContextVar[Iterator[int] | None] = contextvars.ContextVar(
+    "outside_compilation_clusters", default=None
+)
+
+
+@contextlib.contextmanager
+def marking_outside_compilation() -> Iterator[None]:
+    """Makes `tf.compat.v1.tpu.outside_compilation` mark the ops of this thread without a TPU.
+
+    They get the attribute that it gives them inside of `tpu.replicate`, one cluster for each call. A call
+    inside of another belongs to the outer one.
+    """
+    _take_outside_compilation()
+    token = _clusters.set(itertools.count())
+    try:
+        yield
+    finally:
+        _clusters.reset(token)
+
+
+def mark_outside(op: tf.Operation, cluster: str) -> None:
+    """Marks an op as `tf.compat.v1.tpu.outside_compilation` does.
+
+    Args:
+        op: The op.
+        cluster: Name of what goes to the host together.
+    """
+    op._set_attr(OUTSIDE_MARK, v1.AttrValue(s=cluster.encode()))
+
+
+@functools.cache
+def _take_outside_compilation() -> None:
+    # Put in once, for good: programs hold the public functions by names of their own, and these look
+    # up this one. Outside of a trace it is TensorFlow's.
+    original = tpu_replication.outside_compilation_impl
+
+    def outside_compilation(
+        is_map: bool, computation: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        clusters = _clusters.get()
+        if clusters is None:
+            return original(is_map, computation, *args, **kwargs)
+        context = tpu_replication.OutsideCompilationV2Context(
+            str(next(clusters)), is_map_outside_compilation=is_map
+        )
+        token = _clusters.set(None)
+        context.Enter()
+        try:
+            return computation(*args, **kwargs)
+        finally:
+            context.Exit()
+            _clusters.reset(token)
+
+    tpu_replication.outside_compilation_impl = outside_compilation

@@ -27,6 +27,7 @@ from tfx_tpu_trainer.estimator.tpu import RunConfig
 from tfx_tpu_trainer.estimator.tpu.calls import TPUCallSettings, TPUEstimatorCalls
 from tfx_tpu_trainer.estimator.tpu.input_partitions import input_partitions
 from tfx_tpu_trainer.preflight.lowering import lower
+from tfx_tpu_trainer.preflight.outside_ops import without_outside_ops
 from tfx_tpu_trainer.preflight.report import bytes_text
 from tfx_tpu_trainer.preflight.results import Finding, LoweredStep
 from tfx_tpu_trainer.preflight.step_graph import StepGraph
@@ -155,12 +156,13 @@ def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
     called = {placeholder.name: name for name, placeholder in leaves.items()}
     called |= {tensor.name: f"embedded {name!r}" for name, tensor in crossing.received.items()}
     given = [*placeholders, *crossing.received.values()]
+    on_tpu = without_outside_ops(graph, [tensor.name for tensor in outputs])
     step = StepGraph(
         name=STEP_NAMES[template.mode],
-        graph_def=graph.as_graph_def(),
+        graph_def=on_tpu.graph_def,
         inputs={each.name: _full_spec(each, run.sizes.model_fn) for each in given},
-        outputs=[tensor.name for tensor in outputs],
-        targets=_targets(template),
+        outputs=[on_tpu.replaced.get(tensor.name, tensor.name) for tensor in outputs],
+        targets=[on_tpu.stand_ins.get(name, name) for name in _targets(template)],
         num_replicas=run.cores,
         num_partitions=run.layout.num_cores_per_replica,
         input_partitions=input_partitions(
@@ -175,6 +177,7 @@ def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
             for function in host_functions
             if function is not None and tf.nest.flatten(function.tensors)
         )
+        + (() if on_tpu.finding is None else (on_tpu.finding,))
         + _table_findings(trace, cores=run.cores * run.layout.num_cores_per_replica),
     )
     return step if trace.embeddings is None else step.without_unused_inputs()

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
+from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside
 
 v1 = tf.compat.v1
 
@@ -134,7 +135,7 @@ def _cut(function: Any, body: Mapping[str, v1.NodeDef]) -> TpuProgram:
 
 def _runs_on_tpu(node: v1.NodeDef) -> bool:
     marked = ops_on_tpu.ON_TPU_MARK in node.attr and node.op not in ops_on_tpu.SCAFFOLDING
-    return marked and not ops_on_tpu.is_outside(node) and _OUTPUT_MARK not in node.attr
+    return marked and not is_outside(node) and _OUTPUT_MARK not in node.attr
 
 
 def _through_border(source: str, body: Mapping[str, v1.NodeDef]) -> tuple[v1.NodeDef, str]:
@@ -180,7 +181,7 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
     Returns:
         The nodes, those of the arguments first.
     """
-    offsets = {node.name: dict(_offsets(node)) for node in function.node_def}
+    offsets = {node.name: dict(tensor_offsets(node)) for node in function.node_def}
     nodes = []
     for index, argument in enumerate(function.signature.input_arg):
         node = v1.NodeDef(name=argument.name, op="Placeholder")
@@ -200,7 +201,7 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
 
 def results_of_function(function: v1.FunctionDef) -> list[str]:
     """Returns the names of the tensors that a function returns, as a graph has them."""
-    offsets = {node.name: dict(_offsets(node)) for node in function.node_def}
+    offsets = {node.name: dict(tensor_offsets(node)) for node in function.node_def}
     return [_graph_name(function.ret[arg.name], offsets) for arg in function.signature.output_arg]
 
 
@@ -231,8 +232,8 @@ def _graph_name(name: str, offsets: dict[str, dict[str, int]]) -> str:
     return f"{node}:{place}" if place else node
 
 
-def _offsets(node: v1.NodeDef) -> Iterator[tuple[str, int]]:
-    """Yields, for each output argument of an op, the place of its first tensor."""
+def tensor_offsets(node: v1.NodeDef) -> Iterator[tuple[str, int]]:
+    """Yields, for each output argument of a node, the place of its first tensor."""
     place = 0
     for name, dtypes in _output_arguments(node):
         yield name, place

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
+from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside
 
 _CALL = "TPUPartitionedCall"
 _BATCHES = "BatchFunction"
@@ -111,7 +112,7 @@ class _Walk:
                 self._on_host(node, after=node.name in after, in_tpu_call=in_tpu_call)
 
     def _marked(self, node: Any) -> None:
-        if ops_on_tpu.is_outside(node):
+        if is_outside(node):
             self._outside[node.op] += 1
             return
         for inner, _ in ops_on_tpu.nodes_on_tpu([node], self._functions):
@@ -205,7 +206,7 @@ def _gives_from_tpu(node: Any, functions: Mapping[str, Any]) -> bool:
 def _kept_outside(node: Any, functions: Mapping[str, Any]) -> Iterator[Any]:
     for name in ops_on_tpu.called_functions(node):
         for inner in functions[name].node_def if name in functions else ():
-            if ops_on_tpu.is_outside(inner):
+            if is_outside(inner):
                 yield inner
             else:
                 yield from _kept_outside(inner, functions)

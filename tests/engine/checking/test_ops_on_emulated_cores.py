@@ -22,6 +22,7 @@ from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import (
 )
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked
 from tfx_tpu_trainer.engine.placement.host import place_on_host
 from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 from tfx_tpu_trainer.engine.template import HostFunction
@@ -199,7 +200,8 @@ def test_no_warning_where_a_tpu_can_run_it(caplog):
 
 
 def test_what_outside_compilation_keeps_on_the_host_is_left_out(caplog):
-    assert not _warnings(caplog, lambda x: v1.tpu.outside_compilation(_double, x))
+    with outside_marked():
+        assert not _warnings(caplog, lambda x: v1.tpu.outside_compilation(_double, x))
 
 
 def test_what_makes_the_features_is_no_part_of_the_step(caplog):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
+from tests.engine.tpu_bridge import Split, split_by_tensorflow
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem, TPUSystemHook
@@ -23,13 +25,15 @@ v1 = tf.compat.v1
 SYSTEM = TPUSystem("grpc://tpu:8470", num_cores=4, num_hosts=1, job="worker")
 
 
-def _call(mode: str, *, batch: int = 8, input_fn: Any = None, **tpu_options: Any) -> CoreCall:
+def _call(
+    mode: str, *, batch: int = 8, input_fn: Any = None, model_fn: Any = None, **tpu_options: Any
+) -> CoreCall:
     config = tpu.RunConfig(master=SYSTEM.master, tpu_config=tpu.TPUConfig(**tpu_options))
     of_mode = cores.train_input_fn if mode == "train" else linear_model.input_fn
     call = bind_call(
         input_fn or of_mode,
         mode,
-        model_fn=linear_model.model_fn_for(tpu, "momentum"),
+        model_fn=model_fn or linear_model.model_fn_for(tpu, "momentum"),
         params={},
         config=config,
     )
@@ -87,6 +91,94 @@ def test_prediction_runs_padded_batches_on_cores():
         (program,) = _programs(graph)
     assert program.attr["num_replicas"].i == 4
     assert set(plan.fetches) == {"y", "x"}
+
+
+def _with_gradient_of_tensorflow(values: tf.Tensor) -> tf.Tensor:
+    def triple(value: tf.Tensor) -> tf.Tensor:
+        return 3 * value
+
+    def on_host(values: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.py_function(triple, [values], values.dtype), values.shape)
+
+    return v1.tpu.outside_compilation(on_host, values)
+
+
+def _with_gradient_of_its_own(values: tf.Tensor) -> tf.Tensor:
+    def on_host(values: tf.Tensor) -> tf.Tensor:
+        tripled = tf.numpy_function(lambda value: 3 * value, [values], values.dtype)
+        return tf.ensure_shape(tripled, values.shape)
+
+    @tf.custom_gradient
+    def triple(values: tf.Tensor) -> Any:
+        return (
+            v1.tpu.outside_compilation(on_host, values),
+            lambda gradient: v1.tpu.outside_compilation(on_host, gradient),
+        )
+
+    return triple(values)
+
+
+def _uses_host(features: Any, labels: Any, mode: str, params: Any) -> tpu.TPUEstimatorSpec:
+    """The linear model with Python in its forward pass, and with a summary and a print of each step."""
+    one_core = params["context"].num_replicas == 1
+    triple = _with_gradient_of_tensorflow if one_core else _with_gradient_of_its_own
+    outputs = triple(linear_model.outputs_of(features))
+    if mode == "infer":
+        return tpu.TPUEstimatorSpec(mode, predictions={"y": outputs})
+    loss = tf.reduce_mean(tf.square(outputs - labels))
+    if mode == "eval":
+        return tpu.TPUEstimatorSpec(mode, loss=loss)
+    step = v1.train.get_global_step()
+
+    def report(value: tf.Tensor, number: tf.Tensor) -> None:
+        with tf.summary.create_file_writer("/nowhere").as_default():
+            tf.summary.scalar("loss", value, step=number)
+        tf.print("loss:", value)
+
+    v1.tpu.outside_compilation(report, loss, step.read_value())
+    optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+
+def _split(mode: str, model_fn: Any = _uses_host, system: TPUSystem = SYSTEM) -> Split:
+    with fresh_graph() as graph:
+        placement = _on_tpu(mode, system, model_fn=model_fn)
+        if mode == "train":
+            wanted = [placement.plan_training(steps=4, max_steps=None)[0].loss]
+        elif mode == "eval":
+            wanted = [placement.plan_evaluation(steps=None)[0].update_op]
+        else:
+            wanted = list(placement.plan_prediction(None)[0].fetches.values())
+        return split_by_tensorflow(graph, *wanted)
+
+
+@pytest.mark.parametrize(("cores", "python"), [(1, "EagerPyFunc"), (4, "PyFunc")])
+def test_tensorflow_cuts_outside_compilation_out_of_the_steps(cores, python):
+    split = _split("train", system=dataclasses.replace(SYSTEM, num_cores=cores))
+    host_only = {python, "PrintV2", "StringFormat", "WriteSummary"}
+    assert not host_only & split.core_ops
+    assert host_only <= split.host_ops
+    # The gradient of Python calls Python as well.
+    assert split.launch.count(f'"tf.{python}"') == 2
+    # The program loops over steps; the host follows step by step, told by the core when to go on.
+    assert "While" in split.launch
+    assert {"XlaSendToHost", "_XlaHostComputeMlir"} <= split.core_ops
+    for transfer in ("_XlaRecvAtHost", "_XlaSendFromHost"):
+        assert any(op.startswith(transfer) for op in split.host_ops)
+
+
+@pytest.mark.parametrize("mode", ["eval", "infer"])
+def test_tensorflow_cuts_it_out_of_a_batch(mode):
+    split = _split(mode)
+    assert "PyFunc" not in split.core_ops
+    assert '"tf.PyFunc"' in split.launch
+    assert "MatMul" in split.core_ops
+
+
+def test_without_outside_compilation_the_host_has_nothing_to_do():
+    split = _split("train", linear_model.model_fn_for(tpu, "momentum"))
+    assert not split.launch
+    assert "ResourceApplyMomentum" not in split.host_ops
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", "infer"])

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.checking.source_lines import is_of_a_library, source_line
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER
+from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside
 from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -161,8 +162,6 @@ def _is_module_of_several_devices(node: Any) -> bool:
 
 
 _SHOWN = 5
-# Where tf.compat.v1.tpu.outside_compilation stands: emulated, it leaves nothing but its frame.
-_OF_TPU = os.path.join("tensorflow", "python", "tpu")
 _ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What these make of the input for an emulated core, serialized sparse rows, a TPU never sees.
 _PREPARING = (_ENGINE, os.path.join(os.path.dirname(_ENGINE), "estimator", "tpu"))
@@ -193,20 +192,16 @@ def warn_of_ops_for_hosts(template: ModelTemplate) -> None:
 
 def _ops_for_hosts(template: ModelTemplate) -> Iterator[tuple[tf.Operation, str]]:
     for op, nodes in nodes_of_step(template):
-        reason = next(filter(None, map(ops_on_tpu.why_not_on_tpu, nodes)), None)
+        kept = itertools.filterfalse(is_outside, nodes)
+        reason = next(filter(None, map(ops_on_tpu.why_not_on_tpu, kept)), None)
         if reason is not None and not _is_made_for_emulation(op):
             yield op, reason
 
 
 def _is_made_for_emulation(op: tf.Operation) -> bool:
-    """Whether `outside_compilation` or the engine's own preparation of the input made an op."""
-    maker = ""
-    for frame in op.traceback or ():
-        if _OF_TPU in frame.filename and frame.name == "outside_compilation":
-            return True
-        if not is_of_a_library(frame):
-            maker = frame.filename
-    return maker.startswith(_PREPARING)
+    """Whether the engine's own preparation of the input made an op."""
+    makers = [frame.filename for frame in op.traceback or () if not is_of_a_library(frame)]
+    return bool(makers) and makers[-1].startswith(_PREPARING)
 
 
 def _where(op: tf.Operation) -> str:

@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside
 
 ON_TPU_MARK = "_tpu_replicate"
 """Attribute of the nodes that `tf.compat.v1.tpu.rewrite` has put on the TPU."""
-
-OUTSIDE_MARK = "_xla_outside_compilation"
-"""Attribute of those among them that `tf.compat.v1.tpu.outside_compilation` keeps on the host."""
 
 # Where a result leaves the computation. What comes from the host passes through one too, and is
 # taken out of the program again.
@@ -54,11 +52,6 @@ class TpuNode(NamedTuple):
 
     node: Any
     caller: Any
-
-
-def is_outside(node: Any) -> bool:
-    """Whether `outside_compilation` keeps a node of the computation on the host."""
-    return OUTSIDE_MARK in node.attr
 
 
 def nodes_on_tpu(nodes: Iterable[Any], functions: Mapping[str, Any]) -> Iterator[TpuNode]:

@@ -6,7 +6,9 @@ from collections.abc import Collection
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.checking.source_lines import source_line
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.engine.copying.outside_compilation import python_of_gradient
 from tfx_tpu_trainer.engine.copying.variable_changes import CHANGES, VariableChanges
 from tfx_tpu_trainer.engine.graph_nodes import all_nodes, upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
@@ -63,10 +65,12 @@ def check_training_on_cores(template: ModelTemplate, *, cores: int) -> None:
         cores: Number of replicas.
 
     Raises:
-        ValueError: If several cores train without a sum over replicas.
+        ValueError: If several cores train without a sum over replicas, or with the gradient of a
+            `tf.py_function`.
     """
     if check_train_op(template) and cores > 1:
         check_gradients_are_combined(template.graph)
+        _check_no_gradient_of_python(template, cores=cores)
 
 
 def check_gradients_are_combined(graph: tf.Graph) -> None:
@@ -81,6 +85,22 @@ def check_gradients_are_combined(graph: tf.Graph) -> None:
             "in the graph, so each core would train on its own. Wrap the optimizer: "
             "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
         )
+
+
+def _check_no_gradient_of_python(template: ModelTemplate, *, cores: int) -> None:
+    """Refuses the gradient of a `tf.py_function`, which TensorFlow keeps in mind for one call at a time.
+
+    The calls of several cores in one process would take each other's.
+    """
+    for op in upstream([template.train_op]):
+        forward = python_of_gradient(op)
+        if forward is not None:
+            raise ValueError(
+                f"The gradient of tf.py_function {forward.name!r} can't be computed on {cores} cores: "
+                "TensorFlow remembers one call of a function, and each core has its own. Write the "
+                "gradient with tf.custom_gradient, calling tf.numpy_function in both directions. "
+                f"({source_line(forward) or 'its source line is not known'})"
+            )
 
 
 def _likely_cause(graph: tf.Graph, changing: Collection[str], trainable: Collection[str]) -> str:

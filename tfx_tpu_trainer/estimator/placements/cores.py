@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import nan_checks
 from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
+from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
 from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
 from tfx_tpu_trainer.engine.evaluating.core_evaluation import plan_evaluation_on_cores
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
@@ -146,10 +147,11 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
         "context": TPUContext(run.layout, run.input_mode, job=run.job),
     }
     of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
-    with tf_private.replicas(run.cores):
+    with tf_private.replicas(run.cores), outside_marked():
         spec = _call_for_spec(call, features, feed.labels, added)
     _check_no_v1_summaries(of_input)
     template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
+    template = with_effects(template)
     if run.mode == ModeKeys.TRAIN and call.config.save_input_position:
         draw_by_step(template)
     make_scaffold = v1.train.Scaffold

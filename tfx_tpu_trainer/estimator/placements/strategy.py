@@ -17,6 +17,7 @@ from tfx_tpu_trainer.engine.checking.train_op_check import (
 )
 from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
 from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
@@ -117,11 +118,12 @@ class UnderStrategy:
         with contextlib.ExitStack() as stack:
             stack.enter_context(tf_private.replicas(replicas))
             stack.enter_context(on_cores())
+            stack.enter_context(outside_marked())
             if self.sees_strategy:
                 traced = tf_private_strategy.TracedStrategy(replicas)
                 stack.enter_context(traced.tracing(feed.replica_id))
             spec = call.call_model_fn(features, labels, self.added)
-        template = spec.as_template(mode=call.mode, features=features, labels=labels)
+        template = with_effects(spec.as_template(mode=call.mode, features=features, labels=labels))
         if call.mode == ModeKeys.TRAIN and call.config.save_input_position:
             draw_by_step(template)
         if not type(strategy).__name__.startswith("TPUStrategy"):
