@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html as html_module
 import html.parser
 import re
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.preflight.reports import (
     GIB,
+    TPU,
     compiled_step,
     fitting_step,
     lowered_step,
@@ -20,6 +22,7 @@ from tests.preflight.reports import (
 from tfx_tpu_trainer.hardware import find_slice
 from tfx_tpu_trainer.preflight.report import StepReport
 from tfx_tpu_trainer.preflight.report_files import hbm_bar, render_html
+from tfx_tpu_trainer.preflight.results import Collective
 
 _VOID = {"meta", "br", "rect"}
 
@@ -94,6 +97,49 @@ def test_the_bar_holds_a_program_that_needs_more_than_the_limit():
     )
     parts = hbm_bar(step)
     assert parts[-1].x + parts[-1].width == pytest.approx(100, abs=0.01)
+
+
+def test_the_page_of_several_cores_and_slices_names_both_and_their_collectives():
+    collectives = (
+        Collective(kind="all-reduce", between="replicas", count=49, bytes=3 * GIB),
+        Collective(kind="all-gather", between="cores", count=1024, bytes=GIB // 2),
+    )
+    step = StepReport.of(
+        lowered_step(num_replicas=2, num_partitions=4),
+        compiled_step(collectives=collectives, collective_bytes=3 * GIB),
+        tpu_slice=find_slice(TPU),
+        num_slices=4,
+    )
+    made = report(step, num_replicas=8, num_cores_per_replica=4, num_slices=4)
+    text = _words(render_html(made))
+    for part in (
+        "Preflight of model.py for 4 slices of v5e:2x4: ready",
+        "8 replicas of 4 cores each;",
+        "25 Gbit/s to other slices.",
+        "HBM of each core of a replica: 9.25 GiB of 15.8 GiB",
+        "all-reduce replicas 49 3 GiB",
+        "all-gather the cores of a replica 1,024 512 MiB",
+        # 2 (s - 1) / s of what the 4 cores of a replica sum, through the adapters of 8 chips at once.
+        "each slice sends 18 GiB to the others, in 773 ms or more",
+        "limited by network",
+        "network 773 ms)",
+        "upper bound of all slices",
+    ):
+        assert part in text
+
+
+def test_the_page_of_one_slice_and_one_core_speaks_of_neither():
+    text = _words(render_html(report()))
+    assert "8 replicas; a chip has" in text and "HBM of one device" in text
+    for part in ("cores", "Collectives", "other slices", "network"):
+        assert part not in text
+
+
+def _words(page: str) -> str:
+    """The text of a page, without its elements."""
+    return re.sub(r"\s+", " ", html_module.unescape(re.sub(r"<[^>]*>", " ", page))).replace(
+        " :", ":"
+    )
 
 
 def test_the_model_s_names_are_text_not_html():
