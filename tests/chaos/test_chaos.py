@@ -38,9 +38,9 @@ def _assert_promises_kept(seen, *, kills, pauses):
 
 @pytest.mark.e2e
 def test_killed_or_paused_it_leaves_what_an_untouched_training_leaves(tmp_path):
-    how_often = ("--kills", "5", "--pauses", "1")
+    how_often = ("--kills", "3", "--pauses", "1")
     seen = _sweep(tmp_path, *how_often, "--models", "digits", "--places", "host", *_SMALL)
-    _assert_promises_kept(seen, kills=5, pauses=1)
+    _assert_promises_kept(seen, kills=3, pauses=1)
 
 
 @pytest.mark.sweep

@@ -16,6 +16,7 @@ from tensorboard.plugins.hparams import metadata
 from tests.component.execution import Execution
 from tests.report.pages import Page
 from tests.report.statistics_files import write_statistics
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.component import TpuTrainerExecutor
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.training_identity import TrainingIdentity
@@ -108,7 +109,7 @@ def test_tensorboard_compares_trainings_by_settings_and_has_their_pr_curves(trai
     assert tf.make_ndarray(curve.tensor_proto)[:2, 0].sum() == run.errors.rows
 
 
-@pytest.mark.parametrize("best", [None, "loss"])
+@mostly_swept("best", [None, "loss"], kept=["loss"])
 def test_rows_are_those_of_the_exported_checkpoint_on_cores_too(tmp_path, best):
     cores = {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5}
     execution = Execution.of_trainer(

@@ -13,6 +13,8 @@ from tests.tuning import stopping
 from tests.tuning.tuner_execution import TunerExecution
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 
+pytestmark = pytest.mark.matrix
+
 
 def _search(folder):
     return TunerExecution.of(

@@ -17,6 +17,8 @@ from tests.component.execution import Execution
 from tests.tuning.tuner_execution import TunerExecution
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 
+pytestmark = pytest.mark.matrix
+
 LOGGER = "tfx_tpu_trainer.tuning.estimator_tuner"
 
 
