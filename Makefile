@@ -87,16 +87,21 @@ test-latest-quick: setup ## The most telling tests on TFX 1.21; passes, and says
 	[ $$code -eq 0 ] || exit $$code; \
 	$(LATEST_PYTHON) $(PYTEST) -m "not e2e and not matrix and not sweep and $(NOT_ELSEWHERE)" $(LATEST_QUICK) $(ARGS)
 
-# XProf's packages and TensorFlow 2.16's do not fit into one environment.
-xprof: setup ## Open a profile of the preflight in XProf, which is installed apart (PROFILE=folder of --profile)
-	@test -x .make/xprof/bin/xprof || { .make/venv/bin/uv venv --quiet .make/xprof --python $(PYTHON) && \
-		.make/venv/bin/uv pip install --quiet --python .make/xprof/bin/python --require-hashes --requirement requirements/xprof.lock; }
+# Packages that do not fit into one environment with TensorFlow 2.16's: each lock of theirs has one of its own.
+.make/%/installed: requirements/%.lock | setup
+	@rm -rf .make/$*
+	@.make/venv/bin/uv venv --quiet .make/$* --python $(PYTHON)
+	@.make/venv/bin/uv pip install --quiet --python .make/$*/bin/python --require-hashes --requirement $<
+	@touch $@
+
+xprof: .make/xprof/installed ## Open a profile of the preflight in XProf, which is installed apart (PROFILE=folder of --profile)
 	@test -z "$(PROFILE)" || .make/xprof/bin/xprof --logdir "$(PROFILE)"
 
 # What is there is used and what fails fails; what is missing is skipped, with a line that says where it comes from.
 # ARGS="-m engines" runs the long ones too.
 test-engines: setup ## Check what we write on real engines, such as a model server in Java (docs/orchestration.md)
-	@$(MAKE) --no-print-directory xprof PROFILE= || echo "xprof: not installed, so its tests are skipped"
+	@$(MAKE) --no-print-directory --keep-going .make/xprof/installed .make/kubeflow/installed || \
+		echo "xprof, kubeflow: what could not be installed is not tested"
 	@$(PYTHON) -m pytest -m "engines and not sweep" tests/engines $(ARGS)
 
 # The packages are fetched by name and hash into .make/programs; make test-programs ARGS=--write-table writes docs/programs.md.
@@ -165,6 +170,7 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 	@$(LOCK_1_16) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
 	@$(LOCK_1_16) $(ARGS) requirements/jax-oracle.in --output-file requirements/jax-oracle.lock
 	@$(LOCK_1_16) $(ARGS) requirements/xprof.in --output-file requirements/xprof.lock
+	@$(LOCK_1_16) $(ARGS) requirements/kubeflow.in --output-file requirements/kubeflow.lock
 	@$(LOCK_1_21) $(ARGS) setup.py --extra all --extra dev \
 		--constraints $(TFX_1_21)/constraints.in --constraints requirements/bootstrap.lock --output-file $(TFX_1_21)/dev.lock
 	@$(LOCK_1_21) setup.py --constraints $(TFX_1_21)/dev.lock --output-file $(TFX_1_21)/base.lock

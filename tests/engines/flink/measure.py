@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import pathlib
 import shutil
 import subprocess
@@ -48,6 +49,9 @@ def main() -> None:
     parser.add_argument("--components", nargs="+", default=list(INPUTS), choices=list(INPUTS))
     parser.add_argument("--times", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--slots", type=int, nargs="*", default=[0, 1, 2], help="0: DirectRunner")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="a run that takes longer is ended"
+    )
     words = parser.parse_args()
     print(_HEAD, flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +63,8 @@ def main() -> None:
                     key: _output(words.run, producer, key) for key, producer in INPUTS[name].items()
                 }
                 for slots in words.slots:
-                    _measure(name, {**inputs, "examples": examples}, slots=slots, times=times)
+                    given = {**inputs, "examples": examples}
+                    _measure(name, given, slots=slots, times=times, minutes=words.minutes)
 
 
 def _output(run: pathlib.Path, component: str, key: str) -> pathlib.Path:
@@ -79,7 +84,9 @@ def _repeat(source: pathlib.Path, target: pathlib.Path, times: int) -> None:
             shutil.copy(file, target / split.name / name)
 
 
-def _measure(name: str, inputs: Mapping[str, pathlib.Path], *, slots: int, times: int) -> None:
+def _measure(
+    name: str, inputs: Mapping[str, pathlib.Path], *, slots: int, times: int, minutes: float
+) -> None:
     """Runs the component once in a process of its own, with a fresh cluster, and prints a row."""
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as stack:
         folder = pathlib.Path(made)
@@ -89,7 +96,8 @@ def _measure(name: str, inputs: Mapping[str, pathlib.Path], *, slots: int, times
             cluster = FlinkCluster(folder / "cluster", jars.fetch(pom))
             stack.enter_context(cluster)
             cluster.start_all()
-            arguments = cluster.arguments(parallelism=slots)
+            # The job of a hundred times the rows takes longer than a test's.
+            arguments = (*cluster.arguments(parallelism=slots), "--job_server_timeout=86400")
         used: dict[int, float] = _processor_seconds()
         before, started = dict(used), time.monotonic()
         peak = 0
@@ -102,12 +110,16 @@ def _measure(name: str, inputs: Mapping[str, pathlib.Path], *, slots: int, times
                 stderr=subprocess.STDOUT,
                 env=child_environment(),
             )
+            in_time = True
             while process.poll() is None:
                 used.update(_processor_seconds())
                 peak = max(peak, _memory())
+                in_time = in_time and time.monotonic() - started < 60 * minutes
+                if not in_time:
+                    process.kill()
                 time.sleep(0.5)
         seconds = time.monotonic() - started
-        if process.returncode:
+        if process.returncode and in_time:
             sys.exit((folder / "log.txt").read_text("utf-8", errors="replace")[-3000:])
     processor = sum(last - before.get(pid, 0.0) for pid, last in used.items())
     runner = f"Flink, {slots} slot{'s' if slots > 1 else ''}" if slots else "DirectRunner"
@@ -115,7 +127,7 @@ def _measure(name: str, inputs: Mapping[str, pathlib.Path], *, slots: int, times
         name,
         f"{ROWS * times:,}",
         runner,
-        f"{seconds:.0f}",
+        f"{seconds:.0f}" if in_time else f"ended after {seconds:.0f}",
         f"{processor:.0f}",
         f"{peak >> 20:,} MiB",
     )
