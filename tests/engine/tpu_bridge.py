@@ -45,10 +45,24 @@ class Split:
         return set(_OP.findall(self.core))
 
     @property
+    def input_shardings(self) -> list[bytes]:
+        """How the cores of a replica share the inputs of their program; empty for what each has whole."""
+        (found,) = re.findall(r"input_sharding_configuration = \[(.*?)\]", self.host)
+        texts = re.findall(r'"((?:[^"\\]|\\.)*)"', found)
+        return [_unescaped(text) for text in texts]
+
+    @property
     def launch(self) -> str:
         """What the host runs beside the program; empty where it only starts it."""
         _, _, launched = self.host.partition("tf_device.launch")
         return launched.partition("tf_device.cluster_func")[0]
+
+
+def _unescaped(text: str) -> bytes:
+    r"""MLIR writes a byte that can't be printed as `\0A`."""
+    return re.sub(
+        rb"\\([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), text.encode()
+    )
 
 
 def split_by_tensorflow(graph: tf.Graph, *wanted: tf.Tensor | tf.Operation) -> Split:

@@ -17,6 +17,7 @@
 | `tpu._TPUInferenceContext` | TPU embedding columns look for it to know that they serve, and then look ids up on the host | such columns cannot be exported for TPU; everything else can |
 | `tpu.prune_unconnected_ops_from_xla` | variables and placeholders that nothing reads must not reach the TPU compiler | clear the `_tpu_replicate` attribute in the GraphDef |
 | `tpu_replication.outside_compilation_impl`, `OutsideCompilationV2Context`, `_OUTSIDE_COMPILATION_ATTR` | `tf.compat.v1.tpu.outside_compilation` marks ops inside of `tpu.replicate` only, and a model is traced before it is replicated | ask for `host_call` in place of outside_compilation |
+| `xla_sharding.Sharding` | the op by which a tensor says how it is cut has no public name | leave the cuts of inputs to the compiler |
 | `config.is_op_determinism_enabled` | only the switch itself is public; an evaluation must know it, as `tf.timestamp()` fails while it is on | read the clock in Python always |
 | `op_def_registry.get` | a NodeDef says nothing of the types that its op always has, as the string of `StringLength` | read the definitions from a MetaGraphDef's `stripped_op_list` |
 | `export_output.ExportOutput` | what a spec's `export_outputs` may hold beside ours: libraries import the original's classes from where they stand in TensorFlow | only ours are taken: nobody can make the others |
@@ -36,6 +37,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.autograph.core import config as autograph
 from tensorflow.python.checkpoint import graph_view
+from tensorflow.python.compiler.xla.experimental import xla_sharding
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.framework.config import (
@@ -294,6 +296,37 @@ def op_definition(name: str) -> Any | None:
         name: The op type.
     """
     return op_def_registry.get(name)
+
+
+def partitioned_input(
+    parts: Sequence[tf.Tensor], counts: Sequence[int], sharding: bytes
+) -> tf.Tensor:
+    """Makes an input of a TPU's program of the parts that its cores get.
+
+    Args:
+        parts: The parts, in row-major order.
+        counts: Parts along each dimension.
+        sharding: The same as a serialized OpSharding, which TensorFlow's passes read.
+
+    Returns:
+        What `tf.compat.v1.tpu.replicate` takes for one replica.
+    """
+    whole = tf.raw_ops.TPUPartitionedInputV2(inputs=list(parts), partition_dims=list(counts))
+    set_attribute(whole.op, "_XlaSharding", v1.AttrValue(s=sharding))
+    return whole
+
+
+def with_sharding(tensor: tf.Tensor, sharding: Any) -> tf.Tensor:
+    """Annotates a tensor with how the cores of a replica share it.
+
+    Args:
+        tensor: The tensor.
+        sharding: An OpSharding.
+
+    Returns:
+        The tensor to use from here on.
+    """
+    return xla_sharding.Sharding(proto=sharding).apply_to_tensor(tensor, use_sharding_op=True)
 
 
 OUTSIDE_MARK: str = tpu_replication._OUTSIDE_COMPILATION_ATTR

@@ -5,6 +5,7 @@
 | methods of `tf.compat.v1.distribute.StrategyExtended` with an underscore | model_fn is traced once, and what it asks of `tf.distribute` (optimizers ask it how to sum gradients) must end in that one trace: a strategy of our own answers | patch the optimizers, as `from_estimator` does |
 | `Strategy._scale_loss_for_estimator_enabled` | makes v1 optimizers take the mean over replicas, as they do in the original's strategies | divide the gradients in `_reduce_to` |
 | `StrategyExtended._experimental_distribute_values_from_function` | strategies of `tf.compat.v1.distribute` have no public way to give each replica its own value | refuse them in evaluation |
+| `TPUStrategy.extended._device_assignment` | the cores of a replica have no public name once the strategy is made | ask for them in `TPUConfig` |
 | `ops.gradient_registry` | `ReplicaContext.all_reduce` registers a gradient function in each graph, forever, and with it the graph and the strategy | live with some megabytes a session |
 | `context.eager_mode` | a strategy runs eagerly, and programs for TensorFlow 1 switch eager execution off for every thread (`disable_v2_behavior()`) | call the functions in a `tf.py_function` of a session, which runs them eagerly |
 """
@@ -225,6 +226,16 @@ def sum_in_replicas(
     for name in {tensor.op.get_attr(_GRADIENT) for tensor in sums if _has_gradient(tensor.op)}:
         ops.gradient_registry._registry.pop(name.decode(), None)
     return sums
+
+
+def cores_per_replica(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of TPU cores of a strategy's replica; 1 where there are none.
+
+    Args:
+        strategy: The strategy. A `TPUStrategy` has what its `experimental_device_assignment` says.
+    """
+    assignment = getattr(strategy.extended, "_device_assignment", None)
+    return 1 if assignment is None else assignment.num_cores_per_replica
 
 
 _GRADIENT = "_gradient_op_type"

@@ -6,8 +6,7 @@ own runtime: variables and inputs without an annotation, and results that replac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -22,7 +21,6 @@ from tfx_tpu_trainer.preflight.step_graph import StepGraph
 v1 = tf.compat.v1
 
 _VARIABLE = "VarHandleOp"
-_READ = "ReadVariableOp"
 
 
 def partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -> Problem | None:
@@ -37,7 +35,7 @@ def partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -
         What can't be cut so, or `None`.
     """
     if step.num_partitions > 1:
-        of_variables = variable_shardings(nodes)
+        of_variables = shardings.variable_shardings(nodes)
         given = [
             shardings.tiled(step.input_partitions[name]) if name in step.input_partitions else None
             for name in step.inputs
@@ -65,37 +63,4 @@ def partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -
                 message=f"{message}.",
                 advice=f"{advice[:1].upper()}{advice[1:]}",
             )
-    return None
-
-
-def variable_shardings(nodes: Sequence[v1.NodeDef]) -> dict[str, xla_data_pb2.OpSharding]:
-    """Returns how the variables of a step are cut, as far as the model says so.
-
-    Args:
-        nodes: The nodes of the step.
-
-    Returns:
-        Name of a variable -> its sharding: that of the variable itself, which an optimizer of
-        `tf.compat.v1` gives to its slots too, or that of its value where it is read.
-    """
-    by_name = {node.name: node for node in nodes}
-    found: dict[str, xla_data_pb2.OpSharding] = {}
-    for node in nodes:
-        sharding = shardings.sharding_of(node)
-        variable = _variable_read_by(node, by_name)
-        if sharding is not None and variable is not None and variable not in found:
-            found[variable] = sharding
-    for node in nodes:
-        if node.op == _VARIABLE and (sharding := shardings.sharding_of(node)) is not None:
-            found[node.name] = sharding
-    return found
-
-
-def _variable_read_by(node: Any, by_name: Mapping[str, Any]) -> str | None:
-    """Returns the variable whose unchanged value an op hands on."""
-    while node is not None and node.op in ("XlaSharding", "Identity", _READ):
-        source = by_name.get(node.input[0].split(":")[0])
-        if node.op == _READ:
-            return source.name if source is not None and source.op == _VARIABLE else None
-        node = source
     return None

@@ -6,9 +6,11 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
+from tfx_tpu_trainer.engine.sessions import tpu_system
 from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
 from tfx_tpu_trainer.engine.sessions.tpu_system import (
     TPUSystemHook,
+    find_tpu_system,
     list_tpu_cores,
     translated_tpu_errors,
 )
@@ -55,6 +57,15 @@ def test_a_session_without_tpu_fails_with_the_ways_out():
         ):
             pass
     assert "No OpKernel was registered" in str(error.value)
+
+
+def test_a_topology_that_nobody_can_tell_fails_with_the_ways_out(monkeypatch):
+    # A master that lists cores, and has no system to initialize.
+    listed = [f"/job:localhost/task:0/device:TPU:{number}" for number in range(8)]
+    monkeypatch.setattr(tpu_system, "list_tpu_cores", lambda *_, **__: listed)
+    assert find_tpu_system("").num_cores == 8
+    with pytest.raises(RuntimeError, match=WAYS_OUT):
+        find_tpu_system("", with_topology=True)
 
 
 def test_an_error_of_the_model_stays_what_it_is():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.compiler.xla.experimental import xla_sharding
 
+from tests.bad_input import row
 from tests.engine.tpu_bridge import Split, split_by_tensorflow
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
+from tfx_tpu_trainer.engine.checking.shardings import tiled
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem, TPUSystemHook
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import tpu
@@ -23,6 +27,15 @@ from tfx_tpu_trainer.estimator.placements.tpu_session import OnTPU
 v1 = tf.compat.v1
 
 SYSTEM = TPUSystem("grpc://tpu:8470", num_cores=4, num_hosts=1, job="worker")
+
+# Two chips of two cores.
+TOPOLOGICAL = dataclasses.replace(
+    SYSTEM,
+    topology=tf.tpu.experimental.Topology(
+        mesh_shape=[2, 1, 1, 2],
+        device_coordinates=[[[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 1]]],
+    ),
+)
 
 
 def _call(
@@ -142,14 +155,17 @@ def _uses_host(features: Any, labels: Any, mode: str, params: Any) -> tpu.TPUEst
 
 def _split(mode: str, model_fn: Any = _uses_host, system: TPUSystem = SYSTEM) -> Split:
     with fresh_graph() as graph:
-        placement = _on_tpu(mode, system, model_fn=model_fn)
-        if mode == "train":
-            wanted = [placement.plan_training(steps=4, max_steps=None)[0].loss]
-        elif mode == "eval":
-            wanted = [placement.plan_evaluation(steps=None)[0].update_op]
-        else:
-            wanted = list(placement.plan_prediction(None)[0].fetches.values())
+        wanted = _plan(_on_tpu(mode, system, model_fn=model_fn), mode)
         return split_by_tensorflow(graph, *wanted)
+
+
+def _plan(placement: OnTPU, mode: str) -> list[Any]:
+    """Plans a call; returns what a session fetches."""
+    if mode == "train":
+        return [placement.plan_training(steps=4, max_steps=None)[0].loss]
+    if mode == "eval":
+        return [placement.plan_evaluation(steps=None)[0].update_op]
+    return list(placement.plan_prediction(None)[0].fetches.values())
 
 
 @pytest.mark.parametrize(("cores", "python"), [(1, "EagerPyFunc"), (4, "PyFunc")])
@@ -226,8 +242,8 @@ def test_cores_per_replica_must_use_up_the_cores():
         RuntimeError, match=r"system \(6\) is not divisible by .*cores \(4\) required"
     ):
         _run(odd, num_cores_per_replica=4)
-    with pytest.raises(ValueError, match="num_cores_per_replica=2 on TPU hardware"):
-        _run(num_cores_per_replica=2)
+    run = _run(TOPOLOGICAL, num_cores_per_replica=2)
+    assert (run.cores, run.sizes.model_fn, run.layout.num_cores_per_replica) == (2, 4, 2)
 
 
 def test_hosts_are_those_of_the_system():
@@ -243,3 +259,108 @@ def test_hosts_are_those_of_the_system():
     assert run.layout.num_hosts == 4
     assert run.sizes.input_fn == 8
     assert seen == [(f"/job:worker/task:{i}/device:CPU:0", i, 4, 4) for i in range(4)]
+
+
+def _sharded(features: Any, labels: Any, mode: str, params: Any) -> tpu.TPUEstimatorSpec:
+    """A layer whose columns are cut over two cores, with Adam's slots."""
+    del labels
+    kernel = v1.get_variable("kernel", [4, 8])
+    xla_sharding.split(kernel, 1, 2)
+    outputs = tf.matmul(features["x"], kernel)
+    if mode == "infer":
+        assignment = params["context"].device_assignment
+        assert assignment.core_assignment.tolist() == [
+            [[chip, 0, 0, core] for core in (0, 1)] for chip in (0, 1)
+        ]
+        return tpu.TPUEstimatorSpec(mode, predictions={"y": outputs})
+    loss = tf.reduce_mean(outputs)
+    if mode == "eval":
+        return tpu.TPUEstimatorSpec(mode, loss=loss)
+    optimizer = tpu.CrossShardOptimizer(v1.train.AdamOptimizer(0.1))
+    return tpu.TPUEstimatorSpec(
+        mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step())
+    )
+
+
+def _wide_input_fn(params: dict[str, Any]) -> tf.data.Dataset:
+    rows = tf.data.Dataset.from_tensors(({"x": tf.ones([4])}, 0.0)).repeat(64)
+    return rows.batch(params["batch_size"], drop_remainder=True)
+
+
+def _in_parts(dims: list[int], **options: Any) -> dict[str, Any]:
+    return {
+        "model_fn": _sharded,
+        "input_fn": _wide_input_fn,
+        "num_cores_per_replica": 2,
+        "per_host_input_for_training": cores.PER_HOST_V2,
+        "input_partition_dims": [{"x": dims}, None],
+        **options,
+    }
+
+
+_COLUMNS = tiled([1, 2]).SerializeToString()
+_COLUMNS_OF_A_STACK = tiled([1, 1, 2]).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("mode", "cut"),
+    # The input; kernel, and in training its two slots.
+    [
+        ("train", [_COLUMNS_OF_A_STACK, *[_COLUMNS] * 3]),
+        ("eval", [_COLUMNS] * 2),
+        ("infer", [_COLUMNS] * 2),
+    ],
+)
+def test_a_replica_of_several_cores_is_one_program_for_all_of_them(mode, cut):
+    with fresh_graph() as graph:
+        wanted = _plan(_on_tpu(mode, TOPOLOGICAL, **_in_parts([1, 2])), mode)
+        (program,) = _programs(graph)
+        (parts,) = {
+            tuple(node.attr["partition_dims"].list.i)
+            for node in _nodes(graph)
+            if node.op == "TPUPartitionedInputV2"
+        }
+        split = split_by_tensorflow(graph, *wanted)
+    assert program.attr["num_replicas"].i == 2
+    assert program.attr["num_cores_per_replica"].i == 2
+    assert program.attr["use_spmd_for_xla_partitioning"].b
+    cores_of_replicas = np.reshape(program.attr["device_assignment"].list.i, [2, 2, 4])
+    assert cores_of_replicas[:, :, 0].tolist() == [[0, 0], [1, 1]]
+    assert program.attr["topology"].s == TOPOLOGICAL.topology.serialized()
+    assert parts == ((1, 1, 2) if mode == "train" else (1, 2))
+    # What TensorFlow's passes send each core is its part of the input and of the variables.
+    assert sorted(filter(None, split.input_shardings)) == sorted(cut)
+
+
+def test_without_a_topology_of_its_own_a_replica_has_one_core():
+    with fresh_graph() as graph:
+        _plan(_on_tpu("train"), "train")
+        (program,) = _programs(graph)
+    assert not program.attr["device_assignment"].list.i
+
+
+@row(
+    "estimator",
+    "`input_partition_dims=[{'x': [4, 1]}]` for batches of 2 rows, on a TPU",
+    "TPUConfig.input_partition_dims[0]['x'] is [4, 1].",
+    "which 4 partitions do not divide: pad it to 4",
+)
+def test_parts_of_an_input_on_a_tpu_are_even(refused):
+    options = _in_parts([4, 1], num_cores_per_replica=4, batch=2)
+    with fresh_graph(), refused():
+        _on_tpu("train", TOPOLOGICAL, **options).trace()
+
+
+@row(
+    "estimator",
+    "`num_cores_per_replica=4` on a TPU whose chips stand in another shape",
+    "num_cores_per_replica=4 is a larger block than the TPU's topology of 1x1x1x2",
+    "use a larger TPU, or at most 2",
+)
+def test_a_replica_larger_than_the_topology(refused):
+    one_chip = tf.tpu.experimental.Topology(
+        mesh_shape=[1, 1, 1, 2], device_coordinates=[[[0, 0, 0, 0], [0, 0, 0, 1]]]
+    )
+    system = dataclasses.replace(SYSTEM, topology=one_chip)
+    with refused():
+        _run(system, num_cores_per_replica=4)

@@ -8,7 +8,7 @@ preflight, cuts anything; an emulated replica is one core.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +24,7 @@ ATTRIBUTE = "_XlaSharding"
 """The attribute by which any op may say how its output is cut."""
 
 _VARIABLE = "VarHandleOp"
+_READ = "ReadVariableOp"
 
 
 def sharding_of(node: Any) -> xla_data_pb2.OpSharding | None:
@@ -122,6 +123,29 @@ def not_divisible(name: str, shape: Sequence[int | None], counts: Sequence[int])
     return None
 
 
+def variable_shardings(nodes: Sequence[Any]) -> dict[str, xla_data_pb2.OpSharding]:
+    """Returns how the variables of a step are cut, as far as the model says so.
+
+    Args:
+        nodes: The nodes of the step.
+
+    Returns:
+        Name of a variable -> its sharding: that of the variable itself, which an optimizer of
+        `tf.compat.v1` gives to its slots too, or that of its value where it is read.
+    """
+    by_name = {node.name: node for node in nodes}
+    found: dict[str, xla_data_pb2.OpSharding] = {}
+    for node in nodes:
+        sharding = sharding_of(node)
+        variable = _variable_read_by(node, by_name)
+        if sharding is not None and variable is not None and variable not in found:
+            found[variable] = sharding
+    for node in nodes:
+        if node.op == _VARIABLE and (sharding := sharding_of(node)) is not None:
+            found[node.name] = sharding
+    return found
+
+
 def check_shardings(template: ModelTemplate, *, cores: int) -> None:
     """Refuses a step whose annotated tensors can't be cut evenly over the cores of a replica.
 
@@ -149,3 +173,13 @@ def _shape(op: tf.Operation) -> Sequence[int | None]:
         return tf.TensorShape(op.get_attr("shape")).as_list()
     shape = op.outputs[0].shape
     return shape.as_list() if shape.rank is not None else []
+
+
+def _variable_read_by(node: Any, by_name: Mapping[str, Any]) -> str | None:
+    """Returns the variable whose unchanged value an op hands on."""
+    while node is not None and node.op in ("XlaSharding", "Identity", _READ):
+        source = by_name.get(node.input[0].split(":")[0])
+        if node.op == _READ:
+            return source.name if source is not None and source.op == _VARIABLE else None
+        node = source
+    return None

@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking.train_op_check import check_training_on_cores
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.traced_host_function import (
@@ -26,7 +27,14 @@ from tfx_tpu_trainer.engine.copying.traced_host_function import (
     trace_host_function,
 )
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
+from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.engine.loops.step_loop import StepLoop, create_iterations
+from tfx_tpu_trainer.engine.placement.replica_cores import (
+    ONE_CORE,
+    CutVariable,
+    ReplicaCores,
+    cut_variables,
+)
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -43,6 +51,7 @@ def place_training_on_tpu(
     broadcast: bool,
     host_call_every_n_steps: int,
     iterations_per_loop: int,
+    replica_cores: ReplicaCores = ONE_CORE,
 ) -> StepLoop:
     """Makes a loop of training steps on the cores of a TPU.
 
@@ -55,6 +64,7 @@ def place_training_on_tpu(
         host_call_every_n_steps: Steps of a loop between host calls.
         iterations_per_loop: The most steps that a session call makes; a transfer has as many,
             or as few as fit into 256 MiB of a core.
+        replica_cores: The cores of each replica. Defaults to one.
 
     Returns:
         The loop, as the emulated cores' one: its loss is the mean over the replicas.
@@ -71,6 +81,7 @@ def place_training_on_tpu(
         host_call=host_call,
         host_call_every_n_steps=host_call_every_n_steps,
         transfer_steps=_steps_of_a_transfer(feed, at_most=iterations_per_loop),
+        replica_cores=replica_cores,
     )
     iterations = create_iterations()
     # A function, so that the loops are those of control flow v2 whatever the program switched.
@@ -84,9 +95,10 @@ class TPUCopier:
     What evaluation and prediction on emulated cores do for full batches runs on a TPU with this.
     """
 
-    def __init__(self, copier: GraphCopier) -> None:
-        """Takes the copier from the template's graph."""
+    def __init__(self, copier: GraphCopier, replica_cores: ReplicaCores = ONE_CORE) -> None:
+        """Takes the copier from the template's graph, and the cores of each replica."""
         self._copier = copier
+        self._replica_cores = replica_cores
 
     def copy(
         self,
@@ -108,14 +120,22 @@ class TPUCopier:
         """
         names = list(replaced[0])
         nodes = {fetch.node.name: fetch.node for fetch in fetches}
+        cut = cut_variables(nodes.values()) if self._replica_cores.several else {}
+        reads = [op for op in upstream(nodes.values()) if op.type == "ReadVariableOp"]
 
         def one_core(*values: tf.Tensor) -> list[tf.Tensor]:
-            given = dict(zip(names, values))
+            given = {
+                name: self._replica_cores.annotated(name, value)
+                for name, value in zip(names, values)
+            }
+            for read in reads:
+                if (variable := cut.get(read.inputs[0].name)) is not None:
+                    given[read.outputs[0].name] = variable.read(_here(variable))
             copies = self._copier.copy_replica(list(nodes.values()), replaced=given, name=name)
             return [tf.identity(copy) for copy in copies]
 
-        rows = [[fed[tensor] for tensor in names] for fed in replaced]
-        results = v1.tpu.replicate(one_core, rows)
+        rows = [[self._replica_cores.cut(name, fed[name]) for name in names] for fed in replaced]
+        results = self._replica_cores.replicate(one_core, rows)
         places = {node: index for index, node in enumerate(nodes)}
         return [results[fetch.core][places[fetch.node.name]] for fetch in fetches]
 
@@ -132,12 +152,14 @@ class _TransferLoop:
         host_call: TracedHostFunction | None,
         host_call_every_n_steps: int,
         transfer_steps: int,
+        replica_cores: ReplicaCores,
     ) -> None:
         self._feed = feed
         self._cores = cores
         self._host_call = host_call
         self._host_call_every_n_steps = host_call_every_n_steps
         self._transfer_steps = transfer_steps
+        self._replica_cores = replica_cores
         self._copier = GraphCopier(template.graph)
         assert template.loss is not None
         self._loss_dtype = template.loss.dtype
@@ -153,7 +175,7 @@ class _TransferLoop:
             steps = tf.minimum(count - done, self._transfer_steps)
             stacked = self._draw(steps)
             inputs = [[steps, *tensors] for tensors in stacked]
-            results = v1.tpu.replicate(self._on_one_core, inputs)
+            results = self._replica_cores.replicate(self._on_one_core, inputs)
             effects = self._call_host(done, steps, [core[1:] for core in results])
             with tf.control_dependencies(effects):
                 return done + steps, tf.add_n([core[0] for core in results]) / self._cores
@@ -179,8 +201,11 @@ class _TransferLoop:
             (tf.constant(0), arrays),
             parallel_iterations=1,
         )
-        stacks = [array.stack() for array in arrays]
         width = len(self._placeholders)
+        stacks = [
+            self._replica_cores.cut(placeholder.name, array.stack(), stacked=True)
+            for placeholder, array in zip(self._placeholders * self._cores, arrays)
+        ]
         return [stacks[start : start + width] for start in range(0, len(stacks), width)]
 
     def _on_one_core(self, steps: tf.Tensor, *stacked: tf.Tensor) -> list[tf.Tensor]:
@@ -190,21 +215,26 @@ class _TransferLoop:
             number: tf.Tensor, loss: tf.Tensor, arrays: list[Any]
         ) -> tuple[tf.Tensor, tf.Tensor, list[Any]]:
             del loss
-            rows = {p.name: tf.gather(t, number) for p, t in zip(self._placeholders, stacked)}
+            rows = {
+                p.name: self._replica_cores.annotated(p.name, tf.gather(t, number))
+                for p, t in zip(self._placeholders, stacked)
+            }
             *tensors, train_op = self._copier.copy_replica(self._nodes, replaced=rows)
             with tf.control_dependencies([train_op]):
                 loss, *host_tensors = [tf.identity(tensor) for tensor in tensors]
             written = [array.write(number, t) for array, t in zip(arrays, host_tensors)]
             return number + 1, loss, written
 
-        start = (
-            tf.constant(0),
-            tf.zeros((), self._loss_dtype),
-            [self._array(tensor) for tensor in self._host_tensors],
-        )
-        _, loss, arrays = tf.while_loop(
-            lambda number, loss, arrays: number < steps, one_step, start, parallel_iterations=1
-        )
+        cut = cut_variables(self._nodes) if self._replica_cores.several else {}
+        with tf.control_dependencies([each.keep(_here(each)) for each in cut.values()]):
+            start = (
+                tf.constant(0),
+                tf.zeros((), self._loss_dtype),
+                [self._array(tensor) for tensor in self._host_tensors],
+            )
+            _, loss, arrays = tf.while_loop(
+                lambda number, loss, arrays: number < steps, one_step, start, parallel_iterations=1
+            )
         return [loss, *(array.stack() for array in arrays)]
 
     def _call_host(
@@ -237,6 +267,11 @@ class _TransferLoop:
     def _array(self, tensor: tf.Tensor) -> tf.TensorArray:
         # The size is static: a program of a core has no other shapes.
         return tf.TensorArray(tensor.dtype, size=self._transfer_steps, element_shape=tensor.shape)
+
+
+def _here(variable: CutVariable) -> tf.Tensor:
+    """Returns a variable's handle in the graph under construction."""
+    return tf_private.capture(v1.get_default_graph(), variable.variable.outputs[0])
 
 
 def _steps_of_a_transfer(feed: CoreFeed, *, at_most: int) -> int:

@@ -14,11 +14,12 @@ from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.replica_stages import ReplicaStages
 from tfx_tpu_trainer.engine.copying.traced_host_function import TracedHostFunction
 from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, is_elsewhere
+from tfx_tpu_trainer.engine.placement.replica_cores import cut_variables
 from tfx_tpu_trainer.engine.placement.strategy_variables import StrategyVariables
 from tfx_tpu_trainer.engine.reporting.gradients import FirstStepOfLoop
 from tfx_tpu_trainer.engine.sessions.strategy_session import StrategySession
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
-from tfx_tpu_trainer.engine.tf_private_strategy import sum_in_replicas
+from tfx_tpu_trainer.engine.tf_private_strategy import cores_per_replica, sum_in_replicas
 
 v1 = tf.compat.v1
 
@@ -36,6 +37,8 @@ class _ReplicaSteps:
         _check_handles_are_variables(self._replica.handles)
         self.inputs: Sequence[tf.Tensor] = feed.placeholders
         self.handles: Sequence[tf.Tensor] = self._replica.handles
+        several = cores_per_replica(self._strategy) > 1
+        self._cut = cut_variables(fetches) if several else {}
         self._local_names = frozenset(
             variable.handle.name for variable in v1.local_variables() if hasattr(variable, "handle")
         )
@@ -81,8 +84,11 @@ class _ReplicaSteps:
         # the random numbers of a core differ anyway.
         replica_id = context.replica_id_in_sync_group
         number = int(tf.get_static_value(replica_id) or 0)
+        handles = self._variables.local_handles()
+        for name, variable in self._cut.items():
+            variable.keep(handles[name])
         copies = self._replica.copy(
-            {**self._feed.replaced(element, replica_id), **self._variables.local_handles()},
+            {**self._feed.replaced(element, replica_id), **handles},
             sum_over_replicas=sum_over_replicas,
             replica=number,
             unchanged=self._variables.unchanged_by(number),

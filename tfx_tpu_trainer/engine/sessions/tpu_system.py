@@ -27,16 +27,22 @@ class TPUSystem:
         num_cores: Number of cores.
         num_hosts: Number of hosts that the cores are attached to.
         job: Name of the hosts' job; `None` for this process.
+        topology: Where the cores are. Defaults to `None`: nobody asked.
     """
 
     master: str
     num_cores: int
     num_hosts: int
     job: str | None
+    topology: tf.tpu.experimental.Topology | None = None
 
 
 def find_tpu_system(
-    master: str, *, session_config: v1.ConfigProto | None = None, job: str | None = None
+    master: str,
+    *,
+    session_config: v1.ConfigProto | None = None,
+    job: str | None = None,
+    with_topology: bool = False,
 ) -> TPUSystem:
     """Asks a session's master for its TPU cores.
 
@@ -44,6 +50,8 @@ def find_tpu_system(
         master: Address of the session's master; `""` is this process.
         session_config: Configuration of the run, for its cluster. Defaults to `None`.
         job: Name of the TPU workers' job. Defaults to `None`: the job of the first core.
+        with_topology: Whether to ask where the cores are, for replicas of several cores. The system is
+            initialized for that, which takes a while. Defaults to `False`.
 
     Returns:
         The system.
@@ -59,7 +67,10 @@ def find_tpu_system(
         jobs = sorted({str(core.job) for core in cores})
         raise _no_tpu(master, f"no core is of the job {job!r} (TPUConfig.tpu_job_name), but {jobs}")
     remote = found if master else None
-    return TPUSystem(master, len(here), len({core.task for core in here}), remote)
+    topology = None
+    if with_topology:
+        topology = _read_topology(master, session_config=session_config, job=remote)
+    return TPUSystem(master, len(here), len({core.task for core in here}), remote, topology)
 
 
 def list_tpu_cores(
@@ -95,6 +106,24 @@ def list_tpu_cores(
         found = ", ".join(sorted({device.device_type for device in devices})) or "none"
         raise _no_tpu(master, f"it has no TPU cores, only devices of the types {found}")
     return cores
+
+
+def _read_topology(
+    master: str, *, session_config: v1.ConfigProto | None, job: str | None
+) -> tf.tpu.experimental.Topology:
+    """Initializes the system, which tells its topology; the session that trains does so again."""
+    with (
+        tf.Graph().as_default(),
+        translated_tpu_errors(master),
+        said_while_waiting(
+            f"the topology of the TPU at {master or 'this host'}",
+            change=f"It ends after {_INITIALIZE_SECONDS} s.",
+        ),
+    ):
+        initialized = v1.tpu.initialize_system(job=job)
+        with v1.Session(master, config=session_config) as session:
+            serialized = session.run(initialized, options=_patient())
+    return tf.tpu.experimental.Topology(serialized=serialized)
 
 
 @contextlib.contextmanager

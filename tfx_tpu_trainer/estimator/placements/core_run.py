@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from tfx_tpu_trainer.engine.feeding.core_layout import (
     BatchSizes,
     CoreLayout,
@@ -20,6 +22,7 @@ from tfx_tpu_trainer.engine.loops.loop_hook import (
 )
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.tpu.device_assignment import assign_cores
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu.run_place import emulated_replicas
 from tfx_tpu_trainer.estimator.tpu.tpu_config import TPUConfig, parse_iterations_per_loop
@@ -49,6 +52,8 @@ class CoreRun:
         batch_axis: The axis of each input tensor to split, or `None`.
         input_partition_dims: How a replica's input is cut over its cores, or `None`.
         system: The TPU; `None` where its cores are emulated.
+        device_assignment: The placement of replicas of several cores on those of the TPU; `None` where
+            each runs on one, or cores are emulated.
     """
 
     mode: str
@@ -58,6 +63,7 @@ class CoreRun:
     batch_axis: Sequence[int | None] | None
     input_partition_dims: Sequence[Any] | None = None
     system: TPUSystem | None = None
+    device_assignment: tf.tpu.experimental.DeviceAssignment | None = None
 
     @property
     def cores(self) -> int:
@@ -149,6 +155,7 @@ def core_run_of(
         batch_axis=batch_axis if per_host_v1 else None,
         input_partition_dims=tpu_config.input_partition_dims,
         system=system,
+        device_assignment=_assignment_of(layout, system),
     )
 
 
@@ -203,17 +210,21 @@ def _layout_of(system: TPUSystem, tpu_config: TPUConfig, *, one_host: bool) -> C
             f"({tpu_config.num_shards}): the TPU has {system.num_cores} cores, and a replica "
             f"{per_replica}. Set it to that number or leave it out."
         )
-    if per_replica > 1:
-        raise ValueError(
-            f"num_cores_per_replica={per_replica} on TPU hardware is not supported: a replica "
-            "runs on one core. Leave it out, or emulate with RunConfig(master='emulated')."
-        )
     return CoreLayout(
         num_replicas,
         per_replica,
+        model_parallelism=bool(tpu_config.num_cores_per_replica),
         one_host=one_host,
         cores_per_host=system.num_cores // system.num_hosts,
     )
+
+
+def _assignment_of(
+    layout: CoreLayout, system: TPUSystem | None
+) -> tf.tpu.experimental.DeviceAssignment | None:
+    if system is None or system.topology is None or not layout.model_parallelism:
+        return None
+    return assign_cores(layout, system.topology)
 
 
 def _input_mode(mode: str, config: RunConfig) -> InputMode:

@@ -134,6 +134,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
         features=feed.features,
         labels=feed.labels,
         num_cores_per_replica=run.layout.num_cores_per_replica,
+        evenly=run.system is not None,
     )
     if v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
         _logger.warning(
@@ -144,7 +145,9 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     added = {
         "batch_size": run.sizes.model_fn,
         "use_tpu": True,
-        "context": TPUContext(run.layout, run.input_mode, job=run.job),
+        "context": TPUContext(
+            run.layout, run.input_mode, job=run.job, device_assignment=run.device_assignment
+        ),
     }
     of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
     with tf_private.replicas(run.cores), outside_marked():
@@ -226,8 +229,8 @@ class OnCores(abc.ABC):
         """Returns where a call runs, in words, given the number of replicas."""
 
     @abc.abstractmethod
-    def for_cores(self, copier: GraphCopier) -> CoreCopier:
-        """Returns what copies a template onto the cores, given what copies it onto this host."""
+    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> CoreCopier:
+        """Returns what copies a trace's template onto the cores, given what copies it onto this host."""
 
     def trace_to_run(self) -> CoreTrace:
         """Traces a call that will be run here."""
@@ -273,7 +276,7 @@ class OnCores(abc.ABC):
             cores=trace.run.cores,
             broadcast=trace.run.broadcast,
             steps=steps,
-            for_cores=self.for_cores,
+            for_cores=functools.partial(self.for_cores, trace),
         )
         plan = dataclasses.replace(plan, ran_on=self.named(trace.run.cores))
         return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
@@ -298,7 +301,7 @@ class OnCores(abc.ABC):
             trace.is_padding,
             cores=trace.run.cores,
             broadcast=trace.run.broadcast,
-            for_cores=self.for_cores,
+            for_cores=functools.partial(self.for_cores, trace),
         )
         return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
 

@@ -60,6 +60,7 @@ class OnEmulatedCores(OnCores):
         """Returns where a call runs, in words."""
         return f"{cores} emulated TPU core{'' if cores == 1 else 's'}"
 
-    def for_cores(self, copier: GraphCopier) -> CoreCopier:
+    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> CoreCopier:
         """Returns the same copier: emulated cores are on this host, as all else is."""
+        del trace
         return copier

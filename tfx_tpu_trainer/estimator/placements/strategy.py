@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private, tf_private_strategy
 from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import refuse_ops_that_end_the_process
+from tfx_tpu_trainer.engine.checking.shardings import check_shardings, tiled
 from tfx_tpu_trainer.engine.checking.train_op_check import (
     check_gradients_are_combined,
     check_train_op,
@@ -52,6 +53,7 @@ from tfx_tpu_trainer.estimator.placements.placement import (
 )
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions, input_partitions
 
 v1 = tf.compat.v1
 
@@ -91,6 +93,9 @@ class UnderStrategy:
             replicas, and its optimizers put gradients together over them. One for TPU cores wraps
             its optimizer in a `CrossShardOptimizer`. Defaults to `True`.
         loops: How many steps of training a session call makes. Defaults to `None`, one.
+        num_cores_per_replica: TPU cores of a replica, as `TPUConfig` has it. Defaults to `None`: as many as
+            the strategy says.
+        input_partition_dims: How a replica's input is cut over its cores. Defaults to `None`: it is not.
     """
 
     call: Call
@@ -98,14 +103,18 @@ class UnderStrategy:
     added: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sees_strategy: bool = True
     loops: Loops | None = None
+    num_cores_per_replica: int | None = None
+    input_partition_dims: Sequence[Any] | None = None
 
     def trace(self) -> StrategyTrace:
         """Calls model_fn once, on placeholders of one replica.
 
         Raises:
-            ValueError: If model_fn brings a Scaffold.
+            ValueError: If model_fn brings a Scaffold, or a replica has other cores than the configuration
+                says, or does not divide its tensors among them.
         """
         call, strategy = self.call, self.strategy
+        cores = self._cores_of_replica()
         feed = StrategyFeed(
             strategy,
             lambda context: call.call_input_fn(self.added, context),
@@ -114,6 +123,7 @@ class UnderStrategy:
         )
         features, labels = feed.make_placeholders()
         labels = None if call.mode == ModeKeys.PREDICT else labels
+        inputs = self._cut_input(features, labels, cores)
         replicas = strategy.num_replicas_in_sync
         with contextlib.ExitStack() as stack:
             stack.enter_context(tf_private.replicas(replicas))
@@ -122,8 +132,9 @@ class UnderStrategy:
             if self.sees_strategy:
                 traced = tf_private_strategy.TracedStrategy(replicas)
                 stack.enter_context(traced.tracing(feed.replica_id))
-            spec = call.call_model_fn(features, labels, self.added)
+            spec = call.call_model_fn(*inputs, self.added)
         template = with_effects(spec.as_template(mode=call.mode, features=features, labels=labels))
+        check_shardings(template, cores=cores)
         if call.mode == ModeKeys.TRAIN and call.config.save_input_position:
             draw_by_step(template)
         if not type(strategy).__name__.startswith("TPUStrategy"):
@@ -248,6 +259,35 @@ class UnderStrategy:
                 "tf.keras.optimizers.legacy apply the gradients, or sum them with "
                 "tf.distribute.get_replica_context().all_reduce('SUM', gradients)."
             )
+
+    def _cores_of_replica(self) -> int:
+        cores = tf_private_strategy.cores_per_replica(self.strategy)
+        asked = self.num_cores_per_replica
+        if asked in (None, cores) or not is_elsewhere(self.strategy):
+            # Replicas of other strategies are single devices, as emulated ones are.
+            return asked or cores
+        raise ValueError(
+            f"TPUConfig(num_cores_per_replica={asked}) needs replicas of {asked} cores, and those of "
+            f"{_named(self.strategy)} have {cores}: make it with TPUStrategy(resolver, "
+            "experimental_device_assignment=tf.tpu.experimental.DeviceAssignment.build(topology, "
+            "computation_shape=..., num_replicas=...)), or change the number."
+        )
+
+    def _cut_input(self, features: Any, labels: Any, cores: int) -> tuple[Any, Any]:
+        """Tells a TPU's compiler how the input is cut; the strategy itself sends it whole."""
+        dims = self.input_partition_dims
+        cuts = tf_private_strategy.cores_per_replica(self.strategy) > 1
+        check_input_partitions(
+            dims, features=features, labels=labels, num_cores_per_replica=cores, evenly=cuts
+        )
+        counts = input_partitions(dims, features=features, labels=labels) if cuts else {}
+
+        def cut(leaf: Any) -> Any:
+            if not isinstance(leaf, tf.Tensor) or leaf.name not in counts:
+                return leaf
+            return tf_private.with_sharding(leaf, tiled(counts[leaf.name]))
+
+        return tf.nest.map_structure(cut, (features, labels))
 
     def _check_in_this_process(self) -> None:
         if spans_processes(self.strategy):

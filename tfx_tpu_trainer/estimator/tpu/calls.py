@@ -255,6 +255,7 @@ class TPUPlaces:
         on_cores = self.settings.on_cores[mode]
         if on_cores:
             refuse_embeddings(self.settings.embedding_config_spec, "under a tf.distribute strategy")
+        tpu_config = self.config.tpu_config
         added = share_of_replica(
             self.settings.batch_sizes[mode],
             replicas=strategy.num_replicas_in_sync,
@@ -266,6 +267,8 @@ class TPUPlaces:
             added=added,
             sees_strategy=not on_cores,
             loops=self._loops() if on_cores and mode == ModeKeys.TRAIN else None,
+            num_cores_per_replica=tpu_config.num_cores_per_replica if on_cores else None,
+            input_partition_dims=tpu_config.input_partition_dims if on_cores else None,
         )
 
     def on_emulated_cores(self) -> OnEmulatedCores:
@@ -279,6 +282,7 @@ class TPUPlaces:
             self.master,
             session_config=self.config.session_config,
             job=self.config.tpu_config.tpu_job_name,
+            with_topology=self.config.tpu_config.num_cores_per_replica is not None,
         )
         return OnTPU(self._on_cores(), find_system)
 

@@ -15,7 +15,12 @@ _logger = tf.get_logger()
 
 
 def check_input_partitions(
-    dims: Sequence[Any] | None, *, features: Any, labels: Any, num_cores_per_replica: int
+    dims: Sequence[Any] | None,
+    *,
+    features: Any,
+    labels: Any,
+    num_cores_per_replica: int,
+    evenly: bool = False,
 ) -> None:
     """Checks `TPUConfig(input_partition_dims=...)` against one replica's input.
 
@@ -29,12 +34,14 @@ def check_input_partitions(
         features: One replica's features.
         labels: One replica's labels, or `None`.
         num_cores_per_replica: Cores of the replica.
+        evenly: Whether such a dimension is refused, as where the pieces are sent to a TPU. Defaults to
+            `False`.
 
     Raises:
         ValueError: If the counts do not fit the input or the cores.
     """
     for where, name, counts, tensor in _walk(dims, features, labels):
-        _check_counts(where, name, counts, tensor, num_cores_per_replica)
+        _check_counts(where, name, counts, tensor, num_cores_per_replica, evenly=evenly)
 
 
 def input_partitions(
@@ -108,7 +115,13 @@ def _nested(
 
 
 def _check_counts(
-    where: str, name: str, counts: Sequence[int] | None, tensor: tf.Tensor, cores: int
+    where: str,
+    name: str,
+    counts: Sequence[int] | None,
+    tensor: tf.Tensor,
+    cores: int,
+    *,
+    evenly: bool,
 ) -> None:
     if counts is None:
         return
@@ -127,6 +140,8 @@ def _check_counts(
             f"partitioned: {where} is {list(counts)} for shape {tensor.shape}."
         )
     wrong = not_divisible(name, tensor.shape.as_list(), counts)
+    if wrong is not None and evenly:
+        raise ValueError(f"{where} is {list(counts)}. {wrong}")
     if wrong is not None:
         # The original takes it, so a program that trained there must train here.
         _logger.warning(

@@ -1,4 +1,4 @@
-"""What `params["context"]` tells a user's functions of the TPU system, and the topology of emulated cores."""
+"""What `params["context"]` tells a user's functions of the TPU system."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, number_of_sources
+from tfx_tpu_trainer.estimator.tpu.device_assignment import assign_cores, emulated_topology
 
 # The original's device of each host where there is no job: this process.
 _THIS_HOST = "/replica:0/task:0/device:CPU:0"
@@ -27,6 +28,7 @@ class TPUContext:
         *,
         invocation: int | None = None,
         job: str | None = None,
+        device_assignment: tf.tpu.experimental.DeviceAssignment | None = None,
     ) -> None:
         """Describes a system.
 
@@ -35,11 +37,14 @@ class TPUContext:
             input_mode: How the rows of the input travel to the replicas.
             invocation: Which call of input_fn this is for. Defaults to `None`: for model_fn.
             job: Name of the hosts' job. Defaults to `None`: this process.
+            device_assignment: The placement of replicas on a TPU's cores. Defaults to `None`: with model
+                parallelism, that on emulated ones.
         """
         self._layout = layout
         self._input_mode = input_mode
         self._invocation = invocation
         self._job = job
+        self._given_assignment = device_assignment
 
     @property
     def num_replicas(self) -> int:
@@ -114,7 +119,7 @@ class TPUContext:
     def _assignment(self) -> tf.tpu.experimental.DeviceAssignment | None:
         if not self._layout.model_parallelism:
             return None
-        return emulated_device_assignment(self._layout)
+        return self._given_assignment or assign_cores(self._layout, emulated_topology(self._layout))
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
         """Returns the CPU device of a replica's host, and the ordinal of its core there."""
@@ -139,39 +144,3 @@ class TPUContext:
                 "the current host are there for input_fn only."
             )
         return self._invocation
-
-
-_CORES_PER_CHIP = 2
-
-
-def emulated_device_assignment(layout: CoreLayout) -> tf.tpu.experimental.DeviceAssignment:
-    """Returns the assignment of replicas to cores.
-
-    An emulated host has four chips of two cores, and all chips stand in a row: replicas fill them
-    in their order, as they do the hosts of a `CoreLayout`.
-
-    Args:
-        layout: Replicas, cores and hosts.
-
-    Returns:
-        What `tf.tpu.experimental.DeviceAssignment.build` makes of such a system.
-    """
-    chips_per_host = layout.cores_per_host // _CORES_PER_CHIP
-    hosts = -(-layout.num_replicas * layout.num_cores_per_replica // layout.cores_per_host)
-    coordinates = [
-        [
-            [host * chips_per_host + chip, 0, 0, core]
-            for chip in range(chips_per_host)
-            for core in range(_CORES_PER_CHIP)
-        ]
-        for host in range(hosts)
-    ]
-    topology = tf.tpu.experimental.Topology(
-        mesh_shape=[hosts * chips_per_host, 1, 1, _CORES_PER_CHIP],
-        device_coordinates=coordinates,
-    )
-    cores = layout.num_cores_per_replica
-    shape = [max(1, cores // _CORES_PER_CHIP), 1, 1, min(cores, _CORES_PER_CHIP)]
-    return tf.tpu.experimental.DeviceAssignment.build(
-        topology, computation_shape=shape, num_replicas=layout.num_replicas
-    )
