@@ -43,14 +43,21 @@ def test_a_single_value_needs_no_axis():
     assert sparse.dense_shape.tolist() == [3, 1]
 
 
-@pytest.mark.parametrize("values", [np.zeros([2, 0]), np.full([2, 1], np.nan), np.zeros([0, 3])])
+@pytest.mark.parametrize(
+    "values",
+    [
+        *(np.zeros([2, 0]), np.full([2, 1], np.nan), np.zeros([0, 3])),
+        *(np.full([2], np.nan), np.zeros([0])),
+    ],
+)
 def test_nothing_at_all_is_as_it_is_parsed(values):
-    sparse = parsed(tf.float32, values)
+    sparse = parsed(tf.float32, values, single=values.ndim == 1)
     examples = [tf.train.Example().SerializeToString()] * len(values)
     expected = tf.io.parse_example(
         tf.constant(examples, tf.string), {"x": tf.io.VarLenFeature(tf.float32)}
     )["x"]
     assert sparse.values.tolist() == []
+    assert sparse.indices.shape == (0, 2)
     assert sparse.dense_shape.tolist() == expected.dense_shape.numpy().tolist()
 
 

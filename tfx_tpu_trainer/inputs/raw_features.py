@@ -172,11 +172,18 @@ def as_parsed(feature: Any, values: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
     """
     if isinstance(feature, tf.io.FixedLenFeature):
         return values
-    if values.shape.rank == 1:
-        values = values[:, tf.newaxis]
     present = _is_present(values)
     # Plain ops: a RaggedTensor makes the same of three times as many, for every feature.
     places = tf.where(present)
+    if values.shape.rank == 1:
+        # One value or none: a third of the ops that several take, and pipelines have mostly such features.
+        return tf.SparseTensor(
+            indices=tf.pad(places, [[0, 0], [0, 1]]),
+            values=tf.gather_nd(values, places),
+            dense_shape=tf.concat(
+                [tf.shape(values, tf.int64), [tf.cast(tf.reduce_any(present), tf.int64)]], axis=0
+            ),
+        )
     lengths = tf.reduce_sum(tf.cast(present, tf.int64), axis=1)
     columns = tf.cumsum(tf.cast(present, tf.int64), axis=1, exclusive=True)
     return tf.SparseTensor(

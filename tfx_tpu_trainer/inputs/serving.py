@@ -80,6 +80,11 @@ class TransformServing:
             },
         )
 
+    def check(self) -> None:
+        """Runs Transform's graph on parsed examples, on trial: what can fail of a receiver, in little time."""
+        # The search builds both, and receivers need what it finds.
+        _ = self._needed
+
     @functools.cached_property
     def _label_only(self) -> frozenset[str]:
         # An export builds a receiver for each metagraph; the search is worth doing once.
