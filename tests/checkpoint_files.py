@@ -13,6 +13,7 @@ def last_whole_step(folder: Path) -> int:
     The last one may have been written in part when its writer was killed.
     """
     # Not Path.rglob, which fails where the writer removes a folder under it.
-    paths = glob.glob("**/*.index", root_dir=folder, recursive=True)
+    # The positions of the input, which stand in a folder beside, are checkpoints of their own.
+    paths = glob.glob("**/model.ckpt-*.index", root_dir=folder, recursive=True)
     steps = sorted(int(re.search(r"-(\d+)\.index$", path)[1]) for path in paths)
     return [0, 0, *steps][-2]

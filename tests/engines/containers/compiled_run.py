@@ -22,7 +22,7 @@ from typing import Any
 from google.protobuf import json_format
 from ml_metadata.proto.metadata_store_pb2 import Artifact, Value
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TASK_SECONDS = 400
 
 _STORE = "projects/7/locations/here/metadataStores/default/artifacts/"

@@ -17,7 +17,7 @@ import tensorflow as tf
 from pipelines.taxi.config import Config
 from pipelines.taxi.data import prepare_data
 from tests.checkpoint_files import last_whole_step
-from tests.kubeflow_folder.compiled_run import ROOT, CompiledRun, TaskProcess
+from tests.engines.containers.compiled_run import ROOT, CompiledRun, TaskProcess
 from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.evaluation import read_eval_metrics
 from tfx_tpu_trainer.report.events import OWN_SUFFIXES
@@ -25,9 +25,9 @@ from tfx_tpu_trainer.serving import load_serving
 
 pytestmark = pytest.mark.e2e
 
-STEPS = 2000
-SAVE_STEPS = 100
-KILLED_AFTER = 300
+STEPS = 1000
+SAVE_STEPS = 50
+KILLED_AFTER = 100
 OF_TFX = (
     "CsvExampleGen",
     "StatisticsGen",
@@ -71,6 +71,8 @@ def _compile(folder: Path) -> dict:
     command += ["--image", "registry.example/pipelines:1", "--output", str(output)]
     command += ["--set", f"trainer.train_steps={STEPS}"]
     command += ["--set", f"trainer.save_checkpoints_steps={SAVE_STEPS}"]
+    # Each evaluation on the way builds both graphs anew.
+    command += ["--set", "trainer.eval_every_steps=null"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=300)
     return json.loads(output.read_text(encoding="utf-8"))
