@@ -342,7 +342,8 @@ def test_without_a_topology_of_its_own_a_replica_has_one_core():
 @row(
     "estimator",
     "`input_partition_dims=[{'x': [4, 1]}]` for batches of 2 rows, on a TPU",
-    "TPUConfig.input_partition_dims[0]['x'] is [4, 1].",
+    "TPUConfig.input_partition_dims[0]",
+    "is [4, 1].",
     "which 4 partitions do not divide: pad it to 4",
 )
 def test_parts_of_an_input_on_a_tpu_are_even(refused):

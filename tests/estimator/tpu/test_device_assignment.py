@@ -41,14 +41,14 @@ def test_blocks_fit_other_meshes(cores, mesh, block):
     assert computation_shape(cores, mesh) == block
 
 
-def _topology(*mesh: int) -> tf.tpu.experimental.Topology:
+def topology_of(*mesh: int) -> tf.tpu.experimental.Topology:
     coordinates = [list(place) for place in itertools.product(*map(range, mesh))]
     return tf.tpu.experimental.Topology(mesh_shape=list(mesh), device_coordinates=[coordinates])
 
 
 def test_replicas_share_out_all_cores():
     layout = CoreLayout(4, 2, model_parallelism=True)
-    assignment = assign_cores(layout, _topology(2, 2, 1, 2))
+    assignment = assign_cores(layout, topology_of(2, 2, 1, 2))
     assert (assignment.num_replicas, assignment.num_cores_per_replica) == (4, 2)
     cores = {tuple(core) for replica in assignment.core_assignment for core in replica.tolist()}
     assert len(cores) == 8
@@ -65,4 +65,4 @@ def test_replicas_share_out_all_cores():
 )
 def test_more_replicas_than_fit(refused):
     with refused():
-        assign_cores(CoreLayout(8, 2, model_parallelism=True), _topology(2, 2, 1, 2))
+        assign_cores(CoreLayout(8, 2, model_parallelism=True), topology_of(2, 2, 1, 2))

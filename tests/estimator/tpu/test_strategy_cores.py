@@ -1,0 +1,113 @@
+"""Replicas of several cores under TPUStrategy, on CPU devices: they leave annotations aside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.compiler.xla.experimental import xla_sharding
+
+from tests.bad_input import row
+from tests.estimator import linear_model
+from tests.estimator.tpu import cores
+from tests.estimator.tpu.test_device_assignment import topology_of
+from tfx_tpu_trainer.engine.checking.shardings import tiled
+from tfx_tpu_trainer.estimator import tpu
+
+v1 = tf.compat.v1
+
+
+class TPUStrategyOfCpus(tf.distribute.MirroredStrategy):
+    """Two replicas, each a device of this CPU, which pass for two cores of a TPU.
+
+    Attributes:
+        shardings: Those in the graph of a step, by the type and the shape of what they annotate.
+    """
+
+    def __init__(self, cores_per_replica: int) -> None:
+        super().__init__(["cpu:0", "cpu:1"])
+        self.shardings: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        self.extended._device_assignment = tf.tpu.experimental.DeviceAssignment.build(
+            topology_of(2, 1, 1, 2),
+            computation_shape=[1, 1, 1, cores_per_replica],
+            num_replicas=2,
+        )
+
+    def run(self, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        result = super().run(fn, args, kwargs, options)
+        for op in v1.get_default_graph().get_operations():
+            if op.type == "XlaSharding":
+                annotated = op.inputs[0].op.type, tuple(op.inputs[0].shape.as_list())
+                self.shardings[annotated] = op.get_attr("sharding")
+        return result
+
+
+def _model_fn(features: Any, labels: Any, mode: str, params: Any) -> tpu.TPUEstimatorSpec:
+    weights = v1.get_variable("weights", initializer=np.resize(linear_model.WEIGHTS, [4, 1]))
+    xla_sharding.split(weights, 0, 2)
+    outputs = tf.squeeze(features["x"] @ weights, axis=1)
+    loss = tf.reduce_mean(tf.square(outputs - labels))
+    optimizer = tpu.CrossShardOptimizer(v1.train.MomentumOptimizer(linear_model.RATE, 0.9))
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def _input_fn(params: dict[str, Any]) -> tf.data.Dataset:
+    features, labels = linear_model.rows(32)
+    wide = np.concatenate([features, features[:, :1]], axis=1)
+    rows = tf.data.Dataset.from_tensor_slices(({"x": wide}, labels)).repeat()
+    return rows.batch(params["batch_size"], drop_remainder=True)
+
+
+def _weights(
+    folder: Any, *, strategy: Any = None, batch: int = 8, **tpu_options: Any
+) -> np.ndarray:
+    options = {"per_host_input_for_training": cores.PER_HOST_V2, **tpu_options}
+    where = {"master": "emulated"} if strategy is None else {"train_distribute": strategy}
+    config = tpu.RunConfig(model_dir=str(folder), tpu_config=tpu.TPUConfig(**options), **where)
+    estimator = tpu.TPUEstimator(_model_fn, config=config, train_batch_size=batch)
+    estimator.train(_input_fn, steps=3)
+    return estimator.get_variable_value("weights")
+
+
+def test_replicas_of_several_cores_train_to_the_same_numbers(tmp_path):
+    strategy = TPUStrategyOfCpus(2)
+    dims = [{"x": [1, 2]}, None]
+    trained = _weights(
+        tmp_path / "strategy",
+        strategy=strategy,
+        num_cores_per_replica=2,
+        input_partition_dims=dims,
+    )
+    emulated = _weights(tmp_path / "emulated", num_shards=2)
+    np.testing.assert_allclose(trained, emulated, rtol=1e-5)
+    # The input, and the variable and its slot where a step begins.
+    rows, columns = tiled([2, 1]).SerializeToString(), tiled([1, 2]).SerializeToString()
+    assert set(strategy.shardings.values()) == {rows, columns}
+    assert strategy.shardings["ReadVariableOp", (4, 1)] == rows
+
+
+@row(
+    "estimator",
+    "`TPUConfig(num_cores_per_replica=2)` under a TPUStrategy whose replicas have one core",
+    "TPUConfig(num_cores_per_replica=2) needs replicas of 2 cores",
+    "have 1",
+    "experimental_device_assignment",
+)
+def test_the_strategy_must_have_the_cores(tmp_path, refused):
+    with refused():
+        _weights(tmp_path, strategy=TPUStrategyOfCpus(1), num_cores_per_replica=2)
+
+
+@row(
+    "estimator",
+    "`input_partition_dims=[{'x': [2, 1]}]` for one row a replica, under a TPUStrategy",
+    "TPUConfig.input_partition_dims[0]",
+    "is [2, 1].",
+    "has the size 1, which 2 partitions do not divide",
+)
+def test_input_is_cut_evenly(tmp_path, refused):
+    options = {"num_cores_per_replica": 2, "input_partition_dims": [{"x": [2, 1]}, None]}
+    with refused():
+        _weights(tmp_path, strategy=TPUStrategyOfCpus(2), batch=2, **options)
