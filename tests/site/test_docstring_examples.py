@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import doctest
 import importlib
 import inspect
 import linecache
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from scripts.docstring_examples import PACKAGE, examples
 from tests.sweeps import mostly_swept
 
 pytestmark = pytest.mark.e2e
 
-PACKAGE = Path(__file__).parents[2] / "tfx_tpu_trainer"
-
-
-def _docstrings(tree: ast.AST, within: str = "") -> Iterator[tuple[str, str]]:
-    """Yields name and docstring of each class, function and assigned name, such as `Estimator.train`."""
-    body = getattr(tree, "body", [])
-    for node, following in zip(body, [*body[1:], None]):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            yield f"{within}{node.name}", ast.get_docstring(node) or ""
-            yield from _docstrings(node, f"{within}{node.name}.")
-        elif isinstance(node, ast.Assign) and isinstance(following, ast.Expr):
-            # What has no docstring of its own, as a class of TensorFlow's, has a string below its name.
-            text = getattr(following.value, "value", None)
-            yield (
-                ast.unparse(node.targets[0]),
-                inspect.cleandoc(text) if isinstance(text, str) else "",
-            )
-
-
-def _examples() -> dict[str, str]:
-    """Returns each docstring with an example by its place, such as `estimator/estimator.py:Estimator`."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        source = path.read_text("utf-8")
-        if ">>> " in source:
-            for name, text in _docstrings(ast.parse(source)):
-                if ">>> " in text:
-                    found[f"{path.relative_to(PACKAGE)}:{name}"] = text
-    return found
-
-
-EXAMPLES = _examples()
+EXAMPLES = examples()
 
 # Those that take more than a second, while a quick one goes the same way.
 SLOW = {

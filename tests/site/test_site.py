@@ -25,9 +25,11 @@ def test_the_site_is_built_strictly(tmp_path):
         text=True,
     )
     assert built.returncode == 0, built.stderr
-    pages, names = map(int, re.search(r"(\d+) pages, (\d+) public names", built.stderr).groups())
-    assert pages >= 80
-    assert names >= 690
+    said = r"(\d+) pages, (\d+) public names documented, (\d+) docstrings with an example"
+    pages, names, examples = map(int, re.search(said, built.stderr).groups())
+    assert pages >= 90
+    assert names >= 710
+    assert examples >= 59
     index = (tmp_path / "site" / "search" / "search_index.js").read_text(encoding="utf-8")
     # Search without a server: the index is a script, and reaches into the API.
     assert index.startswith("var __index = ")

@@ -8,6 +8,7 @@ import griffe
 import pytest
 
 from scripts import draw_speed, site_hooks
+from scripts.docstring_examples import examples
 from scripts.draw_terminal import picture
 
 
@@ -103,6 +104,32 @@ def test_what_a_page_loads_from_elsewhere_is_told(text):
 )
 def test_what_a_reader_clicks_or_the_site_has_is_fine(text):
     assert list(site_hooks.external_loads(text)) == []
+
+
+def test_an_option_without_a_default_shows_none():
+    html = "<td><code>Sentinel.UNSET</code></td><td><code>3</code></td>"
+    shown = site_hooks.on_page_content(html, page=None, config=None, files=None)
+    assert shown == "<td></td><td><code>3</code></td>"
+
+
+def test_the_search_puts_pages_that_explain_before_those_that_list_names():
+    boosts = [
+        site_hooks.boost_of(p)
+        for p in ("explanation/resume.md", "lines.md", "reference/api/compat.md")
+    ]
+    assert boosts == sorted(boosts, reverse=True)
+    assert len(set(boosts)) == 3
+
+
+def test_examples_of_docstrings_are_found_by_their_place(tmp_path):
+    (tmp_path / "shop.py").write_text(
+        'class Shop:\n    """Sells.\n\n    >>> 1\n    """\n\n    def buy(self):\n        """Buys."""\n\n\n'
+        'Other = Shop\n"""The same.\n\n>>> 2\n"""\n'
+    )
+    assert examples(tmp_path) == {
+        "shop.py:Shop": "Sells.\n\n>>> 1",
+        "shop.py:Other": "The same.\n\n>>> 2",
+    }
 
 
 def test_the_chart_of_speed_is_drawn_from_its_table():
