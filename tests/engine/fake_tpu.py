@@ -48,6 +48,8 @@ def strategy_of(
     replicas: int, *, feature: Any = Feature.UNSUPPORTED, sparse_cores: int = 0
 ) -> tf.distribute.Strategy:
     """A TPUStrategy of so many devices, whose chips have this hardware for embeddings."""
+    # Sessions of other tests switch it off.
+    tf.config.set_soft_device_placement(True)
     return tf.distribute.TPUStrategy(_Resolver(replicas, feature, sparse_cores))
 
 

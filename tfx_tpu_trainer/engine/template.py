@@ -68,7 +68,7 @@ class ModelTemplate:
         hooks: The session hooks of this mode that model_fn asked for.
         chief_hooks: The same, for the chief only.
         table_update: Function that trains what the model's own optimizer does not, once a step,
-            from the tensors of all cores: embedding tables. Only emulated cores have them.
+            from the tensors of all cores: embedding tables.
     """
 
     graph: tf.Graph

@@ -22,7 +22,7 @@ from tfx_tpu_trainer.engine.predicting.core_prediction import check_predictions
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator import ModeKeys
 from tfx_tpu_trainer.estimator.construction import call_graph
-from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, EmbeddingTensors
+from tfx_tpu_trainer.estimator.placements.cores import CoreTrace
 from tfx_tpu_trainer.estimator.tpu import RunConfig
 from tfx_tpu_trainer.estimator.tpu.calls import TPUCallSettings, TPUEstimatorCalls
 from tfx_tpu_trainer.estimator.tpu.input_partitions import input_partitions
@@ -137,7 +137,8 @@ def _check(template: ModelTemplate, num_replicas: int) -> None:
 
 def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
     template, run = trace.template, trace.run
-    crossing = trace.embeddings or EmbeddingTensors({}, {}, ())
+    embeddings = trace.embeddings
+    received = {} if embeddings is None else embeddings.received
     placeholders = list(trace.feed.placeholders)
     if trace.is_padding is not None:
         placeholders.append(trace.is_padding)
@@ -151,11 +152,11 @@ def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
         outputs.append(template.loss)
     for function in host_functions:
         outputs += [] if function is None else tf.nest.flatten(function.tensors)
-    outputs += crossing.sent.values()
+    outputs += [] if embeddings is None else embeddings.sent.values()
     leaves = named_leaves(trace.feed.features, trace.feed.labels)
     called = {placeholder.name: name for name, placeholder in leaves.items()}
-    called |= {tensor.name: f"embedded {name!r}" for name, tensor in crossing.received.items()}
-    given = [*placeholders, *crossing.received.values()]
+    called |= {tensor.name: f"embedded {name!r}" for name, tensor in received.items()}
+    given = [*placeholders, *received.values()]
     on_tpu = without_outside_ops(graph, [tensor.name for tensor in outputs])
     step = StepGraph(
         name=STEP_NAMES[template.mode],
@@ -192,9 +193,8 @@ def _table_findings(trace: CoreTrace, *, cores: int) -> tuple[Finding, ...]:
         # Called for the optimizers' slots alone, which it makes.
         trace.template.table_update()
     tables = [
-        variable
-        for variable in v1.global_variables()
-        if variable.op.name in trace.embeddings.tables or variable.ref() not in before
+        *trace.embeddings.tables.values(),
+        *(variable for variable in v1.global_variables() if variable.ref() not in before),
     ]
     size = sum(math.prod(each.shape.as_list()) * each.dtype.size for each in tables)
     return (

@@ -62,6 +62,8 @@ class ReplicaStages:
         needed = sorted(upstream(self._fetches, given=self._inputs), key=copier.order)
         self.handles = tuple(tensor for op in needed if makes_handle(op) for tensor in op.outputs)
         self._ops = {op.name: op for op in needed if not makes_handle(op)}
+        read = (tensor.name for op in needed for tensor in op.inputs)
+        self._read = self._inputs & {*read, *(fetch.name for fetch in self._fetches)}
         self._stage_of: dict[str, int] = {}
         self._stages = self._cut()
 
@@ -104,6 +106,10 @@ class ReplicaStages:
                 for op, total in zip(stage.sums, totals):
                     known[op.name], known[op.outputs[0].name] = total.op, total
         return [known[fetch.name] for fetch in self._fetches]
+
+    def reads(self, name: str) -> bool:
+        """Tells whether a copy reads one of the inputs, given its name."""
+        return name in self._read
 
     def _sources(self, op: tf.Operation) -> list[tf.Operation]:
         """Returns the ops that must be copied before an op."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,13 @@ class TracedHostFunction:
         return [part[0] if n == 1 else tf.concat(part, axis=0) for part in parts]
 
     def copy(
-        self, copier: GraphCopier, gathered: Sequence[tf.Tensor], nodes: Sequence[Any], *, name: str
+        self,
+        copier: GraphCopier,
+        gathered: Sequence[tf.Tensor],
+        nodes: Sequence[Any],
+        *,
+        name: str,
+        handles: Mapping[str, tf.Tensor] | None = None,
     ) -> list[Any]:
         """Copies parts of the result into the graph under construction.
 
@@ -124,17 +130,27 @@ class TracedHostFunction:
             gathered: For each of `tensors`, the one that stands for it.
             nodes: Tensors and ops of `result` to copy.
             name: Name scope of the copies.
+            handles: Name of a variable's handle -> the handle that stands for it. Defaults to
+                `None`: the copies share the variables of the graph.
 
         Returns:
             The copies.
         """
         replaced = {p.name: tensor for p, tensor in zip(self._placeholders, gathered)}
+        replaced |= handles or {}
         fetches = [Fetch(0, _as_node(node)) for node in nodes]
         return copier.copy(fetches, replaced=[replaced], name=name)
 
-    def run(self, copier: GraphCopier, gathered: Sequence[tf.Tensor], *, name: str) -> tf.Operation:
+    def run(
+        self,
+        copier: GraphCopier,
+        gathered: Sequence[tf.Tensor],
+        *,
+        name: str,
+        handles: Mapping[str, tf.Tensor] | None = None,
+    ) -> tf.Operation:
         """Copies the whole result into the graph under construction, as one operation."""
-        return tf.group(*self.copy(copier, gathered, self._nodes(), name=name))
+        return tf.group(*self.copy(copier, gathered, self._nodes(), name=name, handles=handles))
 
     def fed(self, values: Sequence[np.ndarray]) -> tuple[list[Any], dict[tf.Tensor, np.ndarray]]:
         """Returns what a session fetches and is fed to run the function where it was called.

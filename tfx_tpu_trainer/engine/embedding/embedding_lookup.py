@@ -100,10 +100,27 @@ def look_up_sequence(
     Returns:
         A tensor [rows, max_length, dimension]; zeros at positions without ids.
     """
-    flat_ids = _by_position(ids, max_length)
-    flat_weights = None if weights is None else _by_position(weights, max_length)
+    flat_ids = by_position(ids, max_length)
+    flat_weights = None if weights is None else by_position(weights, max_length)
     embedded = look_up(table, flat_ids, flat_weights, combiner=combiner)
     return tf.reshape(embedded, [-1, max_length, table.shape[1]])
+
+
+def by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
+    """Makes every position of every row a row of its own.
+
+    Args:
+        sparse: Sparse tensor [rows, positions, any].
+        max_length: Positions to keep.
+
+    Returns:
+        A sparse tensor [rows * max_length, any].
+    """
+    kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
+    row, position, place = tf.unstack(kept.indices, num=3, axis=1)
+    indices = tf.stack([row * max_length + position, place], axis=1)
+    shape = tf.stack([sparse.dense_shape[0] * max_length, sparse.dense_shape[2]])
+    return tf.SparseTensor(indices, kept.values, shape)
 
 
 def sequence_lengths(ids: tf.SparseTensor, *, max_length: int) -> tf.Tensor:
@@ -121,15 +138,6 @@ def sequence_lengths(ids: tf.SparseTensor, *, max_length: int) -> tf.Tensor:
     )
     # The maximum over no ids is the smallest integer.
     return tf.clip_by_value(longest, 0, max_length)
-
-
-def _by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
-    """Returns every position of every row a row of its own: [rows * max_length, any]."""
-    kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
-    row, position, place = tf.unstack(kept.indices, num=3, axis=1)
-    indices = tf.stack([row * max_length + position, place], axis=1)
-    shape = tf.stack([sparse.dense_shape[0] * max_length, sparse.dense_shape[2]])
-    return tf.SparseTensor(indices, kept.values, shape)
 
 
 _NAME = "tpu_embedding_gradient_tap"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -125,6 +125,7 @@ class StrategyFeed:
         *,
         repeated: bool,
         saved: bool = False,
+        on_host: bool = False,
     ) -> None:
         """Calls dataset_fn, eagerly.
 
@@ -137,6 +138,8 @@ class StrategyFeed:
             saved: Whether the position of a training input must be one that can be saved, which
                 the strategy's own iterators have not. Nothing is brought to the replicas' devices
                 ahead then. Without effect on TPUs. Defaults to `False`.
+            on_host: Whether a step's batches are to be on their worker's host, not brought ahead
+                to the replicas' devices, as embeddings need it. Defaults to `False`.
 
         Raises:
             TypeError: If dataset_fn gives no dataset.
@@ -182,7 +185,10 @@ class StrategyFeed:
 
         def make() -> Any:
             if repeated and not self.is_saved:
-                return strategy.distribute_datasets_from_function(marked)
+                options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+                return strategy.distribute_datasets_from_function(
+                    marked, options if on_host else None
+                )
             if repeated and spans_processes(strategy):
                 # It alone knows which of the processes this one is.
                 strategy.distribute_datasets_from_function(noted)
@@ -217,13 +223,25 @@ class StrategyFeed:
             tf.nest.pack_sequence_as(self._element_spec, batch, expand_composites=True)
         )
 
-    def replaced(self, element: Any, replica_id: Any) -> dict[str, tf.Tensor]:
-        """Names a replica's tensors by the placeholders that they stand for."""
-        tensors = [*tf.nest.flatten(element, expand_composites=True), replica_id]
+    def named(self, batch: Sequence[Any]) -> dict[str, tf.Tensor]:
+        """Names a replica's tensors by the placeholders that they stand for.
+
+        Args:
+            batch: Its tensors, flat, without the replica's number.
+        """
         return {
-            p.name: tf.convert_to_tensor(tensor)
-            for p, tensor in zip(self.placeholders, tensors, strict=True)
+            placeholder.name: tf.convert_to_tensor(tensor)
+            for placeholder, tensor in zip(self.placeholders[:-1], batch, strict=True)
         }
+
+    def batches(self, element: Any) -> list[list[tf.Tensor]]:
+        """Takes a step's element apart; to be called in a function of the strategy.
+
+        Returns:
+            For each replica of this process its tensors, flat.
+        """
+        leaves = map(self.strategy.experimental_local_results, tf.nest.flatten(element))
+        return [list(tf.nest.flatten(batch, expand_composites=True)) for batch in zip(*leaves)]
 
     def iterator(self) -> Any:
         """Starts the dataset; to be called in the eager thread."""

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
+from tfx_tpu_trainer.engine.embedding.strategy_tables import StrategyTables
 from tfx_tpu_trainer.engine.evaluating import metric_ops
 from tfx_tpu_trainer.engine.feeding import saved_iterators
 from tfx_tpu_trainer.engine.feeding.input_values import count_rows
@@ -135,6 +136,7 @@ def place_training_under_strategy(
     iterations: tf.Variable | None = None,
     host_call_every_n_steps: int = 1,
     gradients: FirstStepOfLoop | None = None,
+    tables: StrategyTables | None = None,
 ) -> StrategyPlacement:
     """Places training under a strategy.
 
@@ -149,6 +151,7 @@ def place_training_under_strategy(
             `LoopHook` sets it. Defaults to `None`, one step.
         host_call_every_n_steps: Steps between host calls. Defaults to 1.
         gradients: What is written of the gradients. Defaults to `None`: nothing is.
+        tables: Tables of embeddings beside the replicas. Defaults to `None`, none.
 
     Returns:
         The placement. Its loss is the mean over the replicas, of the last step of a session
@@ -175,6 +178,7 @@ def place_training_under_strategy(
         iterations=iterations,
         host_call_every_n_steps=host_call_every_n_steps,
         gradients=gradients,
+        tables=tables,
     )
     loss, *summaries = steps.outputs
     # A placeholder stands for loss and train_op alike: a session that needs its value has the
@@ -195,7 +199,7 @@ def place_training_under_strategy(
 
 
 def place_evaluation_under_strategy(
-    template: ModelTemplate, feed: StrategyFeed
+    template: ModelTemplate, feed: StrategyFeed, *, tables: StrategyTables | None = None
 ) -> StrategyPlacement:
     """Places evaluation under a strategy, exact to the last row.
 
@@ -208,6 +212,7 @@ def place_evaluation_under_strategy(
         template: A template of mode `"eval"`, traced on the feed's placeholders, in the default
             graph.
         feed: Returns each replica its batches; made with `repeated=False`.
+        tables: Tables of embeddings beside the replicas. Defaults to `None`, none.
 
     Returns:
         The placement, to be planned as an evaluation on the host is.
@@ -228,6 +233,7 @@ def place_evaluation_under_strategy(
         gathered=gathered,
         effects=tf.nest.flatten(updates),
         graph=template.graph,
+        tables=tables,
     )
     outputs = iter(steps.outputs)
     loss = next(outputs)
@@ -254,7 +260,11 @@ def place_evaluation_under_strategy(
 
 
 def place_prediction_under_strategy(
-    template: ModelTemplate, predictions: Any, feed: StrategyFeed
+    template: ModelTemplate,
+    predictions: Any,
+    feed: StrategyFeed,
+    *,
+    tables: StrategyTables | None = None,
 ) -> StrategyPlacement:
     """Places prediction under a strategy: one result for each row, in the order of the input.
 
@@ -263,6 +273,7 @@ def place_prediction_under_strategy(
             graph.
         predictions: The part of the template's predictions to give.
         feed: Returns each replica its batches; made with `repeated=False`.
+        tables: Tables of embeddings beside the replicas. Defaults to `None`, none.
 
     Returns:
         The placement; its template's predictions are those asked for, those of all replicas one
@@ -279,6 +290,7 @@ def place_prediction_under_strategy(
         gathered=tf.nest.flatten([predictions, host_call.tensors if host_call else []]),
         effects=[],
         graph=template.graph,
+        tables=tables,
     )
     outputs = iter(steps.outputs)
     placed = dataclasses.replace(

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.replica_stages import ReplicaStages
 from tfx_tpu_trainer.engine.copying.traced_host_function import TracedHostFunction
+from tfx_tpu_trainer.engine.embedding.strategy_tables import StrategyTables
 from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, is_elsewhere
 from tfx_tpu_trainer.engine.placement.replica_cores import cut_variables
 from tfx_tpu_trainer.engine.placement.strategy_variables import StrategyVariables
@@ -28,15 +29,34 @@ class _ReplicaSteps:
     """What steps of every kind share: the replicas' graph and their variables."""
 
     def __init__(
-        self, graph: tf.Graph, feed: StrategyFeed, fetches: Sequence[tf.Tensor | tf.Operation]
+        self,
+        graph: tf.Graph,
+        feed: StrategyFeed,
+        fetches: Sequence[tf.Tensor | tf.Operation],
+        *,
+        tables: StrategyTables | None = None,
     ) -> None:
         self._feed = feed
         self._strategy = feed.strategy
+        self._tables = tables
+        received = () if tables is None else tables.received
+        self._sent = () if tables is None else tables.sent
         self._copier = GraphCopier(graph)
-        self._replica = ReplicaStages(self._copier, fetches, inputs=feed.placeholders)
+        self._replica = ReplicaStages(
+            self._copier, [*fetches, *self._sent], inputs=[*feed.placeholders, *received]
+        )
         _check_handles_are_variables(self._replica.handles)
         self.inputs: Sequence[tf.Tensor] = feed.placeholders
-        self.handles: Sequence[tf.Tensor] = self._replica.handles
+        of_tables = () if tables is None else tables.handles
+        self._of_tables = frozenset(handle.name for handle in of_tables)
+        in_replicas = {handle.name for handle in self._replica.handles}
+        if both := sorted(in_replicas & self._of_tables):
+            raise ValueError(
+                f"model_fn reads {both}, tables of embedding_config_spec: under a tf.distribute "
+                "strategy they are no part of the model. Read them with get_variable_value after "
+                "training."
+            )
+        self.handles: Sequence[tf.Tensor] = [*self._replica.handles, *of_tables]
         several = cores_per_replica(self._strategy) > 1
         self._cut = cut_variables(fetches) if several else {}
         self._local_names = frozenset(
@@ -47,6 +67,8 @@ class _ReplicaSteps:
         self._feed.eager.run(self._start, values)
 
     def value(self, handle: str) -> np.ndarray:
+        if self._tables is not None and handle in self._of_tables:
+            return self._feed.eager.run(self._tables.value, handle)
         return self._feed.eager.run(self._variables.value, handle)
 
     def stop(self) -> None:
@@ -54,21 +76,62 @@ class _ReplicaSteps:
 
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         self._variables = StrategyVariables(
-            self._strategy, self.handles, values, summed=self._local_names
+            self._strategy, self._replica.handles, values, summed=self._local_names
         )
+        if self._tables is not None:
+            self._tables.start(values)
 
     def _free(self) -> None:
         del self._variables
+        if self._tables is not None:
+            self._tables.stop()
 
     def _run_replicas(self, element: Any) -> list[Any]:
         """Runs the replicas' graphs; returns the replicas' values of each fetched tensor."""
-        return self._strategy.run(_one_replica(self._replica_step), args=(element,))
+        if self._tables is None:
+            return self._strategy.run(_one_replica(self._replica_step), args=(element,))
+        batches = [self._feed.named(batch) for batch in self._feed.batches(element)]
+        passed = self._tables.send(self._copier, batches)
+        # Ids stay on the host: they may be strings, which no TPU takes.
+        needed = [name for name in batches[0] if self._replica.reads(name)]
+        parts = [
+            [*(batch[name] for name in needed), *tensors]
+            for batch, tensors in zip(batches, passed, strict=True)
+        ]
+
+        def step(parts: list[tf.Tensor]) -> list[tf.Tensor]:
+            return self._step_beside_tables(dict(zip(needed, parts)), parts[len(needed) :])
+
+        results = self._strategy.run(
+            _one_replica(step),
+            args=(self._feed.distribute(parts),),
+            # Ids would be padded to the longest replica's, as if they were rows.
+            options=tf.distribute.RunOptions(experimental_enable_dynamic_batch_size=False),
+        )
+        count = self._tables.returned
+        returned = [self._local(values) for values in results[len(results) - count :]]
+        of_replicas = list(zip(*returned)) if returned else [()] * len(batches)
+        self._tables.finish(self._copier, batches, of_replicas)
+        return results[: len(results) - count]
 
     def _local(self, values: Any) -> tuple[tf.Tensor, ...]:
         """Returns the values of this process's replicas."""
         return self._strategy.experimental_local_results(values)
 
     def _replica_step(self, element: Any) -> list[tf.Tensor]:
+        return self._step(self._feed.named(tf.nest.flatten(element, expand_composites=True)))
+
+    def _step_beside_tables(
+        self, batch: dict[str, tf.Tensor], passed: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        assert self._tables is not None
+        received = {tensor.name: None for tensor in self._tables.received}
+        values = self._step({**batch, **dict(zip(received, self._tables.receive(passed)))})
+        sent = len(values) - len(self._sent)
+        return [*values[:sent], *self._tables.train(values[sent:])]
+
+    def _step(self, given: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        """Runs a replica's graph on what is given; returns what was fetched, without operations."""
         context = tf.distribute.get_replica_context()
 
         def sum_over_replicas(addends: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -88,7 +151,11 @@ class _ReplicaSteps:
         for name, variable in self._cut.items():
             variable.keep(handles[name])
         copies = self._replica.copy(
-            {**self._feed.replaced(element, replica_id), **handles},
+            {
+                **given,
+                self._feed.replica_id.name: tf.convert_to_tensor(replica_id),
+                **handles,
+            },
             sum_over_replicas=sum_over_replicas,
             replica=number,
             unchanged=self._variables.unchanged_by(number),
@@ -111,6 +178,7 @@ class TrainingSteps(_ReplicaSteps):
         iterations: tf.Variable | None,
         host_call_every_n_steps: int,
         gradients: FirstStepOfLoop | None = None,
+        tables: StrategyTables | None = None,
     ) -> None:
         self._host_call = host_call
         self._gradients = gradients
@@ -120,7 +188,10 @@ class TrainingSteps(_ReplicaSteps):
         # Its value, if it has one, is none of what a replica returns.
         effect = train_op.op if isinstance(train_op, tf.Tensor) else train_op
         super().__init__(
-            template.graph, feed, [template.loss, *self._watched, *host_tensors, effect]
+            template.graph,
+            feed,
+            [template.loss, *self._watched, *host_tensors, effect],
+            tables=tables,
         )
         assert template.loss is not None
         self.outputs: tuple[tf.Tensor, ...] = (
@@ -203,6 +274,8 @@ class TrainingSteps(_ReplicaSteps):
     ) -> tuple[int, list[np.ndarray], list[np.ndarray], bool]:
         due = [] if self._gradients is None else [tf.constant(is_due)]
         made, *outputs, tensors = self._loop(self._iterator, tf.constant(count), *due)
+        if self._tables is not None:
+            self._tables.stepped()
         was_cut = self._is_cut is not None and bool(self._is_cut.numpy())
         values, of_host = ([each.numpy() for each in part] for part in (outputs, tensors))
         return int(made.numpy()), values, of_host, was_cut
@@ -282,11 +355,12 @@ class BatchSteps(_ReplicaSteps):
         gathered: Sequence[tf.Tensor],
         effects: Sequence[Any],
         graph: tf.Graph,
+        tables: StrategyTables | None = None,
     ) -> None:
         tensors = [*averaged, *summed, *gathered]
         self.batches = v1.placeholder(tf.int64, (), name="batches_of_step")
         updates = [effect.op if isinstance(effect, tf.Tensor) else effect for effect in effects]
-        super().__init__(graph, feed, [*tensors, *updates])
+        super().__init__(graph, feed, [*tensors, *updates], tables=tables)
         for tensor in gathered:
             if tensor.shape.rank == 0:
                 raise RuntimeError(

@@ -130,7 +130,8 @@ class StrategySession(v1.Session):
 
     def run_here(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> Any:
         """Runs fetches in this session, a template's inputs among what is fed."""
-        self._bring([handle.name for handle in self._steps.handles])
+        # Those that are read, not all: tables of embeddings are large.
+        self._bring(self._needs(fetches, feed_dict).handles)
         return super().run(fetches, feed_dict)
 
     def read_here(self, handles: Sequence[str]) -> dict[str, np.ndarray]:

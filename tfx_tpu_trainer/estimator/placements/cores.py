@@ -6,7 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ from tfx_tpu_trainer.engine.checking import nan_checks
 from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
 from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
 from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
+from tfx_tpu_trainer.engine.embedding.lookups import Lookups
 from tfx_tpu_trainer.engine.evaluating.core_evaluation import plan_evaluation_on_cores
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
@@ -60,21 +61,6 @@ _logger = tf.get_logger()
 
 
 @dataclasses.dataclass(frozen=True)
-class EmbeddingTensors:
-    """What passes between a core and the embedding tables, which are no part of its program on a TPU.
-
-    Attributes:
-        received: Name of a feature -> its activations; of a sequence, its lengths too.
-        sent: Name of a feature -> the gradient of its activations; empty outside of training.
-        tables: Names of the tables' variables.
-    """
-
-    received: Mapping[str, tf.Tensor]
-    sent: Mapping[str, tf.Tensor]
-    tables: Sequence[str]
-
-
-@dataclasses.dataclass(frozen=True)
 class CoreTrace(Trace):
     """A call that was traced for one core.
 
@@ -88,7 +74,7 @@ class CoreTrace(Trace):
     run: CoreRun
     feed: CoreFeed
     is_padding: tf.Tensor | None
-    embeddings: EmbeddingTensors | None = None
+    embeddings: Lookups | None = None
 
     @property
     def finite_feed(self) -> FiniteFeed:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
 from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
+from tfx_tpu_trainer.engine.embedding.strategy_tables import StrategyTables
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, is_elsewhere, spans_processes
@@ -39,7 +40,7 @@ from tfx_tpu_trainer.engine.reporting.gradients import (
     log_no_gradients,
     log_not_written,
 )
-from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.engine.training.training import TrainingPlan
 from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
@@ -74,9 +75,27 @@ class StrategyTrace(Trace):
 
     Attributes:
         feed: Returns each replica its batches.
+        tables: The tables of its embeddings, beside the replicas; `None` where there are none.
     """
 
     feed: StrategyFeed
+    tables: StrategyTables | None
+
+
+class EmbeddedCall(Protocol):
+    """A call whose ids are looked up beside its model.
+
+    Attributes:
+        call: The call, its functions wrapped.
+    """
+
+    call: Call
+
+    def update(self) -> HostFunction | None:
+        """Returns what trains the tables, once the call was traced."""
+
+    def make_tables(self) -> StrategyTables | None:
+        """Makes the tables in the graph of the trace; `None` where there are none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,6 +115,8 @@ class UnderStrategy:
         num_cores_per_replica: TPU cores of a replica, as `TPUConfig` has it. Defaults to `None`: as many as
             the strategy says.
         input_partition_dims: How a replica's input is cut over its cores. Defaults to `None`: it is not.
+        embed: Wraps the call where embeddings stand beside it; called for each trace. Defaults to
+            `None`: there are none.
     """
 
     call: Call
@@ -105,21 +126,25 @@ class UnderStrategy:
     loops: Loops | None = None
     num_cores_per_replica: int | None = None
     input_partition_dims: Sequence[Any] | None = None
+    embed: Callable[[Call, tf.distribute.Strategy], EmbeddedCall] | None = None
 
     def trace(self) -> StrategyTrace:
         """Calls model_fn once, on placeholders of one replica.
 
         Raises:
-            ValueError: If model_fn brings a Scaffold, or a replica has other cores than the configuration
-                says, or does not divide its tensors among them.
+            ValueError: If model_fn brings a Scaffold, embeddings can't be looked up here, or a replica has other
+                cores than the configuration says, or does not divide its tensors among them.
         """
         call, strategy = self.call, self.strategy
         cores = self._cores_of_replica()
+        embedded = None if self.embed is None else self.embed(call, strategy)
+        call = call if embedded is None else embedded.call
         feed = StrategyFeed(
             strategy,
             lambda context: call.call_input_fn(self.added, context),
             repeated=call.mode == ModeKeys.TRAIN,
             saved=call.config.save_input_position,
+            on_host=embedded is not None,
         )
         features, labels = feed.make_placeholders()
         labels = None if call.mode == ModeKeys.PREDICT else labels
@@ -135,6 +160,8 @@ class UnderStrategy:
             spec = call.call_model_fn(*inputs, self.added)
         template = with_effects(spec.as_template(mode=call.mode, features=features, labels=labels))
         check_shardings(template, cores=cores)
+        if embedded is not None:
+            template = dataclasses.replace(template, table_update=embedded.update())
         if call.mode == ModeKeys.TRAIN and call.config.save_input_position:
             draw_by_step(template)
         if not type(strategy).__name__.startswith("TPUStrategy"):
@@ -148,7 +175,8 @@ class UnderStrategy:
                 "(scaffold_fn) out, or train without the strategy."
             )
         template = dataclasses.replace(template, make_scaffold=lambda: scaffold)
-        return StrategyTrace(template, [], feed)
+        tables = None if embedded is None else embedded.make_tables()
+        return StrategyTrace(template, [], feed, tables)
 
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
@@ -180,6 +208,7 @@ class UnderStrategy:
             iterations=iterations,
             host_call_every_n_steps=every,
             gradients=gradients,
+            tables=trace.tables,
         )
         hooks = list(placed.hooks)
         if gradients is not None:
@@ -211,7 +240,7 @@ class UnderStrategy:
         """
         self._check_in_this_process()
         trace = self.trace()
-        placed = place_evaluation_under_strategy(trace.template, trace.feed)
+        placed = place_evaluation_under_strategy(trace.template, trace.feed, tables=trace.tables)
         plan = plan_evaluation_on_host(placed.template, steps=steps, batches=placed.batches)
         plan = dataclasses.replace(
             plan,
@@ -232,7 +261,9 @@ class UnderStrategy:
         self._check_in_this_process()
         trace = self.trace()
         predictions = select_predictions(trace.template.predictions, predict_keys)
-        placed = place_prediction_under_strategy(trace.template, predictions, trace.feed)
+        placed = place_prediction_under_strategy(
+            trace.template, predictions, trace.feed, tables=trace.tables
+        )
         plan = PredictionPlan(
             placed.template, placed.template.predictions, session_creator=placed.session_creator
         )

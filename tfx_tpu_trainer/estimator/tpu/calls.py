@@ -31,8 +31,8 @@ from tfx_tpu_trainer.estimator.placements.strategy import (
     strategy_of,
 )
 from tfx_tpu_trainer.estimator.placements.tpu_session import OnTPU
-from tfx_tpu_trainer.estimator.tpu.embedding.spec import refuse_embeddings
 from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
+from tfx_tpu_trainer.estimator.tpu.embedding.under_strategy import EmbeddedUnderStrategy
 from tfx_tpu_trainer.estimator.tpu.is_padding import without_padding
 from tfx_tpu_trainer.estimator.tpu.reports import Reported
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
@@ -253,8 +253,7 @@ class TPUPlaces:
         """Returns the call under a strategy."""
         mode = self.call.mode
         on_cores = self.settings.on_cores[mode]
-        if on_cores:
-            refuse_embeddings(self.settings.embedding_config_spec, "under a tf.distribute strategy")
+        spec = self.settings.embedding_config_spec if on_cores else None
         tpu_config = self.config.tpu_config
         added = share_of_replica(
             self.settings.batch_sizes[mode],
@@ -269,6 +268,7 @@ class TPUPlaces:
             loops=self._loops() if on_cores and mode == ModeKeys.TRAIN else None,
             num_cores_per_replica=tpu_config.num_cores_per_replica if on_cores else None,
             input_partition_dims=tpu_config.input_partition_dims if on_cores else None,
+            embed=None if spec is None else functools.partial(EmbeddedUnderStrategy, spec),
         )
 
     def on_emulated_cores(self) -> OnEmulatedCores:

@@ -180,6 +180,32 @@ def estimator(
     )
 
 
+def under_strategy(
+    tpu: Any,
+    folder: Any,
+    parameters: Any,
+    strategy: Any,
+    *,
+    model_fn: Callable[..., Any] | None = None,
+    spec: Any = None,
+    **options: Any,
+) -> Any:
+    """An estimator under a `tf.distribute` strategy, with a column of words and one of tags."""
+    config = tpu.RunConfig(
+        model_dir=str(folder),
+        train_distribute=strategy,
+        eval_distribute=strategy,
+        tpu_config=tpu.TPUConfig(iterations_per_loop=2),
+    )
+    sizes = {"train_batch_size": BATCH, "eval_batch_size": BATCH, "predict_batch_size": BATCH}
+    return tpu.TPUEstimator(
+        model_fn or model_fn_for(tpu),
+        config=config,
+        embedding_config_spec=spec or tpu.EmbeddingConfigSpec(columns(), parameters),
+        **{**sizes, **options},
+    )
+
+
 def variables(estimator: Any) -> dict[str, np.ndarray]:
     """All variables of the latest checkpoint."""
     return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}

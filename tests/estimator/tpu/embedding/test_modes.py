@@ -247,30 +247,13 @@ def _meta_graph(path: str, tags: set[str]) -> v1.MetaGraphDef:
     return meta_graph
 
 
-def test_a_strategy_has_no_embeddings_and_says_so(tmp_path):
-    config = tpu.RunConfig(
-        model_dir=str(tmp_path), train_distribute=tf.distribute.OneDeviceStrategy("/cpu:0")
-    )
-    estimator = tpu.TPUEstimator(
-        embedded.model_fn_for(tpu),
-        config=config,
-        use_tpu=True,
-        train_batch_size=8,
-        embedding_config_spec=_spec(),
-    )
-    with pytest.raises(
-        ValueError, match=r"not implemented under a tf.distribute strategy.*emulated"
-    ):
-        estimator.train(embedded.input_fn, steps=1)
-
-
-def test_tpu_hardware_has_no_embeddings_and_says_so():
+def test_a_tpus_session_has_no_embeddings_and_says_so():
     system = TPUSystem(master="grpc://10.0.0.2:8470", num_cores=8, num_hosts=1, job=None)
     run = core_run_of(
         "train", config=tpu.RunConfig(), global_batch_size=8, batch_axis=None, system=system
     )
     call = Call(mode="train", config=tpu.RunConfig(), call_input_fn=dict, call_model_fn=dict)
-    with pytest.raises(ValueError, match=r"not implemented on TPU hardware.*use_tpu=False"):
+    with pytest.raises(ValueError, match=r"not implemented in a TPU's session.*use_tpu=False"):
         trace_with_embeddings(_spec(), run, call)
 
 

@@ -1,1 +1,1 @@
-"""TPU embeddings, emulated: `EmbeddingConfigSpec` and how its tables are looked up and trained."""
+"""TPU embeddings: `EmbeddingConfigSpec`, and how its tables are looked up and trained on each placement."""

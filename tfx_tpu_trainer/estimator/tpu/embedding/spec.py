@@ -89,13 +89,13 @@ class EmbeddingConfigSpec(_Fields):
             clipping_limit: Has no effect, as in the original; clip with the optimization
                 parameters. Defaults to `None`.
             pipeline_execution_with_tensor_core: On TPU hardware lets a step look up before the
-                last one has trained. Emulated, steps never overlap. Defaults to `False`.
+                last one has trained. Elsewhere steps never overlap. Defaults to `False`.
             experimental_gradient_multiplier_fn: Takes the global step, a scalar tensor, and gives
                 what the gradients of all tables are multiplied by. Defaults to `None`.
             feature_to_config_dict: Feature name -> `FeatureConfig`. Defaults to `None`.
             table_to_config_dict: Table name -> `TableConfig`. Defaults to `None`.
-            partition_strategy: `"div"` (default) or `"mod"`: how hosts would share a table.
-                Emulated tables are whole.
+            partition_strategy: `"div"` (default) or `"mod"`: how hosts would share a table. Has no
+                effect: emulated tables are whole, and TPUs share them in their own way.
             profile_data_directory: For TPU hardware; has no effect here. Defaults to `None`.
 
         Returns:
@@ -232,7 +232,8 @@ def refuse_embeddings(spec: EmbeddingConfigSpec | None, where: str) -> None:
     """
     if spec is not None:
         raise ValueError(
-            f"embedding_config_spec is not implemented {where}: its tables are emulated only. "
-            'Emulate the cores with RunConfig(master="emulated") or TFX_TPU_TRAINER_EMULATE=1, or '
-            "run with use_tpu=False, where its columns are ordinary embedding columns."
+            f"embedding_config_spec is not implemented {where}. Run under a TPUStrategy "
+            "(RunConfig(train_distribute=...)), which looks up on the TPU's embedding hardware; or "
+            'emulate the cores with RunConfig(master="emulated") or TFX_TPU_TRAINER_EMULATE=1; or '
+            "run with use_tpu=False, where the columns are ordinary embedding columns."
         )

@@ -49,7 +49,7 @@ def make_table_update(
     Raises:
         ValueError: If a table has no optimization parameters, or ones that can't be emulated.
     """
-    parameters = {name: _parameters_of(plan, name) for name in gradients}
+    parameters = {name: parameters_of(plan, name) for name in gradients}
     tensors: dict[str, tf.Tensor] = {"step": step}
     for index, gradient in enumerate(gradients.values()):
         tensors[f"values_{index}"] = gradient.values
@@ -86,7 +86,16 @@ def make_table_update(
     return HostFunction("embedding_update", update, tensors)
 
 
-def _parameters_of(plan: EmbeddingPlan, table: str) -> OptimizationParameters:
+def parameters_of(plan: EmbeddingPlan, table: str) -> OptimizationParameters:
+    """Returns the optimization parameters of a table, with its learning rate.
+
+    Args:
+        plan: The embeddings.
+        table: Its name.
+
+    Raises:
+        ValueError: If it has none, or ones that can't be emulated.
+    """
     config = plan.tables[table]
     parameters = config.optimization_parameters or plan.parameters
     if not isinstance(parameters, OptimizationParameters):

@@ -11,15 +11,11 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.embedding import embedding_lookup
 from tfx_tpu_trainer.engine.embedding.embedding_lookup import GradientTap
-from tfx_tpu_trainer.engine.template import HostFunction
+from tfx_tpu_trainer.engine.embedding.lookups import Lookups
 from tfx_tpu_trainer.engine.tf_private import replace_consumers_input
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import CoreRun
-from tfx_tpu_trainer.estimator.placements.cores import (
-    CoreTrace,
-    EmbeddingTensors,
-    trace_on_cores,
-)
+from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, trace_on_cores
 from tfx_tpu_trainer.estimator.placements.placement import Call
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
 from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
@@ -47,7 +43,7 @@ def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -
         RuntimeError: If the model does not use a column of the spec.
     """
     if run.system is not None:
-        refuse_embeddings(spec, "on TPU hardware")
+        refuse_embeddings(spec, "in a TPU's session")
     plan = plan_embeddings(spec)
     ids = IdFeatures(plan, padded=run.mode == ModeKeys.PREDICT)
     model = EmbeddedModel(plan, ids, run.mode, call.call_model_fn)
@@ -59,8 +55,10 @@ def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -
 
     embedded = dataclasses.replace(call, call_input_fn=call_input_fn, call_model_fn=model)
     trace = trace_on_cores(run, embedded)
-    template = dataclasses.replace(trace.template, table_update=model.table_update)
-    return dataclasses.replace(trace, template=template, embeddings=model.tensors)
+    lookups = model.lookups
+    update = None if lookups is None else lookups.update
+    template = dataclasses.replace(trace.template, table_update=update)
+    return dataclasses.replace(trace, template=template, embeddings=lookups)
 
 
 class EmbeddedModel:
@@ -71,9 +69,8 @@ class EmbeddedModel:
     model looks up the ids of its own core.
 
     Attributes:
-        table_update: Trains the tables, once a step, on what all cores give it; `None` outside of
-            training and where there is no table.
-        tensors: What passes between the model and the tables; `None` where there is no table.
+        lookups: What passes between the model and the tables, once it was called; `None` where
+            there is no table.
     """
 
     def __init__(
@@ -95,8 +92,7 @@ class EmbeddedModel:
         self._mode = mode
         self._call_model_fn = call_model_fn
         self._ids = ids
-        self.table_update: HostFunction | None = None
-        self.tensors: EmbeddingTensors | None = None
+        self.lookups: Lookups | None = None
 
     def __call__(self, features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
         """Calls model_fn and connects it with its tables.
@@ -120,17 +116,18 @@ class EmbeddedModel:
         step = tf.reshape(v1.train.get_global_step().read_value(), [1])
         given = copy.copy(features)
         taken = {name: self._ids.take(given, name) for name in self._plan.features}
-        stand_ins, received = {}, {}
+        stand_ins, lengths = {}, {}
         for name, (ids, _) in taken.items():
-            stand_in = self._stand_in(name, rows=features[name].shape[0])
+            rows = features[name].shape[0]
+            stand_in = self._stand_in(name, rows=rows)
             # Never the stand-in itself: a model may hand it on as a prediction.
             given[name] = tf.identity(stand_in) if tap is None else tap.tap(name, stand_in)
             stand_ins[name] = stand_in
-            length = self._plan.features[name].max_sequence_length
-            if length:
-                lengths = embedding_lookup.sequence_lengths(ids, max_length=length)
-                lengths.set_shape([features[name].shape[0]])
-                given[tf_private.lengths_key(name)] = received[f"{name}, lengths"] = lengths
+            longest = self._plan.features[name].max_sequence_length
+            if longest:
+                length = embedding_lookup.sequence_lengths(ids, max_length=longest)
+                length.set_shape([rows])
+                given[tf_private.lengths_key(name)] = lengths[name] = length
         with tf_private.noting_names(v1.get_default_graph()) as notes:
             spec = self._call_model_fn(given, labels, added)
         gradients = None if tap is None else tap.close()
@@ -140,16 +137,25 @@ class EmbeddedModel:
             for name, (ids, weights) in taken.items()
         }
         for name, stand_in in stand_ins.items():
+            activations[name].set_shape(stand_in.shape)
             for reader in stand_in.consumers():
                 replace_consumers_input(reader, stand_in, activations[name])
-        self.tensors = EmbeddingTensors(
-            received={**activations, **received},
-            sent=gradients or {},
-            tables=[variable.op.name for variable in tables.values()],
-        )
+        update = None
         if gradients is not None:
             slices = self._table_gradients(tables, activations, gradients)
-            self.table_update = make_table_update(self._plan, tables, slices, step)
+            update = make_table_update(self._plan, tables, slices, step)
+        flat = {name: self._by_sample(name, *both) for name, both in taken.items()}
+        self.lookups = Lookups(
+            ids={name: ids for name, (ids, _) in flat.items()},
+            weights={name: weights for name, (_, weights) in flat.items() if weights is not None},
+            samples={name: self._samples(name, features[name].shape[0]) for name in taken},
+            activations=activations,
+            lengths=lengths,
+            sent=gradients or {},
+            step=step,
+            tables=tables,
+            update=update,
+        )
         return spec
 
     def _stand_in(self, name: str, *, rows: int | None) -> tf.Tensor:
@@ -157,6 +163,21 @@ class EmbeddedModel:
         positions = [config.max_sequence_length] if config.max_sequence_length else []
         dimension = self._plan.tables[config.table_id].dimension
         return v1.placeholder(tf.float32, [rows, *positions, dimension])
+
+    def _samples(self, name: str, rows: int | None) -> int | None:
+        longest = self._plan.features[name].max_sequence_length
+        return None if rows is None else rows * max(longest, 1)
+
+    def _by_sample(
+        self, name: str, ids: Any, weights: tf.SparseTensor | None
+    ) -> tuple[Any, tf.SparseTensor | None]:
+        longest = self._plan.features[name].max_sequence_length
+        if self._plan.combiner(name) is None:
+            return tf.reshape(ids, [-1]), None
+        if longest:
+            ids = embedding_lookup.by_position(ids, longest)
+            weights = None if weights is None else embedding_lookup.by_position(weights, longest)
+        return ids, weights
 
     def _make_tables(self, used: Mapping[str, str]) -> dict[str, tf.Variable]:
         """Makes the tables' variables, after the model so that its optimizer does not know them."""

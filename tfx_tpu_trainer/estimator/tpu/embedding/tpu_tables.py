@@ -1,0 +1,433 @@
+"""Embedding tables on a TPU's own hardware: embedding cores (v2, v3, v4) and SparseCores (v5p, v6e)."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import weakref
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier
+from tfx_tpu_trainer.engine.embedding.lookups import Lookups
+from tfx_tpu_trainer.engine.embedding.strategy_tables import Batch, StrategyTables
+from tfx_tpu_trainer.estimator.tpu.embedding import tf_private_tables
+from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
+from tfx_tpu_trainer.estimator.tpu.embedding.sparse_core_layout import StackLayout, TablePlace
+from tfx_tpu_trainer.estimator.tpu.embedding.table_update import parameters_of
+from tfx_tpu_trainer.estimator.tpu.embedding.tpu_configs import (
+    SLOTS,
+    StepRates,
+    check_memory,
+    check_plan,
+    check_sparse_core_parameters,
+    make_feature_configs,
+)
+
+_embedding = tf.tpu.experimental.embedding
+
+# What TensorFlow calls a table itself, beside its slots.
+_TABLE = "parameters"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """What a variable of the session is on the TPU: a table's name, and the name of its slot."""
+
+    table: str
+    slot: str
+
+
+class TPUTables(StrategyTables):
+    """Tables that a TPU looks up and trains, by one of TensorFlow's two classes.
+
+    Not tested on TPU hardware. Tests show the graph of the steps, and the tables' way to the
+    devices and back.
+    """
+
+    def __init__(
+        self,
+        plan: EmbeddingPlan,
+        lookups: Lookups,
+        strategy: tf.distribute.Strategy,
+        *,
+        is_training: bool,
+        pipelined: bool,
+    ) -> None:
+        """Makes the optimizers' slots in the graph of the trace, which must be the default one.
+
+        Args:
+            plan: The embeddings.
+            lookups: What the model looks up.
+            strategy: A `TPUStrategy`.
+            is_training: Whether the steps train.
+            pipelined: Whether a step's lookups may overlap with the step before.
+
+        Raises:
+            ValueError: If a replica's batches are of no static size.
+        """
+        super().__init__(lookups, replicas=strategy.num_replicas_in_sync)
+        self._plan = plan
+        self._strategy = strategy
+        self._is_training = is_training
+        self._pipelined = pipelined
+        self._samples: dict[str, int] = {}
+        for name, samples in lookups.samples.items():
+            if samples is None:
+                raise ValueError(
+                    f"Feature {name} has no static number of rows, which a TPU needs to look its "
+                    "ids up: batch the dataset of input_fn with drop_remainder=True."
+                )
+            self._samples[name] = samples
+        self._places: dict[str, _Place] = {}
+        for table, variable in lookups.tables.items():
+            if plan.features_of(table):
+                self._add_places(table, variable)
+        # Tables that no feature reads stay as they are, in the session.
+        self.handles = [handle for handle in self.handles if handle.name in self._places]
+
+    @classmethod
+    @abc.abstractmethod
+    def check(cls, plan: EmbeddingPlan, strategy: tf.distribute.Strategy) -> None:
+        """Checks that the hardware can hold and train the tables of a plan.
+
+        Raises:
+            ValueError: If it can't.
+        """
+
+    def finish(
+        self,
+        copier: GraphCopier,
+        batches: Sequence[Batch],
+        returned: Sequence[Sequence[tf.Tensor]],
+    ) -> None:
+        """Does nothing: the replicas have trained the tables."""
+
+    def _add_places(self, table: str, variable: tf.Variable) -> None:
+        ends = SLOTS[type(parameters_of(self._plan, table))] if self._is_training else {}
+        names = {variable.op.name: _TABLE}
+        names |= {f"{variable.op.name}/{end}": slot for slot, end in ends.items()}
+        for handle in self.handles:
+            if handle.op.name in names:
+                self._places[handle.name] = _Place(table, names[handle.op.name])
+
+    def _values_by_slot(self, values: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+        """Returns name of a slot -> name of a table -> its value."""
+        by_slot: dict[str, dict[str, np.ndarray]] = {}
+        for handle, place in self._places.items():
+            by_slot.setdefault(place.slot, {})[place.table] = values[handle]
+        return by_slot
+
+    def _ids_on_host(self, copier: GraphCopier, batch: Batch, replica: int) -> _HostIds:
+        """Makes a replica's ids, weights and lengths of its batch."""
+        lookups, device = self._lookups, self._strategy.extended.worker_devices[replica]
+        host = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0)
+        wanted = [dict(lookups.ids), dict(lookups.weights), dict(lookups.lengths)]
+        with tf.device(host.to_string()):
+            copies = copier.copy_replica(
+                tf.nest.flatten(wanted, expand_composites=True),
+                replaced=batch,
+                replica=replica,
+                name="ids",
+            )
+        ids, weights, lengths = tf.nest.pack_sequence_as(wanted, copies, expand_composites=True)
+        return _HostIds(
+            ids, {name: weights.get(name) for name in ids} if weights else None, lengths
+        )
+
+    def _activations(self, found: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        """Gives what was looked up, by sample, the shapes that the model expects."""
+        shapes = {name: each.shape for name, each in self._lookups.activations.items()}
+        return [tf.reshape(found[name], shape) for name, shape in shapes.items()]
+
+    def _gradients(self, sent: Sequence[tf.Tensor], step: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the gradients by sample, multiplied as the spec says."""
+        multiplier = None
+        if self._plan.gradient_multiplier_fn is not None:
+            multiplier = tf.cast(self._plan.gradient_multiplier_fn(step), tf.float32)
+        gradients = {}
+        for name, gradient in zip(self._lookups.sent, sent):
+            gradient = tf.reshape(gradient, [self._samples[name], gradient.shape[-1]])
+            gradients[name] = gradient if multiplier is None else gradient * multiplier
+        return gradients
+
+
+@dataclasses.dataclass(frozen=True)
+class _HostIds:
+    """What the host makes of a replica's batch.
+
+    Attributes:
+        ids: Name of a feature -> ids.
+        weights: Name of a feature -> weights or `None`; `None` where no feature has any.
+        lengths: Name of a feature of sequences -> lengths.
+    """
+
+    ids: Mapping[str, Any]
+    weights: Mapping[str, Any] | None
+    lengths: Mapping[str, tf.Tensor]
+
+
+@dataclasses.dataclass
+class _EmbeddingCores:
+    """The embedding cores of a strategy's TPU, which TensorFlow sets up once.
+
+    Attributes:
+        key: What they were set up for.
+        embedding: The `TPUEmbedding`.
+        rates: The learning rates that it calls.
+        is_taken: Whether they hold the tables of steps that are running.
+    """
+
+    key: Any
+    embedding: Any
+    rates: StepRates
+    is_taken: bool = False
+
+
+_cores_of: weakref.WeakKeyDictionary[tf.distribute.Strategy, _EmbeddingCores] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+class EmbeddingCoreTables(TPUTables):
+    """Tables on embedding cores, by `tf.tpu.experimental.embedding.TPUEmbedding`.
+
+    The host enqueues a step's ids; the replicas dequeue activations and send gradients back.
+    """
+
+    @classmethod
+    def check(cls, plan: EmbeddingPlan, strategy: tf.distribute.Strategy) -> None:
+        """Checks that embedding cores can hold and train the tables; see `TPUTables`."""
+        check_plan(plan, where="embedding cores")
+        check_memory(plan, devices=strategy.num_replicas_in_sync, generations=("v2", "v3", "v4"))
+
+    def start(self, values: Mapping[str, np.ndarray]) -> None:
+        """Loads the tables into the cores' memory.
+
+        Raises:
+            RuntimeError: If the cores were set up for other tables or batches, or hold those of
+                steps that are running.
+        """
+        cores = self._set_up()
+        if cores.is_taken:
+            raise RuntimeError(
+                "The embedding cores hold the tables of a training that is running. Evaluate when "
+                "it has ended, or on this host: TPUEstimator(eval_on_tpu=False)."
+            )
+        variables = tf_private_tables.variables_of_hosts(cores.embedding)
+        for slot, tables in self._values_by_slot(values).items():
+            for table, value in tables.items():
+                shards = variables[table][slot]
+                ends = np.cumsum([int(shard.shape[0]) for shard in shards])[:-1]
+                for shard, part in zip(shards, np.split(value, ends), strict=True):
+                    shard.assign(part)
+        tf_private_tables.load(cores.embedding)
+        cores.is_taken, self._cores = True, cores
+        # What the session has is what was loaded, until a step was made.
+        self._is_retrieved = True
+
+    def send(self, copier: GraphCopier, batches: Sequence[Batch]) -> list[list[tf.Tensor]]:
+        """Enqueues the replicas' ids; passes the sequences' lengths on."""
+        passed = []
+        for number, batch in enumerate(batches):
+            on_host = self._ids_on_host(copier, batch, number)
+            self._cores.embedding.enqueue(
+                on_host.ids,
+                weights=on_host.weights,
+                training=self._is_training,
+                device=self._strategy.extended.worker_devices[number],
+            )
+            passed.append(list(on_host.lengths.values()))
+        return passed
+
+    def receive(self, passed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Dequeues the activations."""
+        return [*self._activations(self._cores.embedding.dequeue()), *passed]
+
+    def train(self, sent: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Sends the gradients to the cores."""
+        if sent:
+            *gradients, steps = sent
+            with self._cores.rates.at(steps[0]):
+                self._cores.embedding.apply_gradients(self._gradients(gradients, steps[0]))
+        return []
+
+    def stepped(self) -> None:
+        """Notes that the tables here are out of date."""
+        self._is_retrieved = not self._is_training
+
+    def value(self, handle: str) -> np.ndarray:
+        """Returns a variable's value, after fetching all tables where steps were made since."""
+        if not self._is_retrieved:
+            tf_private_tables.retrieve(self._cores.embedding)
+            self._is_retrieved = True
+        place = self._places[handle]
+        shards = tf_private_tables.variables_of_hosts(self._cores.embedding)[place.table]
+        return np.concatenate([shard.numpy() for shard in shards[place.slot]])
+
+    def stop(self) -> None:
+        """Lets other steps have the cores."""
+        self._cores.is_taken = False
+        del self._cores
+
+    def _set_up(self) -> _EmbeddingCores:
+        key = (self._samples, self._pipelined, _identity(self._plan))
+        known = _cores_of.get(self._strategy)
+        if known is not None and known.key == key:
+            return known
+        if known is not None or tf_private_tables.are_cores_set_up():
+            raise RuntimeError(
+                "The TPU's embedding cores were set up for other tables, optimizers or batch sizes, "
+                "which TensorFlow does once: use one EmbeddingConfigSpec and one batch size for "
+                "training and evaluation, or call tf.tpu.experimental.initialize_tpu_system and "
+                "make a new TPUStrategy before the next call."
+            )
+        rates = StepRates()
+        with self._strategy.scope():
+            embedding = _embedding.TPUEmbedding(
+                make_feature_configs(self._plan, self._samples, rates),
+                optimizer=None,
+                pipeline_execution_with_tensor_core=self._pipelined,
+            )
+            embedding.build()
+        _cores_of[self._strategy] = cores = _EmbeddingCores(key, embedding, rates)
+        return cores
+
+
+class SparseCoreTables(TPUTables):
+    """Tables on SparseCores, by `tf.tpu.experimental.embedding.TPUEmbeddingV2`.
+
+    They are variables on the TPU devices; a replica's program looks up in them and updates them. The
+    host prepares the ids, outside of that program.
+    """
+
+    @classmethod
+    def check(cls, plan: EmbeddingPlan, strategy: tf.distribute.Strategy) -> None:
+        """Checks that SparseCores can hold and train the tables; see `TPUTables`."""
+        check_plan(plan, where="SparseCores")
+        check_sparse_core_parameters(plan)
+        check_memory(plan, devices=strategy.num_replicas_in_sync, generations=("v5p", "v6e"))
+
+    def start(self, values: Mapping[str, np.ndarray]) -> None:
+        """Makes the variables on the devices.
+
+        Raises:
+            ValueError: If a step's samples don't divide over the SparseCores of a device.
+        """
+        self._rates = StepRates()
+        with self._strategy.scope():
+            self._embedding = _embedding.TPUEmbeddingV2(
+                make_feature_configs(self._plan, self._samples, self._rates),
+                pipeline_execution_with_tensor_core=self._pipelined,
+            )
+            self._check_samples(tf_private_tables.cores_of_device(self._embedding))
+            self._embedding.build()
+        self._layouts = {
+            name: self._layout(places)
+            for name, places in tf_private_tables.stacks(self._embedding).items()
+        }
+        for slot, tables in self._values_by_slot(values).items():
+            for name, layout in self._layouts.items():
+                stacked = {table: tables[table] for table in layout.tables if table in tables}
+                if stacked:
+                    shards = self._shards(name, slot)
+                    parts = layout.pack(stacked, devices=len(shards))
+                    for shard, part in zip(shards, parts, strict=True):
+                        shard.assign(part)
+
+    def send(self, copier: GraphCopier, batches: Sequence[Batch]) -> list[list[tf.Tensor]]:
+        """Passes the replicas' ids on; TensorFlow takes them out of the replicas' program again."""
+        passed = []
+        for number, batch in enumerate(batches):
+            on_host = self._ids_on_host(copier, batch, number)
+            self._structure = [on_host.ids, on_host.weights, on_host.lengths]
+            passed.append(tf.nest.flatten(self._structure, expand_composites=True))
+        return [[tensor for tensor in tensors if tensor is not None] for tensors in passed]
+
+    def receive(self, passed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Looks the ids up."""
+        tensors = iter(passed)
+        flat = [
+            None if each is None else next(tensors)
+            for each in tf.nest.flatten(self._structure, expand_composites=True)
+        ]
+        ids, weights, lengths = tf.nest.pack_sequence_as(
+            self._structure, flat, expand_composites=True
+        )
+        found, self._kept = self._embedding(ids, weights)
+        return [*self._activations(found), *lengths.values()]
+
+    def train(self, sent: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Updates the tables."""
+        if sent:
+            *gradients, steps = sent
+            with self._rates.at(steps[0]):
+                self._embedding.apply_gradients(self._gradients(gradients, steps[0]), self._kept)
+        del self._kept
+        return []
+
+    def stepped(self) -> None:
+        """Does nothing: the variables are always up to date."""
+
+    def value(self, handle: str) -> np.ndarray:
+        """Returns a variable's value."""
+        place = self._places[handle]
+        for name, layout in self._layouts.items():
+            if place.table in layout.tables:
+                parts = [shard.numpy() for shard in self._shards(name, place.slot)]
+                return layout.unpack(parts, place.table)
+        raise KeyError(handle)
+
+    def stop(self) -> None:
+        """Frees the variables."""
+        del self._embedding, self._layouts
+
+    def _shards(self, stack: str, slot: str) -> Collection[tf.Variable]:
+        """Returns the parts of a stack on the devices."""
+        return self._strategy.experimental_local_results(self._embedding.variables[stack][slot])
+
+    def _layout(self, places: Mapping[str, tf_private_tables.StackedTable]) -> StackLayout:
+        tables = {
+            name: TablePlace(
+                rows=self._plan.tables[name].vocabulary_size,
+                dim=self._plan.tables[name].dimension,
+                padded_rows=place.padded_rows,
+                offset=place.offset,
+                rotation=place.rotation,
+            )
+            for name, place in places.items()
+        }
+        cores = tf_private_tables.cores_of_device(self._embedding)
+        return StackLayout(
+            tables=tables,
+            padded_dim=next(iter(places.values())).padded_dim,
+            cores=self._strategy.num_replicas_in_sync * cores,
+        )
+
+    def _check_samples(self, cores: int) -> None:
+        for name, samples in self._samples.items():
+            if samples % cores:
+                raise ValueError(
+                    f"Feature {name} has {samples} samples on a replica, which the {cores} "
+                    "SparseCores of its device can't share evenly: use a batch size for which "
+                    f"each replica's rows are a multiple of {cores}."
+                )
+
+
+def _identity(plan: EmbeddingPlan) -> tuple[Any, ...]:
+    """Returns what two plans of the same tables, features and optimizers have in common."""
+    tables = {
+        name: (
+            config.vocabulary_size,
+            config.dimension,
+            config.combiner,
+            config.learning_rate_fn,
+            parameters_of(plan, name),
+        )
+        for name, config in plan.tables.items()
+        if plan.features_of(name)
+    }
+    return tables, {name: config.table_id for name, config in plan.features.items()}
