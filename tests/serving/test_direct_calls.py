@@ -77,6 +77,28 @@ def test_inputs_that_are_no_floats_and_batches_of_any_size(tmp_path):
         assert answer["of counts"].numpy() == 6
 
 
+@pytest.mark.parametrize("names", [["a b", "a-b", "$x"], ["self"]])
+def test_inputs_whose_names_no_function_can_have(tmp_path, names):
+    folder = str(tmp_path / "model")
+    builder = v1.saved_model.Builder(folder)
+    with tf.Graph().as_default(), v1.Session() as session:
+        inputs = {name: v1.placeholder(tf.float32, [None]) for name in names}
+        total = tf.add_n([value * 10**power for power, value in enumerate(inputs.values())])
+        signatures = {
+            "sum": v1.saved_model.predict_signature_def(inputs, {"sum": total}),
+            "one": v1.saved_model.predict_signature_def(
+                {"x": inputs[names[0]]}, {"y": 2 * inputs[names[0]]}
+            ),
+        }
+        builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=signatures)
+    builder.save()
+    # None of them keeps the model's other signatures from being called; Python takes no `self` by name.
+    signature = load_serving(folder).signatures["sum"]
+    if names != ["self"]:
+        answer = signature(**{name: tf.constant([2.0]) for name in names})
+        assert answer["sum"].numpy().tolist() == [222.0]
+
+
 def test_a_model_of_version_2_is_left_as_it_is(tmp_path):
     module = tf.Module()
     module.double = tf.function(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,9 @@ from tfx_tpu_trainer.serving.model_variables import check_variables
 from tfx_tpu_trainer.serving.saved_model_file import read_saved_model
 
 
-def load_serving(path: str, tags: str | Sequence[str] = ("serve",)) -> Any:
+def load_serving(
+    path: str | bytes | os.PathLike[str], tags: str | Sequence[str] = ("serve",)
+) -> Any:
     """Loads a model that this package exported, or any other SavedModel, for calling its signatures.
 
     `tf.saved_model.load(path)` alone refuses a model with more than one metagraph, which a model for
@@ -31,7 +34,8 @@ def load_serving(path: str, tags: str | Sequence[str] = ("serve",)) -> Any:
         [2. 4.]
 
     Args:
-        path: folder with `saved_model.pb`; a PushedModel's uri, or a Model's `Format-Serving`.
+        path: folder with `saved_model.pb`; a PushedModel's uri, a Model's `Format-Serving`, or what
+            `export_saved_model` has returned.
         tags: all tags of the metagraph. `("serve",)` runs anywhere, `("serve", "tpu")` on a TPU host.
 
     Returns:
@@ -42,6 +46,7 @@ def load_serving(path: str, tags: str | Sequence[str] = ("serve",)) -> Any:
         ValueError: no metagraph has just these tags (those that are there are listed), or it needs a TPU
             and this machine has none, or its variables are not all there.
     """
+    path = os.fsdecode(path)
     wanted = {tags} if isinstance(tags, str) else set(tags)
     saved_model = read_saved_model(path)
     meta_graphs = [describe_meta_graph(each) for each in saved_model.meta_graphs]
@@ -94,7 +99,12 @@ def _direct(signature: Any, loaded: Any) -> Any:
     def call(**tensors: Any) -> Any:
         return signature(**tensors)
 
-    function = call.get_concrete_function(**inputs)
+    try:
+        function = call.get_concrete_function(**inputs)
+    # TypeError: an input is called `self`. ValueError: two names, such as `a b` and `a-b`, are the same as those of a
+    # function's parameters. The loader's own function takes them.
+    except (TypeError, ValueError):
+        function = signature
     # The variables live as long as the loaded object, of which callers may keep only a signature.
     function.loaded = loaded
     return function
