@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import os
+import pathlib
+
 import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
 from tests.serving.saved_models import save_metagraphs
-from tfx_tpu_trainer.serving import load_serving, read_saved_model
+from tfx_tpu_trainer.serving import (
+    copy_metagraph,
+    describe_saved_model,
+    find_saved_model,
+    load_serving,
+    read_saved_model,
+    read_warmup,
+)
 from tfx_tpu_trainer.serving.model_variables import check_variables
+from tfx_tpu_trainer.serving.overview import overview
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +32,16 @@ def test_one_metagraph_of_two(dual, tags):
     x = [[1.0, 2.0, 3.0], [0.0, -1.0, 0.5]]
     result = model.signatures["serving_default"](x=tf.constant(x))
     assert result["y"].numpy().tolist() == [[2 * value for value in row] for row in x]
+
+
+@pytest.mark.parametrize("kind", [os.fsencode, pathlib.Path])
+def test_a_path_may_be_what_an_export_returns_or_a_path_object(dual, kind, tmp_path):
+    path = kind(dual)
+    assert list(load_serving(path).signatures) == ["serving_default"]
+    assert len(read_saved_model(path).meta_graphs) == len(describe_saved_model(path)) == 2
+    assert find_saved_model(path) == overview(path)["path"] == dual
+    copy_metagraph(path, str(tmp_path / "copy"))
+    assert read_warmup(path) == []
 
 
 def test_default_tags(dual):

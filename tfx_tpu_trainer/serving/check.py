@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import os
 import time
 from collections.abc import Callable, Mapping
 
@@ -21,7 +22,7 @@ TIMEOUT_SECONDS = 300.0
 
 
 def check_saved_model(
-    path: str,
+    path: str | bytes | os.PathLike[str],
     *,
     sample: Sample | Callable[[], Sample | str] | None,
     no_sample_because: str = "no rows were given",
@@ -74,6 +75,7 @@ def check_saved_model(
         FileNotFoundError: There is no SavedModel.
         ValueError: The file is not a SavedModel.
     """
+    path = os.fsdecode(path)
     saved_model = read_saved_model(path)
     on_host = meta_graph_with(saved_model, HOST_TAGS)
     on_tpu = meta_graph_with(saved_model, TPU_TAGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -75,7 +76,7 @@ class MetaGraphDescription:
         return bool(self.tpu_ops)
 
 
-def describe_saved_model(path: str) -> tuple[MetaGraphDescription, ...]:
+def describe_saved_model(path: str | bytes | os.PathLike[str]) -> tuple[MetaGraphDescription, ...]:
     """Describes each metagraph of a SavedModel without loading it.
 
     Examples:

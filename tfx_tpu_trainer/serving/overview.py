@@ -18,7 +18,7 @@ from tfx_tpu_trainer.serving.saved_model_file import find_saved_model, read_save
 from tfx_tpu_trainer.serving.warmup import read_warmup
 
 
-def overview(path: str) -> dict[str, Any]:
+def overview(path: str | bytes | os.PathLike[str]) -> dict[str, Any]:
     """Describes the SavedModel that a path means.
 
     Args:

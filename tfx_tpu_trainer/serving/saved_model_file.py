@@ -26,7 +26,7 @@ _PARTS = ("variables", "assets", "assets.extra")
 _SHOWN = 5
 
 
-def read_saved_model(path: str) -> saved_model_pb2.SavedModel:
+def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.SavedModel:
     """Reads the proto of a SavedModel.
 
     Args:
@@ -39,6 +39,7 @@ def read_saved_model(path: str) -> saved_model_pb2.SavedModel:
         FileNotFoundError: No such folder, or no SavedModel in it.
         ValueError: The file is not a SavedModel.
     """
+    path = os.fsdecode(path)
     is_whole(path, _FILES)
     binary, text = os.path.join(path, BINARY_FILE), os.path.join(path, TEXT_FILE)
     for file in (binary, text):
@@ -80,7 +81,7 @@ def meta_graph_with(
     return None
 
 
-def find_saved_model(path: str) -> str:
+def find_saved_model(path: str | bytes | os.PathLike[str]) -> str:
     """Finds the SavedModel that a user means by a path.
 
     Examples:
@@ -103,6 +104,7 @@ def find_saved_model(path: str) -> str:
         FileNotFoundError: No such folder, or no SavedModel there.
         ValueError: TensorFlow opens no such path.
     """
+    path = os.fsdecode(path)
     check_can_be_opened("path", path)
     candidates = [path, os.path.join(path, SERVING_FOLDER)]
     if tf.io.gfile.isdir(path):

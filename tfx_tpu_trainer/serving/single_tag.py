@@ -13,7 +13,9 @@ from tfx_tpu_trainer.whole_files import folder_written_whole, write_whole
 _FOLDERS = ("variables", "assets", "assets.extra")
 
 
-def copy_metagraph(path: str, destination: str, tags: str | Sequence[str] = ("serve",)) -> str:
+def copy_metagraph(
+    path: str | bytes | os.PathLike[str], destination: str, tags: str | Sequence[str] = ("serve",)
+) -> str:
     """Copies one metagraph of a SavedModel, as a model of its own.
 
     Consumers that load a SavedModel without naming tags (`tf.saved_model.load(path)`, a Keras
@@ -32,6 +34,7 @@ def copy_metagraph(path: str, destination: str, tags: str | Sequence[str] = ("se
         ValueError: No metagraph has just these tags (those that are there are listed), or the
             destination exists.
     """
+    path = os.fsdecode(path)
     wanted = [tags] if isinstance(tags, str) else list(tags)
     saved_model = read_saved_model(path)
     meta_graph = meta_graph_with(saved_model, wanted)

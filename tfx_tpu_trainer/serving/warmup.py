@@ -95,7 +95,9 @@ def warmup_requests(
     return tuple(requests)
 
 
-def write_warmup(path: str, requests: Sequence[prediction_log_pb2.PredictionLog]) -> str:
+def write_warmup(
+    path: str | bytes | os.PathLike[str], requests: Sequence[prediction_log_pb2.PredictionLog]
+) -> str:
     """Writes warm-up requests into a version folder, whole or not at all.
 
     Args:
@@ -105,13 +107,13 @@ def write_warmup(path: str, requests: Sequence[prediction_log_pb2.PredictionLog]
     Returns:
         The file's path.
     """
-    target = os.path.join(path, WARMUP_FILE)
+    target = os.path.join(os.fsdecode(path), WARMUP_FILE)
     with file_written_whole(target) as written:
         write_records(written, requests)
     return target
 
 
-def read_warmup(path: str) -> list[prediction_log_pb2.PredictionLog]:
+def read_warmup(path: str | bytes | os.PathLike[str]) -> list[prediction_log_pb2.PredictionLog]:
     """Reads the warm-up requests of a version folder; none where it has no file of them.
 
     Args:
@@ -120,7 +122,7 @@ def read_warmup(path: str) -> list[prediction_log_pb2.PredictionLog]:
     Raises:
         ValueError: The file is cut off, or none of warm-up requests.
     """
-    file = os.path.join(path, WARMUP_FILE)
+    file = os.path.join(os.fsdecode(path), WARMUP_FILE)
     if not tf.io.gfile.exists(file):
         return []
     try:
