@@ -207,6 +207,33 @@ def test_a_checkpoint_path_that_is_not_there(tmp_path, place, refused):
         next(trained.predict(linear_model.input_fn, checkpoint_path=path))
 
 
+@pytest.mark.parametrize("kind", [pathlib.Path, os.fsencode])
+@pytest.mark.behaviour(213, 234)
+def test_a_checkpoint_path_of_each_kind_is_taken(tmp_path, kind):
+    trained = _trained(tmp_path, "host")
+    path = kind(str(tmp_path / "model.ckpt-2"))
+    one_batch = functools.partial(linear_model.input_fn, count=4)
+    assert trained.evaluate(one_batch, checkpoint_path=path)["global_step"] == 2
+    assert len(list(trained.predict(one_batch, checkpoint_path=path))) == 4
+
+
+def test_checkpoints_that_no_file_names_are_told(tmp_path, caplog):
+    trained = _trained(tmp_path, "host")
+    (tmp_path / "checkpoint").unlink()
+    one_batch = functools.partial(linear_model.input_fn, count=4)
+    calls = {
+        "running initialization to evaluate.": lambda: trained.evaluate(one_batch),
+        "running initialization to predict.": lambda: list(trained.predict(one_batch)),
+        "Training begins anew in ": lambda: trained.train(one_batch, max_steps=1),
+    }
+    for said, call in calls.items():
+        caplog.clear()
+        call()
+        (told,) = [each for each in caplog.records if said in each.getMessage()]
+        assert told.levelname == "WARNING"
+        assert "It has model.ckpt-4, but no file 'checkpoint'" in told.getMessage()
+
+
 @in_every_mode
 @row(
     "checkpoints",

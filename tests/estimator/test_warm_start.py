@@ -69,7 +69,9 @@ def _check_values(values: dict, **expected) -> None:
         np.testing.assert_allclose(values[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["checkpoint", "folder", "path", "bytes", "saved_model"])
+@pytest.mark.parametrize(
+    "kind", ["checkpoint", "folder", "path", "bytes", "saved_model", "settings of a path"]
+)
 @pytest.mark.behaviour(283, 284)
 def test_trainable_variables_are_loaded_and_the_global_step_is_not(tmp_path, kind):
     checkpoint = _save(tmp_path / "old", TRAINED)
@@ -77,6 +79,7 @@ def test_trainable_variables_are_loaded_and_the_global_step_is_not(tmp_path, kin
         "checkpoint": lambda: checkpoint,
         "folder": lambda: str(tmp_path / "old"),
         "path": lambda: tmp_path / "old",
+        "settings of a path": lambda: WarmStartSettings(pathlib.Path(checkpoint)),
         "bytes": lambda: checkpoint.encode(),
         "saved_model": lambda: _save_model(tmp_path / "saved_model", TRAINED),
     }[kind]()
@@ -181,6 +184,33 @@ def test_predict_and_evaluate_warm_start_too(tmp_path):
 def test_settings_need_a_checkpoint(missing, refused):
     with refused(ValueError):
         WarmStartSettings(missing)
+
+
+@pytest.mark.parametrize(
+    "selected",
+    [
+        case(
+            "checkpoints",
+            f"`WarmStartSettings(..., vars_to_warm_start={selected!r})`",
+            f"vars_to_warm_start={selected!r}: '(' is no regular expression",
+            values=selected,
+        )
+        for selected in ("(", ["linear", "("])
+    ],
+)
+def test_what_selects_variables_is_a_regular_expression(selected, refused):
+    with refused(ValueError):
+        WarmStartSettings("old", selected)
+
+
+@pytest.mark.parametrize("selected", ["lineer", ["linear/bias", "lineer"]])
+def test_an_expression_that_selects_nothing_is_told(tmp_path, caplog, selected):
+    settings = WarmStartSettings(_save(tmp_path / "old", TRAINED), selected)
+    _first_values(tmp_path / "new", settings)
+    told = [line for line in caplog.messages if line.startswith("vars_to_warm_start")]
+    assert len(told) == 1
+    assert "no variable's name begins with 'lineer'; there are " in told[0]
+    assert "linear/bias, linear/weights" in told[0]
 
 
 def _cut(path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,11 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 _SESSION_HOOKS = "Hooks must be a SessionRunHook"
+
+
+def _as_text(path: Any) -> Any:
+    """A path as TensorFlow's savers take it; what is none stays, and is refused where it is opened."""
+    return os.fsdecode(path) if isinstance(path, (bytes, os.PathLike)) else path
 
 
 class Estimator:
@@ -252,6 +258,8 @@ class Estimator:
                 placement = self._calls.placement(input_fn, ModeKeys.TRAIN)
                 plan, own_hooks = placement.plan_training(steps=steps, max_steps=max_steps)
             if not self.latest_checkpoint():
+                if unnamed := checkpoints.unnamed_checkpoints(self.model_dir):
+                    _logger.warning("Training begins anew in %s.%s", self.model_dir, unnamed)
                 self._warm_start()
             with progress.phase(TRAIN):
                 progress.place(plan.ran_on)
@@ -326,12 +334,9 @@ class Estimator:
         if steps is None:
             all_hooks.append(SayRowsRead())
         if variable_values is None:
-            checkpoint_path = checkpoint_path or self.latest_checkpoint()
+            checkpoint_path = _as_text(checkpoint_path) or self.latest_checkpoint()
         if not checkpoint_path and variable_values is None:
-            _logger.info(
-                "Could not find trained model in model_dir: %s, running initialization to evaluate.",
-                self.model_dir,
-            )
+            self._say_untrained("evaluate")
         with (
             followed(self._config.progress, may_draw=has_terminal(self._config)) as progress,
             call_graph(self._config),
@@ -429,12 +434,9 @@ class Estimator:
                 of a batch differ in length.
         """
         all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
-        checkpoint_path = checkpoint_path or self.latest_checkpoint()
+        checkpoint_path = _as_text(checkpoint_path) or self.latest_checkpoint()
         if not checkpoint_path:
-            _logger.info(
-                "Could not find trained model in model_dir: %s, running initialization to predict.",
-                self.model_dir,
-            )
+            self._say_untrained("predict")
         with call_graph(self._config):
             placement = self._calls.placement(input_fn, ModeKeys.PREDICT)
             plan, own_hooks = placement.plan_prediction(predict_keys)
@@ -576,6 +578,17 @@ class Estimator:
             session_config=self._config.session_config,
             **self._calls.export_options(),
             **options,
+        )
+
+    def _say_untrained(self, doing: str) -> None:
+        """Tells that variables are initialized: the original's line, but a warning where no warm start is meant."""
+        level = logging.WARNING if self._warm_start_settings is None else logging.INFO
+        _logger.log(
+            level,
+            "Could not find trained model in model_dir: %s, running initialization to %s.%s",
+            self.model_dir,
+            doing,
+            checkpoints.unnamed_checkpoints(self.model_dir),
         )
 
     def _warm_start(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -64,13 +65,23 @@ class WarmStartSettings(_Fields):
             The settings.
 
         Raises:
-            ValueError: If no checkpoint is named.
+            ValueError: If no checkpoint is named, or a regular expression is none.
         """
         if not ckpt_to_initialize_from:
             raise ValueError(
                 "`ckpt_to_initialize_from` MUST be set in WarmStartSettings; got "
                 f"{ckpt_to_initialize_from!r}."
             )
+        for pattern in _patterns(vars_to_warm_start):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"vars_to_warm_start={vars_to_warm_start!r}: {pattern!r} is no regular expression ({error}); "
+                    "give one that names of variables begin with, such as 'dense' or '.*'."
+                ) from None
+        if isinstance(ckpt_to_initialize_from, (bytes, os.PathLike)):
+            ckpt_to_initialize_from = os.fsdecode(ckpt_to_initialize_from)
         return super().__new__(
             cls,
             ckpt_to_initialize_from,
@@ -78,6 +89,16 @@ class WarmStartSettings(_Fields):
             var_name_to_vocab_info or {},
             var_name_to_prev_var_name or {},
         )
+
+
+def _patterns(vars_to_warm_start: Any) -> list[str]:
+    """The regular expressions among what settings select; the original takes variables too."""
+    listed = (
+        vars_to_warm_start
+        if isinstance(vars_to_warm_start, (list, tuple))
+        else [vars_to_warm_start]
+    )
+    return [each for each in listed if isinstance(each, str)]
 
 
 def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
@@ -121,6 +142,17 @@ def warm_start(settings: WarmStartSettings) -> None:
     path = settings.ckpt_to_initialize_from
     check_can_be_opened("ckpt_to_initialize_from", path)
     open_checkpoint(checkpoints.require_checkpoint(path) if tf.io.gfile.isdir(path) else path)
+    patterns = _patterns(settings.vars_to_warm_start)
+    everywhere = isinstance(settings.vars_to_warm_start, str)
+    key = v1.GraphKeys.TRAINABLE_VARIABLES if everywhere else v1.GraphKeys.GLOBAL_VARIABLES
+    for pattern in patterns:
+        if not v1.get_collection(key, scope=pattern):
+            names = ", ".join(sorted(variable.op.name for variable in v1.get_collection(key)))
+            _logger.warning(
+                "vars_to_warm_start: no variable's name begins with %r; there are %s",
+                pattern,
+                names,
+            )
     try:
         v1.train.warm_start(*settings)
     except ValueError as error:

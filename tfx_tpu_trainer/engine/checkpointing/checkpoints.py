@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing import checkpoint_fit
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import (
+    checkpoint_paths,
     damaged,
     newest_sound_checkpoint,
     open_checkpoint,
@@ -55,6 +56,22 @@ def latest_checkpoint(model_dir: str) -> str | None:
         )
     raise tf.errors.DataLossError(
         None, None, f"{state} {reason}: it was changed after it was written; {advice}."
+    )
+
+
+def unnamed_checkpoints(model_dir: str) -> str:
+    """Says of a folder without a latest checkpoint which ones it has; nothing where it has none.
+
+    Args:
+        model_dir: Path of a folder for which `latest_checkpoint` has returned `None`.
+    """
+    paths = checkpoint_paths(model_dir)
+    if not paths:
+        return ""
+    name = os.path.basename(paths[-1])
+    return (
+        f" It has {name}, but no file {_STATE_FILE!r} that names the latest checkpoint: give checkpoint_path, or write "
+        f"the file, by tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {name!r})."
     )
 
 
