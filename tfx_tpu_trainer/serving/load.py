@@ -101,8 +101,8 @@ def _direct(signature: Any, loaded: Any) -> Any:
 
     try:
         function = call.get_concrete_function(**inputs)
-    # TypeError: an input is called `self`. ValueError: two names, such as `a b` and `a-b`, are the same as those of a
-    # function's parameters. The loader's own function takes them.
+    # TypeError: an input is called `self`. ValueError: as parameters of a function, `a b` and `a-b` have one name. A
+    # server takes them and Python can't, which is no reason to refuse the model's other signatures.
     except (TypeError, ValueError):
         function = signature
     # The variables live as long as the loaded object, of which callers may keep only a signature.
