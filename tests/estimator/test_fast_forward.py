@@ -60,18 +60,20 @@ def test_numbers_events_and_checkpoints_are_those_of_single_steps(tmp_path, jit_
     few, every = _CountsCalls(), _SeesEveryStep()
     options = {"save_checkpoints_steps": 25, "jit_compile": jit_compile}
     fast = _train(tmp_path / "fast", hooks=[few], **options)
-    slow = _train(tmp_path / "slow", hooks=[every], **options)
+    # With summaries of each step. TensorFlow's hooks decide which step is due from a read of the step that nothing
+    # orders before the step itself: on a busy machine they may be one step early.
+    slow = _train(tmp_path / "slow", hooks=[every], save_summary_steps=1, **options)
     assert every.calls == 60
     assert few.calls < 48
     fast_values, slow_values = _variables(fast), _variables(slow)
     assert fast_values["global_step"] == 60
     for name, value in slow_values.items():
         np.testing.assert_array_equal(fast_values[name], value, err_msg=name)
-    assert _checkpoints(tmp_path / "fast") == _checkpoints(tmp_path / "slow") == [0, 25, 50, 60]
+    assert _checkpoints(tmp_path / "fast") == [0, 25, 50, 60]
     fast_events, slow_events = read_values(tmp_path / "fast"), read_values(tmp_path / "slow")
-    assert fast_events["loss"] == slow_events["loss"]
-    assert list(fast_events["loss"]) == list(range(1, 61, 7))
-    assert list(fast_events["examples/sec"]) == list(slow_events["examples/sec"])
+    due = range(1, 61, 7)
+    assert fast_events["loss"] == {step: slow_events["loss"][step] for step in due}
+    assert list(fast_events["examples/sec"]) == list(range(10, 61, 9))
 
 
 def test_reports_of_loss_and_rates_cost_no_call(tmp_path):
