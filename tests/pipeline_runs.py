@@ -20,6 +20,9 @@ from tfx_tpu_trainer.runner.run_log import DEBUG_LOG, LOG
 _REPOSITORY = Path(__file__).parents[1]
 _RUN_SECONDS = 600
 
+# Half as many evaluations on the way as the pipeline's own config has: each builds two graphs anew.
+TAXI = ("trainer.eval_every_steps=500",)
+
 
 @dataclasses.dataclass(frozen=True)
 class PipelineRun:
@@ -120,8 +123,8 @@ def completed(run: PipelineRun) -> PipelineRun:
 
 @pytest.fixture(scope="session")
 def taxi_run(tmp_path_factory: pytest.TempPathFactory) -> PipelineRun:
-    """The taxi pipeline, run once with its own config."""
-    return completed(run_local("taxi", tmp_path_factory.mktemp("taxi") / "root"))
+    """The taxi pipeline, run once with its own config, but for `TAXI`."""
+    return completed(run_local("taxi", tmp_path_factory.mktemp("taxi") / "root", *TAXI))
 
 
 @pytest.fixture(scope="session")

@@ -124,7 +124,7 @@ def test_a_failure_ends_the_run_and_shows_in_mlmd(tmp_path):
     assert glob.glob(str(tmp_path / "root" / "TpuTrainer" / "model" / "*" / "*")) == []
 
 
-# tests/component/test_resume.py and the compiled run of tests/kubeflow_folder go on from theirs.
+# tests/component/test_resume.py and the compiled run of tests/engines/containers go on from theirs.
 @pytest.mark.sweep
 def test_a_run_after_a_failure_goes_on_from_the_checkpoint(tmp_path, monkeypatch, caplog):
     machine_is_gone = tmp_path / "machine_is_gone"

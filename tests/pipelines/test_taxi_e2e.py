@@ -13,7 +13,7 @@ import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
-from tests.pipeline_runs import PipelineRun, completed, run_local
+from tests.pipeline_runs import TAXI, PipelineRun, completed, run_local
 from tests.report.pages import Page
 from tfx_tpu_trainer.report import read_run_data
 from tfx_tpu_trainer.runner.metadata import State
@@ -179,7 +179,7 @@ def test_the_stock_evaluator_agrees_and_blesses_nothing(taxi_run: PipelineRun) -
 
 @pytest.mark.sweep
 def test_a_second_run_is_answered_from_the_cache(taxi_run: PipelineRun) -> None:
-    second = completed(run_local("taxi", taxi_run.root))
+    second = completed(run_local("taxi", taxi_run.root, *TAXI))
     cached = {node for node, status in second.statuses.items() if status.state is State.CACHED}
     # The gate has a baseline now, the model that the first run pushed, so it judges again.
     assert cached == set(COMPONENTS) - {"latest_blessed_model", "EvalMetricsGate", "Pusher"}
@@ -188,7 +188,7 @@ def test_a_second_run_is_answered_from_the_cache(taxi_run: PipelineRun) -> None:
     assert "rubber stamp" not in second.report.verdict
     assert second.report.eval_metrics == taxi_run.report.eval_metrics
 
-    third = completed(run_local("taxi", taxi_run.root))
+    third = completed(run_local("taxi", taxi_run.root, *TAXI))
     assert "9 of 10 components were answered from TFX's cache" in third.output
     assert third.report.pushed == second.report.pushed
 
@@ -236,7 +236,7 @@ def test_the_page_of_the_run_has_the_gates_verdict(taxi_run: PipelineRun, tmp_pa
 
 def test_the_summary_has_the_learning_curve(taxi_run: PipelineRun) -> None:
     steps = [point["global_step"] for point in taxi_run.report.learning_curve]
-    assert steps == [250, 500, 750, 1000]
+    assert steps == [500, 1000]
     last = taxi_run.report.learning_curve[-1]
     assert last["auc"] == taxi_run.report.eval_metrics["auc"]
     assert f"to {last['auc']:.4f} (step 1,000)" in taxi_run.output

@@ -20,7 +20,7 @@ from pipelines.taxi import model as taxi
 from pipelines.taxi.config import TaxiModelSettings
 from pipelines.taxi.pipeline import bulk_model_spec, evaluator_config
 from tests.conftest import REPOSITORY
-from tests.pipeline_runs import PipelineRun, completed, run_local
+from tests.pipeline_runs import TAXI, PipelineRun, completed, run_local
 from tests.pipelines.taxi_rows import UNSEEN, random_rides, transform, values
 from tests.pipelines.test_taxi_e2e import raw_rows
 from tfx_tpu_trainer.estimator import tpu
@@ -113,7 +113,7 @@ def _as_tensor(rides: list[tf.train.Example], name: str, spec: tf.TensorSpec) ->
 @pytest.mark.sweep
 def test_bulk_inferrer_predicts_with_the_model(taxi_run: PipelineRun, signatures) -> None:
     # In the same root, so that the rest comes from the cache.
-    run = completed(run_local("taxi", taxi_run.root, "bulk_inference.splits=[eval]"))
+    run = completed(run_local("taxi", taxi_run.root, *TAXI, "bulk_inference.splits=[eval]"))
     assert run.statuses["BulkInferrer"].state is State.COMPLETE
     assert run.statuses["TpuTrainer"].state is State.CACHED
     folder = run.output_folder("BulkInferrer", "inference_result")

@@ -35,6 +35,7 @@ def test_a_trial_on_cores_trains_as_the_trainer_does_on_them(tmp_path):
         steps=6,
         params=json.dumps(values),
         eval_args=json.dumps({"num_steps": 4}),
+        export_to_tpu=0,
         tf_random_seed=3,
         **{**CORES, "use_tpu": 1},
     )

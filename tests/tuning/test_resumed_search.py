@@ -98,6 +98,7 @@ def test_a_trial_that_goes_on_ends_as_one_training(halved, tmp_path):
         steps=12,
         params=json.dumps({name: values[name] for name in ("learning_rate", "width")}),
         eval_args=json.dumps({"num_steps": 4}),
+        export_to_tpu=0,
         tf_random_seed=3,
     )
     trainer.run()

@@ -67,6 +67,7 @@ def test_a_trial_trains_and_evaluates_as_the_trainer_does(searched, tmp_path):
         steps=12,
         params=json.dumps(trial["hyperparameters"]["values"]),
         eval_args=json.dumps({"num_steps": 4}),
+        export_to_tpu=0,
         tf_random_seed=3,
     )
     trainer.run()
