@@ -85,10 +85,11 @@ class TransformedInput:
     def _cached_dataset(self, batch_size: int, index: int, count: int) -> tf.data.Dataset | None:
         if self.cache is None:
             return None
-        spec = tft.TFTransformOutput(self.transform_graph_path).transformed_feature_spec()
-        if not self._gives_the_same(spec, batch_size):
-            return None
         files = self._files()
+        spec = tft.TFTransformOutput(self.transform_graph_path).transformed_feature_spec()
+        # In this order: the second builds two datasets, and a training of one epoch keeps no rows.
+        if not self.cache.is_worth_it(files) or not self._gives_the_same(spec, batch_size):
+            return None
         # Too few files for each host to have its own: each keeps them all, and draws a part of the rows.
         part, step = (files[index::count], 1) if len(files) >= count else (files, count)
         columns = self.cache.columns(part, spec, of=self._files)

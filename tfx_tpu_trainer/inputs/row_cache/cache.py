@@ -58,10 +58,26 @@ class RowCache:
         """How many rows are kept."""
         return sum(columns.count for columns in self._kept.values())
 
+    def is_worth_it(self, files: Sequence[str]) -> bool:
+        """Tells whether rows are kept at all.
+
+        Args:
+            files: Paths of all files that the training reads, on all hosts.
+        """
+        if self._given_up or not can_be_kept():
+            return False
+        begun = latest_description(self.checkpoints) if self.checkpoints else None
+        if begun is not None:
+            return _MARK in begun
+        rows = estimated_rows(files)
+        if rows is None:
+            return False
+        return self.rows_to_draw is None or self.rows_to_draw > rows * _SECOND_EPOCH
+
     def columns(
         self, part: Sequence[str], spec: Mapping[str, Any], *, of: Callable[[], Sequence[str]]
     ) -> Columns | None:
-        """Returns the rows of files, parsed now unless they are there.
+        """Returns the rows of files, where `is_worth_it` says so; parsed now unless they are there.
 
         Args:
             part: Paths of the files.
@@ -69,15 +85,12 @@ class RowCache:
             of: Finds the paths of all files that the training reads, on all hosts.
 
         Returns:
-            The rows; `None` where they are to be parsed as they are read.
+            The rows; `None` where there is no room for them: they are to be parsed as they are read.
 
         Raises:
             tf.errors.OpError: If a row can't be read.
         """
-        files = of()
-        if self._given_up or not self._is_worth_it(files, spec):
-            return None
-        state = _state(files)
+        state = _state(of())
         if self._kept and state != self._state:
             _logger.warning(
                 "The files of the training input have changed since their %d rows were parsed: they are parsed anew.",
@@ -113,17 +126,6 @@ class RowCache:
         for columns in (*self._outdated, *self._kept.values()):
             columns.close()
         self._outdated, self._kept = [], {}
-
-    def _is_worth_it(self, files: Sequence[str], spec: Mapping[str, Any]) -> bool:
-        if not can_be_kept():
-            return False
-        begun = latest_description(self.checkpoints) if self.checkpoints else None
-        if begun is not None:
-            return _MARK in begun
-        rows = estimated_rows(files)
-        if rows is None:
-            return False
-        return self.rows_to_draw is None or self.rows_to_draw > rows * _SECOND_EPOCH
 
     def _parsed(self, files: Sequence[str], spec: Mapping[str, Any]) -> Columns | None:
         memory = self.memory
