@@ -76,7 +76,7 @@ def test_xprof_offers_its_tools(profiled):
     }
 
 
-def test_the_memory_viewers_peak_is_the_reports_within_1_percent(profiled):
+def test_the_memory_viewer_shows_the_reports_hbm(profiled):
     report, ask = profiled
     shown = json.loads(
         ask(
@@ -89,7 +89,10 @@ def test_the_memory_viewers_peak_is_the_reports_within_1_percent(profiled):
         )
     )
     need = report.need_bytes - report.memory.generated_code_bytes
-    assert shown["peakHeapMib"] * 2**20 == pytest.approx(need, rel=0.01)
+    # To the number of digits that it writes: the same for steps of a few MiB and of many GiB.
+    assert shown["totalBufferAllocationMib"] * 2**20 == pytest.approx(need, rel=1e-4)
+    peak = need - report.gap_bytes
+    assert shown["peakHeapMib"] * 2**20 == pytest.approx(peak, rel=1e-4)
 
 
 def test_the_graph_viewer_draws_a_kernel(profiled):

@@ -10,6 +10,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
 from tfx_tpu_trainer.hardware import find_slice
+from tfx_tpu_trainer.preflight.hbm_buffers import HbmBuffers, read_buffers
 from tfx_tpu_trainer.preflight.run import compile_and_report
 
 TPU = "v5e:1x1"
@@ -35,16 +36,14 @@ def _stats(plane, stats):
     return {names[each.metadata_id]: getattr(each, each.WhichOneof("value")) for each in stats}
 
 
-def test_the_buffers_add_up_to_the_reports_memory(profiled):
+def test_the_program_of_the_profile_has_the_reports_buffers(profiled):
     report, folder, _ = profiled
     (file,) = folder.glob("*.hlo_proto.pb")
     proto = hlo_pb2.HloProto.FromString(file.read_bytes())
     assert proto.hlo_module.name == file.name.removesuffix(".hlo_proto.pb")
-    allocations = proto.buffer_assignment.buffer_allocations
-    in_hbm = sum(each.size for each in allocations if not each.color and not each.is_thread_local)
-    # XProf shows the program's buffers; the report counts the program itself as well.
-    need = report.need_bytes - report.memory.generated_code_bytes
-    assert in_hbm == pytest.approx(need, rel=0.01)
+    assert read_buffers(file.read_bytes()) == HbmBuffers(
+        bytes=report.need_bytes - report.memory.generated_code_bytes, gap_bytes=report.gap_bytes
+    )
 
 
 def test_the_kernels_take_their_estimated_time_together(profiled):

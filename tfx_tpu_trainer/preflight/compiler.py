@@ -20,6 +20,7 @@ from tfx_tpu_trainer.pjrt.compile_request import CompileRequest, CompileResponse
 from tfx_tpu_trainer.preflight import memory_refusal, messages
 from tfx_tpu_trainer.preflight.collectives import bytes_between_replicas, find_collectives
 from tfx_tpu_trainer.preflight.findings import find_padding
+from tfx_tpu_trainer.preflight.hbm_buffers import HbmBuffers, read_buffers
 from tfx_tpu_trainer.preflight.hlo_module import HloModule
 from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError, find_libtpu
 from tfx_tpu_trainer.preflight.results import (
@@ -63,15 +64,12 @@ class CompilerOptions:
             `None`: that of this machine.
         effort: What the compiler shall do for a fast program, from -1.0 (the least: enough to
             know whether it compiles) to 1.0. Defaults to `None`, what the compiler does by itself.
-        keeps_buffers: Whether the compiler shall write down where it has put each buffer, for a
-            profile (`CompiledStep.program`). Defaults to `False`.
     """
 
     libtpu_path: str | None = None
     timeout_seconds: float = 300.0
     memory_limit_gib: float | None = None
     effort: float | None = None
-    keeps_buffers: bool = False
 
     def __post_init__(self) -> None:
         """Checks the numbers.
@@ -158,7 +156,7 @@ class _Compilation:
             ):
                 ended = subprocess.run(
                     module_command(_PROCESS, folder),
-                    env=_environment(folder if self._options.keeps_buffers else None),
+                    env=_environment(folder),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -168,12 +166,11 @@ class _Compilation:
         except subprocess.TimeoutExpired:
             return self._result(problem=_timeout_problem(self._options.timeout_seconds))
         response = CompileResponse.read(folder)
-        if response is not None and self._options.keeps_buffers:
-            response = dataclasses.replace(response, program=_dumped(folder) or response.program)
         if response is None:
             errors = ended.stderr.decode(errors="replace")
             return self._result(problem=_crash_problem(ended.returncode, errors))
-        return self._read(response)
+        program = _dumped(folder) or response.program
+        return self._read(dataclasses.replace(response, program=program))
 
     def _read(self, response: CompileResponse) -> CompiledStep:
         if response.refused_by is None:
@@ -203,7 +200,7 @@ class _Compilation:
         )
 
     def _compiled(self, response: CompileResponse) -> CompiledStep:
-        memory = _memory_need(response.memory)
+        memory = _memory_need(response.memory, read_buffers(response.program))
         module = HloModule.of_optimized(response.program)
         largest = module.allocations(temp_bytes=memory.temp_bytes)
         if memory.total > self._limit:
@@ -261,20 +258,21 @@ class _Compilation:
         )
 
 
-def _memory_need(stats: Mapping[str, int]) -> MemoryNeed:
-    """Reads the compiler's statistics.
+def _memory_need(stats: Mapping[str, int], buffers: HbmBuffers | None) -> MemoryNeed:
+    """Puts the compiler's statistics and its buffer assignment together.
 
-    The gaps between buffers, which can't be used, count twice in its `temp` (seen with libtpu
-    0.0.21): at the edge where the compiler begins to refuse a model, HBM is full with the gaps
-    counted once. `peak` is without them.
+    At the edge where the compiler begins to refuse a model, HBM is full with these.
     """
-    gaps = stats["argument"] + stats["temp"] - stats["peak"] if stats["peak"] else 0
+    temp = stats["temp"]
+    if buffers is not None:
+        temp = buffers.bytes - stats["argument"] - stats["output"] + stats["alias"]
     return MemoryNeed(
         argument_bytes=stats["argument"],
         output_bytes=stats["output"],
         alias_bytes=stats["alias"],
-        temp_bytes=stats["temp"] - max(0, gaps) // 2,
+        temp_bytes=max(0, temp),
         generated_code_bytes=stats["generated_code"],
+        gap_bytes=buffers.gap_bytes if buffers is not None else 0,
     )
 
 
@@ -318,14 +316,15 @@ def _memory_limit(gib: float | None) -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _environment(dumped_to: str | None) -> dict[str, str]:
+def _environment(folder: str) -> dict[str, str]:
     path = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
-    values = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
-    if dumped_to is not None:
-        # The C API has no call for the buffers; libtpu reads XLA's own flags for what it dumps.
-        flags = (values.get("XLA_FLAGS", ""), f"--xla_dump_to={dumped_to}/{_DUMP}", _DUMP_FLAGS)
-        values["XLA_FLAGS"] = " ".join(filter(None, flags))
-    return values
+    # The C API has no call for the buffers; libtpu reads XLA's own flags for what it dumps.
+    dump = (os.environ.get("XLA_FLAGS", ""), f"--xla_dump_to={folder}/{_DUMP}", _DUMP_FLAGS)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "XLA_FLAGS": " ".join(filter(None, dump)),
+    }
 
 
 def _dumped(folder: str) -> bytes | None:

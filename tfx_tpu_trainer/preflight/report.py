@@ -171,6 +171,11 @@ class StepReport:
         }
 
     @property
+    def gap_bytes(self) -> int:
+        """Bytes of HBM that no value fills when it is fullest; 0 where it did not compile."""
+        return 0 if self.memory is None else self.memory.gap_bytes
+
+    @property
     def verdict(self) -> str:
         """Says in one line whether it compiles and fits, and what is wrong where not."""
         if self.problem is not None:

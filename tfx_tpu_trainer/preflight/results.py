@@ -131,6 +131,8 @@ class MemoryNeed:
         alias_bytes: Part of the outputs that takes the place of arguments.
         temp_bytes: Everything in between: activations, for one.
         generated_code_bytes: The program itself.
+        gap_bytes: Part of `temp_bytes` that no value fills when HBM is fullest: what XProf's memory viewer
+            leaves out of its peak.
     """
 
     argument_bytes: int
@@ -138,6 +140,7 @@ class MemoryNeed:
     alias_bytes: int
     temp_bytes: int
     generated_code_bytes: int
+    gap_bytes: int = 0
 
     @property
     def total(self) -> int:
@@ -191,8 +194,8 @@ class CompiledStep:
         costs: What its instructions cost, in the order in which they run; empty where it did not
             compile.
         unknown_loops: Loops that count once because only data tells how often they run.
-        program: The optimized program, a serialized `HloProto`, with its buffer assignment where
-            `CompilerOptions.keeps_buffers` asked for it; empty where it did not compile.
+        program: The optimized program, a serialized `HloProto` with its buffer assignment; empty where it
+            did not compile.
     """
 
     name: str

@@ -392,8 +392,6 @@ def compile_and_report(
         OSError: The profile can't be written.
     """
     options = options or CompilerOptions()
-    if profile is not None:
-        options = dataclasses.replace(options, keeps_buffers=True)
     compiler = compiler or libtpu_version(options.libtpu_path)
     compiled = compile_steps(lowered, tpu_slice, options)
     if profile is not None:

@@ -183,6 +183,8 @@ def _numbers(step: StepReport) -> Table:
         for name, size in step.hbm_by_category.items():
             if size:
                 table.add_row("", f"{bytes_text(size)} {name}")
+        if step.gap_bytes:
+            table.add_row("", f"{bytes_text(step.gap_bytes)} of these are gaps between values")
     elif step.need_bytes and step.limit_bytes:
         table.add_row("HBM", f"{bytes_text(step.need_bytes)} of {bytes_text(step.limit_bytes)}")
     table.add_row(
