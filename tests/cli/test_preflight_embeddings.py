@@ -78,6 +78,17 @@ def test_a_table_that_does_not_fit_ends_with_1(options, tmp_path):
     assert ended.exit_code == 1 and "does not fit: 119 GiB of 31.2 GiB HBM a chip" in ended.output
 
 
+def test_several_slices_are_planned_with_the_network_between_them(options):
+    ended = _preflight({**options, "num_slices": "2"})
+    assert ended.exit_code == 0, ended.output
+    words = " ".join(ended.output.split())
+    assert (
+        "Embeddings on 2 slices of v6e:2x4 each 8 chips of 2 SparseCores, 128 rows a step" in words
+    )
+    # 64 rows of 12 values of 4 bytes, over 8 chips with 100 Gbit/s each.
+    assert "each slice sends 3 KiB of gradients to the others in a step, in 0.0307 µs" in words
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -107,7 +118,10 @@ def test_a_table_that_does_not_fit_ends_with_1(options, tmp_path):
                 "--embeddings goes without --function: leave one of them out",
             ),
             ({"price": "p.json"}, "--embeddings goes without --price: leave one of them out"),
-            ({"num_slices": "2"}, "--embeddings goes without --num_slices: leave one of them out"),
+            (
+                {"num_slices": "2", "tpu": "v4:2x2x1"},
+                "num_slices=2: no bandwidth is published of the network between slices of v4. Use one",
+            ),
             (
                 {"module": "m"},
                 'has "ids", and the module\'s input_fn has others: leave one of them',

@@ -23,7 +23,7 @@ from tfx_tpu_trainer.terminal import standard_output
 
 _GOES_WITH = (
     *("embeddings", "tpu", "batch_size", "module_file", "module", "params", "json_file"),
-    # Have defaults: nothing is compiled, and several slices are looked at below.
+    # The first has a default: nothing is compiled.
     *("timeout", "num_slices"),
 )
 
@@ -51,8 +51,6 @@ def run(options: Mapping[str, Any]) -> bool:
 
 def _check(options: Mapping[str, Any]) -> None:
     others = [name for name, value in options.items() if value and name not in _GOES_WITH]
-    if options["num_slices"] > 1:
-        others.append("num_slices")
     if others:
         name = others[0].removesuffix("_file")
         raise PreflightFailed(f"--embeddings goes without --{name}: leave one of them out.")
@@ -87,6 +85,7 @@ def _plan(options: Mapping[str, Any]) -> EmbeddingPlan:
         features=spec.features,
         ids=ids,
         tpu=options["tpu"][0],
+        num_slices=options["num_slices"],
         batch_size=options["batch_size"][0],
         optimizer=spec.optimizer,
         params=params,

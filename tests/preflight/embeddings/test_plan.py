@@ -93,6 +93,40 @@ def test_hbm_is_that_of_the_formula():
     assert plan.hbm_bytes == stack.hbm_bytes and plan.limit_bytes == int(31.25 * 2**30)
 
 
+def test_slices_get_the_rows_of_a_batch_in_order_and_have_tables_of_their_own(tmp_path):
+    drawn = {}
+    for number, name in enumerate("ab"):
+        # Squared, so that low ids are frequent.
+        ids = 1000 * np.random.default_rng(number).random([2560, 8]) ** 2
+        np.save(tmp_path / f"{name}.npy", ids.astype(np.int64))
+        drawn[name] = FileIds([str(tmp_path / f"{name}.npy")])
+    features = _features(a=0, b=5)
+    alone = _plan(drawn, features=features, batch_size=128)
+    two = _plan(drawn, features=features, batch_size=256, num_slices=2)
+    (one,), (each,) = alone.stacks, two.stacks
+    assert (alone.batches + alone.held_out_batches, two.batches + two.held_out_batches) == (20, 10)
+    # A slice of two asks for what one slice does for half the rows; only what is held out differs.
+    for need, other in ((one.ids, each.ids), (one.unique_ids, each.unique_ids)):
+        assert max(need.most, need.held_out) == max(other.most, other.held_out)
+    assert (one.ids_of_chip, one.rows_of_chip) == (each.ids_of_chip, each.rows_of_chip)
+    assert (one.table_bytes, one.activation_bytes) == (each.table_bytes, each.activation_bytes)
+    assert (alone.network_bytes, alone.network_seconds) == (0, 0)
+
+
+def test_slices_send_each_other_the_gradient_of_each_row_that_they_read_once(tmp_path):
+    ids = np.random.default_rng(0).integers(0, 1000, [2560, 3])
+    np.save(tmp_path / "ids.npy", ids)
+    plan = _plan(
+        {"x": FileIds([str(tmp_path / "ids.npy")])}, batch_size=512, num_slices=4, tpu="v6e:2x4"
+    )
+    rows = [len(np.unique(part)) for part in ids.reshape(20, -1)]
+    assert plan.network_bytes == pytest.approx(np.mean(rows) * 12 * 4, abs=1)
+    # 8 chips with 100 Gbit/s each.
+    assert plan.network_seconds == pytest.approx(plan.network_bytes / 100e9)
+    values = json.loads(json.dumps(plan.to_json()))
+    assert (values["num_slices"], values["network_bytes"]) == (4, plan.network_bytes)
+
+
 def test_tables_that_are_too_large_do_not_fit():
     table = embedding.TableConfig(
         vocabulary_size=300_000_000, dim=64, name="large", optimizer=embedding.Adam(0.1)
@@ -143,6 +177,12 @@ def test_the_settings_and_the_json_have_the_buffers():
                 {"batch_size": 200},
                 "batch size 200 must be divisible by the 16 SparseCores of v6e:2x4: 192 or 208",
             ),
+            (
+                "num_slices=3",
+                {"num_slices": 3},
+                "batch size 256 must be divisible by the 48 SparseCores of 3 slices of v6e:2x4: 240 or 288",
+            ),
+            ("num_slices=0", {"num_slices": 0}, "num_slices=0 must be at least 1"),
             ("hold_out=1", {"hold_out": 1}, "hold_out=1: hold out one batch of 2 or more"),
             ("margin=-0.1", {"margin": -0.1}, "margin=-0.1: give a share from 0 to 10"),
             (

@@ -15,7 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tfx_tpu_trainer.preflight.embeddings.ids import FeatureIds
-from tfx_tpu_trainer.preflight.embeddings.layout import PADDING, Cores, Stack
+from tfx_tpu_trainer.preflight.embeddings.layout import (
+    FLOAT_BYTES,
+    PADDING,
+    Cores,
+    Stack,
+    TableLayout,
+)
 
 Integers = npt.NDArray[np.int64]
 
@@ -34,6 +40,8 @@ class StepCounts:
             a multiple of 8, as the hosts send them.
         ids_of_partition: Ids that each partition gets, by number of the SparseCore that holds it.
         unique_ids_of_partition: Rows that each partition reads.
+        gradient_bytes: Bytes of the gradients of all rows that are read, each once and without padding; 0
+            where they are not counted.
     """
 
     ids: int
@@ -41,6 +49,7 @@ class StepCounts:
     replica_ids: int
     ids_of_partition: Integers
     unique_ids_of_partition: Integers
+    gradient_bytes: int = 0
 
 
 class StackCounter:
@@ -51,18 +60,27 @@ class StackCounter:
         cores: The SparseCores.
         batch_size: Rows of a step over all replicas.
         samples_of_row: Feature -> activations that it has for a row.
+        counts_gradients: Whether to count the bytes of the gradients, which several slices send each other.
+            Defaults to `False`.
 
     Raises:
         ValueError: Ids, samples and SparseCores together don't fit 63 bits.
     """
 
     def __init__(
-        self, stack: Stack, *, cores: Cores, batch_size: int, samples_of_row: Mapping[str, int]
+        self,
+        stack: Stack,
+        *,
+        cores: Cores,
+        batch_size: int,
+        samples_of_row: Mapping[str, int],
+        counts_gradients: bool = False,
     ) -> None:
         self._stack = stack
         self._cores = cores
         self._samples_of_row = samples_of_row
         self._rows = batch_size // cores.count
+        self._counts_gradients = counts_gradients
         for table in stack.tables:
             if cores.count * table.rows * self._samples(table.features) >= 2**63:
                 raise ValueError(
@@ -76,7 +94,8 @@ class StackCounter:
         Args:
             batch: Feature -> its ids.
         """
-        pairs = [self._pairs(table, batch) for table in range(len(self._stack.tables))]
+        found = [self._pairs(table, batch) for table in self._stack.tables]
+        pairs = [(ids, unique) for ids, unique, _ in found]
         cores = self._cores.count
         ids_of_partition = np.zeros(cores, np.int64)
         unique_of_partition = np.zeros(cores, np.int64)
@@ -99,14 +118,21 @@ class StackCounter:
             replica_ids=most_of_replica,
             ids_of_partition=ids_of_partition,
             unique_ids_of_partition=unique_of_partition,
+            gradient_bytes=sum(size for _, _, size in found),
         )
 
     def _samples(self, features: Sequence[str]) -> int:
         return self._rows * sum(self._samples_of_row[name] for name in features)
 
-    def _pairs(self, number: int, batch: Mapping[str, FeatureIds]) -> tuple[Integers, Integers]:
-        """Returns core * cores + partition, sorted by core, of a table's ids and of its unique ids."""
-        table = self._stack.tables[number]
+    def _pairs(
+        self, table: TableLayout, batch: Mapping[str, FeatureIds]
+    ) -> tuple[Integers, Integers, int]:
+        """Counts one table.
+
+        Returns:
+            Core * cores + partition, sorted by core, of its ids and of its unique ids, and the bytes of
+            its gradients.
+        """
         samples = self._samples(table.features)
         keys = []
         before = 0
@@ -124,7 +150,8 @@ class StackCounter:
         core, value = np.divmod(of_core, table.rows)
         cores = self._cores.count
         pair = core * cores + (value + table.rotation) % cores
-        return pair, pair[_differs(of_core)]
+        rows = len(np.unique(value)) if self._counts_gradients else 0
+        return pair, pair[_differs(of_core)], rows * table.dim * FLOAT_BYTES
 
 
 def _differs(values: Integers) -> npt.NDArray[np.bool_]:

@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,14 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfx_tpu_trainer.hardware import CHIPS, Slice, TpuSpec
+from tfx_tpu_trainer.preflight.across_slices import check_slices
 from tfx_tpu_trainer.preflight.embeddings.counting import Integers, StackCounter
-from tfx_tpu_trainer.preflight.embeddings.ids import Batches, IdSource, batches_of_sources
+from tfx_tpu_trainer.preflight.embeddings.ids import (
+    Batches,
+    FeatureIds,
+    IdSource,
+    batches_of_sources,
+)
 from tfx_tpu_trainer.preflight.embeddings.input_ids import batches_of_dataset
 from tfx_tpu_trainer.preflight.embeddings.layout import (
     FLOAT_BYTES,
@@ -50,6 +56,7 @@ def plan_embeddings(
     features: Mapping[str, Any],
     ids: Mapping[str, IdSource] | tf.data.Dataset | Callable[..., Any],
     tpu: str | TpuSpec,
+    num_slices: int = 1,
     batch_size: int,
     optimizer: Any = None,
     params: Mapping[str, Any] | None = None,
@@ -80,7 +87,9 @@ def plan_embeddings(
         ids: The ids that the features look up: an input_fn or a dataset, of batches over all replicas with
             the features by name, or a source for each feature. -1 in a dense tensor is no id.
         tpu: The slice, as `"v6e:2x4"`.
-        batch_size: Rows of a step over all replicas.
+        num_slices: Slices like it that train one model, each with tables of its own, joined by the data
+            center's network. Defaults to 1.
+        batch_size: Rows of a step over all replicas of all slices.
         optimizer: Of `tf.tpu.experimental.embedding`: that of tables that have none of their own. Defaults to
             `None`: each has one.
         params: What an input_fn gets as `params` besides the batch size. Defaults to none.
@@ -99,11 +108,13 @@ def plan_embeddings(
     """
     found = TpuSpec.read(tpu).tpu_slice
     cores = cores_of(found)
-    _check(cores, found, batch_size=batch_size, hold_out=hold_out, margin=margin)
+    check_slices(found, num_slices)
+    _check(cores, found, num_slices, batch_size=batch_size, hold_out=hold_out, margin=margin)
+    of_slice = batch_size // num_slices
     if not features:
         raise ValueError("features is empty: give a FeatureConfig for each.")
     stacks = lay_out(
-        features, optimizer=optimizer, cores=cores, batch_size=batch_size, stacking=stacking
+        features, optimizer=optimizer, cores=cores, batch_size=of_slice, stacking=stacking
     )
     if isinstance(ids, Mapping):
         odd = sorted(set(ids) ^ set(features))
@@ -115,7 +126,7 @@ def plan_embeddings(
     else:
         batches = batches_of_dataset(ids, features=features, batch_size=batch_size, params=params)
         rows = rows or _MOST_INPUT_BATCHES * batch_size
-    seen = [_Seen(stack, features, cores, batch_size) for stack in stacks]
+    seen = [_Seen(stack, features, cores, of_slice, num_slices) for stack in stacks]
     count, ids_read = _count(batches, seen, most=None if rows is None else rows // batch_size)
     held_out = np.arange(count) % hold_out == hold_out - 1
     if not held_out.any() or held_out.all():
@@ -133,6 +144,8 @@ def plan_embeddings(
         dropping |= np.array(each.replica_ids) > per_sample * each.stack.samples
     return EmbeddingPlan(
         tpu=found.name,
+        num_slices=num_slices,
+        network_bytes=round(sum(each.gradient_bytes for each in seen) / count / num_slices),
         batch_size=batch_size,
         cores=cores,
         rows=count * batch_size,
@@ -169,12 +182,16 @@ def cores_of(found: Slice) -> Cores:
     )
 
 
-def _check(cores: Cores, found: Slice, *, batch_size: int, hold_out: int, margin: float) -> None:
-    if batch_size < 1 or batch_size % cores.count:
-        below = batch_size // cores.count * cores.count
-        nearest = " or ".join(str(size) for size in (below, below + cores.count) if size > 0)
+def _check(
+    cores: Cores, found: Slice, num_slices: int, *, batch_size: int, hold_out: int, margin: float
+) -> None:
+    count = cores.count * num_slices
+    if batch_size < 1 or batch_size % count:
+        below = batch_size // count * count
+        nearest = " or ".join(str(size) for size in (below, below + count) if size > 0)
+        slices = f"{num_slices} slices of " if num_slices > 1 else ""
         raise ValueError(
-            f"batch size {batch_size} must be divisible by the {cores.count} SparseCores of {found.name}: "
+            f"batch size {batch_size} must be divisible by the {count} SparseCores of {slices}{found.name}: "
             f"{nearest} would be."
         )
     if hold_out < 2:
@@ -200,9 +217,18 @@ class _Seen:
     """What the batches have asked of a stack."""
 
     def __init__(
-        self, stack: Stack, features: Mapping[str, Any], cores: Cores, batch_size: int
+        self,
+        stack: Stack,
+        features: Mapping[str, Any],
+        cores: Cores,
+        rows_of_slice: int,
+        num_slices: int,
     ) -> None:
         self.stack = stack
+        self.gradient_bytes = 0
+        self._rows_of_slice = rows_of_slice
+        self._num_slices = num_slices
+        self._samples_of_row = {name: samples_of_row(each) for name, each in features.items()}
         self.ids: list[int] = []
         self.unique_ids: list[int] = []
         self.replica_ids: list[int] = []
@@ -212,17 +238,34 @@ class _Seen:
         self._counter = StackCounter(
             stack,
             cores=cores,
-            batch_size=batch_size,
-            samples_of_row={name: samples_of_row(feature) for name, feature in features.items()},
+            batch_size=rows_of_slice,
+            samples_of_row=self._samples_of_row,
+            counts_gradients=num_slices > 1,
         )
 
-    def add(self, batch: Mapping[str, Any]) -> None:
-        counts = self._counter.count(batch)
-        self.ids.append(counts.ids)
-        self.unique_ids.append(counts.unique_ids)
-        self.replica_ids.append(counts.replica_ids)
-        self._ids_of_partition += counts.ids_of_partition
-        self._rows_of_partition += counts.unique_ids_of_partition
+    def add(self, batch: Mapping[str, FeatureIds]) -> None:
+        counts = [self._counter.count(part) for part in self._of_slices(batch)]
+        # All slices run one program: its buffers are those of the slice that asks for most.
+        self.ids.append(max(each.ids for each in counts))
+        self.unique_ids.append(max(each.unique_ids for each in counts))
+        self.replica_ids.append(max(each.replica_ids for each in counts))
+        for each in counts:
+            self._ids_of_partition += each.ids_of_partition
+            self._rows_of_partition += each.unique_ids_of_partition
+            self.gradient_bytes += each.gradient_bytes
+
+    def _of_slices(self, batch: Mapping[str, FeatureIds]) -> Iterator[Mapping[str, FeatureIds]]:
+        """Yields the rows of each slice, which get those of a batch in order."""
+        if self._num_slices == 1:
+            yield batch
+            return
+        for number in range(self._num_slices):
+            part = {}
+            for name, ids in batch.items():
+                samples = self._rows_of_slice * self._samples_of_row[name]
+                chosen = ids.samples // samples == number
+                part[name] = FeatureIds(ids.values[chosen], ids.samples[chosen] - number * samples)
+            yield part
 
     def plan(
         self, held_out: npt.NDArray[np.bool_], margin: float, per_sample: int, found: Slice

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tfx_tpu_trainer.hardware import find_slice
+from tfx_tpu_trainer.preflight.across_slices import seconds_at_least
 from tfx_tpu_trainer.preflight.embeddings.layout import Cores, Stack
 
 
@@ -98,8 +100,8 @@ class EmbeddingPlan:
 
     Attributes:
         tpu: The slice, as `"v6e:2x4"`.
-        batch_size: Rows of a step over all replicas.
-        cores: The SparseCores.
+        batch_size: Rows of a step over all replicas of all slices.
+        cores: The SparseCores of one slice.
         rows: Rows that were read.
         ids: Ids that were read.
         batches: Batches that were planned with.
@@ -109,6 +111,9 @@ class EmbeddingPlan:
         stacks: Each stacked table's needs.
         max_ids_per_chip_per_sample: Its value in `SparseCoreEmbeddingConfig`.
         limit_bytes: HBM of a chip that a program may use.
+        num_slices: Slices that train one model, each with tables of its own.
+        network_bytes: Bytes that a slice must send to the others in a step, at least, by the mean of all
+            batches: the gradient of each row that it has read, once. 0 with one slice.
     """
 
     tpu: str
@@ -123,6 +128,13 @@ class EmbeddingPlan:
     stacks: tuple[StackPlan, ...]
     max_ids_per_chip_per_sample: int
     limit_bytes: int
+    num_slices: int = 1
+    network_bytes: int = 0
+
+    @property
+    def network_seconds(self) -> float:
+        """Lower bound on the time of a step that the network between slices sets; 0 with one."""
+        return seconds_at_least(self.network_bytes, find_slice(self.tpu))
 
     @property
     def hbm_bytes(self) -> int:
@@ -162,6 +174,7 @@ class EmbeddingPlan:
             "stacks": [stack.to_json() for stack in self.stacks],
             "hbm_bytes": self.hbm_bytes,
             "imbalance": self.imbalance,
+            "network_seconds": self.network_seconds,
             "settings": self.settings(),
             "ok": self.ok,
         }

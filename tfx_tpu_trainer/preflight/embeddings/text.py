@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfx_tpu_trainer.preflight.embeddings.results import EmbeddingPlan, Need
-from tfx_tpu_trainer.preflight.report import bytes_text
+from tfx_tpu_trainer.preflight.report import bytes_text, seconds_text
 
 _CAVEATS = (
     "Counted on this machine by TensorFlow's published rules; nothing ran on a SparseCore.",
@@ -22,9 +22,11 @@ def render_plan(plan: EmbeddingPlan) -> RenderableType:
         plan: The plan.
     """
     cores = plan.cores
+    several = plan.num_slices > 1
+    slices, each = (f"{plan.num_slices} slices of ", "each ") if several else ("", "")
     head = Text.assemble(
-        (f"Embeddings on {plan.tpu}", "bold"),
-        f"  {cores.chips} chips of {cores.per_chip} SparseCores, {plan.batch_size:,} rows a step; "
+        (f"Embeddings on {slices}{plan.tpu}", "bold"),
+        f"  {each}{cores.chips} chips of {cores.per_chip} SparseCores, {plan.batch_size:,} rows a step; "
         f"{plan.ids:,} ids in {plan.rows:,} rows",
     )
     return Group(
@@ -117,11 +119,19 @@ def _verdicts(plan: EmbeddingPlan) -> list[Text]:
             "that the most is seen",
         ),
         Text(f"  the busiest chip reads {plan.imbalance:.2f} x the bytes of the mean one"),
+        *([_network(plan)] if plan.num_slices > 1 else []),
         Text(""),
         Text("tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig("),
         *(Text(f"    {name}={value!r},") for name, value in settings.items()),
         Text(")"),
     ]
+
+
+def _network(plan: EmbeddingPlan) -> Text:
+    return Text(
+        f"  each slice sends {bytes_text(plan.network_bytes)} of gradients to the others in a step, in "
+        f"{seconds_text(plan.network_seconds)} or more"
+    )
 
 
 def _verdict(good: bool, words: str) -> Text:
