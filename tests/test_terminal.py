@@ -162,6 +162,18 @@ def test_compat_names_a_program_without_its_colours():
     assert ended.returncode and _is_clean(ended.stderr), json.dumps(ended.stderr)
 
 
+def test_what_an_encoding_lacks_is_written_out():
+    command = "from tfx_tpu_trainer.cli.main import main; import click;"
+    command += (
+        "main.add_command(click.command('tick')(lambda: click.echo('\u2713 \xfc'))); main(['tick'])"
+    )
+    words = [sys.executable, "-c", command]
+    ended = subprocess.run(
+        words, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": "latin-1"}
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"\\u2713 \xfc\n", b"")
+
+
 def test_a_command_whose_output_is_closed_does_its_work(tmp_path):
     program = tmp_path / "train.py"
     program.write_text("import tensorflow as tf\nx = tf.placeholder(tf.float32)\n")

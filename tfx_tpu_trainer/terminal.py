@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -84,6 +85,9 @@ class PrintableGroup(click.Group):
         if sys.stdout is None:
             # Closed by the caller, as by `>&-`: nobody wants to see the output.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            # Written out what the terminal's encoding has not, a tick or a name, as on stderr.
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             try:
                 return super().invoke(ctx)

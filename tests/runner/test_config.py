@@ -405,15 +405,15 @@ def test_a_folder_is_no_config(tmp_path: Path, refused) -> None:
         bad_input.case(
             "config",
             f"`--pipeline {name}`",
-            f"there is no pipeline {name!r}; {hint}Pipelines here: digits, taxi; one elsewhere is",
+            f"there is no pipeline {name!r}; {hint} here: digits, taxi; one elsewhere is",
             values=name,
         )
         for name, hint in {
-            "taxy": "did you mean 'taxi'? ",
-            "../../x": "",
-            ".taxi": "did you mean 'taxi'? ",
-            "os.path": "",
-            "''": "",
+            "taxy": "did you mean 'taxi'? Pipelines",
+            "../../x": "pipelines",
+            ".taxi": "did you mean 'taxi'? Pipelines",
+            "os.path": "pipelines",
+            "''": "pipelines",
         }.items()
     ],
 )

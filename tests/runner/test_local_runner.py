@@ -47,7 +47,7 @@ def test_a_bad_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, refused
             (
                 "--pipeline ../../x",
                 ("--pipeline", "../../x"),
-                "error: there is no pipeline '../../x'; Pipelines here: digits, taxi",
+                "error: there is no pipeline '../../x'; pipelines here: digits, taxi",
             ),
             (
                 "--root ''",

@@ -468,14 +468,14 @@ def _explain(
         group = _group_at(config_class, location[:-1])
         valid = sorted(group.model_fields) if group else []
         nearest = difflib.get_close_matches(location[-1], valid, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        hint = f"did you mean {nearest[0]!r}? Valid" if nearest else "valid"
         place = f" in {'.'.join(location[:-1])!r}" if location[:-1] else ""
         said = f"{where}: unknown key {location[-1]!r}{place}; {hint}"
         # Where one is near, a long list hides it.
         return (
-            said.rstrip()
+            said.removesuffix(" Valid")
             if nearest and len(valid) > _MOST_LISTED
-            else f"{said}Valid keys: {', '.join(valid)}"
+            else f"{said} keys: {', '.join(valid)}"
         )
     if item["type"] == "missing":
         return f"{where}: the key {key!r} is missing; add it"

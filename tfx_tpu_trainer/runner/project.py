@@ -247,9 +247,9 @@ def find_pipeline(name: str) -> Project:
     if not folders or not (folders[0] / CONFIG_FILE).exists():
         names = pipeline_names()
         nearest = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        hint = f"did you mean {nearest[0]!r}? Pipelines" if nearest else "pipelines"
         raise ConfigError(
-            f"there is no pipeline {name!r}; {hint}Pipelines here: {', '.join(names) or 'none'}; one elsewhere is "
+            f"there is no pipeline {name!r}; {hint} here: {', '.join(names) or 'none'}; one elsewhere is "
             "given by the import path of its package, or by its folder with --project"
         )
     return Project(folder=folders[0], package=package, base=Path(here))

@@ -90,10 +90,10 @@ def find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
             f"{name!r} begins the names of {len(meant)} runs; give more of one, such as {meant[-1]!r}"
         )
     nearest = difflib.get_close_matches(name, runs, n=1)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    hint = f"did you mean {nearest[0]!r}? The" if nearest else "the"
     newest = ", ".join(runs[-_SHOWN:])
     raise ConfigError(
-        f"there is no run {name!r} in {str(root.folder)!r}; {hint}The newest are {newest}"
+        f"there is no run {name!r} in {str(root.folder)!r}; {hint} newest are {newest}"
     )
 
 
