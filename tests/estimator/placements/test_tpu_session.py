@@ -183,6 +183,26 @@ def test_tensorflow_cuts_outside_compilation_out_of_the_steps(cores, python):
         assert any(op.startswith(transfer) for op in split.host_ops)
 
 
+_NESTED = {
+    "loop": lambda on_host, y: tf.while_loop(
+        lambda turn, _: turn < 3, lambda turn, y: (turn + 1, on_host(y)), [0, y]
+    )[1],
+    "condition": lambda on_host, y: tf.cond(y[0] > 0, lambda: on_host(y), lambda: y),
+    "function": lambda on_host, y: tf.function(on_host, autograph=False)(y),
+}
+
+
+@pytest.mark.parametrize("inside_of", _NESTED)
+def test_tensorflow_cuts_it_out_of_functions(inside_of):
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> tpu.TPUEstimatorSpec:
+        outputs = _NESTED[inside_of](_with_gradient_of_its_own, linear_model.outputs_of(features))
+        return tpu.TPUEstimatorSpec(mode, predictions={"y": outputs})
+
+    split = _split("infer", model_fn)
+    assert "PyFunc" not in split.core_ops
+    assert split.launch.count('"tf.PyFunc"') == 1
+
+
 @pytest.mark.parametrize("mode", ["eval", "infer"])
 def test_tensorflow_cuts_it_out_of_a_batch(mode):
     split = _split(mode)
