@@ -126,6 +126,7 @@ def test_the_arguments_are_the_originals_and_the_public_place_too():
         "table_to_config_dict",
         "partition_strategy",
         "profile_data_directory",
+        "sparse_core_embedding_config",  # Ours.
     )
     assert spec.optimization_parameters is PARAMETERS and spec.profile_data_directory == "folder"
     assert tpu.EmbeddingConfigSpec is experimental.EmbeddingConfigSpec

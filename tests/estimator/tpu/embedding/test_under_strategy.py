@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.estimator.tpu.embedding import embedded
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
@@ -41,7 +42,8 @@ def mirrored(replicas):
 
 
 @mostly_swept(("name", "replicas"), [("sgd", 1), ("adagrad", 4), ("adam", 2)], kept=[("adam", 2)])
-def test_tables_train_as_ordinary_embeddings_slots_included(tmp_path, name, replicas):
+@pytest.mark.behaviour(363, 372, 373)
+def test_tables_train_as_ordinary_embeddings_under_a_strategy(tmp_path, name, replicas):
     parameters, ordinary = OPTIMIZERS[name]
     estimator = embedded.under_strategy(tpu, tmp_path, parameters, mirrored(replicas))
     estimator.train(embedded.input_fn, steps=STEPS)
@@ -65,6 +67,7 @@ def trained(tmp_path_factory):
     return estimator
 
 
+@pytest.mark.behaviour(377)
 def test_evaluation_and_prediction_read_the_tables_of_emulated_cores(trained):
     """Batches that fill the replicas run there, those that are left over in the session: 5 and 2 rows."""
 
@@ -149,4 +152,38 @@ def test_tensorflows_mid_level_embedding_trains_to_the_same_tables(tmp_path):
         expected = first_values[config.name] - RATE * tf.convert_to_tensor(gradients[config.name])
         np.testing.assert_allclose(
             estimator.get_variable_value(table), expected, rtol=1e-5, atol=1e-6
+        )
+
+
+class OfTwoProcesses(tf.distribute.MirroredStrategy):
+    """A strategy that has a second replica, but not here."""
+
+    @property
+    def num_replicas_in_sync(self):
+        return 2
+
+
+@row(
+    "estimator",
+    "`embedding_config_spec` under a strategy over several processes",
+    "OfTwoProcesses (2 replicas)",
+    "replicas in other processes",
+    "use_tpu=False",
+)
+def test_replicas_in_other_processes_have_no_tables(tmp_path, refused):
+    parameters, _ = OPTIMIZERS["sgd"]
+    estimator = embedded.under_strategy(tpu, tmp_path, parameters, OfTwoProcesses(["/cpu:0"]))
+    with refused(ValueError):
+        estimator.train(embedded.input_fn, steps=1)
+
+
+@row(
+    "estimator",
+    "`sparse_core_embedding_config=7`",
+    "SparseCoreEmbeddingConfig",
+)
+def test_a_configuration_of_sparse_cores_is_tensorflows(refused):
+    with refused(TypeError):
+        experimental.EmbeddingConfigSpec(
+            embedded.columns(), OPTIMIZERS["sgd"][0], sparse_core_embedding_config=7
         )

@@ -46,6 +46,7 @@ class _Fields(NamedTuple):
     table_to_config_dict: Mapping[str, TableConfig] | None
     partition_strategy: str
     profile_data_directory: str | None
+    sparse_core_embedding_config: Any
 
 
 class EmbeddingConfigSpec(_Fields):
@@ -80,6 +81,8 @@ class EmbeddingConfigSpec(_Fields):
         table_to_config_dict: Mapping[str, TableConfig] | None = None,
         partition_strategy: str = "div",
         profile_data_directory: str | None = None,
+        *,
+        sparse_core_embedding_config: Any = None,
     ) -> EmbeddingConfigSpec:
         """Checks the arguments and makes a spec.
 
@@ -97,6 +100,10 @@ class EmbeddingConfigSpec(_Fields):
             partition_strategy: `"div"` (default) or `"mod"`: how hosts would share a table. Has no
                 effect: emulated tables are whole, and TPUs share them in their own way.
             profile_data_directory: For TPU hardware; has no effect here. Defaults to `None`.
+            sparse_core_embedding_config: A `tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig`:
+                stacking and buffers on SparseCores; the original has no such argument, and
+                TensorFlow 2.16 no such class. Without effect elsewhere. Defaults to `None`,
+                TensorFlow's defaults.
 
         Returns:
             The spec.
@@ -105,7 +112,8 @@ class EmbeddingConfigSpec(_Fields):
             ValueError: If not exactly one of the columns and the two dicts is given, the
                 strategy or the parameters are none of the known ones, or a feature names a table
                 that is not there.
-            TypeError: If a column or a value of the dicts is of a type that can't be used.
+            TypeError: If a column, a value of the dicts or the configuration of SparseCores is of a
+                type that can't be used.
         """
         has_dicts = bool(feature_to_config_dict and table_to_config_dict)
         if bool(feature_columns) == has_dicts:
@@ -119,6 +127,7 @@ class EmbeddingConfigSpec(_Fields):
                 f"Invalid partition_strategy {partition_strategy!r}. Must be one of "
                 f"{' or '.join(map(repr, PARTITION_STRATEGIES))}."
             )
+        _check_sparse_core_config(sparse_core_embedding_config)
         on_embedding_core = on_tensor_core = None
         if feature_columns:
             _check_columns(feature_columns)
@@ -139,6 +148,7 @@ class EmbeddingConfigSpec(_Fields):
             table_to_config_dict=table_to_config_dict,
             partition_strategy=partition_strategy,
             profile_data_directory=profile_data_directory,
+            sparse_core_embedding_config=sparse_core_embedding_config,
         )
 
 
@@ -159,6 +169,22 @@ def _check_parameters(parameters: Any) -> None:
         raise ValueError(
             f"optimization_parameters must be an instance of type {names}, of "
             f"tfx_tpu_trainer.estimator.tpu.experimental; got {parameters!r}."
+        )
+
+
+def _check_sparse_core_config(config: Any) -> None:
+    if config is None:
+        return
+    kind = getattr(tf.tpu.experimental.embedding, "SparseCoreEmbeddingConfig", None)
+    if kind is None:
+        raise TypeError(
+            f"TensorFlow {tf.__version__} has no SparseCoreEmbeddingConfig: leave out "
+            f"sparse_core_embedding_config ({config!r}), or use TensorFlow 2.21."
+        )
+    if not isinstance(config, kind):
+        raise TypeError(
+            "sparse_core_embedding_config must be a "
+            f"tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig; got {config!r}."
         )
 
 

@@ -17,6 +17,7 @@ from tfx_tpu_trainer.engine.embedding.strategy_tables import Batch, StrategyTabl
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private_tables
 from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
 from tfx_tpu_trainer.estimator.tpu.embedding.sparse_core_layout import StackLayout, TablePlace
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
 from tfx_tpu_trainer.estimator.tpu.embedding.table_update import parameters_of
 from tfx_tpu_trainer.estimator.tpu.embedding.tpu_configs import (
     SLOTS,
@@ -55,7 +56,7 @@ class TPUTables(StrategyTables):
         strategy: tf.distribute.Strategy,
         *,
         is_training: bool,
-        pipelined: bool,
+        spec: EmbeddingConfigSpec,
     ) -> None:
         """Makes the optimizers' slots in the graph of the trace, which must be the default one.
 
@@ -64,7 +65,7 @@ class TPUTables(StrategyTables):
             lookups: What the model looks up.
             strategy: A `TPUStrategy`.
             is_training: Whether the steps train.
-            pipelined: Whether a step's lookups may overlap with the step before.
+            spec: What the plan was made of.
 
         Raises:
             ValueError: If a replica's batches are of no static size.
@@ -73,7 +74,8 @@ class TPUTables(StrategyTables):
         self._plan = plan
         self._strategy = strategy
         self._is_training = is_training
-        self._pipelined = pipelined
+        self._pipelined = spec.pipeline_execution_with_tensor_core
+        self._sparse_core_config = spec.sparse_core_embedding_config
         self._samples: dict[str, int] = {}
         for name, samples in lookups.samples.items():
             if samples is None:
@@ -317,11 +319,14 @@ class SparseCoreTables(TPUTables):
         Raises:
             ValueError: If a step's samples don't divide over the SparseCores of a device.
         """
-        self._rates = StepRates()
+        self._rates, config = StepRates(), self._sparse_core_config
+        # TensorFlow 2.16 has no such argument.
+        options = {} if config is None else {"sparse_core_embedding_config": config}
         with self._strategy.scope():
             self._embedding = _embedding.TPUEmbeddingV2(
                 make_feature_configs(self._plan, self._samples, self._rates),
                 pipeline_execution_with_tensor_core=self._pipelined,
+                **options,
             )
             self._check_samples(tf_private_tables.cores_of_device(self._embedding))
             self._embedding.build()

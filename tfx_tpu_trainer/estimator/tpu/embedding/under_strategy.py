@@ -59,7 +59,7 @@ class EmbeddedUnderStrategy:
         self._plan = plan_embeddings(spec)
         self._strategy = strategy
         self._is_training = call.mode == ModeKeys.TRAIN
-        self._pipelined = spec.pipeline_execution_with_tensor_core
+        self._spec = spec
         self._tables_of_tpu = self._choose_tables()
         if self._tables_of_tpu is not None:
             self._tables_of_tpu.check(self._plan, strategy)
@@ -95,7 +95,7 @@ class EmbeddedUnderStrategy:
             lookups,
             self._strategy,
             is_training=self._is_training,
-            pipelined=self._pipelined,
+            spec=self._spec,
         )
 
     def _choose_tables(self) -> type[TPUTables] | None:
