@@ -51,16 +51,21 @@ def _api(status):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            # Else the thread would ask for connections to a closed socket again and again, for the rest of the tests.
+            server.shutdown()
+            thread.join()
 
 
 def _submit(status):
     with _api(status) as host:
-        KubeflowRun(host=host, name="Taxi").submit(tiny(), seconds=3)
+        # Silence is waited for to the end.
+        seconds = 1 if status is None else 30
+        KubeflowRun(host=host, name="Taxi").submit(tiny(), seconds=seconds)
 
 
 @row(

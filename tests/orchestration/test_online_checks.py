@@ -53,7 +53,7 @@ def no_proxy(monkeypatch):
 @pytest.fixture
 def server() -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as serving:
-        thread = threading.Thread(target=serving.serve_forever, daemon=True)
+        thread = threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{serving.server_port}"
         serving.shutdown()

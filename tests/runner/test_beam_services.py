@@ -48,9 +48,11 @@ def json_server(answer: object) -> Iterator[str]:
             pass
 
     with http.server.ThreadingHTTPServer(("localhost", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"localhost:{server.server_address[1]}"
-        server.shutdown()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"localhost:{server.server_address[1]}"
+        finally:
+            server.shutdown()
 
 
 def local_run(arguments: list[str], root: str | Path = "not-made") -> Result:
