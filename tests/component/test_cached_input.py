@@ -113,7 +113,7 @@ params = small_model.params
 """
 
 
-@pytest.mark.parametrize("settings", [{}, {"eval_every_steps": 40}])
+@mostly_swept("settings", [{}, {"eval_every_steps": 40}], kept=[{"eval_every_steps": 40}])
 def test_rows_that_are_added_while_it_trains_are_trained_on(
     tmp_path, caplog, monkeypatch, settings
 ):
@@ -129,6 +129,7 @@ def test_rows_that_are_added_while_it_trains_are_trained_on(
         module=None,
         module_file=str(module_file),
         cache_input=1,
+        export_to_tpu=0,
         **settings,
     )
     execution.inputs["examples"] = [rows]

@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,22 @@ def test_emulated_tpu_cores_reach_what_the_host_reaches(
         assert cores_run.report.eval_metrics[name] == pytest.approx(value, abs=0.01), name
 
 
+@pytest.fixture(scope="module")
+def failing(digits_run: PipelineRun) -> Callable[[list[str], str], tuple[PipelineRun, set[Path]]]:
+    """Runs the pipeline with overrides that let a component fail, once; returns its folders of before as well."""
+    made: dict[tuple[str, ...], tuple[PipelineRun, set[Path]]] = {}
+
+    def run(overrides: list[str], node: str) -> tuple[PipelineRun, set[Path]]:
+        key = tuple(overrides)
+        if key not in made:
+            before = folders(digits_run.root, node)
+            made[key] = run_local("digits", digits_run.root, *overrides), before
+        return made[key]
+
+    return run
+
+
+_NAN = (["model.learning_rate=1e38"], "TpuTrainer", "NaN loss during training")
 _LABEL = (["trainer.label_key=nope"], "TpuTrainer", "label_key='nope'")
 _DATA = ([f"data={REPOSITORY / 'docs'}"], "ImportExampleGen", "Not a valid TFRecord")
 
@@ -78,6 +95,7 @@ _DATA = ([f"data={REPOSITORY / 'docs'}"], "ImportExampleGen", "Not a valid TFRec
 @mostly_swept(
     ("overrides", "node", "expected"),
     [
+        _NAN,
         _LABEL,
         _DATA,
         (["trainer.module=tests.pipelines.no_model_fn"], "TpuTrainer", "has no model_fn"),
@@ -88,13 +106,12 @@ _DATA = ([f"data={REPOSITORY / 'docs'}"], "ImportExampleGen", "Not a valid TFRec
         ),
         (["trainer.train_batch_size=100000"], "TpuTrainer", "train_batch_size=100000"),
     ],
-    kept=[_LABEL],
+    kept=[_NAN],
 )
 def test_a_failing_component_is_named_with_the_reason(
-    digits_run: PipelineRun, overrides: list[str], node: str, expected: str
+    digits_run: PipelineRun, failing, overrides: list[str], node: str, expected: str
 ) -> None:
-    before = folders(digits_run.root, node)
-    failed = run_local("digits", digits_run.root, *overrides)
+    failed, before = failing(overrides, node)
     assert failed.exit_code == 1, failed.output
     last_line = failed.output.rstrip().splitlines()[-1]
     assert last_line.startswith(f"{node} failed: ")
@@ -110,8 +127,10 @@ def test_a_failing_component_is_named_with_the_reason(
     assert folders(digits_run.root, node) == before
 
 
-def test_the_page_of_a_run_that_failed_in_training_says_where(digits_run: PipelineRun) -> None:
-    failed = run_local("digits", digits_run.root, "model.learning_rate=1e38")
+def test_the_page_of_a_run_that_failed_in_training_says_where(
+    digits_run: PipelineRun, failing
+) -> None:
+    failed, _ = failing(*_NAN[:2])
     assert failed.exit_code == 1, failed.output
     page = gather_run(Root.at(str(digits_run.root)), failed.name)
     assert page.title == f"Run {failed.name}"

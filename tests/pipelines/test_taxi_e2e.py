@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from click.testing import CliRunner
 from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
 from tests.pipeline_runs import TAXI, PipelineRun, completed, run_local
 from tests.report.pages import Page
+from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.report import read_run_data
 from tfx_tpu_trainer.runner.metadata import State
 from tfx_tpu_trainer.runner.run_log import BEFORE_COMPONENTS
@@ -194,14 +194,9 @@ def test_a_second_run_is_answered_from_the_cache(taxi_run: PipelineRun) -> None:
 
 
 def test_the_run_is_shown_again_from_its_artifacts(taxi_run: PipelineRun) -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "tfx_tpu_trainer.cli.main", "show", "--root", str(taxi_run.root)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=Path(__file__).parents[2],
-    )
-    assert shown.returncode == 0, shown.stderr
+    # In this process: what these commands import takes seconds.
+    shown = CliRunner().invoke(main, ["show", "--root", str(taxi_run.root)])
+    assert shown.exit_code == 0, shown.output
     run, *again = shown.stdout.splitlines()
     assert run.startswith(f"Run {taxi_run.name}: complete, began ")
     # All that the run itself has printed at its end.
@@ -210,17 +205,9 @@ def test_the_run_is_shown_again_from_its_artifacts(taxi_run: PipelineRun) -> Non
 
 
 def test_the_page_of_the_run_has_the_gates_verdict(taxi_run: PipelineRun, tmp_path: Path) -> None:
-    written = subprocess.run(
-        [
-            *(sys.executable, "-m", "tfx_tpu_trainer.cli.main", "report", taxi_run.name),
-            *("--root", str(taxi_run.root), "--output", str(tmp_path / "page")),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=Path(__file__).parents[2],
-    )
-    assert written.returncode == 0, written.stderr
+    where = ("--root", str(taxi_run.root), "--output", str(tmp_path / "page"))
+    written = CliRunner().invoke(main, ["report", taxi_run.name, *where])
+    assert written.exit_code == 0, written.output
     assert written.stdout == f"Run {taxi_run.name}: {tmp_path}/page/run.html\n"
     report, run = taxi_run.report, read_run_data(str(tmp_path / "page"))
     assert run.measured.metrics == report.eval_metrics
