@@ -134,8 +134,8 @@ def test_an_interrupted_training_ends_with_the_model_of_one_that_was_not(
         pytest.param(
             {"module": own_input.__name__, "save_input_position": 1}, None, marks=pytest.mark.sweep
         ),
-        # The checkpoint is in the second epoch of rows that are parsed once.
-        ({}, 400),
+        # The checkpoint is in the second epoch of rows that are parsed once, as in tests/inputs/test_row_cache.py.
+        pytest.param({}, 400, marks=pytest.mark.sweep),
     ],
 )
 def test_so_does_one_with_other_settings_or_rows(tmp_path, interrupted, settings, rows):

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from sklearn import datasets
 
+from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.runner.report import RunReport
 from tfx_tpu_trainer.runner.run_child import REPORT
 
@@ -54,7 +56,11 @@ def wine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table["sold in"] = ["shops" if number % 2 else "bars" for number in range(len(table))]
     table.loc[::7, ["alcohol", "sold in"]] = None
     table.to_csv(folder / "wine.csv", index=False)
-    _command("new", "wine", "--data", "wine.csv", "--label", "target", folder=folder)
+    # In this process, which has imported what the command needs.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        made = CliRunner().invoke(main, ["new", "wine", "--data", "wine.csv", "--label", "target"])
+    assert made.exit_code == 0, made.output
     return folder / "wine"
 
 
