@@ -1,4 +1,4 @@
-"""docs/notebooks/pipeline.ipynb in a kernel of its own, as Jupyter runs it."""
+"""docs/notebooks/pipeline.ipynb in a kernel of its own, as Jupyter runs it: a whole pipeline, which takes a while."""
 
 from __future__ import annotations
 

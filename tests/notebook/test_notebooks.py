@@ -1,6 +1,6 @@
 """docs/notebooks: each runs, and what it shows in the repository and on the site is what it shows when it runs.
 
-pipeline.ipynb runs in test_in_context.py.
+pipeline.ipynb runs in tests/engines/test_jupyter.py.
 """
 
 from __future__ import annotations
