@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,9 @@ OUTSIDE_MARK = tf_private.OUTSIDE_MARK
 """Attribute of the nodes that `outside_compilation` keeps on the host; its value names the cluster."""
 
 _CALL_OF_PYTHON = "EagerPyFunc"
+
+# The name scopes of tf.gradients and of a tape.
+_OF_A_GRADIENT = re.compile(r"(^|/)gradient(s(_\d+)?|_tape)/")
 
 # Every `with writer.as_default()` ends in one. The session flushes the writers, once and at its end.
 _LEFT_TO_THE_SESSION = "FlushSummaryWriter"
@@ -83,10 +87,17 @@ def python_of_gradient(op: tf.Operation) -> tf.Operation | None:
     Args:
         op: An op of a graph.
     """
-    if op.type != _CALL_OF_PYTHON:
+    if op.type != _CALL_OF_PYTHON or not _OF_A_GRADIENT.search(op.name):
         return None
-    # The gradient's function is called once the function's own call is done, and says so.
-    return next((each for each in op.control_inputs if each.type == _CALL_OF_PYTHON), None)
+    # It is called once the function's own call is done, with the gradients of its results.
+    for forward in op.control_inputs:
+        if forward.type == _CALL_OF_PYTHON and _types(forward) == _types(op)[::-1]:
+            return forward
+    return None
+
+
+def _types(op: tf.Operation) -> tuple[Any, Any]:
+    return op.get_attr("Tin"), op.get_attr("Tout")
 
 
 def _mark_gradients(graph: tf.Graph) -> None:
