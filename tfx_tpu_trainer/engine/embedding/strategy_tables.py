@@ -110,8 +110,8 @@ class StrategyTables(abc.ABC):
         """Returns the value of a variable by the name of its handle; called in eager mode."""
 
     @abc.abstractmethod
-    def stepped(self) -> None:
-        """Is told that steps were made; called in eager mode."""
+    def step(self) -> None:
+        """Is told that steps of training are about to be made; called in eager mode."""
 
     @abc.abstractmethod
     def stop(self) -> None:
@@ -186,7 +186,7 @@ class HostTables(StrategyTables):
         """Returns a variable's value."""
         return self._variables[handle].numpy()
 
-    def stepped(self) -> None:
+    def step(self) -> None:
         """Does nothing: the variables are always up to date."""
 
     def stop(self) -> None:

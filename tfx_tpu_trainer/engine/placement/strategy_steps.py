@@ -273,9 +273,10 @@ class TrainingSteps(_ReplicaSteps):
         self, count: int, is_due: bool
     ) -> tuple[int, list[np.ndarray], list[np.ndarray], bool]:
         due = [] if self._gradients is None else [tf.constant(is_due)]
-        made, *outputs, tensors = self._loop(self._iterator, tf.constant(count), *due)
         if self._tables is not None:
-            self._tables.stepped()
+            # Before: where the input ends with an error, steps have been made all the same.
+            self._tables.step()
+        made, *outputs, tensors = self._loop(self._iterator, tf.constant(count), *due)
         was_cut = self._is_cut is not None and bool(self._is_cut.numpy())
         values, of_host = ([each.numpy() for each in part] for part in (outputs, tensors))
         return int(made.numpy()), values, of_host, was_cut

@@ -229,7 +229,7 @@ def _change(tables: Any, memory: CoreMemory) -> None:
         variables = [each for slots in stacks for slot in slots.values() for each in slot.values]
     for variable in variables:
         variable.assign(variable.numpy() + 1)
-    tables.stepped()
+    tables.step()
 
 
 def of_one_batch(estimator: Any) -> tuple[Any, Any, dict[str, np.ndarray], dict[str, np.ndarray]]:

@@ -217,7 +217,8 @@ class EmbeddingCoreTables(TPUTables):
         if cores.is_taken:
             raise RuntimeError(
                 "The embedding cores hold the tables of a training that is running. Evaluate when "
-                "it has ended, or on this host: TPUEstimator(eval_on_tpu=False)."
+                "it has ended, or on this host: TPUEstimator(eval_on_tpu=False), and no "
+                "eval_distribute in RunConfig."
             )
         variables = tf_private_tables.variables_of_hosts(cores.embedding)
         for slot, tables in self._values_by_slot(values).items():
@@ -257,9 +258,9 @@ class EmbeddingCoreTables(TPUTables):
                 self._cores.embedding.apply_gradients(self._gradients(gradients, steps[0]))
         return []
 
-    def stepped(self) -> None:
-        """Notes that the tables here are out of date."""
-        self._is_retrieved = not self._is_training
+    def step(self) -> None:
+        """Notes that the tables of the hosts will be out of date."""
+        self._is_retrieved = False
 
     def value(self, handle: str) -> np.ndarray:
         """Returns a variable's value, after fetching all tables where steps were made since."""
@@ -374,7 +375,7 @@ class SparseCoreTables(TPUTables):
         del self._kept
         return []
 
-    def stepped(self) -> None:
+    def step(self) -> None:
         """Does nothing: the variables are always up to date."""
 
     def value(self, handle: str) -> np.ndarray:
