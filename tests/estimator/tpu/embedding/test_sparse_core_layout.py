@@ -13,6 +13,8 @@ from tfx_tpu_trainer.estimator.tpu.embedding.sparse_core_layout import StackLayo
 
 _embedding = tf.tpu.experimental.embedding
 
+# Later versions ask for parts of a table, and not for those that a device has.
+ASKS_FOR_WHOLE_TABLES = not hasattr(_embedding, "SparseCoreEmbeddingConfig")
 REPLICAS, CORES = 2, 4
 # Name -> rows and width: two stacks, one of which has two tables.
 TABLES = {"word": (150, 5), "tag": (70, 5), "user": (64, 16)}
@@ -30,6 +32,8 @@ def embedding():
     def padded(name):
         def initializer(shape, dtype):
             rows, dim = TABLES[name]
+            if not ASKS_FOR_WHOLE_TABLES:
+                return tf.zeros(shape, dtype)
             return tf.pad(VALUES[name], [[0, shape[0] - rows], [0, shape[1] - dim]])
 
         return initializer
@@ -71,6 +75,7 @@ def layouts(embedding) -> dict[str, StackLayout]:
     }
 
 
+@pytest.mark.skipif(not ASKS_FOR_WHOLE_TABLES, reason="TensorFlow packs no whole tables")
 def test_tables_are_packed_as_tensorflow_packs_them(embedding):
     found = layouts(embedding)
     assert sorted(map(len, (layout.tables for layout in found.values()))) == [1, 2]
@@ -85,6 +90,7 @@ def test_tables_are_packed_as_tensorflow_packs_them(embedding):
 
 def test_tables_are_unpacked_as_tensorflow_unpacks_a_checkpoint(embedding):
     for layout in layouts(embedding).values():
+        packed = layout.pack({name: VALUES[name] for name in layout.tables}, devices=REPLICAS)
         parts = np.random.RandomState(9).randn(layout.rows, layout.padded_dim).astype(np.float32)
         for name, place in layout.tables.items():
             whole = tpu_embedding_v3_utils.unshuffle_from_sc_to_cpu(
@@ -97,3 +103,4 @@ def test_tables_are_unpacked_as_tensorflow_unpacks_a_checkpoint(embedding):
             np.testing.assert_array_equal(
                 layout.unpack(np.split(parts, REPLICAS), name), whole[: place.rows, : place.dim]
             )
+            np.testing.assert_array_equal(layout.unpack(packed, name), VALUES[name])

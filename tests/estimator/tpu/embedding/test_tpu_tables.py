@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -104,12 +105,18 @@ def memory(monkeypatch) -> CoreMemory:
     return CoreMemory(monkeypatch)
 
 
+# How the ops begin by which SparseCores look up and train; how they end depends on TensorFlow's version.
+LOOKUP = "XlaSparseDenseMatmulWith"
 GRADIENTS = {
-    "sgd": "XlaSparseDenseMatmulGradWithSgdAndCsrInput",
-    "adagrad": "XlaSparseDenseMatmulGradWithAdagradAndCsrInput",
-    "adam": "XlaSparseDenseMatmulGradWithAdamAndCsrInput",
-    "ftrl": "XlaSparseDenseMatmulGradWithFtrlAndCsrInput",
+    "sgd": "XlaSparseDenseMatmulGradWithSgd",
+    "adagrad": "XlaSparseDenseMatmulGradWithAdagrad",
+    "adam": "XlaSparseDenseMatmulGradWithAdam",
+    "ftrl": "XlaSparseDenseMatmulGradWithFtrl",
 }
+
+
+def count(ops: Mapping[str, int], start: str) -> int:
+    return sum(number for op, number in ops.items() if op.startswith(start))
 
 
 def assert_ids_stay_on_the_host(graph: tf.Graph) -> None:
@@ -129,10 +136,10 @@ def test_sparse_cores_look_up_and_train_in_the_replicas_program(tmp_path, optimi
     assert_ids_stay_on_the_host(graph)
     on_tpu, on_host = fake_tpu.split_by_place(graph)
     # All three tables are of one padded width and optimizer: a single stack.
-    assert on_tpu["XlaSparseDenseMatmulWithCsrInput"] == on_tpu[GRADIENTS[optimizer]] == 1
-    assert on_host["ConvertToCooTensor"] == len(FEATURES)
-    assert on_host["GetMinibatchesInCsrWithPhysicalReplica"] == 1
-    assert not on_tpu["ConvertToCooTensor"]
+    assert count(on_tpu, LOOKUP) == count(on_tpu, GRADIENTS[optimizer]) == 1
+    preprocessing = ("ConvertToCoo", "ConvertToListOfSparseCoreCoo")
+    assert sum(count(on_host, start) for start in preprocessing) == len(FEATURES)
+    assert not any(count(on_tpu, start) for start in preprocessing)
 
 
 def test_embedding_cores_get_ids_from_the_host_and_gradients_from_the_replicas(tmp_path, memory):
@@ -171,8 +178,7 @@ def test_an_evaluation_looks_up_and_trains_nothing(tmp_path, memory, hardware):
         session.close()
     assert_ids_stay_on_the_host(graph)
     on_tpu, _ = fake_tpu.split_by_place(graph)
-    lookups = ("XlaSparseDenseMatmulWithCsrInput", "RecvTPUEmbeddingActivations")
-    assert sum(on_tpu[lookup] for lookup in lookups) == 1
+    assert count(on_tpu, LOOKUP) + count(on_tpu, "RecvTPUEmbeddingActivations") == 1
     assert not any("Grad" in op for op in on_tpu)
 
 
@@ -218,6 +224,26 @@ def test_a_checkpoint_of_emulated_cores_goes_to_the_tpu_and_back(
     for name, value in expected.items():
         added = 1 if name.split("/")[0] in TABLES else 0
         np.testing.assert_array_equal(reader.get_tensor(name), value + added, err_msg=name)
+
+
+@pytest.mark.skipif(
+    not hasattr(tf.tpu.experimental.embedding, "SparseCoreEmbeddingConfig"),
+    reason="TensorFlow has no SparseCoreEmbeddingConfig",
+)
+def test_tensorflows_settings_for_sparse_cores_are_handed_on(tmp_path):
+    settings = tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig(disable_table_stacking=True)
+    spec = experimental.EmbeddingConfigSpec(
+        feature_to_config_dict=FEATURES,
+        table_to_config_dict=TABLES,
+        optimization_parameters=ADAGRAD,
+        sparse_core_embedding_config=settings,
+    )
+    strategy = fake_tpu.strategy_of(REPLICAS, **SPARSE_CORES)
+    model_fn = embedded.model_fn_for(tpu, activations=kinds_activations)
+    estimator = estimator_of(tmp_path, strategy, model_fn=model_fn, spec=spec)
+    with creator_of_training(estimator, kinds_input_fn) as creator:
+        on_tpu, _ = fake_tpu.split_by_place(fake_tpu.traced_steps(creator))
+    assert count(on_tpu, LOOKUP) == count(on_tpu, GRADIENTS["adagrad"]) == len(TABLES)
 
 
 def _change(tables: Any, memory: CoreMemory) -> None:
