@@ -251,6 +251,8 @@ _NO_MODULE = {"module_file": None, "steps": None}
         ),
         refusal({"timeout": "nan"}, "--timeout nan: give seconds, as 300"),
         refusal({"timeout": "inf"}, "--timeout inf: give seconds, as 300"),
+        refusal({"effort": "2"}, "--effort 2: give a number from -1 to 1"),
+        refusal({"effort": "nan"}, "--effort nan: give a number from -1 to 1"),
         refusal({"measure_input": "0"}, "--measure_input 0: give seconds above 0 and up to 60"),
         refusal({"measure_input": "61"}, "--measure_input 61: give seconds above 0 and up to 60"),
         refusal(

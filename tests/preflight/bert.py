@@ -1,12 +1,13 @@
 """A BERT-large's training step: 24 layers, masked words, Adam. No published code; only the sizes are BERT's.
 
-python -m tests.preflight.bert      prints the processor seconds and the memory of its preflight
+python -m tests.preflight.bert                prints the processor seconds and the memory of its preflight
+python -m tests.preflight.bert --effort -1    the same with the compiler's least effort
 """
 
 from __future__ import annotations
 
+import argparse
 import resource
-import sys
 import time
 from typing import Any
 
@@ -94,15 +95,19 @@ def _processor_seconds() -> float:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="tests.preflight.bert")
+    parser.add_argument("--rows", type=int, default=8, help="Rows of each of the 8 replicas.")
+    parser.add_argument("--effort", type=float, help="See CompilerOptions.")
+    given = parser.parse_args()
     started, began = _processor_seconds(), time.monotonic()
     found = preflight(
         model_fn,
         input_fn(),
         tpu="v5e:2x4",
-        batch_size=8 * int(sys.argv[1]) if len(sys.argv) > 1 else 64,
+        batch_size=8 * given.rows,
         steps=["train"],
         # Processor seconds are what counts; on a machine that is shared they may take long.
-        options=CompilerOptions(timeout_seconds=3000),
+        options=CompilerOptions(timeout_seconds=3000, effort=given.effort),
     )
     peaks = [
         resource.getrusage(who).ru_maxrss / 2**20
@@ -110,8 +115,8 @@ if __name__ == "__main__":
     ]
     (train,) = found.steps
     print(
-        f"{found.summary()}\n{train.parameter_count:,} parameters ({PARAMETERS:,} by formula), "
-        f"{train.flops / 1e12:.2f} TFLOP\n{_processor_seconds() - started:.1f} processor seconds after the "
+        f"{found.summary()}\n{train.need_bytes:,} bytes: {train.hbm_by_category}\n"
+        f"{train.parameter_count:,} parameters ({PARAMETERS:,} by formula), {train.flops / 1e12:.2f} TFLOP\n{_processor_seconds() - started:.1f} processor seconds after the "
         f"imports, {time.monotonic() - began:.0f} s in all; at most {peaks[0]:.2f} GiB in this process "
         f"and {peaks[1]:.2f} GiB in the compiler's"
     )

@@ -160,6 +160,15 @@ class _Names(click.ParamType):
     show_default=True,
     help="Seconds for the compilation of one step.",
 )
+@click.option(
+    "--effort",
+    type=float,
+    metavar="NUMBER",
+    help=(
+        "From -1 to 1: what the compiler does for a fast program. Below 0 it takes a fraction of the time "
+        "and memory, for a program that needs a few percent less HBM. Default: what it does by itself."
+    ),
+)
 def preflight(**options: Any) -> None:
     """Compiles a model for a TPU slice with Google's TPU compiler, on this machine.
 

@@ -150,6 +150,8 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         raise PreflightFailed("The step serve needs an exported model: give --saved_model.")
     if not math.isfinite(options["timeout"]):
         raise PreflightFailed(f"--timeout {options['timeout']}: give seconds, as 300.")
+    if options["effort"] is not None and not -1 <= options["effort"] <= 1:
+        raise PreflightFailed(f"--effort {options['effort']:g}: give a number from -1 to 1.")
     for name in ("json", "html"):
         if (path := options[f"{name}_file"]) is not None:
             try:
@@ -424,7 +426,11 @@ def _write(report: PreflightReport, options: Mapping[str, Any], cost: TrainingCo
 
 
 def _compiler_options(options: Mapping[str, Any]) -> CompilerOptions:
-    return CompilerOptions(libtpu_path=options["libtpu_path"], timeout_seconds=options["timeout"])
+    return CompilerOptions(
+        libtpu_path=options["libtpu_path"],
+        timeout_seconds=options["timeout"],
+        effort=options["effort"],
+    )
 
 
 @contextlib.contextmanager

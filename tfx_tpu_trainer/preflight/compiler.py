@@ -49,7 +49,7 @@ _FATAL = re.compile(r"^F\d{4} .*?\] (.+)")
 
 _LESS_WORK = (
     "Compile fewer things at a time, give it more (timeout_seconds, memory_limit_gib), or use "
-    "effort=-1.0, which compiles faster for a less optimized program."
+    "effort=-1.0 (--effort -1), which takes a fraction of the time and memory, for another program."
 )
 
 
@@ -63,7 +63,8 @@ class CompilerOptions:
         memory_limit_gib: The most memory that a compiler's process may address, GiB. Defaults to
             `None`: that of this machine.
         effort: What the compiler shall do for a fast program, from -1.0 (the least: enough to
-            know whether it compiles) to 1.0. Defaults to `None`, what the compiler does by itself.
+            know whether it compiles) to 1.0. A program of less effort needs some percent less HBM.
+            Defaults to `None`, what the compiler does by itself.
     """
 
     libtpu_path: str | None = None
