@@ -98,6 +98,16 @@ def test_a_report_as_text_json_and_page(files, tmp_path):
     assert "<svg" in page and "v5e:2x4" in page
 
 
+def test_with_less_effort_the_compiler_makes_another_program(files, tmp_path):
+    sized = {**files, "params": '{"rate": 0.1, "units": 512}', "batch_size": "8192"}
+    need = []
+    for effort in (None, "-1"):
+        out = str(tmp_path / f"report{effort}.json")
+        assert _preflight({**sized, "effort": effort, "json": out}).exit_code == 0
+        need.append(read_json(out).steps[0].memory.generated_code_bytes)
+    assert need[1] < need[0]
+
+
 def test_a_model_that_does_not_fit_is_reported_with_exit_code_1(files, tmp_path):
     out = str(tmp_path / "report.json")
     ended = _preflight({**files, "params": '{"rate": 0.1, "units": 1000000}', "json": out})

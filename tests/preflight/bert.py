@@ -116,7 +116,8 @@ if __name__ == "__main__":
     (train,) = found.steps
     print(
         f"{found.summary()}\n{train.need_bytes:,} bytes: {train.hbm_by_category}\n"
-        f"{train.parameter_count:,} parameters ({PARAMETERS:,} by formula), {train.flops / 1e12:.2f} TFLOP\n{_processor_seconds() - started:.1f} processor seconds after the "
+        f"{train.parameter_count:,} parameters ({PARAMETERS:,} by formula), {train.flops / 1e12:.2f} TFLOP\n"
+        f"{_processor_seconds() - started:.1f} processor seconds after the "
         f"imports, {time.monotonic() - began:.0f} s in all; at most {peaks[0]:.2f} GiB in this process "
         f"and {peaks[1]:.2f} GiB in the compiler's"
     )

@@ -1,9 +1,10 @@
 """Compiles programs with JAX's ahead-of-time path; run by the Python of an environment that has JAX.
 
-    PYTHON tests/preflight/jax_programs.py LIBTPU_SO
+    PYTHON tests/preflight/jax_programs.py LIBTPU_SO          # the programs' names
+    PYTHON tests/preflight/jax_programs.py LIBTPU_SO NAME     # one of them, compiled
 
-The last line of the standard output is a JSON object: name of a program -> bytes of HBM by kind, or the text of
-the compiler's refusal. `tests/preflight/tf_programs.py` has the same programs under the same names.
+The last line of the standard output is JSON: a list of names; or bytes of HBM by kind, or the text of the
+compiler's refusal. `tests/preflight/tf_programs.py` has the same programs under the same names.
 """
 
 from __future__ import annotations
@@ -242,4 +243,4 @@ def devices(name, **options):
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: compiled(name) for name in PROGRAMS}))
+    print(json.dumps(compiled(sys.argv[2]) if len(sys.argv) > 2 else list(PROGRAMS)))

@@ -165,8 +165,8 @@ class _Names(click.ParamType):
     type=float,
     metavar="NUMBER",
     help=(
-        "From -1 to 1: what the compiler does for a fast program. Below 0 it takes a fraction of the time "
-        "and memory, for a program that needs a few percent less HBM. Default: what it does by itself."
+        "From -1 to 1: what the compiler does for a fast program. -1 takes a fraction of the time and memory "
+        "and makes a slower program of other HBM. Default: what it does by itself."
     ),
 )
 def preflight(**options: Any) -> None:

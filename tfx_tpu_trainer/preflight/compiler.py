@@ -63,8 +63,8 @@ class CompilerOptions:
         memory_limit_gib: The most memory that a compiler's process may address, GiB. Defaults to
             `None`: that of this machine.
         effort: What the compiler shall do for a fast program, from -1.0 (the least: enough to
-            know whether it compiles) to 1.0. A program of less effort needs some percent less HBM.
-            Defaults to `None`, what the compiler does by itself.
+            know whether it compiles) to 1.0. With less effort it is another program, whose HBM and
+            speed differ. Defaults to `None`, what the compiler does by itself.
     """
 
     libtpu_path: str | None = None
