@@ -46,6 +46,17 @@ def test_columns_are_checked_by_the_constructor(api):
         api.DNNLinearCombinedRegressor(dnn_feature_columns=numeric())
 
 
+@pytest.mark.parametrize("units", [4, "64", [4, 0], [-1], ["4"], None])
+def test_hidden_layers_have_units(units):
+    said = rf"hidden_units must be the positive width.*given: {re.escape(repr(units))}"
+    for api in (ours, ours.v1):
+        with pytest.raises(ValueError, match=said):
+            api.DNNClassifier(units, numeric())
+    if units is not None:
+        with pytest.raises(ValueError, match=said):
+            ours.DNNLinearCombinedRegressor(dnn_feature_columns=numeric(), dnn_hidden_units=units)
+
+
 def test_columns_of_tensorflow_1_are_for_v1_estimators_only(tmp_path):
     town = fc.categorical_column_with_identity("town", 3)
     port = fc.categorical_column_with_identity("port", 3)

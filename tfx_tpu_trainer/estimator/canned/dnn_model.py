@@ -5,7 +5,8 @@ Its layers are functions of tensors: they need no Keras, and so run whichever Ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
 from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
@@ -44,6 +45,26 @@ class HiddenLayers(NamedTuple):
     activation_fn: Any = tf.nn.relu
     dropout: float | None = None
     batch_norm: bool = False
+
+
+def check_hidden_units(units: Any) -> tuple[int, ...]:
+    """Checks the widths of hidden layers: TensorFlow ends the process at the first batch of a layer without a unit.
+
+    Args:
+        units: What the user gave.
+
+    Returns:
+        The widths.
+
+    Raises:
+        ValueError: If it is no list, or a width is not positive.
+    """
+    widths = tuple(units) if isinstance(units, Iterable) and not isinstance(units, str) else None
+    if widths is None or not all(isinstance(width, Real) and width > 0 for width in widths):
+        raise ValueError(
+            f"hidden_units must be the positive width of each hidden layer, such as [64, 32]; given: {units!r}."
+        )
+    return widths
 
 
 class DnnLogits(NamedTuple):

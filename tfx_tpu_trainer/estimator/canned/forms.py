@@ -16,6 +16,7 @@ from tfx_tpu_trainer.estimator.canned.combined_model import combined_model_fn, v
 from tfx_tpu_trainer.estimator.canned.dnn_model import (
     Deep,
     HiddenLayers,
+    check_hidden_units,
     dnn_model_fn,
     v1_dnn_model_fn,
 )
@@ -123,7 +124,7 @@ class Form:
             ValueError: If a column will not do.
         """
         columns = check_dense_columns(columns, allow_v1=self.allows_v1_columns)
-        hidden = HiddenLayers(tuple(hidden_units), activation_fn, dropout, batch_norm)
+        hidden = HiddenLayers(check_hidden_units(hidden_units), activation_fn, dropout, batch_norm)
         return self.dnn_model_fn(head=head, deep=Deep(columns, optimizer, hidden), **options)
 
     def halves(
@@ -167,7 +168,7 @@ class Form:
         if linear_columns:
             linear = self._linear_half(linear_columns, linear_optimizer, linear_sparse_combiner)
         if dnn_columns:
-            units = tuple(dnn_hidden_units or ())
+            units = check_hidden_units(dnn_hidden_units or ())
             if not units:
                 raise ValueError(
                     "dnn_hidden_units must be defined when dnn_feature_columns is specified; given: "
