@@ -46,14 +46,26 @@ def alone(x):
     return x
 
 
-@pytest.mark.parametrize("function", [in_the_step, in_a_loop, in_a_branch, in_a_table, alone])
+def summary(x):
+    def report(mean):
+        writer = tf.summary.create_file_writer("/nowhere")
+        with writer.as_default(), tf.summary.record_if(lambda: mean > 0):
+            tf.summary.scalar("mean", mean, step=v1.train.get_global_step())
+
+    v1.tpu.outside_compilation(report, tf.reduce_mean(x))
+    return x
+
+
+@pytest.mark.parametrize(
+    "function", [in_the_step, in_a_loop, in_a_branch, in_a_table, alone, summary]
+)
 def test_the_rest_compiles(function):
     step = lower_function(function)
     assert step.problem is None
     (compiled,) = compile_steps([step], "v5e:1x1", CHECK_ONLY)
     assert compiled.problem is None
     (finding,) = [each for each in step.findings if each.kind == "host_op"]
-    kept = {alone: "PrintV2", in_a_table: "LookupTableFindV2"}
+    kept = {alone: "PrintV2", in_a_table: "LookupTableFindV2", summary: "WriteSummary"}
     assert kept.get(function, "PyFunc") in finding.message
 
 

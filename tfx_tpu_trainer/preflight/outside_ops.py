@@ -14,6 +14,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.copying.outside_compilation import OUTSIDE_MARK, is_outside
 from tfx_tpu_trainer.engine.graph_nodes import all_nodes
 from tfx_tpu_trainer.preflight.results import Finding
@@ -71,7 +72,10 @@ def without_outside_ops(graph: tf.Graph, results: Iterable[str]) -> OnTpu:
 
 
 def _finding(graph_def: v1.GraphDef) -> Finding | None:
-    kept = collections.Counter(node.op for node in all_nodes(graph_def) if is_outside(node))
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    kept = collections.Counter[str]()
+    for node in filter(is_outside, all_nodes(graph_def)):
+        kept.update(each.op for each in (node, *ops_on_tpu.nodes_called(node, functions)))
     if not kept:
         return None
     ops = ", ".join(f"{count} {op}" for op, count in sorted(kept.items()) if op != "Const")
