@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
-from tests.estimator.tpu.embedding import embedded
+from tests.estimator.tpu.embedding import embedded, test_training
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
@@ -16,22 +16,8 @@ v1 = tf.compat.v1
 
 pytestmark = pytest.mark.matrix
 
-STEPS = 5
-RATE = 0.05
-OPTIMIZERS = {
-    "sgd": (
-        experimental.StochasticGradientDescentParameters(RATE),
-        lambda step: v1.train.GradientDescentOptimizer(RATE),
-    ),
-    "adagrad": (
-        experimental.AdagradParameters(RATE, initial_accumulator=0.2),
-        lambda step: v1.train.AdagradOptimizer(RATE, 0.2),
-    ),
-    "adam": (
-        experimental.AdamParameters(RATE, lazy_adam=False, sum_inside_sqrt=False),
-        lambda step: v1.train.AdamOptimizer(RATE),
-    ),
-}
+OPTIMIZERS = test_training.OPTIMIZERS
+RATE, STEPS = test_training.RATE, test_training.STEPS
 
 
 def mirrored(replicas):
@@ -47,14 +33,8 @@ def test_tables_train_as_ordinary_embeddings_under_a_strategy(tmp_path, name, re
     parameters, ordinary = OPTIMIZERS[name]
     estimator = embedded.under_strategy(tpu, tmp_path, parameters, mirrored(replicas))
     estimator.train(embedded.input_fn, steps=STEPS)
-    trained = embedded.variables(estimator)
     expected = embedded.plain_training(STEPS, ordinary)
-    names = {name for name in expected if not name.startswith("beta")}
-    assert set(trained) == names | {"global_step"}
-    for name in names:
-        np.testing.assert_allclose(
-            trained[name], expected[name], rtol=2e-5, atol=2e-6, err_msg=name
-        )
+    test_training._assert_ordinary(embedded.variables(estimator), expected)
 
 
 @pytest.fixture(scope="module")
