@@ -36,9 +36,13 @@ def test_errors_are_of_the_same_type_and_phrase(original, tmp_path):
 def test_the_arguments_and_their_defaults_are_the_originals(original):
     ours = original_facts.signature_facts(experimental)
     for name, arguments in original["signatures"].items():
-        assert set(ours[name]) == set(arguments), name
+        assert set(ours[name]) - _OURS == set(arguments), name
         for argument, default in arguments.items():
             assert _value(ours[name][argument]) == _value(default), (name, argument)
+
+
+# TensorFlow's configuration of SparseCores is younger than the original.
+_OURS = {"sparse_core_embedding_config"}
 
 
 def _value(text: str) -> Any:
