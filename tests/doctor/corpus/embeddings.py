@@ -11,7 +11,7 @@ spec = tf.estimator.tpu.experimental.EmbeddingConfigSpec(  #: works tf.compat.v1
 def make(model_fn, config):
     return tf.estimator.tpu.TPUEstimator(  #: works tf.compat.v1.estimator.tpu.TPUEstimator
         model_fn, config=config, train_batch_size=8,
-        embedding_config_spec=spec)  #: note embedding_config_spec -> for TPU hardware: a table of model_fn's own
+        embedding_config_spec=spec)  #: note embedding_config_spec -> for TPU hardware: RunConfig(train_distribute
 
 
 def of_2018():

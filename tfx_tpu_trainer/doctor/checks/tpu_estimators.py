@@ -100,13 +100,12 @@ def _embeddings(context: Context, call: Call) -> Iterator[Finding]:
         theme="embeddings",
         name="embedding_config_spec",
         says=(
-            "Tables of the spec train on emulated cores and, with use_tpu=False, as ordinary embedding columns. "
-            "With TPU hardware and under tf.distribute it is a ValueError: a session can't reach the tables of a "
-            "TPU's embedding cores."
+            "Tables of the spec train on emulated cores, under a tf.distribute strategy of one process, and with "
+            "use_tpu=False as ordinary embedding columns. On TPU hardware that is a TPUStrategy, not tested on TPUs; "
+            "a TPU's session raises a ValueError."
         ),
         edit=(
-            "for TPU hardware: a table of model_fn's own, tf.nn.embedding_lookup(tf.compat.v1.get_variable(...), "
-            "ids); or TensorFlow 2's tf.tpu.experimental.embedding.TPUEmbedding under tf.distribute.TPUStrategy"
+            "for TPU hardware: RunConfig(train_distribute=tf.distribute.TPUStrategy(...)) in the place of a master"
         ),
     )
 
