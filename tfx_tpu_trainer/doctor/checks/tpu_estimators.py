@@ -58,7 +58,7 @@ def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
                 Verdict.EDIT,
                 theme=_THEME,
                 name=f"params[{context.program.written(key)}]",
-                says="The key is reserved: TPUEstimator puts it there itself, so it is a ValueError.",
+                says="The key is reserved: TPUEstimator sets it itself, so it is a ValueError.",
                 edit="train_batch_size=..., eval_batch_size=... in the constructor, and no such key in params",
             )
 
@@ -105,8 +105,9 @@ def _embeddings(context: Context, call: Call) -> Iterator[Finding]:
             "TPU's embedding cores."
         ),
         edit=(
-            "for TPU hardware: a table of model_fn's own, tf.nn.embedding_lookup(tf.compat.v1.get_variable(...), "
-            "ids); or TensorFlow 2's tf.tpu.experimental.embedding.TPUEmbedding under tf.distribute.TPUStrategy"
+            "for TPU hardware: a table in model_fn, "
+            "tf.nn.embedding_lookup(tf.compat.v1.get_variable(...), ids); or TensorFlow 2's "
+            "tf.tpu.experimental.embedding.TPUEmbedding under tf.distribute.TPUStrategy"
         ),
     )
 
