@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 
 ON_TPU_MARK = "_tpu_replicate"
-"""Attribute of the nodes that `tf.compat.v1.tpu.rewrite` has put on the TPU."""
+"""Attribute of the nodes that `tf.compat.v1.tpu.rewrite` placed on the TPU."""
 
 OUTSIDE_MARK = "_xla_outside_compilation"
 """Attribute of those among them that `tf.compat.v1.tpu.outside_compilation` keeps on the host."""
@@ -118,7 +118,7 @@ def why_not_on_tpu(node: Any) -> str | None:
         node: A NodeDef.
 
     Returns:
-        The reason, or `None` where there is none that can be known without the TPU's compiler.
+        The reason, or `None` if there is none that can be known without the TPU's compiler.
     """
     if node.op in _DROPPED or node.op in SCAFFOLDING or _OUTPUT_MARK in node.attr:
         return None
