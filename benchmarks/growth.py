@@ -93,7 +93,7 @@ Costs = dict[str, dict[str, dict[int, list[float]]]]
 
 
 def measure(axis: str, size: int, *, threads: int, timeout: float) -> dict[str, Any]:
-    """Measures a point in a process of its own.
+    """Measures a point in a separate process.
 
     Args:
         axis: A key of `AXES`.
@@ -230,7 +230,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
     names = tuple(text.split(",")) if text else tuple(AXES)
     for name in names:
         if name not in AXES:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(AXES)}")
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(AXES)}")
     return names
 
 
@@ -240,7 +240,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
 @click.option(
     "--largest",
     type=click.IntRange(min=1),
-    help="Leaves larger sizes out. Defaults to none.",
+    help="Largest size to measure. Defaults to all sizes.",
 )
 @click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option(
@@ -248,7 +248,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
     type=click.IntRange(1, 86_400),
     default=3600,
     show_default=True,
-    help="Seconds that a process may take.",
+    help="Seconds that one process may take.",
 )
 @click.option(
     "--output",

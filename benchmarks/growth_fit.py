@@ -38,7 +38,7 @@ class Growth:
     def verdict(self) -> str:
         """`flat`, `linear or less`, or `faster than linear` where all of the interval is above `LIMIT`.
 
-        One round is no interval: what it finds above the limit is `open`.
+        One round is not an interval: what it finds above the limit is `open`.
         """
         if self.exponent == 0:
             return "flat"

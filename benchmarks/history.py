@@ -52,7 +52,7 @@ def kept(results: Mapping[str, Any]) -> dict[str, Any]:
             if of_row and row["contender"].startswith("ours"):
                 ratios.setdefault(model, {})[row["contender"]] = of_row
     if not ratios:
-        raise ValueError("no ratio to the original in it: measure `real` and `ours` in one run")
+        raise ValueError("it has no ratio to the original: measure `real` and `ours` in one run")
     return {"conditions": results["conditions"], "ratios": ratios}
 
 
@@ -104,16 +104,18 @@ def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=FOLDER,
-    help="Where it is kept. Defaults to benchmarks/history/.",
+    help="Folder of the history. Defaults to benchmarks/history/.",
 )
 def main(version: str, results: Path, folder: Path) -> None:
     """Keeps the RESULTS (a results.json of `make bench`) of a release VERSION, and draws all versions."""
     if not _VERSION.fullmatch(version):
-        raise click.BadParameter(f"{version!r} is no version; give it as 1.2.3")
+        raise click.BadParameter(f"{version!r} is not a version; give it as 1.2.3")
     try:
         found = kept(json.loads(results.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise click.ClickException(f"{results} is no results.json of make bench: {error}") from None
+        raise click.ClickException(
+            f"{results} is not a results.json of make bench: {error}"
+        ) from None
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found, indent=1) + "\n"
     (folder / f"{version}.json").write_text(text, encoding="utf-8")

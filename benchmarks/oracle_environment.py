@@ -22,7 +22,7 @@ _NOT_THEIRS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECO
 
 
 def oracle_python(venv: Path = VENV) -> Path:
-    """Returns the interpreter of the original's environment, which is made where it is missing.
+    """Returns the interpreter of the original's environment, which is created if missing.
 
     Args:
         venv: Where it is.
@@ -34,7 +34,7 @@ def oracle_python(venv: Path = VENV) -> Path:
 
 
 def jax_python(venv: Path = JAX_VENV) -> Path:
-    """Returns the interpreter of JAX's environment, which is made where it is missing.
+    """Returns the interpreter of JAX's environment, which is created if missing.
 
     Args:
         venv: Where it is.
@@ -84,6 +84,6 @@ def _make(venv: Path, python: Path, lock: Path, what: str) -> None:
             )
             if ended.returncode:
                 raise click.ClickException(
-                    f"{venv} could not be made; see {log}. Without that of the original: leave `real` out of "
-                    "--contenders."
+                    f"{venv} could not be created; see {log}. To do without the original, leave "
+                    "`real` out of --contenders."
                 )

@@ -34,7 +34,7 @@ STEPS = 200
 """Steps of a turn."""
 
 PAUSE_SECS = 0.2
-"""Before each turn: what the one before it reads ahead is not to be counted as this one's."""
+"""Wait before each turn, so that the previous turn's read-ahead does not count for this one."""
 
 FILES = 4
 """Files, of the same rows."""

@@ -86,7 +86,7 @@ OF_REAL_SIZE = {
     "bert": _OF_REAL_SIZE,
     "resnet": dataclasses.replace(_OF_REAL_SIZE, segment_steps=10, loop_steps=5),
 }
-"""Models that take long, and gigabytes: measured where they are asked for by name."""
+"""Models that take long and need gigabytes: measured only if named."""
 
 QUICK = {
     "mlp": dataclasses.replace(FULL["mlp"], segment_steps=2000, segments=2, pairs=1),

@@ -34,7 +34,7 @@ class Failed:
 
 
 def write_records(folder: Path, *, threads: int) -> None:
-    """Writes the records that all processes read, in a process of its own: this one stays small."""
+    """Writes the records that all processes read, in a separate process: this one stays small."""
     code = f"from benchmarks import data; data.write_records({str(folder)!r})"
     subprocess.run(
         [sys.executable, "-c", code],
@@ -85,7 +85,7 @@ def result_of(
     timeout: float,
     python: str = sys.executable,
 ) -> str | Failed:
-    """Runs a module of the benchmarks in a process of its own.
+    """Runs a module of the benchmarks in a separate process.
 
     Args:
         arguments: Its name and arguments, but the last: the file that it writes.

@@ -14,14 +14,14 @@ from benchmarks.plan import Measurement
 from benchmarks.processes import Failed
 
 LEAST = 4
-"""Rounds before an interval says anything."""
+"""Rounds before an interval is meaningful."""
 
 MOST = 12
 BUSY = 0.05
-"""The share of the machine that others may take while a process is measured."""
+"""The share of the machine that other processes may use during a measurement."""
 
 REPEATS = 3
-"""Rounds on a busy machine that are made again; after these they count."""
+"""Rounds on a busy machine that are repeated; after these they count."""
 
 _TICKS_PER_SECOND = 100
 

@@ -40,7 +40,7 @@ def _names(known: Any, default: Any = ()) -> Any:
         names = tuple(value.split(",")) if value else tuple(default or known)
         for name in names:
             if name not in known:
-                raise click.BadParameter(f"{name!r} is none of {', '.join(known)}.")
+                raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}.")
         return names
 
     return check
@@ -53,8 +53,8 @@ def _names(known: Any, default: Any = ()) -> Any:
     "--models",
     default="",
     callback=_names({**FULL, **OF_REAL_SIZE}, FULL),
-    help=f"Of {', '.join(FULL)}, and {', '.join(OF_REAL_SIZE)}, which are large and only measured "
-    "where they are named.",
+    help=f"Of {', '.join(FULL)}, and {', '.join(OF_REAL_SIZE)}, which are large and measured only "
+    "if named.",
 )
 @click.option(
     "--contenders", default="", callback=_names(CONTENDERS), help=f"Of {', '.join(CONTENDERS)}."
@@ -62,7 +62,7 @@ def _names(known: Any, default: Any = ()) -> Any:
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help=f"Rounds at most. Defaults to {MOST}, fewer where all ratios are known well enough; "
+    help=f"Most rounds. Defaults to {MOST}, fewer once all ratios are known well enough; "
     f"{QUICK_ROUNDS} with --quick.",
 )
 @click.option(
@@ -70,14 +70,14 @@ def _names(known: Any, default: Any = ()) -> Any:
     type=click.IntRange(min=1),
     default=os.cpu_count(),
     show_default=True,
-    help="Threads of TensorFlow, the same for all.",
+    help="TensorFlow's threads, the same for all contenders.",
 )
 @click.option(
     "--timeout",
     type=click.IntRange(1, 86_400),
     default=900,
     show_default=True,
-    help="Seconds that a process may take.",
+    help="Seconds that one process may take.",
 )
 @click.option(
     "--output",
@@ -111,7 +111,7 @@ def main(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.ClickException(
-            f"--output {str(output)!r} cannot be made ({error.strerror}); name another folder"
+            f"--output {str(output)!r} can't be created ({error.strerror}); name another folder"
         ) from None
     known = {**(QUICK if quick else FULL), **OF_REAL_SIZE}
     plans = {name: known[name] for name in models}
@@ -172,7 +172,7 @@ def measure_all(
         contenders: Names of the contenders, in the order of the tables.
         most_rounds: Rounds after which a model's ratios are known well enough.
         threads: Threads of TensorFlow's pools.
-        timeout: Seconds that a process may take.
+        timeout: Seconds that one process may take.
         console: Where progress is shown.
         gpu: Whether the contenders see the machine's GPUs. Defaults to `False`.
 
@@ -257,8 +257,9 @@ def _gpus(python: str) -> list[str]:
     found = processes.gpus_of(python)
     if not found:
         raise click.ClickException(
-            f"--gpu: the TensorFlow of {python} finds no GPU here; leave --gpu out, or use a machine with a GPU "
-            "and CUDA's libraries (pip install 'tensorflow[and-cuda]' in that environment)"
+            f"--gpu: the TensorFlow of {python} finds no GPU on this machine; leave --gpu out, or "
+            "use a machine with a GPU and CUDA's libraries (pip install 'tensorflow[and-cuda]' in "
+            "that environment)"
         )
     return found
 

@@ -60,13 +60,13 @@ def measure_all(
     timeout: float,
     console: Console,
 ) -> list[Served]:
-    """Measures each model in a process of its own.
+    """Measures each model in a separate process.
 
     Args:
         models: Names of the models.
         segments: Readings of the clock, for each of the two exports, ways and batch sizes.
         threads: Threads of TensorFlow's pools.
-        timeout: Seconds that a process may take.
+        timeout: Seconds that one process may take.
         console: Where failures are shown.
 
     Returns:

@@ -24,11 +24,11 @@ from benchmarks.processes import REPOSITORY, environment_of
 
 PLACEMENTS = ("host", "cores", "strategy")
 UNITS = {"memory": " MiB", "threads": "", "descriptors": ""}
-"""What is read after each round, and its unit."""
+"""What is measured after each round, and its unit."""
 
 ROUNDS = 300
 WARM_UP = 30
-"""Rounds after which nothing may grow: allocators and caches have what they need by then."""
+"""Rounds after which nothing may grow: allocators and caches are warm by then."""
 
 TOLERANCE = 0.02
 _ALLOCATOR = {"MALLOC_ARENA_MAX": "2"}
@@ -144,7 +144,7 @@ def make_rounds(placement: str, rounds: int, output: Path) -> None:
     default=",".join(PLACEMENTS),
     show_default=True,
     callback=lambda context, parameter, text: _placements(text),
-    help="Where they run, separated by commas.",
+    help="Placements to test, separated by commas.",
 )
 @click.option(
     "--output",
@@ -178,7 +178,7 @@ def _placements(text: str) -> Sequence[str]:
     names = text.split(",")
     for name in names:
         if name not in PLACEMENTS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(PLACEMENTS)}")
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(PLACEMENTS)}")
     return names
 
 

@@ -115,7 +115,7 @@ def _export(made: estimator.Estimator, folder: Path) -> None:
 def make_round(placement: str, folder: Path) -> None:
     """Makes one round.
 
-    It makes an estimator anew, as a service does that is called with a folder, and as a notebook's cell does.
+    It makes an estimator again, as a service does that is called with a folder, and as a notebook's cell does.
 
     Args:
         placement: `host`, `cores` or `strategy`.

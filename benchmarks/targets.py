@@ -162,7 +162,7 @@ class Outcome:
 
 
 WIDTH = 0.1
-"""The width of an interval, as a part of its ratio, at which it is known well enough."""
+"""The width of an interval, relative to its ratio, at which the ratio is known well enough."""
 
 
 def outcomes(rounds: Mapping[str, Sequence[Round]]) -> list[Outcome]:

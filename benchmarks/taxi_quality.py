@@ -76,7 +76,7 @@ def newest_config(root: Path) -> Config:
     except pydantic.ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise click.ClickException(
-            f"{found[-1]} is no config of the taxi pipeline ({reason}); run it anew with "
+            f"{found[-1]} is not a config of the taxi pipeline ({reason}); run it again with "
             "tfx-tpu-trainer run --pipeline taxi"
         ) from None
 

@@ -185,7 +185,7 @@ class Image:
     def run_as_user(self, command: Sequence[str]) -> int:
         """Runs a command in the last stage as its USER; returns its exit code."""
         if self._root is None:
-            raise StepError("the last stage is of an image that is not here")
+            raise StepError("the image of the last stage is not available")
         return self._root.run(
             command, environment=self._environment, workdir=self._workdir, user=self._user
         )
@@ -203,7 +203,8 @@ class Image:
         if wanted:
             if _name_of(self._python) != f"python{wanted[1]}":
                 raise StepError(
-                    f"the image is of Python {wanted[1]}; give the prefix of one with --python"
+                    f"the image uses Python {wanted[1]}; give the prefix of such a Python with "
+                    "--python"
                 )
             if self._base is None:
                 self._base = make_base(self._folder / "base", wanted[2], self._python)
@@ -283,7 +284,7 @@ class Image:
 
     def _here(self) -> Root:
         if self._root is None:
-            raise StepError("the stage's image is not here")
+            raise StepError("the stage's image is not available")
         return self._root
 
     def _resolved(self, text: str) -> str:
@@ -306,17 +307,20 @@ def _call(*command: str) -> None:
 def lacking() -> str | None:
     """What this machine lacks, as one line; `None` where all is there."""
     if os.geteuid():
-        return "root file systems are made and entered by root only: call it as root"
+        return "only root can create and enter root file systems: run this as root"
     for tool, package in (("debootstrap", "debootstrap"), ("unshare", "util-linux")):
         if shutil.which(tool) is None:
-            return f"{tool} is missing: on Debian and Ubuntu it comes from the package {package}"
+            return f"{tool} is missing: on Debian and Ubuntu, install the package {package}"
     return None
 
 
 @click.command(help=HELP)
 @click.argument("dockerfile", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--folder", required=True, type=click.Path(path_type=Path), help="Must not be there yet."
+    "--folder",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The new folder; it must not exist yet.",
 )
 @click.option(
     "--python",
@@ -335,7 +339,7 @@ def main(
     if problem:
         raise click.ClickException(problem)
     if folder.exists():
-        raise click.ClickException(f"{folder} is there already; give a folder that is not")
+        raise click.ClickException(f"{folder} already exists; give a new folder")
     image = Image(folder.resolve(), python=python)
     try:
         image.build(dockerfile, dict(word.split("=", 1) for word in arguments))
@@ -347,7 +351,7 @@ def main(
         raise click.ClickException(str(error)) from None
     for what in image.left_out:
         click.echo(f"left out: {what}")
-    click.echo(f"{dockerfile}: {image.steps} steps have run in {folder}")
+    click.echo(f"{dockerfile}: {image.steps} steps ran in {folder}")
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ class FreshFolder:
         for step in read_instructions(dockerfile):
             try:
                 if step.name not in self._actions:
-                    raise StepError(f"{step.name} is none of {', '.join(self._actions)}")
+                    raise StepError(f"{step.name} is not one of {', '.join(self._actions)}")
                 self._actions[step.name](step.text)
             except StepError as error:
                 raise StepError(f"{dockerfile}:{step.line}: {error}") from None
@@ -125,8 +125,8 @@ class FreshFolder:
             line = LINES.get(wanted[1])
             example = f", such as that of make setup LINE={line}" if line else ""
             raise StepError(
-                f"the image is of Python {wanted[1]}, for which its lock was made, and this is {here}; "
-                f"call it with a Python {wanted[1]}{example}"
+                f"the image and its lock file need Python {wanted[1]}, but this is {here}; run "
+                f"this with a Python {wanted[1]}{example}"
             )
         # The image's Python is the one that runs this; a stage begins without the ARGs of the one before.
         self._variables = {"PATH": f"{self._tools}:{os.environ['PATH']}"}
@@ -157,7 +157,7 @@ class FreshFolder:
             self._leave_out(f"COPY from the image {image}")
         elif sources != [destination] or not Path(destination).exists():
             raise StepError(
-                f"COPY --from={stage} {sources} {destination}: the paths must be equal and there"
+                f"COPY --from={stage} {sources} {destination}: the paths must be equal and exist"
             )
 
     def _copy_in(self, source: str, destination: str, *, several: bool) -> None:
@@ -235,20 +235,18 @@ def _python_on_path(folder: Path) -> Path:
     "--folder",
     required=True,
     type=click.Path(path_type=Path),
-    help="The fresh folder; it must not be there yet.",
+    help="The new folder; it must not exist yet.",
 )
 @click.option("--without", multiple=True, help="Leaves out the RUN steps with this word.")
 def main(dockerfile: Path, folder: Path, without: tuple[str, ...]) -> None:
     if folder.exists():
-        raise click.ClickException(f"{folder} is there already; give a folder that is not")
+        raise click.ClickException(f"{folder} already exists; give a new folder")
     image = FreshFolder(folder.resolve(), without=without)
     try:
         image.run(dockerfile)
     except StepError as error:
         raise click.ClickException(str(error)) from None
-    click.echo(
-        f"{dockerfile}: all steps have run in {folder}, but for {len(image.left_out)} left out"
-    )
+    click.echo(f"{dockerfile}: all steps ran in {folder}, except {len(image.left_out)} left out")
 
 
 if __name__ == "__main__":

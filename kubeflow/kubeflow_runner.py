@@ -40,9 +40,9 @@ from tfx_tpu_trainer.runner.config import ConfigError
 @click.option("--token", envvar="KF_PIPELINES_TOKEN", help="Bearer token for the API.")
 @click.option("--namespace", help="Namespace, in a multi-user installation.")
 @click.option("--experiment", default="Default", show_default=True, help="Experiment of the run.")
-@click.option("--run-name", help="Name of the run; the pipeline's where absent.")
+@click.option("--run-name", help="Name of the run. Default: the pipeline's.")
 @click.option(
-    "--service-account", help="Service account of the pods; pods.service_account's where absent."
+    "--service-account", help="Service account of the pods. Default: pods.service_account."
 )
 def main(**values: Any) -> None:
     pipeline = load_pipeline("kubeflow", **values)

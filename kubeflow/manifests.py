@@ -117,7 +117,7 @@ class TrainingCluster(_Pod):
         namespace: Kubernetes namespace.
         image: Container image.
         command: Program and arguments, the same in each task.
-        workers: Workers beside the chief.
+        workers: Number of workers besides the chief.
         ps: Parameter servers, which workers need to have variables in common.
         evaluator: Whether there is a task that evaluates checkpoints as they come.
         tpu: A slice; its hosts are the tasks, and the first of them is the chief.
@@ -146,7 +146,7 @@ class TrainingCluster(_Pod):
         _check_container(self)
         if not self.command:
             raise ValueError(
-                "no command is given; end the line with one, such as python -m your.training"
+                "no command was given; end the line with one, such as python -m your.training"
             )
         if self.tpu is not None and (self.workers or self.ps or self.evaluator):
             raise ValueError(
@@ -155,7 +155,8 @@ class TrainingCluster(_Pod):
             )
         if self.workers and not self.ps:
             raise ValueError(
-                f"workers={self.workers} and no ps: each worker would train variables of its own; set ps to 1 or more"
+                f"workers={self.workers} and no ps: each worker would train its own variables; set "
+                "ps to 1 or more"
             )
 
     def tasks(self) -> list[Task]:
@@ -210,8 +211,7 @@ class ModelServer(_Pod):
         namespace: Kubernetes namespace.
         model_path: Folder of the model's versions: what Pusher pushes into.
         image: Container image of the server; `None` leaves it to KServe.
-        version: Version of TensorFlow Serving that KServe is to take in place of its own; `None` leaves that to it
-            too.
+        version: Version of TensorFlow Serving that KServe is to take instead of its own; `None` leaves that to it too.
         tpu: The slice of a TPU host; `None` serves on CPUs.
         tpu_as_root: Whether the container runs as root, with the right to lock more memory.
         batching: Whether the server puts requests together. Not for a model that does so itself.
@@ -240,13 +240,13 @@ class ModelServer(_Pod):
         check_bucket_paths({"model": self.model_path})
         if self.tpu is not None and self.tpu.tpu_slice.hosts > 1:
             raise ValueError(
-                f"tpu={self.tpu.slice_name!r} has {self.tpu.tpu_slice.hosts} hosts; a server runs on one: "
-                "use a slice of a single host, such as 'v5e:2x2'"
+                f"tpu={self.tpu.slice_name!r} has {self.tpu.tpu_slice.hosts} hosts, but a server "
+                "runs on one: use a slice of a single host, such as 'v5e:2x2'"
             )
         if self.batch_sizes and (self.tpu is None or not self.batching):
             raise ValueError(
-                f"batch_sizes={list(self.batch_sizes)} are those to which a server on a TPU host pads: "
-                "leave them out"
+                f"batch_sizes={list(self.batch_sizes)} apply only to a server on a TPU host: leave "
+                "them out"
             )
 
     @property
@@ -306,13 +306,13 @@ def _check_container(made: TrainingCluster | ModelServer) -> None:
     """Finds what Kubernetes would say, or never say, once the manifest is applied."""
     if not NAME.fullmatch(made.name):
         raise ValueError(
-            f"name={made.name!r} is no name in Kubernetes: use up to 48 small letters, digits and '-', "
-            "beginning with a letter"
+            f"name={made.name!r} is not a valid Kubernetes name: use up to 48 lower-case letters, "
+            "digits and '-', starting with a letter"
         )
     if not NAMESPACE.fullmatch(made.namespace):
         raise ValueError(
-            f"namespace={made.namespace!r} is no namespace in Kubernetes: use up to 63 small letters, digits "
-            "and '-'"
+            f"namespace={made.namespace!r} is not a valid Kubernetes namespace: use up to 63 "
+            "lower-case letters, digits and '-'"
         )
     if made.tpu_as_root and made.tpu is None:
         raise ValueError(
@@ -321,10 +321,13 @@ def _check_container(made: TrainingCluster | ModelServer) -> None:
     if made.image is not None:
         check_image(made.image)
     if not CPUS.fullmatch(made.cpu):
-        raise ValueError(f"cpu={made.cpu!r} is no number of CPUs; give one such as '4' or '500m'")
+        raise ValueError(
+            f"cpu={made.cpu!r} is not a number of CPUs; give one such as '4' or '500m'"
+        )
     if not MEMORY.fullmatch(made.memory):
         raise ValueError(
-            f"memory={made.memory!r} is no amount of memory; give bytes, or a number such as '16Gi'"
+            f"memory={made.memory!r} is not an amount of memory; give bytes, or a number such as "
+            "'16Gi'"
         )
 
 
@@ -356,12 +359,15 @@ def main() -> None:
 @main.command("multi-worker", context_settings={"allow_interspersed_args": False})
 @click.option("--name", required=True, help="Name of the cluster.")
 @click.option("--namespace", default="default", show_default=True)
-@click.option("--image", help="Container image; the slice's runtime_image where it has one.")
+@click.option("--image", help="Container image; default: the slice's runtime_image, if it has one.")
 @click.option(
-    "--workers", type=click.IntRange(0, MOST_TASKS), default=0, help="Workers beside the chief."
+    "--workers",
+    type=click.IntRange(0, MOST_TASKS),
+    default=0,
+    help="Number of workers besides the chief.",
 )
 @click.option("--ps", type=click.IntRange(0, MOST_TASKS), default=0, help="Parameter servers.")
-@click.option("--evaluator", is_flag=True, help="Adds a task that evaluates.")
+@click.option("--evaluator", is_flag=True, help="Adds an evaluator task.")
 @click.option(
     "--tpu", help="A slice such as v5e:4x4, or a TpuSpec as JSON; its hosts are the tasks."
 )
@@ -375,7 +381,7 @@ def multi_worker(tpu: str | None, image: str | None, **options: Any) -> None:
     spec = None if tpu is None else TpuSpec.read(tpu)
     image = (spec.runtime_image if spec else None) or image
     if not image:
-        raise ValueError("no image is given; name one with --image")
+        raise ValueError("no image was given; name one with --image")
     cluster = TrainingCluster(tpu=spec, image=image, **options)
     click.echo(render("templates/multi_worker.yaml.j2", cluster=cluster), nl=False)
 
@@ -388,15 +394,18 @@ def multi_worker(tpu: str | None, image: str | None, **options: Any) -> None:
 @click.option(
     "--line",
     type=click.Choice(list(SERVER_VERSIONS)),
-    help="The line of TFX that exported the model, which the server follows; that of this environment by default.",
+    help="The line of TFX that exported the model, which determines the server's version. Default: "
+    "this environment's.",
 )
-@click.option("--image", help="Container image; TensorFlow Serving's of the line on CPUs.")
+@click.option(
+    "--image", help="Container image. Default on CPUs: TensorFlow Serving's for that line."
+)
 @click.option("--tpu", help="A slice of one host such as v5e:2x2, or a TpuSpec as JSON.")
 @_tpu_as_root
 @click.option(
     "--batching/--no-batching",
     default=True,
-    help="Whether the server puts requests together; not for a model with a BatchConfig.",
+    help="Whether the server batches requests; not for a model with a BatchConfig.",
 )
 @click.option(
     "--batch-size",
@@ -418,8 +427,8 @@ def serving(
     if not kserve and not image:
         if spec:
             raise ValueError(
-                "a server on a TPU host needs an image with TensorFlow Serving for TPUs, and there is none on "
-                "Docker Hub; name yours with --image"
+                "a server on a TPU host needs an image with TensorFlow Serving for TPUs, but "
+                "Docker Hub has none; name yours with --image"
             )
         image = f"tensorflow/serving:{_server_version(line)}"
     # KServe's own is TensorFlow 2.6.2's, and knows no TPU.
@@ -438,8 +447,8 @@ def _server_version(line: str | None) -> str:
         line = ".".join(installed.split(".")[:2])
         if line not in SERVER_VERSIONS:
             raise ValueError(
-                f"the TFX of this environment is {installed}, which is no line whose server is known; say with "
-                f"--line which one exported the model: {' or '.join(SERVER_VERSIONS)}"
+                f"the TFX of this environment is {installed}, a line without a known server; give "
+                f"the line that exported the model with --line: {' or '.join(SERVER_VERSIONS)}"
             )
     return SERVER_VERSIONS[line]
 

@@ -39,7 +39,7 @@ from tfx_tpu_trainer.runner.cluster_options import (
 @cluster_options
 @click.option("--project", required=True, envvar="GOOGLE_CLOUD_PROJECT", help="Project's id.")
 @click.option("--region", required=True, help="Region of Vertex AI, such as us-central1.")
-@click.option("--job-id", help="Id of the job; the pipeline's name and the time where absent.")
+@click.option("--job-id", help="Id of the job. Default: the pipeline's name and the time.")
 @click.option("--service-account", help="Account that tasks and the CustomJob run as.")
 @click.option("--network", help="Full name of a network to peer with.")
 def main(**values: Any) -> None:
@@ -97,7 +97,7 @@ def _with_custom_job(pipeline: ClusterPipeline, values: dict[str, Any]) -> Clust
 
 
 def _custom_job_of(pipeline: ClusterPipeline) -> dict[str, Any]:
-    """What the trainer's task would start, but for the command of its containers."""
+    """What the trainer's task would start, except for the command of its containers."""
     tpu, job = pipeline.config.trainer.tpu, pipeline.config.vertex
     if tpu is None or job is None:
         return {}

@@ -41,7 +41,7 @@ def missing_or_foreign(names: Iterable[str], root: Path) -> Iterator[str]:
     info = f"{PACKAGE}-{tfx_tpu_trainer.__version__}.dist-info/"
     for name in sorted(held):
         if not name.startswith((f"{PACKAGE}/", info)):
-            yield f"the wheel has {name}, which pip would put beside other packages"
+            yield f"the wheel has {name}, which pip would install next to other packages"
 
 
 def _run(*command: str | Path, cwd: Path = ROOT) -> str:

@@ -90,7 +90,7 @@ def _short(module: str) -> str:
 
 
 def with_block(page: str, block: str) -> str:
-    """Returns a page with a generated block in place of the one between its two marks.
+    """Returns a page with a generated block instead of the one between its two marks.
 
     Args:
         page: The page as it is.

@@ -1,4 +1,4 @@
-"""A notebook as a page of the documentation's site: its outputs as they stand in the file, nothing is run.
+"""A notebook as a page of the documentation's site: its outputs unchanged in the file, nothing is run.
 
 Pages of Markdown rather than those of a plugin: links are checked like all others, search and the table of contents
 know the text, colours follow the theme, and nothing is loaded from another host.

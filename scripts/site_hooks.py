@@ -188,7 +188,7 @@ def undocumented(package: griffe.Module, documented: set[str]) -> Iterator[str]:
             continue
         for name in names:
             if not _places(_module(package, module), name) & documented:
-                yield f"{module}.{name}: no page documents it; has it a docstring?"
+                yield f"{module}.{name}: no page documents it; does it have a docstring?"
 
 
 def _module(package: griffe.Module, path: str) -> griffe.Module:

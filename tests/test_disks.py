@@ -180,19 +180,19 @@ WRITERS: list[tuple[str, Write, Write, tuple[str, ...]]] = [
         "a preflight report",
         nothing,
         lambda to: write_json(report(), str(to / "report.json")),
-        ("The report cannot be written to ", "/report.json: WHY"),
+        ("The report can't be written to ", "/report.json: WHY"),
     ),
     (
         "a preflight page",
         nothing,
         lambda to: write_html(report(), str(to / "report.html")),
-        ("The report cannot be written to ", "/report.html: WHY"),
+        ("The report can't be written to ", "/report.html: WHY"),
     ),
     (
         "a compiled pipeline",
         nothing,
         lambda to: tiny().write(to / "tiny.yaml"),
-        ("output '", "/tiny.yaml' cannot be written (WHY)"),
+        ("output '", "/tiny.yaml' can't be written (WHY)"),
     ),
 ]
 
@@ -215,7 +215,7 @@ def listing(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("prepare", "write"),
-    refusals("on a full disk", "File too large; make room on its disk"),
+    refusals("on a full disk", "File too large; free some space on its disk"),
 )
 def test_on_a_full_disk_the_file_is_named_and_nothing_stays(tmp_path, prepare, write, refused):
     prepare(tmp_path)
@@ -233,7 +233,7 @@ def test_on_a_full_disk_the_file_is_named_and_nothing_stays(tmp_path, prepare, w
     ("prepare", "write"),
     refusals(
         "where the user may not write",
-        "Permission denied; let this user write there, or give another place",
+        "Permission denied; give this user write access, or choose another path",
     ),
 )
 def test_where_nobody_may_write_the_file_is_named(folder, prepare, write, refused):
@@ -248,7 +248,7 @@ def test_where_nobody_may_write_the_file_is_named(folder, prepare, write, refuse
 NO_EXPORT = (
     "Can't export to ",
     "/versions: ",
-    "Nothing is left of this version. Is the folder writable",
+    "Nothing remains of this version. Is the folder writable",
 )
 
 
@@ -281,8 +281,9 @@ def test_an_export_where_nobody_may_write_leaves_nothing(folder, refused):
             "disks",
             f"a training on a full disk, whose checkpoint {given}",
             "A checkpoint can't be written to ",
-            "/model_dir (File too large): make room on its disk, or give a model_dir that this user may",
-            "Training goes on from the last checkpoint that is whole",
+            "/model_dir (File too large): free some space on its disk, or give a model_dir that this user "
+            "may",
+            "Training will resume from the last complete checkpoint",
             values=options,
         )
         for given, options in (
@@ -309,7 +310,7 @@ def test_a_training_on_a_full_disk_goes_on_from_its_last_checkpoint(tmp_path, op
     "a training where the user may not write",
     "model_dir '",
     "/model_dir' can't be written: ",
-    "Permission denied. Give another model_dir, or the right to write to this one",
+    "Permission denied. Give another model_dir, or permission to write to this one",
 )
 def test_a_training_where_nobody_may_write_is_refused(folder, refused):
     train(folder)
@@ -323,7 +324,7 @@ def test_a_training_where_nobody_may_write_is_refused(folder, refused):
 @row(
     "disks",
     "`doctor --fix` on a full disk",
-    "/program.py: File too large; make room on its disk; nothing was changed in it",
+    "/program.py: File too large; free some space on its disk; it was not changed. May you write to",
 )
 def test_a_program_is_fixed_whole_or_not_at_all(tmp_path, refused):
     add_program(tmp_path)
@@ -337,7 +338,8 @@ def test_a_program_is_fixed_whole_or_not_at_all(tmp_path, refused):
 @row(
     "disks",
     "`doctor --fix` where the user may not write",
-    "/program.py: Permission denied; let this user write there, or give another place; nothing was",
+    "/program.py: Permission denied; give this user write access, or choose another path; nothing "
+    "was",
 )
 def test_a_program_that_nobody_may_write_is_named(folder, refused):
     add_program(folder)
@@ -355,7 +357,8 @@ def test_a_program_that_nobody_may_write_is_named(folder, refused):
         case(
             "disks",
             f"{given} on a full disk",
-            "Error: the output can't be written (No space left on device): make room on its disk, or send",
+            "Error: the output can't be written (No space left on device): free some space on its disk, "
+            "or send",
             values=(words,),
         )
         for given, words in (
@@ -404,7 +407,7 @@ def test_output_that_has_no_room_is_one_line(words, refused):
                 "doctor",
                 "of a folder that the user may not list",
                 "inner",
-                "/inner: a folder that can't be listed. Is",
+                "/inner: a folder that can't be listed. May you read it?",
             ),
             (
                 "inspect",
@@ -433,7 +436,7 @@ def test_what_nobody_may_read_is_named(folder, command, name, mode, refused):
     "disks",
     "local runner: a root on a full disk",
     "error: root '",
-    "' cannot be written: File too large; make room on its disk (",
+    "' can't be written to: File too large; free some space on its disk (",
     "choose another with --root",
 )
 def test_a_pipeline_does_not_start_on_a_full_disk(tmp_path, refused):
@@ -446,7 +449,7 @@ def test_a_pipeline_does_not_start_on_a_full_disk(tmp_path, refused):
     "disks",
     "local runner: a root where the user may not write",
     "error: root '",
-    "/root' cannot be written (Permission denied); choose another with --root",
+    "/root' can't be written to (Permission denied); choose another with --root",
 )
 def test_a_pipeline_does_not_start_where_nobody_may_write(folder, refused):
     folder.chmod(0o555)

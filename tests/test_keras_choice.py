@@ -80,7 +80,7 @@ def test_keras_3_stays_where_the_variable_asks_for_it(tmp_path):
         case(
             "estimator",
             "a model_fn with tf.keras.optimizers.legacy where TensorFlow was imported with Keras 3",
-            "model_fn uses what Keras 3 does not have, and TensorFlow was imported with Keras 3",
+            "model_fn uses something that Keras 3 does not have, and TensorFlow was imported with Keras 3",
             values="outputs = tf.keras.optimizers.legacy.Adam()",
             marks=[pytest.mark.sweep],
         ),

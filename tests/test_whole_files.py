@@ -71,7 +71,7 @@ def test_other_files_are_not_touched(parent):
     uri = os.path.join(parent, "home")
     tf.io.gfile.makedirs(uri)
     _write(uri, "thesis.tex")
-    with pytest.raises(FileExistsError, match=r"already holds thesis\.tex"):
+    with pytest.raises(FileExistsError, match=r"already contains thesis\.tex"):
         _write_whole(uri)
     assert tf.io.gfile.listdir(uri) == ["thesis.tex"]
 
@@ -281,7 +281,7 @@ def test_a_reader_waits_for_the_marker_of_a_folder_that_is_being_written(
     "a folder in a bucket whose writer was killed before its last file",
     "is not whole",
     "no eval_config.json, which is written last",
-    "write it anew",
+    "or write it again",
 )
 def test_a_marker_that_does_not_come_is_named(quick, refused):
     uri = f"ram://{uuid.uuid4().hex}/evaluation"

@@ -1,7 +1,7 @@
 """The command of a process that runs one of our modules, whatever files lie in the working directory.
 
 `python -m` and `python -c` look for modules in the working directory first, where a file called csv.py would be run
-in place of Python's own. Python's option -P, which leaves that folder out, came with 3.11.
+instead of Python's own. Python's option -P, which leaves that folder out, came with 3.11.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 SAFE_PATH: Final = "import sys; sys.path[:] = filter(None, sys.path); "
-"""What such a program begins with."""
+"""The start of such a program."""
 
 _RUN_MODULE: Final = (
     f"{SAFE_PATH}import runpy; "

@@ -54,9 +54,9 @@ def check_can_be_opened(name: str, path: str | os.PathLike[str]) -> None:
     known = sorted(filter(None, tf.io.gfile.get_registered_schemes()))
     if scheme_of(path) not in known:
         raise ValueError(
-            f"{name}={os.fsdecode(path)!r}: TensorFlow opens no {scheme_of(path)}:// here, only local paths and "
-            f"{', '.join(f'{scheme}://' for scheme in known)}; give one of those, or import the package "
-            "that opens it, such as tensorflow_io."
+            f"{name}={os.fsdecode(path)!r}: this TensorFlow can't open {scheme_of(path)}:// paths, "
+            f"only local ones and {', '.join(f'{scheme}://' for scheme in known)}; give one of "
+            "those, or import a package that opens it, such as tensorflow_io."
         )
 
 
@@ -97,11 +97,11 @@ def check_can_be_written(name: str, path: str | os.PathLike[str]) -> None:
         path: The file; it and its folder need not exist.
 
     Raises:
-        ValueError: It is a folder, below what is no folder, or where nobody or somebody else may write.
+        ValueError: It is a folder, below what is not a folder, or where nobody or somebody else may write.
     """
     given = os.fsdecode(path)
     if not given:
-        raise ValueError(f"{name}={given!r} is no path; give a file.")
+        raise ValueError(f"{name}={given!r} is not a path; give the path of a file.")
     check_can_be_opened(name, given)
     if not is_local(given):
         return
@@ -113,6 +113,6 @@ def check_can_be_written(name: str, path: str | os.PathLike[str]) -> None:
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(
-            f"{name}={given!r} can't be written: {folder!r} is no folder that you may write to; give another "
-            "file."
+            f"{name}={given!r} can't be written: {folder!r} is not a folder that you may write to; "
+            "give another file."
         )

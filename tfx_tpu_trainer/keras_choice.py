@@ -61,7 +61,11 @@ def keras_2_is_asked_for(function: str) -> Iterator[None]:
         if _is_chosen() or not _NOT_IN_KERAS_3.search(str(error)):
             raise
         name = getattr(error, "name", None)
-        what = f"{name!r}, which Keras 3 does not have" if name else "what Keras 3 does not have"
+        what = (
+            f"{name!r}, which Keras 3 does not have"
+            if name
+            else "something that Keras 3 does not have"
+        )
         raise Keras2NeededError(
             f"{function} uses {what}, and TensorFlow was imported with Keras 3. For Keras 2, import "
             f"tfx_tpu_trainer.estimator before tensorflow, or set {VARIABLE}=1 in the environment of the program."

@@ -15,7 +15,7 @@ _KEPT: Final = "\n\t"
 
 
 def printable(text: str) -> str:
-    """Returns a text with what can't be seen escaped, but for tabs and ends of lines.
+    """Returns a text with what can't be seen escaped, except for tabs and ends of lines.
 
     Args:
         text: Any text.

@@ -99,8 +99,8 @@ class PrintableGroup(click.Group):
             # Python tries once more when it ends, and has much to say.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             click.echo(
-                f"Error: the output can't be written ({error.strerror}): make room on its disk, or send it "
-                "elsewhere",
+                f"Error: the output can't be written ({error.strerror}); free some disk space, or "
+                "redirect it elsewhere",
                 err=True,
             )
             raise click.exceptions.Exit(2) from None

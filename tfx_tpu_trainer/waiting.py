@@ -44,8 +44,8 @@ def said_while_waiting(
     ```
 
     Args:
-        what: What for, in words that follow "Waiting for". A function is asked anew each time, in another
-            thread; where it returns `None` nothing is waited for just now.
+        what: What for, in words that follow "Waiting for". A function is asked again each time, in another thread;
+            where it returns `None` nothing is waited for just now.
         change: What ends the wait, and how to change that: a sentence.
         first_secs: Seconds to the first line. Defaults to 30.
         every_secs: Seconds from one line to the next. Defaults to 60.
@@ -113,7 +113,7 @@ def wait_for_hosts(
     if not missing:
         return
     ends = None if seconds is None else time.monotonic() + seconds
-    bound = "Nothing ends it" if seconds is None else f"It ends after {seconds:g} s"
+    bound = "This has no time limit" if seconds is None else f"The time limit is {seconds:g} s"
     with said_while_waiting(
         lambda: f"hosts of the cluster that do not answer: {named(missing)}",
         change=f"{bound} ({setting}).",

@@ -36,12 +36,12 @@ _MARKER_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 
 _FIXES = {
-    errno.ENOSPC: "make room on its disk",
-    errno.EDQUOT: "make room on its disk",
-    errno.EFBIG: "make room on its disk",
-    errno.EACCES: "let this user write there, or give another place",
-    errno.EPERM: "let this user write there, or give another place",
-    errno.EROFS: "give a place on a disk that can be written",
+    errno.ENOSPC: "free some space on its disk",
+    errno.EDQUOT: "free some space on its disk",
+    errno.EFBIG: "free some space on its disk",
+    errno.EACCES: "give this user write access, or choose another path",
+    errno.EPERM: "give this user write access, or choose another path",
+    errno.EROFS: "choose a path on a writable disk",
 }
 
 _logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
     If the block raises, what it has written is removed and `path` stays as it was.
 
     Args:
-        path: Where it goes; any path that `tf.io.gfile` knows. Its folder is made where it is missing.
+        path: Where it goes; any path that `tf.io.gfile` knows. Its folder is created if missing.
 
     Yields:
         The temporary path.
@@ -125,22 +125,22 @@ def parse_document(text: str | bytes, *, newest: int) -> dict[str, Any]:
         The document.
 
     Raises:
-        ValueError: It is no JSON of such a document, or of a newer version.
+        ValueError: It is not valid JSON of such a document, or of a newer version.
     """
     try:
         document = json.loads(text)
     except RecursionError:
         raise ValueError("it is JSON nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"it is no JSON, {error}") from None
+        raise ValueError(f"it is not valid JSON, {error}") from None
     if not isinstance(document, dict):
-        raise ValueError(f"it holds a {type(document).__name__} in place of an object")
+        raise ValueError(f"it contains a {type(document).__name__} instead of an object")
     version = document.get("version")
     if not isinstance(version, int) or isinstance(version, bool):
-        raise ValueError(f"its version is {version!r} in place of a number")
+        raise ValueError(f"its version is {version!r} instead of a number")
     if version > newest:
         raise ValueError(
-            f"its version is {document['version']} and this package reads up to {newest}: "
+            f"its version is {document['version']} but this package reads versions up to {newest}: "
             "upgrade tfx_tpu_trainer"
         )
     return document
@@ -273,8 +273,9 @@ def is_whole(folder: str, markers: Collection[str]) -> bool:
         named = " or ".join(markers)
         if time.monotonic() >= ends:
             raise FileNotFoundError(
-                f"{folder} is not whole: it has files, but no {named}, which is written last, and none came in "
-                f"{_MARKER_SECONDS:g} s; whoever writes it is slow or was stopped: try again, or write it anew."
+                f"{folder} is incomplete: it has files, but no {named}, which is written last, and "
+                f"none appeared within {_MARKER_SECONDS:g} s; its writer is slow or was stopped: "
+                "try again, or write it again."
             )
         if not waits:
             _logger.info(
@@ -289,7 +290,7 @@ def is_whole(folder: str, markers: Collection[str]) -> bool:
 
 
 def sweep(folder: str) -> list[str]:
-    """Removes what processes that were killed have left in a folder, and of the folder beside it.
+    """Removes what processes that were killed have left in a folder, and of the folder next to it.
 
     Nobody else may be writing there: a temporary name looks the same while it is in use.
 
@@ -356,11 +357,13 @@ def _check_replaceable(uri: str, replaceable: Collection[str]) -> None:
     if not gfile.exists(uri):
         return
     if not gfile.isdir(uri):
-        raise FileExistsError(f"{uri} is a file, where a folder is to be written.")
+        raise FileExistsError(
+            f"{uri} is a file, but a folder must be written there: choose another path."
+        )
     foreign = sorted(set(gfile.listdir(uri)) - set(replaceable))
     if foreign:
         raise FileExistsError(
-            f"{uri} already holds {', '.join(foreign[:5])}{' ...' if len(foreign) > 5 else ''}: "
+            f"{uri} already contains {', '.join(foreign[:5])}{' ...' if len(foreign) > 5 else ''}: "
             "give a new folder, or empty this one."
         )
 
@@ -400,7 +403,7 @@ def _failure_explained(path: str, temporary: str) -> Iterator[None]:
 
 
 def _failed(number: int, path: str) -> OSError:
-    fix = _FIXES.get(number, "give another place")
+    fix = _FIXES.get(number, "choose another path")
     return OSError(number, f"{os.strerror(number)}; {fix}", path)
 
 

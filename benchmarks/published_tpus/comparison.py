@@ -18,7 +18,7 @@ from tfx_tpu_trainer.preflight.hlo_costs import OpCost
 from tfx_tpu_trainer.whole_files import write_whole
 
 RECORD = pathlib.Path(__file__).parent / "recorded.json"
-"""What the last run with --record has found."""
+"""The results of the last run with --record."""
 
 # A flash attention of large blocks computes those on the diagonal whole: of 4 x 4, 10 of 16.
 _CAUSAL = 0.625

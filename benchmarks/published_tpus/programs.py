@@ -17,7 +17,7 @@ from tfx_tpu_trainer.preflight.engine_steps import input_fn_of_specs, lower_engi
 from tfx_tpu_trainer.preflight.hlo_costs import OpCost
 
 CACHE = pathlib.Path(__file__).parents[2] / ".make" / "published_tpus"
-"""What has been compiled, one file a program."""
+"""The compiled programs, one file each."""
 
 # A fast compilation: of ResNet-50 it takes half a minute of processor time instead of minutes.
 _EFFORT = -1.0

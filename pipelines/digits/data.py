@@ -32,7 +32,7 @@ def write_digits(path: Path) -> None:
     these bytes keeps its own: that is what lets TFX's cache answer a second run.
 
     Args:
-        path: The file to write; its folder is made where it is missing.
+        path: The file to write; its folder is created if missing.
     """
     import tensorflow as tf
     from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""The typed config of the taxi pipeline; `config.yaml` beside it holds the values."""
+"""The typed config of the taxi pipeline; `config.yaml` next to it holds the values."""
 
 from __future__ import annotations
 

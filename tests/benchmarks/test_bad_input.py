@@ -23,7 +23,7 @@ from tfx_tpu_trainer.runner.project import find_pipeline
             (["--timeout=nan"], "Invalid value for '--timeout': 'nan' is not a valid integer"),
             (
                 ["--output=/dev/null/a"],
-                "--output '/dev/null/a' cannot be made (Not a directory); name",
+                "--output '/dev/null/a' can't be created (Not a directory); name",
             ),
         )
     ],
@@ -34,7 +34,9 @@ def test_a_benchmark_that_cannot_be_is_refused(words, refused):
 
 @pytest.mark.skipif(bool(processes.gpus_of(sys.executable)), reason="this machine has a GPU")
 @row(
-    "runners", "`python -m benchmarks.run --gpu` without one", "finds no GPU here; leave --gpu out"
+    "runners",
+    "`python -m benchmarks.run --gpu` without one",
+    "finds no GPU on this machine; leave --gpu out",
 )
 def test_a_gpu_that_is_not_there_is_refused_before_anything_is_measured(refused):
     refused.output(CliRunner().invoke(run.main, ["--contenders=real,bare", "--gpu"]))
@@ -66,14 +68,14 @@ def test_a_gpu_is_seen_where_it_is_asked_for(monkeypatch):
                 "of a run without its config",
                 [],
                 "{",
-                "config.json is no config of the taxi pipeline (",
+                "config.json is not a config of the taxi pipeline (",
                 "run it",
             ),
             (
                 "of a run without metadata",
                 [],
                 "whole",
-                "cannot be read as ML Metadata: ",
+                "can't be read as ML Metadata: ",
                 "give the --root",
             ),
         )

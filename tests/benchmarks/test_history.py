@@ -48,19 +48,19 @@ def test_ratios_to_the_original_are_kept_and_drawn(results, tmp_path):
         bad_input.case(
             "runners",
             "`python -m benchmarks.history v1 results.json`",
-            "'v1' is no version; give it as 1.2.3",
+            "'v1' is not a version; give it as 1.2.3",
             values=("v1", "{}"),
         ),
         bad_input.case(
             "runners",
-            "`python -m benchmarks.history 1.2.3` of a file that is none of make bench",
-            "results.json is no results.json of make bench",
+            "`python -m benchmarks.history 1.2.3` of a file that make bench did not write",
+            "results.json is not a results.json of make bench",
             values=("1.2.3", "{}"),
         ),
         bad_input.case(
             "runners",
             "`python -m benchmarks.history 1.2.3` of a run without the original",
-            "no ratio to the original in it: measure `real` and `ours` in one run",
+            "no ratio to the original: measure `real` and `ours` in one run",
             values=("1.2.3", json.dumps({"summaries": {"mlp": []}, "conditions": {}})),
         ),
     ],

@@ -43,7 +43,7 @@ def test_findings_are_told_with_file_line_and_edit(folder):
     assert "-> import tensorflow.compat.v1 as tf" in lines
     assert "3:5  edit  tf.contrib.nccl" in lines
     assert lines[-1] == (
-        "2 files; 2 edits needed, 1 of them made by --fix; 0 notes; 1 that work as they are."
+        "2 files; 2 edits needed, 1 of them made by --fix; 0 notes; 1 that work unchanged."
     )
     assert (folder / "old.py").read_text(encoding="utf-8") == OLD
 
@@ -60,7 +60,7 @@ def test_where_all_edits_are_mechanical_the_program_can_run_without_them(tmp_pat
         "import tensorflow as tf\nx = tf.placeholder(tf.float32)\n", encoding="utf-8"
     )
     last = doctor(program).stdout.splitlines()[-1]
-    assert last == f"Run it as it stands: python -m tfx_tpu_trainer.compat --repair '{program}'"
+    assert last == f"Run it unchanged: python -m tfx_tpu_trainer.compat --repair '{program}'"
     (tmp_path / "fine.py").write_text(FINE, encoding="utf-8")
     assert doctor(tmp_path).stdout.splitlines()[-1].endswith("--repair PROGRAM")
     for fine in (doctor(program, "--fix"), doctor(program)):
@@ -74,7 +74,7 @@ def test_fix_writes_the_mechanical_edits_and_says_what_is_left(folder):
     assert (folder / "fine.py").read_text(encoding="utf-8") == FINE
     assert sorted(path.name for path in folder.iterdir()) == ["fine.py", "old.py"]
     assert "1:1  made  import tensorflow as tf" in result.stdout
-    assert "2 files; 1 edit made, 1 left to be made by hand" in result.stdout
+    assert "2 files; 1 edit made, 1 left to make by hand" in result.stdout
     again = doctor(folder, "--fix")
     assert "0 edits made, 1 left" in again.stdout
 
@@ -122,7 +122,7 @@ def told_with_the_others(folder, path, refused):
                 "old2.py",
                 b"import tensorflow\nprint 'a'\n",
                 "line 2: ",
-                "(a program for Python 2 goes through 2to3 first)",
+                "(convert a Python 2 program with 2to3 first)",
             ),
             (
                 "a null byte",
@@ -130,7 +130,7 @@ def told_with_the_others(folder, path, refused):
                 b"import tensorflow\n\0",
                 "line 2: a null byte. Is it a Python",
             ),
-            ("bytes that are no text", "binary.py", b"\xff\xfe\0", "", "Is it a Python file?"),
+            ("bytes that are not text", "binary.py", b"\xff\xfe\0", "", "Is it a Python file?"),
             (
                 "the codec `hex`",
                 "a.py",
@@ -164,7 +164,7 @@ def told_with_the_others(folder, path, refused):
                 "50,000 signs in front of a number",
                 "signs.py",
                 b"import tensorflow\nx = " + b"-" * 50_000 + b"1\n",
-                "line 1: too deeply nested to be parsed",
+                "line 1: too deeply nested to parse",
             ),
             (
                 "a number of 10,000 digits",
@@ -176,28 +176,34 @@ def told_with_the_others(folder, path, refused):
                 "an empty notebook",
                 "a.ipynb",
                 b"",
-                "line 1: no JSON (Expecting value). Is it a notebook",
+                "line 1: not valid JSON (Expecting value). Is it a notebook",
             ),
             (
                 "a notebook cut off",
                 "a.ipynb",
                 b'{"cells": [',
-                "line 1: no JSON (",
+                "line 1: not valid JSON (",
                 "Is it a notebook?",
             ),
             (
                 "a program named .ipynb",
                 "a.ipynb",
                 b"import tensorflow",
-                "line 1: no JSON (",
+                "line 1: not valid JSON (",
                 "notebook?",
             ),
-            ("a notebook that is a list", "a.ipynb", b"[]", "no notebook of format 4", "nbconvert"),
+            (
+                "a notebook that is a list",
+                "a.ipynb",
+                b"[]",
+                "not a notebook of format 4",
+                "nbconvert",
+            ),
             (
                 "a notebook of format 3",
                 "a.ipynb",
                 b'{"worksheets": []}',
-                "no notebook of format 4, which has cells. An older one is brought there by `jupyter",
+                "not a notebook of format 4, the one with cells. Convert an older one with `jupyter",
             ),
             (
                 "a notebook nested 100,000 deep",
@@ -231,21 +237,21 @@ def make_huge(path):
     [
         case("doctor", f"{given} in the folder", "Error: ", "/a.py: ", *says, values=make)
         for given, make, *says in (
-            ("a pipe", os.mkfifo, "a pipe, a device or a socket, not a file of text"),
+            ("a pipe", os.mkfifo, "a pipe, a device or a socket, not a text file"),
             (
                 "a link to `/dev/zero`",
                 lambda path: path.symlink_to("/dev/zero"),
-                "a pipe, a device or a socket, not a file of text",
+                "a pipe, a device or a socket, not a text file",
             ),
             (
                 "a link to itself",
                 lambda path: path.symlink_to("a.py"),
-                "Too many levels of symbolic links. Is it yours to read?",
+                "Too many levels of symbolic links. May you read it?",
             ),
             (
                 "a link to nothing",
                 lambda path: path.symlink_to("nowhere.py"),
-                "No such file or directory. Is it yours to read?",
+                "No such file or directory. May you read it?",
             ),
             (
                 "10,000,001 bytes",
@@ -286,7 +292,7 @@ def test_a_path_that_is_not_there_is_named(path, refused):
 @row(
     "doctor",
     "a folder without programs",
-    "no .py file in this folder, and no notebook. Give one that holds a program",
+    "no .py file and no notebook. Give one that contains a program",
 )
 def test_a_folder_without_programs_is_named(tmp_path, refused):
     ended = doctor(tmp_path)

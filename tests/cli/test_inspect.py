@@ -136,9 +136,9 @@ def link(target):
     return lambda path: path.symlink_to(target)
 
 
-ANEW = "Copy its folder again, or export the model anew"
-NO_WARMUP = "tf_serving_warmup_requests is no file of warm-up requests ("
-NO_REPORT = "serving_check.json is no report of a serving check ("
+ANEW = "Copy its folder again, or export the model again"
+NO_WARMUP = "tf_serving_warmup_requests is not a file of warm-up requests ("
+NO_REPORT = "serving_check.json is not a report of a serving check ("
 
 
 @pytest.mark.parametrize(
@@ -147,21 +147,24 @@ NO_REPORT = "serving_check.json is no report of a serving check ("
         broken("a `saved_model.pb` that is garbage", PB, put(b"\xff" * 9), "can't be read: ", ANEW),
         broken("a `saved_model.pb` cut off", PB, cut_off, "can't be read: Error parsing", ANEW),
         broken(
-            "an empty `saved_model.pb`", PB, put(b""), "holds no metagraph. Export the model anew"
+            "an empty `saved_model.pb`",
+            PB,
+            put(b""),
+            "contains no metagraph. Export the model again",
         ),
         broken(
             "a folder `saved_model.pb`",
             PB,
             pathlib.Path.mkdir,
-            "its saved_model.pb is no file",
+            "its saved_model.pb is not a file",
             ANEW,
         ),
-        broken("a pipe `saved_model.pb`", PB, os.mkfifo, "its saved_model.pb is no file", ANEW),
+        broken("a pipe `saved_model.pb`", PB, os.mkfifo, "its saved_model.pb is not a file", ANEW),
         broken(
             "a `saved_model.pb` that is a link to itself",
             PB,
             link("saved_model.pb"),
-            "holds no saved_model.pb; in it are: Format-Serving. Give the folder that holds it",
+            "holds no saved_model.pb, only Format-Serving. Give the folder that contains it",
         ),
         broken(
             "a `saved_model.pbtxt` that is not UTF-8",
@@ -171,7 +174,7 @@ NO_REPORT = "serving_check.json is no report of a serving check ("
             ANEW,
         ),
         broken(
-            "a `saved_model.pbtxt` that is none",
+            "a `saved_model.pbtxt` that is not one",
             "Format-Serving/saved_model.pbtxt",
             put(b"nope {"),
             'can\'t be read: 1:1 : Message type "tensorflow.SavedModel" has no field',
@@ -181,35 +184,35 @@ NO_REPORT = "serving_check.json is no report of a serving check ("
             "a model without `variables/`",
             VARIABLES,
             lambda path: None,
-            "is not whole: it has no variables/variables.index",
+            "is incomplete: it has no variables/variables.index",
             ANEW,
         ),
         broken(
             "a model without `variables.index`",
             INDEX,
             lambda path: None,
-            "is not whole: it has no variables/variables.index",
+            "is incomplete: it has no variables/variables.index",
             ANEW,
         ),
         broken(
             "a `variables.index` that is garbage",
             INDEX,
             put(b"garbage"),
-            "is not whole: variables/variables.index can't be read: file is too short",
+            "is incomplete: variables/variables.index can't be read: file is too short",
             ANEW,
         ),
         broken(
             "a model without `variables.data-*`",
             DATA,
             lambda path: None,
-            "is not whole: of its files variables/variables.data-* only 0 are there",
+            "is incomplete: of its files variables/variables.data-* only 0 are there",
             ANEW,
         ),
         broken(
             "a `variables.data-*` cut off",
             DATA,
             cut_off,
-            "is not whole: its files variables/variables.data-* hold 3 bytes, and its values 4",
+            "is incomplete: its files variables/variables.data-* hold 3 bytes, but its values 4",
             ANEW,
         ),
         broken(
@@ -222,13 +225,13 @@ NO_REPORT = "serving_check.json is no report of a serving check ("
             "warm-up requests that are garbage",
             WARMUP,
             put(b"garbage" * 9),
-            f"{NO_WARMUP}corrupted record at 0): remove it, or write it anew with write_warmup",
+            f"{NO_WARMUP}corrupted record at 0): remove it, or write it again with write_warmup",
         ),
         broken(
             "a warm-up file that is a folder",
             WARMUP,
             pathlib.Path.mkdir,
-            f"{NO_WARMUP}Is a directory): remove it, or write it anew with write_warmup",
+            f"{NO_WARMUP}Is a directory): remove it, or write it again with write_warmup",
         ),
         *(
             broken(
@@ -236,7 +239,7 @@ NO_REPORT = "serving_check.json is no report of a serving check ("
                 CHECK,
                 put(content),
                 f"{NO_REPORT}{says}",
-                "): remove it, or let TpuTrainer write it anew",
+                "): remove it, or let TpuTrainer write it again",
             )
             for given, content, says in (
                 ("is empty", b"", "JSONDecodeError: Expecting value"),
@@ -260,7 +263,7 @@ NO_REPORT = "serving_check.json is no report of a serving check ("
             CHECK,
             pathlib.Path.mkdir,
             f"{NO_REPORT}FailedPreconditionError: ",
-            "Is a directory): remove it, or let TpuTrainer write it anew",
+            "Is a directory): remove it, or let TpuTrainer write it again",
         ),
     ],
 )
@@ -286,7 +289,7 @@ def test_a_model_that_is_broken_is_one_line_and_exit_code_1(small, tmp_path, nam
             f"warm-up requests {given}",
             "Error: ",
             f"{NO_WARMUP}{says}",
-            "): remove it, or write it anew with write_warmup",
+            "): remove it, or write it again with write_warmup",
             values=(records, end),
         )
         for given, records, end, says in (
@@ -329,18 +332,18 @@ def test_a_type_of_a_newer_tensorflow_is_shown_by_its_number(small, tmp_path):
             (
                 "where there is nothing",
                 lambda path: None,
-                "There is no folder ",
+                "The folder ",
                 ": give the folder",
             ),
             (
                 "of an empty folder",
                 pathlib.Path.mkdir,
-                "holds no saved_model.pb; in it are: no files. Give the folder that holds it",
+                "holds no saved_model.pb, only no files. Give the folder that contains it",
             ),
             (
                 "of a folder with another number than a version's",
                 lambda path: (path / "²").mkdir(parents=True),
-                "holds no saved_model.pb; in it are: ². Give the folder that holds it",
+                "holds no saved_model.pb, only ². Give the folder that contains it",
             ),
             ("of a file", lambda path: path.write_text("text"), " is a file: give the folder"),
             ("of a pipe", os.mkfifo, " is a file: give the folder"),
@@ -357,7 +360,7 @@ def test_a_path_without_a_model_is_one_line_and_exit_code_1(tmp_path, make, refu
 @row(
     "inspect",
     "`inspect ''`",
-    "Error: The path is empty: give the folder that holds saved_model.pb",
+    "Error: The path is empty: give the folder that contains saved_model.pb",
 )
 def test_an_empty_path_is_one_line_and_exit_code_1(refused):
     refused.output(_inspect(""))

@@ -45,14 +45,14 @@ def _csv(folder, header=HEADER, rows=ROWS, encoding="utf-8"):
         case(
             "new",
             "a CSV with one row",
-            "has 1 row, and a third is kept",
+            "has 1 row, but a third is kept",
             "give at least 20",
             values=(HEADER, ROWS[:1], "utf-8"),
         ),
         case(
             "new",
             "a CSV with 10,000 columns",
-            "has 10,000 columns, and a scaffolded model takes 500",
+            "has 10,000 columns, but a scaffolded model takes 500",
             values=(WIDE, ROWS, "utf-8"),
         ),
         case(
@@ -65,7 +65,7 @@ def _csv(folder, header=HEADER, rows=ROWS, encoding="utf-8"):
         case(
             "new",
             "a CSV with a row of too many values",
-            "line 3 has 5 values, and the header has 4",
+            "line 3 has 5 values, but the header has 4",
             values=(HEADER, [ROWS[0], "1,2,3,4,5"], "utf-8"),
         ),
         case(
@@ -84,7 +84,7 @@ def _csv(folder, header=HEADER, rows=ROWS, encoding="utf-8"):
         case(
             "new",
             "a CSV with a line break in quotes",
-            "line 2 has a line break in it",
+            "line 2 contains a line break",
             values=(HEADER, ['1,"a', 'b",US,yes'], "utf-8"),
         ),
         case("new", "an empty file", "is empty: give a CSV file", values=("", [], "utf-8")),
@@ -99,7 +99,7 @@ def test_data_of_which_no_project_can_be_made(tmp_path, header, rows, encoding, 
 
 
 @pytest.mark.parametrize("what", ["folder", "file", "link"])
-@row("new", "a folder that is there already", "is there already: remove it, or give a new folder")
+@row("new", "a folder that is there already", "already exists: remove it, or give a new folder")
 def test_a_folder_that_is_there_is_left_alone(tmp_path, what, refused):
     made = tmp_path / "made"
     if what == "folder":
@@ -114,7 +114,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path, what, refused):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@row("new", "a file where a folder should be", "is a file, so there can be no")
+@row("new", "a file where a folder should be", "is a file, so")
 def test_a_folder_below_a_file_is_refused(tmp_path, refused):
     refused.output(_new(_csv(tmp_path) / "made", tmp_path / "t.csv"))
 
@@ -124,13 +124,16 @@ def test_a_folder_below_a_file_is_refused(tmp_path, refused):
     [
         case(
             "new",
-            "`--schema` that is no JSON",
-            "is no JSON (",
+            "`--schema` that is not valid JSON",
+            "is not valid JSON (",
             "bq show --schema",
             values="label STRING",
         ),
         case(
-            "new", "`--schema` that is no list", "is no list of columns", values='{"name": "size"}'
+            "new",
+            "`--schema` that is not a list",
+            "is not a list of columns",
+            values='{"name": "size"}',
         ),
         case(
             "new",
@@ -154,7 +157,7 @@ def test_a_schema_file_that_says_nothing_is_refused(tmp_path, schema, refused):
     assert not (tmp_path / "made").exists()
 
 
-@row("new", "a label with one value only", "the label 'country' has one value only, 'US'")
+@row("new", "a label with one value", "the label 'country' has only one value, 'US'")
 def test_a_label_of_one_value_is_refused_after_tfdv_has_read_it(tmp_path, refused):
     data = _csv(tmp_path)
     refused.output(_new(tmp_path / "made", data, label="country"))
@@ -211,7 +214,7 @@ def project(tmp_path_factory):
 
 def test_what_is_left_out_is_said_in_a_line(project):
     lines = project[1].splitlines()
-    assert "left out: constant (it has one value only)" in lines
+    assert "left out: constant (it has only one value)" in lines
     assert "left out: row (it numbers the rows)" in lines
     assert sum(line.startswith("left out") for line in lines) == 2
 

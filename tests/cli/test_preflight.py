@@ -121,10 +121,10 @@ def test_a_model_that_does_not_fit_is_reported_with_exit_code_1(files, tmp_path)
 def test_an_op_that_no_tpu_runs_is_named_with_its_line(files):
     ended = _preflight({**files, "params": '{"rate": 0.1, "python": true}'})
     assert ended.exit_code == 1, ended.output
-    assert "✗ train, 64 rows: TensorFlow cannot turn it into a TPU program" in ended.stdout
+    assert "✗ train, 64 rows: TensorFlow can't turn it into a TPU program" in ended.stdout
     flat = " ".join(ended.stdout.split())
     assert "EagerPyFunc" in flat and "small_model.py:13: hidden = tf.py_function(" in flat
-    assert "do: Write it with TensorFlow's ops" in flat
+    assert "do: Write it with TensorFlow ops" in flat
 
 
 def test_a_sweep_prints_the_largest_batch_that_fits(files, tmp_path):
@@ -171,27 +171,34 @@ _NO_MODULE = {"module_file": None, "steps": None}
 @pytest.mark.parametrize(
     "changed",
     [
-        refusal({"tpu": "v9:2x4"}, "there is no generation 'v9'; use one of v2, v3"),
+        refusal({"tpu": "v9:2x4"}, "unknown generation 'v9'; use one of v2, v3"),
         refusal({"tpu": "v5e:3x5"}, "v5e has no slice '3x5'; nearest: v5e:4x4"),
-        refusal({"tpu": "v5e:2x4,v5e:1x1"}, "--tpu v5e:2x4,v5e:1x1: give one, or --sweep"),
-        refusal({"tpu": ""}, "--tpu is empty: give a slice, as v5e:2x4"),
-        refusal({"batch_size": "63"}, "batch size of train 63 must be divisible by the 8 replicas"),
-        refusal({"batch_size": "64,32"}, "--batch_size 64,32: give one, or --sweep"),
         refusal(
-            {"steps": "train,test"}, "--steps train,test: give some of train,eval,predict,serve"
+            {"tpu": "v5e:2x4,v5e:1x1"}, "--tpu v5e:2x4,v5e:1x1: give one value, or add --sweep"
         ),
-        refusal({"steps": ""}, "--steps : give some of train,eval,predict,serve"),
-        refusal({"steps": "serve"}, "The step serve needs an exported model: give --saved_model"),
+        refusal({"tpu": ""}, "--tpu is empty: give a slice, such as v5e:2x4"),
+        refusal({"batch_size": "63"}, "batch size of train 63 must be divisible by the 8 replicas"),
+        refusal({"batch_size": "64,32"}, "--batch_size 64,32: give one value, or add --sweep"),
         refusal(
-            {"module_file": None}, "Give the module with model_fn as --module_file or --module"
+            {"steps": "train,test"}, "--steps train,test: give any of train,eval,predict,serve"
+        ),
+        refusal({"steps": ""}, "--steps : give any of train,eval,predict,serve"),
+        refusal({"steps": "serve"}, "The serve step needs an exported model: give --saved_model"),
+        refusal(
+            {"module_file": None},
+            "Nothing to compile: give a module with model_fn by --module_file or --module",
         ),
         refusal({"module": "small_model"}, "one of --module_file and --module, not both"),
-        refusal({"module_file": "no/model.py"}, "module_file='no/model.py' is no Python file here"),
         refusal(
-            {"module_file": "."}, "module_file='.' is no Python file here; give the path of a .py"
+            {"module_file": "no/model.py"},
+            "module_file='no/model.py' is not a Python file on this machine",
         ),
         refusal(
-            {"feature_spec": None}, "has no input_fn, so what model_fn is fed is not known: give"
+            {"module_file": "."},
+            "module_file='.' is not a Python file on this machine; give the path of a .py",
+        ),
+        refusal(
+            {"feature_spec": None}, "has no input_fn, so the input of model_fn is unknown: give"
         ),
         refusal(
             {"feature_spec": "no.json"}, "The feature spec no.json cannot be read (", "give a file"
@@ -209,30 +216,31 @@ _NO_MODULE = {"module_file": None, "steps": None}
         ),
         refusal(
             {"input_partition_dims": '[{"x": [1, 2]}]'},
-            "--input_partition_dims goes with --num_cores_per_replica",
+            "--input_partition_dims needs --num_cores_per_replica: give both",
         ),
         refusal(
             {"num_cores_per_replica": "2", "input_partition_dims": "[1"},
-            "--input_partition_dims '[1' is no JSON (",
+            "--input_partition_dims '[1' is not valid JSON (",
         ),
         refusal(
             {"num_cores_per_replica": "2", "input_partition_dims": '[{"z": [2]}]'},
             "TPUConfig.input_partition_dims[0] mismatched feature keys. Expected ['x'], got ['z']",
         ),
         refusal(
-            {"function": "my:step"}, "--function goes without --module_file: leave one of them out"
+            {"function": "my:step"},
+            "--function can't be combined with --module_file: leave one of them out",
         ),
         refusal(
             {"function": "step", **_NO_MODULE}, "--function 'step': give a module and a name in it"
         ),
-        refusal({"function": "no_such:step", **_NO_MODULE}, "there is no module 'no_such' here"),
+        refusal({"function": "no_such:step", **_NO_MODULE}, "the module 'no_such' here"),
         refusal(
             {"function": "json:step", **_NO_MODULE},
             "--function json:step: the module has no 'step'",
         ),
         refusal(
             {"function": "json:dumps", **_NO_MODULE},
-            "'dumps' has none of its own: give a tf.Tensor",
+            "'dumps' does not declare one: give a tf.Tensor",
         ),
         refusal(
             {"num_slices": "3"},
@@ -240,50 +248,62 @@ _NO_MODULE = {"module_file": None, "steps": None}
         ),
         refusal(
             {"num_slices": "2", "tpu": "v4:2x2x1"},
-            "num_slices=2: no bandwidth is published of the network between slices of v4. Use one",
+            "num_slices=2: no bandwidth is published for the network between slices of v4. Use one",
         ),
         refusal(
             {"num_slices": "2", "saved_model": "model", "steps": "serve"},
-            "--num_slices goes without --sweep and without the step serve",
+            "--num_slices can't be combined with --sweep or with the serve step",
         ),
-        refusal({"params": "rate=0.1"}, "--params 'rate=0.1' is no JSON (", "give a JSON object"),
+        refusal(
+            {"params": "rate=0.1"}, "--params 'rate=0.1' is not valid JSON (", "give a JSON object"
+        ),
         refusal({"params": "[1]"}, "--params '[1]': give a JSON object"),
         refusal(
-            {"params": '{"rate": NaN}'}, "--params '{\"rate\": NaN}' is no JSON (", "give a JSON"
+            {"params": '{"rate": NaN}'},
+            "--params '{\"rate\": NaN}' is not valid JSON (",
+            "give a JSON",
         ),
         refusal(
-            {"params": '{"rate": 1e999}'}, "is no JSON (Out of range float", "give a JSON object"
+            {"params": '{"rate": 1e999}'},
+            "is not valid JSON (Out of range float",
+            "give a JSON object",
         ),
-        refusal({"params": None}, "'rate', which is not there"),
+        refusal({"params": None}, "'rate', which no longer exists"),
         refusal(
             {"libtpu_path": "no/libtpu.so"},
-            "libtpu_path='no/libtpu.so': there is no libtpu.so. Give",
+            "libtpu_path='no/libtpu.so': libtpu.so does not exist there. Give",
         ),
-        refusal({"timeout": "nan"}, "--timeout nan: give seconds, as 300"),
-        refusal({"timeout": "inf"}, "--timeout inf: give seconds, as 300"),
+        refusal({"timeout": "nan"}, "--timeout nan: give a number of seconds, such as 300"),
+        refusal({"timeout": "inf"}, "--timeout inf: give a number of seconds, such as 300"),
         refusal({"effort": "2"}, "--effort 2: give a number from -1 to 1"),
         refusal({"effort": "nan"}, "--effort nan: give a number from -1 to 1"),
-        refusal({"measure_input": "0"}, "--measure_input 0: give seconds above 0 and up to 60"),
-        refusal({"measure_input": "61"}, "--measure_input 61: give seconds above 0 and up to 60"),
         refusal(
-            {"measure_input": "9"}, "reads the module's own input_fn for the step train: leave"
+            {"measure_input": "0"},
+            "--measure_input 0: give a number of seconds above 0, at most 60",
         ),
+        refusal(
+            {"measure_input": "61"},
+            "--measure_input 61: give a number of seconds above 0, at most 60",
+        ),
+        refusal({"measure_input": "9"}, "reads the module's own input_fn in the train step: leave"),
         refusal({"price": "no.json"}, "--price no.json can't be read: No such file"),
-        refusal({"deadline": "4h"}, "--deadline goes with --price: give a price file"),
-        refusal({"train_steps": "100"}, "--train_steps goes with --price: give a price file"),
+        refusal({"deadline": "4h"}, "--deadline needs --price: give a price file"),
+        refusal({"train_steps": "100"}, "--train_steps needs --price: give a price file"),
         refusal({"profile": "/dev/null"}, "--profile='/dev/null/plugins' can't be written: "),
-        refusal({"json": ""}, "--json='' is no path; give a file"),
+        refusal({"json": ""}, "--json='' is not a path; give the path of a file"),
         refusal({"json": "."}, "--json='.' is a folder; give a file in it"),
         refusal(
-            {"json": "/dev/null/a"}, "--json='/dev/null/a' can't be written: '/dev/null' is no fold"
+            {"json": "/dev/null/a"},
+            "--json='/dev/null/a' can't be written: '/dev/null' is not a fold",
         ),
         refusal(
             {"json": "foo://a/b"},
-            "--json='foo://a/b': TensorFlow opens no foo:// here",
+            "--json='foo://a/b': this TensorFlow can't open foo:// here",
             "give one of those",
         ),
         refusal(
-            {"html": "/dev/null/a"}, "--html='/dev/null/a' can't be written: '/dev/null' is no fold"
+            {"html": "/dev/null/a"},
+            "--html='/dev/null/a' can't be written: '/dev/null' is not a fold",
         ),
     ],
 )
@@ -309,7 +329,7 @@ def test_bad_input_is_one_line_and_exit_code_2(files, changed, refused):
             (
                 "`--train_steps=9 --deadline=soon`",
                 {"train_steps": "9", "deadline": "soon"},
-                "--deadline 'soon': give a duration, as 4h, 90m or 1h30m",
+                "--deadline 'soon': give a duration, such as 4h, 90m or 1h30m",
             ),
             (
                 "without a price for the slice's chips",
@@ -319,7 +339,7 @@ def test_bad_input_is_one_line_and_exit_code_2(files, changed, refused):
             (
                 "`--steps=eval`",
                 {"steps": "eval"},
-                "--price is of a training: let --steps have train",
+                "--price needs the train step: include train in --steps",
             ),
         )
     ],
@@ -338,7 +358,7 @@ def test_a_sweep_names_the_cheapest_slice_that_meets_the_deadline(files, tmp_pat
     priced = {"price": str(prices), "train_steps": "1000000", "deadline": "30d", "json": str(out)}
     ended = _preflight({**files, **priced, "tpu": "v5e:2x4,v5e:1x1"}, "--sweep")
     assert ended.exit_code == 0, ended.output
-    assert "What the training costs" in ended.stdout
+    assert "Cost of the training" in ended.stdout
     # A step on one chip takes as long as it likes: the slice of eight costs eight times as much.
     assert "The cheapest within 30 d 0 min: v5e:1x1, " in ended.stdout
     costs = json.loads(out.read_text("utf-8"))["costs"]
@@ -365,7 +385,7 @@ def test_the_input_of_a_module_is_measured_and_a_profile_written(files, tmp_path
     "preflight",
     "`--params` nested 100,000 deep",
     "Error: --params '[[[",
-    "is no JSON (maximum recursion depth exceeded",
+    "is not valid JSON (maximum recursion depth exceeded",
     "give a JSON object",
 )
 def test_params_of_any_depth_are_one_line(files, refused):
@@ -382,17 +402,17 @@ def test_params_of_any_depth_are_one_line(files, refused):
             (
                 "--html=page",
                 {"html": "page"},
-                "--sweep writes no page: leave --html out, or take --json",
+                "--sweep writes no page: leave --html out, or use --json",
             ),
             (
                 "--steps=serve",
                 {"steps": "serve", "saved_model": "a"},
-                "--sweep takes train, eval and predict: leave serve out",
+                "--sweep compiles only train, eval and predict: leave serve out of --steps",
             ),
             (
                 "--tpu=v5e:2x4,no",
                 {"tpu": "v5e:2x4,no"},
-                "there is no generation 'no'; use one of v2",
+                "unknown generation 'no'; use one of v2",
             ),
         )
     ],
@@ -421,7 +441,8 @@ def test_an_error_in_the_model_names_its_line(files, refused):
         case(
             "preflight",
             f"`--batch_size={sizes}`",
-            f"Error: Invalid value for '--batch_size': '{sizes}': give integers above 0, as 1024 or 1024,2048",
+            f"Error: Invalid value for '--batch_size': '{sizes}': give integers from 1 to ",
+            "such as 1024 or 1024,2048",
             values=sizes,
         )
         for sizes in ("0", "64,x", "-8", "1e3", "", f"{2**63}")

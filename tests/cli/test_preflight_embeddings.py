@@ -53,7 +53,7 @@ def test_the_plan_is_printed_and_written(options, tmp_path):
     assert plan["ok"] is True
     for part in (
         "Embeddings on v6e:2x4  8 chips of 2 SparseCores, 128 rows a step; 1,280 ids in 1,280 rows",
-        "no id of 2 batches that were held out is dropped",
+        "no id of 2 held-out batches is dropped",
         "│ words │ words │ 1,000 │  1,024 │    12 │     16 │        0 │ Adagrad   │",
         f"max_ids_per_table={plan['settings']['max_ids_per_table']!r}",
         "nothing ran on a SparseCore",
@@ -101,7 +101,7 @@ def test_several_slices_are_planned_with_the_network_between_them(options):
             values=given,
         )
         for given, *says in (
-            ({"tpu": "v9:8"}, "TPU 'v9:8': there is no generation 'v9'; use one of v2, v3, v4"),
+            ({"tpu": "v9:8"}, "TPU 'v9:8': unknown generation 'v9'; use one of v2, v3, v4"),
             ({"tpu": "v5e:2x4"}, "chips of v5e have no SparseCores; use v4, v5p, v6e, tpu7x"),
             ({"tpu": "v6e:2x4,v5p:8"}, "--tpu v6e:2x4,v5p:8: give one"),
             (
@@ -115,9 +115,12 @@ def test_several_slices_are_planned_with_the_network_between_them(options):
             ({"embeddings": "no.json"}, "--embeddings no.json can't be read: No such file"),
             (
                 {"function": "my:step"},
-                "--embeddings goes without --function: leave one of them out",
+                "--embeddings can't be combined with --function: leave one of them out",
             ),
-            ({"price": "p.json"}, "--embeddings goes without --price: leave one of them out"),
+            (
+                {"price": "p.json"},
+                "--embeddings can't be combined with --price: leave one of them out",
+            ),
             (
                 {"num_slices": "2", "tpu": "v4:2x2x1"},
                 "num_slices=2: no bandwidth is published of the network between slices of v4. Use one",
@@ -127,7 +130,10 @@ def test_several_slices_are_planned_with_the_network_between_them(options):
                 'has "ids", and the module\'s input_fn has others: leave one of them',
             ),
             ({"module": "m", "module_file": "m.py"}, "Give one of --module_file and --module, not"),
-            ({"json": "/dev/null/a"}, "--json='/dev/null/a' can't be written: '/dev/null' is no f"),
+            (
+                {"json": "/dev/null/a"},
+                "--json='/dev/null/a' can't be written: '/dev/null' is not a f",
+            ),
         )
     ],
 )
@@ -146,22 +152,22 @@ def test_bad_input_is_one_line_and_exit_code_2(options, changed, refused):
             (
                 "that is cut off",
                 ("spec.json", '{"tables": {"wor'),
-                "spec.json is no JSON: Unterminated string",
+                "spec.json is not valid JSON: Unterminated string",
             ),
             (
                 "without `ids` and without a module",
                 ("spec.json", json.dumps(SPEC).replace(', "ids": {"files": "words.npy"}', "")),
-                'the features have no "ids": give them there, or a module with input_fn',
+                'the features have no "ids": add them to the file, or give a module with input_fn',
             ),
             (
                 "of fewer rows than an id says",
                 ("spec.json", json.dumps(SPEC).replace("1000", "900")),
-                "feature 'word': id 900 in row 900 is none of table 'words', which has 0 to 899",
+                "feature 'word': id 900 in row 900 is not in table 'words', which has 0 to 899",
             ),
             (
-                "whose ids are no .npy file",
+                "whose ids are not a .npy file",
                 ("words.npy", "1,2,3"),
-                "words.npy is no .npy file (",
+                "words.npy is not a .npy file (",
             ),
         )
     ],

@@ -15,20 +15,20 @@ def _refused(*words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", ["gone/away", "/gone"])
 def test_a_path_without_a_folder_is_named(name):
-    assert _refused(name) == (1, f"Error: There is no folder '{name}'.")
+    assert _refused(name) == (1, f"Error: The folder '{name}'.")
 
 
 def test_a_folder_without_a_training_is_refused_and_nothing_is_written(tmp_path):
     code, says = _refused(str(tmp_path), "--output", str(tmp_path / "page"))
     assert code == 1
-    assert says.startswith(f"Error: '{tmp_path}' holds no training: give a folder with ")
+    assert says.startswith(f"Error: '{tmp_path}' contains no training: give a folder with ")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_goes_with_no_root(tmp_path):
     code, says = _refused(str(tmp_path), "--root", "r")
     assert code == 2
-    assert "which --root 'r' does not go with" in says
+    assert "which can't be combined with --root 'r'; leave --root out" in says
 
 
 def test_a_root_without_runs_is_named(tmp_path):
@@ -40,4 +40,4 @@ def test_a_root_without_runs_is_named(tmp_path):
 def test_one_training_is_no_comparison():
     ended = CliRunner().invoke(main, ["compare", "a"])
     assert ended.exit_code == 2
-    assert "a comparison needs two trainings at least; got 'a' only" in ended.output
+    assert "a comparison needs at least two trainings; got 'a' only" in ended.output

@@ -288,7 +288,7 @@ def test_an_estimator_of_somebody_else_is_kept(monkeypatch):
     there = types.ModuleType("somebody.estimator")
     monkeypatch.setattr(tf.compat.v1, "estimator", there, raising=False)
     with pytest.raises(
-        RuntimeError, match=r"tensorflow\.compat\.v1\.estimator is there already: .*somebody"
+        RuntimeError, match=r"tensorflow\.compat\.v1\.estimator already exists: .*somebody"
     ):
         compat.install()
     assert tf.compat.v1.estimator is there
@@ -314,7 +314,7 @@ def test_tensorflow_with_its_own_is_left_alone(monkeypatch, refused):
     [
         case(
             "doctor",
-            f"compat, installed after the program has bound {given}",
+            f"compat, installed after the program had bound {given}",
             f"bound the old names: the_program.{name} {says}",
             values=(name, value),
         )

@@ -96,7 +96,7 @@ ERRORS = {
             "beside.py": f"{_TF}from absl import flags\nflags.DEFINE_string('a', '', '')\n",
         },
         "program.py, line 3: The flag 'a' is defined twice. First from beside, Second from program.py. ",
-        "Rename the flag, or pass allow_override=True to the DEFINE that comes second.",
+        "Rename the flag, or pass allow_override=True to the second DEFINE.",
     ),
 }
 
@@ -212,7 +212,7 @@ def test_a_syntax_error_that_is_of_today_keeps_its_traceback(tmp_path):
 @row(
     "doctor",
     "`python -m tfx_tpu_trainer.compat --repair a.ipynb`",
-    "a.ipynb is a notebook. Make a program of it first: jupyter nbconvert --to script a.ipynb",
+    "a.ipynb is a notebook. Convert it to a program first: jupyter nbconvert --to script a.ipynb",
 )
 def test_a_notebook_is_told_how_to_become_a_program(tmp_path, refused):
     (tmp_path / "a.ipynb").write_text("{}", encoding="utf-8")

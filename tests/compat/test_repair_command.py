@@ -109,9 +109,7 @@ def test_a_program_of_tensorflow_1_runs_with_nothing_changed_on_disk(tmp_path, w
     assert (folder / "train.py").read_text(encoding="utf-8") == PROGRAM
     assert len(list((tmp_path / "cache").rglob("*.json"))) == 2
     if "--show-repairs" in words:
-        behaviour = (
-            "train.py: a program for TensorFlow 1, so that tf.compat.v1.disable_v2_behavior()"
-        )
+        behaviour = "train.py: a program for TensorFlow 1, so tf.compat.v1.disable_v2_behavior()"
         assert behaviour in ended.stderr
         assert ended.stderr.count("+import tensorflow.compat.v1 as tf") == 2
         assert '+    for key, value in {"x": row}.items():' in ended.stderr

@@ -72,7 +72,7 @@ def test_the_session_of_a_tpu_host_draws_rows_of_its_own(monkeypatch, settings, 
     "a row that can't be read in the middle of a train split whose rows are parsed once",
     "train split 'train': row 16 of",
     "has no feature 'fare_xf'",
-    "correct it where the data comes from",
+    "correct it in the data",
 )
 def test_a_row_that_cannot_be_parsed_is_named(tmp_path, refused):
     execution = Execution.of_trainer(tmp_path, steps=9, train_batch_size=4, eval_batch_size=4)
@@ -135,6 +135,6 @@ def test_rows_that_are_added_while_it_trains_are_trained_on(
     execution.inputs["examples"] = [rows]
     with caplog.at_level(logging.INFO):
         execution.run()
-    assert "have changed since their 20 rows were parsed: they are parsed anew" in caplog.text
+    assert "changed after their 20 rows were parsed; parsing them again" in caplog.text
     assert ": 40 rows, " in caplog.text
     assert execution.model.get_int_custom_property("global_step") == 40

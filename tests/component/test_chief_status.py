@@ -53,11 +53,11 @@ def test_what_a_host_waits_for_is_in_words(tmp_path):
         watch.state()
         assert watch.awaited().endswith("to evaluate, export and write the artifacts")
         time.sleep(0.4)
-        said = f"a sign of life of the chief in {path}, where the last one is "
+        said = f"a sign of life of the chief in {path}; the last one is "
         assert watch.awaited().startswith(said)
     assert watch.bounds == (
-        "This host ends 7 s after its start where there is no chief (start_timeout_secs), and 5 s after "
-        "the chief's last sign of life."
+        "This host ends 7 s after its start if no chief has started (start_timeout_secs), and 5 s "
+        "after the chief's last sign of life."
     )
 
 
@@ -118,7 +118,7 @@ def test_signs_of_life_keep_the_others_waiting(tmp_path):
 
 def test_a_chief_that_never_starts_is_given_up(tmp_path):
     watch = _watch(tmp_path, start_secs=0.1)
-    with pytest.raises(ChiefFailedError, match="was not seen to start"):
+    with pytest.raises(ChiefFailedError, match="has not started"):
         watch.wait_for_end()
 
 

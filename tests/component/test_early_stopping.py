@@ -218,10 +218,10 @@ def test_another_attempts_curve_and_best_checkpoint_are_not_written_over(tmp_pat
 class TestRestart:
     @row(
         "eval_metrics",
-        "a `learning_curve.json` of an attempt, cut off: the next attempt goes on without it",
+        "a `learning_curve.json` of an attempt, cut off: the next attempt continues without it",
         "learning_curve.json can't be read: ",
-        "It is now",
-        "and the learning curve begins anew",
+        "It was renamed to",
+        "and the learning curve starts from scratch",
     )
     def test_a_damaged_curve_is_set_aside(self, tmp_path, caplog, refused):
         (tmp_path / "learning_curve.json").write_text('{"version": 1, "points"')
@@ -230,7 +230,9 @@ class TestRestart:
         assert values(curve) == {6: QUALITY[6], 8: QUALITY[8]}
         (aside,) = tmp_path.glob("learning_curve.json.aside-*")
         assert aside.read_text() == '{"version": 1, "points"'
-        assert f"It is now {aside}, and the learning curve begins anew." in caplog.text
+        assert (
+            f"It was renamed to {aside}, and the learning curve starts from scratch." in caplog.text
+        )
         refused.log(caplog.text)
 
     def test_goes_on_where_it_stood(self, tmp_path):

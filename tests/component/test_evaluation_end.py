@@ -88,7 +88,7 @@ def test_an_input_that_repeats_for_ever_is_refused_before_the_training(tmp_path,
     "an eval input_fn that yields without end, and no `eval_args.num_steps`",
     "the evaluation of split 'eval' has read",
     "rows, more than 10 times the",
-    "that its files hold, and no end is in sight: give "
+    "in its files, and the input does not end: give "
     "TpuTrainer(eval_args=tfx.proto.EvalArgs(num_steps=...))",
 )
 def test_an_input_that_does_not_tell_ends_the_evaluation_and_the_next_attempt_need_not_train(

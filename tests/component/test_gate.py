@@ -64,13 +64,13 @@ class TestConstructor:
             case(
                 "component",
                 "EvalMetricsGate without `model`",
-                "EvalMetricsGate needs model=, got None: give trainer.outputs['model']",
+                "EvalMetricsGate: model is None; give trainer.outputs['model']",
                 values=({"model": None}, ValueError),
             ),
             case(
                 "component",
                 "EvalMetricsGate without `evaluation`",
-                "EvalMetricsGate needs evaluation=, got None: give trainer.outputs['evaluation']",
+                "EvalMetricsGate: evaluation is None; give trainer.outputs['evaluation']",
                 values=({"evaluation": None}, ValueError),
             ),
             case(
@@ -318,7 +318,7 @@ class TestExecutor:
     @row(
         "eval_metrics",
         "a model without eval_metrics.json, and an evaluation without metrics",
-        "There are no metrics of the model at",
+        "No metrics were found for the model at",
         "Give EvalMetricsGate the model and evaluation outputs of one TpuTrainer",
     )
     def test_no_metrics_anywhere(self, run, tmp_path, refused):
@@ -333,7 +333,7 @@ class TestExecutor:
             case(
                 "eval_metrics",
                 f"a {whose} with a damaged eval_metrics.json",
-                f"model/{number}/eval_metrics.json can't be read: it is no JSON",
+                f"model/{number}/eval_metrics.json can't be read: it is not valid JSON",
                 values=number,
             )
             for whose, number in (("candidate", 2), ("baseline model", 1))

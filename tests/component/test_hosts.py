@@ -85,7 +85,7 @@ def test_a_slice_of_one_host_is_alone(monkeypatch):
         bad_input.case(
             "tf_config",
             f"`TPU_WORKER_ID={number}` and 3 names in `TPU_WORKER_HOSTNAMES`",
-            f"TPU_WORKER_ID={number!r} is no number of one of the 3 hosts",
+            f"TPU_WORKER_ID={number!r} is not the number of one of the 3 hosts",
             "set it to this host's number",
             values=number,
         )

@@ -22,7 +22,7 @@ _CONFIG = t.config(accuracy=t.change(-0.01, value_lower=0.7))
         case(
             "component",
             f"`LastBlessedModel(pointer={pointer!r})`",
-            f"LastBlessedModel: pointer={pointer!r} is no path of a .json file",
+            f"LastBlessedModel: pointer={pointer!r} is not the path of a .json file",
             "such as 'gs://bucket/taxi/blessed.json'",
             values=(pointer,),
         )

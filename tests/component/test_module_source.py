@@ -130,7 +130,7 @@ def test_the_module_is_found_in_either_components_properties(properties, expecte
     assert ModuleSource.from_exec_properties(properties) == expected
 
 
-@row("modules", "no module at all", "no user module is given; set module_file='", "or module='")
+@row("modules", "no module at all", "no user module was given; set module_file='", "or module='")
 def test_no_module_at_all(refused):
     with refused(ValueError):
         ModuleSource.from_exec_properties({"module_file": None})
@@ -166,7 +166,7 @@ def _takes(*names):
         case(
             "modules",
             "a model_fn with an unknown argument",
-            "model_fn of module 'some_model' has an argument 'depth' that nothing is passed for",
+            "model_fn of module 'some_model' has an argument 'depth', which gets no value",
             "allowed are features, labels, mode, params, config",
             values={"model_fn": _takes("features", "labels", "params", "depth")},
         ),
@@ -174,20 +174,20 @@ def _takes(*names):
             "modules",
             "a model_fn without `features`",
             "model_fn of module 'some_model' has no argument 'features', it takes (labels, params)",
-            "add it: the input's features come in it",
+            "add it: it receives the input's features",
             values={"model_fn": _takes("labels", "params")},
         ),
         case(
             "modules",
             "a model_fn without `params`",
             "model_fn of module 'some_model' has no argument 'params', it takes (features, labels)",
-            "add it: the batch size comes in params['batch_size']",
+            "add it: params['batch_size'] is the batch size",
             values={"model_fn": _takes("features", "labels")},
         ),
         case(
             "modules",
             "an input_fn with an unknown argument",
-            "input_fn of module 'some_model' has an argument 'files' that nothing is passed for",
+            "input_fn of module 'some_model' has an argument 'files', which gets no value",
             "allowed are params, mode, config, fn_args",
             values={"model_fn": _model_fn, "input_fn": _takes("files", "params")},
         ),
@@ -206,7 +206,7 @@ def _takes(*names):
         case(
             "modules",
             "a serving_input_receiver_fn with an unknown argument",
-            "serving_input_receiver_fn of module 'some_model' has an argument 'a' that nothing is passed",
+            "serving_input_receiver_fn of module 'some_model' has an argument 'a', which gets no value",
             "allowed are fn_args",
             values={"model_fn": _model_fn, "serving_input_receiver_fn": _takes("a")},
         ),
@@ -262,13 +262,13 @@ def test_config_is_passed_on_where_the_input_fn_takes_it():
         case(
             "modules",
             "a function `params` that returns a list",
-            "params of module 'some_model' gave [1]; it must give a dict, such as",
+            "params of module 'some_model' returned [1]; let it return a dict, such as",
             values=lambda fn_args: [1],
         ),
         case(
             "modules",
             "a function `params` that returns nothing",
-            "params of module 'some_model' gave None; it must give a dict, such as",
+            "params of module 'some_model' returned None; let it return a dict, such as",
             values=lambda fn_args: None,
         ),
         case(
@@ -286,13 +286,13 @@ def test_config_is_passed_on_where_the_input_fn_takes_it():
         case(
             "modules",
             "`params = {'batch_size': 8}`",
-            "params of module 'some_model' has the key 'batch_size'; give texts as keys, and others than",
+            "params of module 'some_model' has the key 'batch_size'; give strings as keys, except",
             values={"batch_size": 8},
         ),
         case(
             "modules",
             "`params = {1: 2}`",
-            "params of module 'some_model' has the key 1; give texts as keys",
+            "params of module 'some_model' has the key 1; give strings as keys",
             values={1: 2},
         ),
     ],
@@ -337,7 +337,7 @@ def _unloadable(given, content, reason):
             "with a NUL byte", b"x = 1\0\n", "source code string cannot contain null bytes"
         ),
         _unloadable(
-            "that is no UTF-8", b"x = '\xff'\n", "SyntaxError: (unicode error) 'utf-8' codec"
+            "that is not a UTF-8", b"x = '\xff'\n", "SyntaxError: (unicode error) 'utf-8' codec"
         ),
         _unloadable("of 500 brackets", "(" * 500, "SyntaxError: too many nested parentheses"),
         _unloadable(
@@ -359,13 +359,15 @@ def test_a_module_that_cannot_be_loaded_says_why(tmp_path, content, refused):
         case(
             "modules",
             "a `module_file` that is not there",
-            "module_file='/no/m.py' is no Python file here; give the path of a .py file",
+            "module_file='/no/m.py' is not a Python file on this machine; give the path of a .py "
+            "file",
             values={"file": "/no/m.py"},
         ),
         case(
             "modules",
-            "a `module_file` that is no .py file",
-            "module_file='/etc/passwd' is no Python file here; give the path of a .py file",
+            "a `module_file` that is not a .py file",
+            "module_file='/etc/passwd' is not a Python file on this machine; give the path of a "
+            ".py file",
             values={"file": "/etc/passwd"},
         ),
         case(
@@ -383,9 +385,10 @@ def test_a_module_that_is_not_there(source, refused):
 
 @row(
     "modules",
-    "a module's wheel that is no wheel",
+    "a module's wheel that is not a wheel",
     "the module's wheel",
-    "m-1.0-py3-none-any.whl can't be installed (pip says why, above); make the pipeline again",
+    "m-1.0-py3-none-any.whl can't be installed (pip's output above says why); create the pipeline "
+    "again",
 )
 def test_a_wheel_that_cannot_be_installed(tmp_path, refused):
     wheel = tmp_path / "m-1.0-py3-none-any.whl"
@@ -508,7 +511,10 @@ class TestSourceHash:
                 ("no_such_model", "can't be found; give an import path like 'package.model'"),
                 ("no_such_package.model", "can't be imported: No module named 'no_such_package'"),
                 (".model", "can't be imported: no package specified for '.model'"),
-                ("math", "has no .py file, so an edit of it could not be seen"),
+                (
+                    "math",
+                    "has no .py file, so edits of it would go unnoticed; give a module with a source file",
+                ),
             )
         ],
     )

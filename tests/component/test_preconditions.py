@@ -80,7 +80,7 @@ class TestExamples:
             case(
                 "data",
                 f"{mode} files without rows",
-                f"{mode} split '{mode}' has no rows; check the data that the pipeline started with",
+                f"{mode} split '{mode}' has no rows; check the pipeline's input data",
                 values=mode,
             )
             for mode in ("train", "eval")
@@ -111,9 +111,9 @@ class TestExamples:
             ),
             case(
                 "data",
-                "a first row that is no tf.Example, with bytes that are no text",
+                "a first row that is not a tf.Example, with bytes that are not text",
                 "eval split 'eval' can't be read with Transform's schema: row 1 of",
-                "is no tf.Example; give examples=",
+                "is not a tf.Example; give examples=",
                 values=("eval", b"\xff\xfe\x00 garbage"),
             ),
         ],
@@ -123,7 +123,7 @@ class TestExamples:
 
     @row(
         "data",
-        "a .gz file that is none",
+        "a .gz file that is not one",
         "train split 'train' can't be read with Transform's schema: ",
         "rows-00000-of-00001.gz can't be read (",
         "it was cut off or changed after it was written",
@@ -145,8 +145,9 @@ class TestExamples:
             ),
             case(
                 "data",
-                "an Examples artifact whose split names are no JSON",
-                "have split_names='train,eval', which is no JSON list of names; run the component",
+                "an Examples artifact whose split names are not JSON",
+                "have split_names='train,eval', which is not a JSON list of names; rerun the "
+                "component",
                 values=lambda inputs: setattr(inputs["examples"][0], "split_names", "train,eval"),
             ),
             case(
@@ -160,7 +161,7 @@ class TestExamples:
             case(
                 "data",
                 "Examples in Parquet, without an input_fn",
-                "train split 'train': TFX makes no dataset of examples of this payload_format",
+                "train split 'train': TFX can't read examples of this payload_format as a dataset",
                 "give an input_fn in the module",
                 values=lambda inputs: inputs["examples"][0].set_string_custom_property(
                     "payload_format", "FORMAT_PARQUET"
@@ -186,15 +187,16 @@ class TestExamples:
             ),
             case(
                 "data",
-                "`raw_examples` that are no tf.Examples",
-                "raw_examples are no tf.Examples (",
+                "`raw_examples` that are not tf.Examples",
+                "raw_examples are not tf.Examples (",
                 "give raw_examples=example_gen.outputs['examples']",
                 values=[b"\xff\xfe garbage"],
             ),
             case(
                 "data",
                 "`raw_examples` whose rows are empty",
-                "raw_examples are no tf.Examples, or empty ones; give raw_examples=example_gen.outputs",
+                "raw_examples are not tf.Examples, or empty ones; give "
+                "raw_examples=example_gen.outputs",
                 values=[b""],
             ),
         ],
@@ -206,7 +208,7 @@ class TestExamples:
 
     @row(
         "data",
-        "`raw_examples` in a .gz file that is none",
+        "`raw_examples` in a .gz file that is not one",
         "raw_examples can't be read in",
         "(inflate() failed",
         "give raw_examples=example_gen.outputs['examples']",
@@ -246,7 +248,7 @@ class TestTransformGraph:
                 "data",
                 "a TransformGraph artifact whose folder is gone",
                 "transform_graph ",
-                "graph is no folder; run Transform again",
+                "graph is not a folder; run Transform again",
                 values=("", None),
             ),
             case(
@@ -259,7 +261,7 @@ class TestTransformGraph:
             ),
             case(
                 "data",
-                "a TransformGraph whose schema.pbtxt has a field that is none",
+                "a TransformGraph whose schema.pbtxt has a field that is not one",
                 "the schema transformed_metadata/schema.pbtxt can't be read (ParseError: 1:21",
                 'no field named "typo"',
                 "run Transform again",
@@ -267,14 +269,14 @@ class TestTransformGraph:
             ),
             case(
                 "data",
-                "a TransformGraph whose schema.pbtxt is no text",
+                "a TransformGraph whose schema.pbtxt is not text",
                 "the schema transformed_metadata/schema.pbtxt can't be read (UnicodeDecodeError",
                 "run Transform again",
                 values=("transformed_metadata/schema.pbtxt", b"feature \xff"),
             ),
             case(
                 "data",
-                "a TransformGraph whose list of vocabularies is no JSON",
+                "a TransformGraph whose list of vocabularies is not valid JSON",
                 "the sizes of its vocabularies can't be read (JSONDecodeError",
                 "run Transform again",
                 values=("transformed_metadata/asset_map", b"{"),
@@ -297,7 +299,7 @@ class TestTransformGraph:
             ),
             case(
                 "data",
-                "a TransformGraph with a SavedModel that is none",
+                "a TransformGraph with a SavedModel that is not one",
                 "Transform's graph can't be used, so the model couldn't be exported after training",
                 "Cannot parse file",
                 "run Transform again",
@@ -305,7 +307,7 @@ class TestTransformGraph:
             ),
             case(
                 "data",
-                "a TransformGraph with a raw schema that is none",
+                "a TransformGraph with a raw schema that is not one",
                 "Transform's graph can't be used, so the model couldn't be exported after training",
                 "ParseError: 1:11",
                 values=("metadata/schema.pbtxt", b"feature { nm: 3 }"),
@@ -356,8 +358,8 @@ class TestOtherArtifacts:
     @row(
         "data",
         "a Schema artifact without a file",
-        "schema: there must be one file in",
-        "but it has none; run the component that writes it again",
+        "must contain exactly one file, but it has",
+        "but it has none; rerun the component that writes it",
     )
     def test_a_schema(self, tmp_path, fails):
         execution = Execution.of_trainer(tmp_path)
@@ -371,42 +373,42 @@ class TestOtherArtifacts:
             case(
                 "data",
                 "a HyperParameters artifact without a file",
-                "hyperparameters: there must be one file in",
-                "but it has none; run the component that writes it again",
+                "must contain exactly one file, but it has",
+                "but it has none; rerun the component that writes it",
                 values=None,
             ),
             case(
                 "data",
-                "hyperparameters that are no JSON",
+                "hyperparameters that are not JSON",
                 "hyperparameters: ",
-                "best_hyperparameters.txt is no JSON (",
+                "best_hyperparameters.txt is not valid JSON (",
                 "run the Tuner again",
                 values=b"{",
             ),
             case(
                 "data",
-                "hyperparameters with bytes that are no text",
-                "best_hyperparameters.txt is no JSON (UnicodeDecodeError",
+                "hyperparameters with bytes that are not text",
+                "best_hyperparameters.txt is not valid JSON (UnicodeDecodeError",
                 "run the Tuner again",
                 values=b'{"a": "\xff"}',
             ),
             case(
                 "data",
                 "hyperparameters nested 100,000 deep",
-                "best_hyperparameters.txt is no JSON (RecursionError",
+                "best_hyperparameters.txt is not valid JSON (RecursionError",
                 "run the Tuner again",
                 values=b'{"a":' * 100_000,
             ),
             case(
                 "data",
                 "hyperparameters `[1, 2]`",
-                "best_hyperparameters.txt holds [1, 2] in place of values by name; write an object",
+                "best_hyperparameters.txt holds [1, 2] instead of values by name; write an object",
                 values=b"[1, 2]",
             ),
             case(
                 "data",
                 "hyperparameters whose `values` are a list",
-                "best_hyperparameters.txt holds [1] in place of values by name; write an object",
+                "best_hyperparameters.txt holds [1] instead of values by name; write an object",
                 values=b'{"values": [1]}',
             ),
             case(
@@ -418,7 +420,7 @@ class TestOtherArtifacts:
             case(
                 "data",
                 "a hyperparameter that is NaN",
-                "best_hyperparameters.txt: 'width'=nan is no JSON value; run the Tuner again",
+                "best_hyperparameters.txt: 'width'=nan is not a JSON value; run the Tuner again",
                 values=b'{"values": {"width": NaN}}',
             ),
         ],
@@ -447,8 +449,8 @@ class TestOtherArtifacts:
             case(
                 "data",
                 "a `base_model` without variables",
-                "base_model has no variables: there is no",
-                "variables.index; give the output of a trainer",
+                "base_model has no variables:",
+                "variables.index does not exist; give the output of a trainer",
                 values=(b"garbage", None),
             ),
             case(
@@ -486,8 +488,8 @@ class TestModules:
             ),
             case(
                 "modules",
-                "a model_fn with an argument that nothing is passed for",
-                "model_fn of module 'written_model' has an argument 'x' that nothing is passed for",
+                "a model_fn with an argument that gets no value",
+                "model_fn of module 'written_model' has an argument 'x', which gets no value",
                 "it takes (x, y, params); allowed are features, labels, mode, params, config",
                 values="def model_fn(x, y, params): pass\n",
             ),
@@ -502,7 +504,7 @@ class TestModules:
             case(
                 "modules",
                 "a serving_input_receiver_fn that returns nothing",
-                "serving_input_receiver_fn gave None; let it return a ServingInputReceiver",
+                "serving_input_receiver_fn returned None; let it return a ServingInputReceiver",
                 values=f"from {small_model.__name__} import model_fn\n"
                 "def serving_input_receiver_fn(): pass\n",
             ),
@@ -583,7 +585,7 @@ class TestParameters:
         case(
             "tf_config",
             "`use_tpu=True` in a cluster",
-            "use_tpu=True: the parameter servers of a cluster",
+            "use_tpu=True can't be combined with a cluster (TF_CONFIG), whose parameter servers",
             "or set use_tpu=False",
             values={"use_tpu": 1, "master": "emulated"},
         ),

@@ -179,9 +179,9 @@ def test_an_input_that_is_not_saved_is_told_in_one_line(
     (line,) = [
         record.getMessage()
         for record in caplog.records
-        if "Where the input stands" in record.getMessage()
+        if "The position of the input" in record.getMessage()
     ]
-    assert line.startswith(f"Where the input stands is not saved: {cause}")
+    assert line.startswith(f"The position of the input is not saved: {cause}")
     (folder,) = _folders(tmp_path)
     assert not (folder / "input_position").exists()
 
@@ -264,7 +264,7 @@ def test_without_resume_a_second_attempt_begins_anew(tmp_path, interrupted):
 @row(
     "checkpoints",
     "the newest checkpoint of an attempt, cut off: the next attempt passes it over",
-    "model.ckpt-10 is damaged or was not written to its end; training goes on from",
+    "model.ckpt-10 is damaged or incomplete; training resumes from",
 )
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, interrupted, failed, caplog, refused):
     failed.copy_to(tmp_path)
@@ -298,17 +298,17 @@ def _with_checkpoint(folder, step=3):
     [
         case(
             "checkpoints",
-            f"a file `checkpoint` of an attempt, {what}: the next attempt goes on all the same",
+            f"a file `checkpoint` of an attempt, {what}: the next attempt continues anyway",
             "/checkpoint",
-            "the latest checkpoint that can be read is",
+            "the latest readable checkpoint is",
             "model.ckpt-3",
-            "Training goes on from that one",
+            "Training resumes from that one",
             values=content,
         )
         for what, content in (
             ("cut off", b"model_checkpoint_pa"),
             ("empty", b""),
-            ("with bytes that are no text", b"\xff"),
+            ("with bytes that are not text", b"\xff"),
         )
     ],
 )
@@ -325,34 +325,34 @@ def test_a_lost_state_file_is_made_again(tmp_path, content, caplog, refused):
         case(
             "checkpoints",
             "a checkpoint folder of an attempt, none of whose checkpoints can be read",
-            "can't be resumed from: none of its checkpoints can be read. It is now",
-            "and the training begins anew; remove it when you don't need it",
+            ": none of its checkpoints can be read. It was renamed to",
+            "and the training starts from scratch; remove it when you no longer need it",
             values=lambda path: [f.write_bytes(b"") for f in path.glob("*.data*")],
         ),
         case(
             "checkpoints",
             "a checkpoint folder whose `training.json` was cut off",
-            "can't be resumed from: it has no readable training.json that says what it belongs to",
-            "the training begins anew",
+            ": it has no readable training.json, which records the training it belongs to",
+            "the training starts from scratch",
             values=lambda path: (path / RECORD_FILE).write_text("{"),
         ),
         case(
             "checkpoints",
-            "a checkpoint folder whose `training.json` has bytes that are no text",
-            "can't be resumed from: it has no readable training.json that says what it belongs to",
+            "a checkpoint folder whose `training.json` has bytes that are not text",
+            ": it has no readable training.json, which records the training it belongs to",
             values=lambda path: (path / RECORD_FILE).write_bytes(b"\xff\xfe"),
         ),
         case(
             "checkpoints",
             "a checkpoint folder whose `training.json` is nested 100,000 deep",
-            "can't be resumed from: it has no readable training.json that says what it belongs to",
+            ": it has no readable training.json, which records the training it belongs to",
             values=lambda path: (path / RECORD_FILE).write_bytes(b"[" * 100_000),
         ),
         case(
             "checkpoints",
             "a checkpoint folder of another training",
-            "can't be resumed from: its training.json tells of another training",
-            "the training begins anew",
+            ": its training.json belongs to another training",
+            "the training starts from scratch",
             values=lambda path: (path / RECORD_FILE).write_text('{"claim": "a", "training": {}}'),
         ),
     ],

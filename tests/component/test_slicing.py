@@ -299,7 +299,7 @@ class TestRefused:
     @row(
         "component",
         "slices, and a metric called 'example_count'",
-        "metric_fn gives a metric 'example_count'",
+        "metric_fn returns a metric 'example_count'",
     )
     def test_a_metric_that_takes_the_counters_name(self, tmp_path, refused):
         def model(features, labels, mode, params):

@@ -121,7 +121,8 @@ def refusal(properties, *says):
             "give JSON",
         ),
         refusal(
-            {"eval_args": "[]"}, "eval_args='[]' is not valid (it is no object); give JSON such as"
+            {"eval_args": "[]"},
+            "eval_args='[]' is not valid (it is not an object); give JSON such as",
         ),
         refusal({"custom_config": "{"}, "custom_config='{' is not valid (", "give a JSON object"),
         refusal({"custom_config": "[1]"}, "custom_config='[1]' is not valid; give a JSON object"),
@@ -140,12 +141,12 @@ def test_properties_that_do_not_fit(tmp_path, properties, refused):
 @row(
     "component",
     "an execution property of a newer tfx_tpu_trainer",
-    "The execution properties a_new_one are unknown here, and change nothing: let the image have",
+    "Ignored the unknown execution properties a_new_one: install in the image the version",
 )
 def test_properties_that_nobody_knows_are_named(tmp_path, caplog, refused):
     execution = Execution.of_trainer(tmp_path)
     _job(execution)
-    assert "unknown here" not in caplog.text
+    assert "unknown execution" not in caplog.text
     execution.properties["a_new_one"] = 1
     _job(execution)
     refused.log(caplog.text)

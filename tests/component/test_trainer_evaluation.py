@@ -234,7 +234,7 @@ def test_raw_features(tmp_path):
             '`slicing_specs=[{"feature_keys": ["payment_type"]}]`, of a feature that is not there',
             "slicing_specs name the feature 'payment_type', which the evaluation's input doesn't have",
             "did you mean 'payment_type_xf'",
-            "or let Transform give it out under this name",
+            "or let Transform return it under this name",
             values={"slicing_specs": '[{"feature_keys": ["payment_type"]}]'},
         ),
         case(

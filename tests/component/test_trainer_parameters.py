@@ -118,7 +118,9 @@ def _in_itself():
             "serving_check_timeout=0 is not valid; give an integer above",
         ),
         refusal(
-            {"warmup_batch_sizes": "1"}, "warmup_batch_sizes='1'", "list of integers above 0, as [1"
+            {"warmup_batch_sizes": "1"},
+            "warmup_batch_sizes='1'",
+            "list of integers above 0, such as [1",
         ),
         refusal(
             {"profile_steps": [5, 3]},
@@ -143,19 +145,17 @@ def _in_itself():
         refusal({"params": "{"}, "params='{' is not valid; give a JSON object; "),
         refusal({"params": [1]}, "params=[1] is not valid; give a dict"),
         refusal({"params": {"batch_size": 3}}, "params['batch_size']=3:", "set train_batch_size"),
-        refusal({"params": {"x": float("nan")}}, "params['x']=nan is no JSON value"),
-        refusal({"params": {"x": object}}, "params['x']=<class 'object'> is no JSON value"),
-        refusal({"params": {"x": [1, float("nan")]}}, "params['x']=[1, nan] is no JSON value"),
-        refusal({"params": {"x": {1}}}, "params['x']={1} is no JSON value; give finite numbers"),
-        refusal({"params": {"x": b"y"}}, "params['x']=b'y' is no JSON value"),
-        refusal({"params": '{"x": NaN}'}, "params['x']=nan is no JSON value"),
-        refusal({"params": {1: 2}}, "params has the key 1; give texts as keys"),
-        refusal(
-            {"params": {"x": {1: 2}}}, "params['x']={1: 2} has the key 1, where JSON has texts"
-        ),
+        refusal({"params": {"x": float("nan")}}, "params['x']=nan is not a JSON value"),
+        refusal({"params": {"x": object}}, "params['x']=<class 'object'> is not a JSON value"),
+        refusal({"params": {"x": [1, float("nan")]}}, "params['x']=[1, nan] is not a JSON value"),
+        refusal({"params": {"x": {1}}}, "params['x']={1} is not a JSON value; give finite numbers"),
+        refusal({"params": {"x": b"y"}}, "params['x']=b'y' is not a JSON value"),
+        refusal({"params": '{"x": NaN}'}, "params['x']=nan is not a JSON value"),
+        refusal({"params": {1: 2}}, "params has the key 1; give strings as keys"),
+        refusal({"params": {"x": {1: 2}}}, "params['x']={1: 2} has the key 1, but JSON allows"),
         refusal(
             {"params": _nested(100_000)},
-            "params['a']=a dict too large to be shown is nested more than 100 deep; give",
+            "params['a']=a dict too large to show is nested more than 100 deep; give",
             given="`params` nested 100,000 deep",
         ),
         refusal(
@@ -171,13 +171,16 @@ def _in_itself():
         ),
         refusal(
             {"params": {"x": 10**5000}},
-            "params['x']=a int too large to be shown is no JSON value",
+            "params['x']=a int too large to show is not a JSON value",
             given="`params={'x': 10**5000}`",
         ),
-        refusal({"params": "[1]"}, "params=[1] is not valid; give a dict with texts as keys"),
+        refusal({"params": "[1]"}, "params=[1] is not valid; give a dict with strings as keys"),
         refusal({"params": {"use_tpu": True}}, "params['use_tpu']=True: the engine sets this key"),
         refusal({"tf_random_seed": 1.5}, "tf_random_seed=1.5 is not valid; give an integer"),
-        refusal({"tf_random_seed": 2**63}, f"tf_random_seed={2**63} is not valid; give 64 bits"),
+        refusal(
+            {"tf_random_seed": 2**63},
+            f"tf_random_seed={2**63} is not valid; give an integer of at most 64 bits",
+        ),
         refusal({"tf_random_seed": "a"}, "tf_random_seed='a' is not valid; give an integer"),
         refusal({"train_batch_size": 64.0}, "train_batch_size=64.0 is not valid; give an integer"),
         refusal({"num_shards": 0}, "num_shards=0 is not valid; give an integer above 0"),
@@ -188,15 +191,15 @@ def _in_itself():
         ),
         refusal(
             {"use_tpu": True, "master": "not an address"},
-            "master='not an address' is not valid; give the address of a master as 'grpc://10.0.0.1",
+            "master='not an address' is not valid; give the address of a master, such as 'grpc://10.0.0.1",
             "'local' or 'emulated'",
         ),
         refusal(
             {"use_tpu": True, "master": "10.0.0.2:8470"},
-            "master='10.0.0.2:8470' is not valid; give the address of a master as 'grpc://",
+            "master='10.0.0.2:8470' is not valid; give the address of a master, such as 'grpc://",
         ),
         refusal({"master": ""}, "master='' is not valid; give a name, or None"),
-        refusal({"master": 3}, "master=3 is not valid; give a text"),
+        refusal({"master": 3}, "master=3 is not valid; give a string"),
         refusal(
             {"checkpoint_root": "a\0b"},
             r"checkpoint_root='a\x00b' is not valid; give a folder whose name has no control",
@@ -211,14 +214,16 @@ def _in_itself():
         ),
         refusal(
             {"preflight": "error"},
-            "preflight='error' compiles for a TPU slice, and none is given; give tpu=",
+            "preflight='error' compiles for a TPU slice, but tpu is not set; give a slice",
         ),
         refusal({"resume": "maybe"}, "resume='maybe' is not valid; give True or False"),
         refusal(
-            {"tpu": "v99:2x2"}, "tpu='v99:2x2' is not valid;", "no generation 'v99'; use one of"
+            {"tpu": "v99:2x2"},
+            "tpu='v99:2x2' is not valid;",
+            "unknown generation 'v99'; use one of",
         ),
         refusal({"tpu": "v5e:0x4"}, "tpu='v5e:0x4' is not valid;", "no slice '0x4'; nearest: v5e:"),
-        refusal({"tpu": 3}, "tpu=3 is not valid;", "give one as 'v5e:2x4'"),
+        refusal({"tpu": 3}, "tpu=3 is not valid;", "give a name such as 'v5e:2x4'"),
         refusal(
             {"tpu": "v5e:2x4", "use_tpu": False},
             "use_tpu=False contradicts tpu='v5e:2x4'; leave one of them out",
@@ -229,7 +234,7 @@ def _in_itself():
             "give a JSON list of integers; it is nested too deeply",
             given="`warmup_batch_sizes` as JSON nested 100,000 deep",
         ),
-        refusal({"slicing_specs": 3}, "slicing_specs=3 is no list: give [tfma.SlicingSpec("),
+        refusal({"slicing_specs": 3}, "slicing_specs=3 is not a list: give [tfma.SlicingSpec("),
         refusal({"slicing_specs": [None]}, "slicing_specs has None: give a tfma.SlicingSpec, or a"),
         refusal(
             {"slicing_specs": "[" * 100_000},
@@ -238,10 +243,10 @@ def _in_itself():
         ),
         refusal(
             {"slicing_specs": "hour"},
-            "slicing_specs='hour' is no JSON",
-            'Give a list of dicts, as [{"feature_keys": ["hour"]}]',
+            "slicing_specs='hour' is not valid JSON",
+            'Give a list of dicts, such as [{"feature_keys": ["hour"]}]',
         ),
-        refusal({"slicing_specs": [{"feature": "hour"}]}, "which is no SlicingSpec"),
+        refusal({"slicing_specs": [{"feature": "hour"}]}, "which is not a SlicingSpec"),
         refusal(
             {"best_metric_mode": "up"}, "best_metric_mode='up' is not valid; give 'max' or 'min'"
         ),

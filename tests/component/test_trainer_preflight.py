@@ -90,7 +90,7 @@ def test_without_the_compiler_an_error_says_how_to_get_it(tmp_path, no_libtpu):
 @pytest.mark.parametrize("preflight", ["warn", "error"])
 def test_a_preflight_needs_a_slice(preflight):
     with pytest.raises(
-        ValueError, match=f"preflight='{preflight}' compiles for a TPU slice, and none"
+        ValueError, match=f"preflight='{preflight}' compiles for a TPU slice, but tpu is not set"
     ):
         TrainSettings.parse({"preflight": preflight})
     assert TrainSettings.parse({}).preflight == "off"

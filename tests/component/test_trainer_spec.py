@@ -68,7 +68,7 @@ def test_slicing_specs_may_be_tfmas_or_dicts_or_a_runtime_parameter():
     assert _trainer(slicing_specs=specs).exec_properties["slicing_specs"] == text
     runtime = _Runtime(name="slices", ptype=str, default=text)
     assert _trainer(slicing_specs=runtime).exec_properties["slicing_specs"] is runtime
-    with pytest.raises(ValueError, match="is no list"):
+    with pytest.raises(ValueError, match="is not a list"):
         _trainer(slicing_specs=specs[0])
 
 
@@ -131,16 +131,18 @@ def refusal(arguments, *says, given=None, error=ValueError):
         ),
         refusal(
             {"module": None, "module_file": "/no/m.py"},
-            "module_file='/no/m.py' is no Python file here; give the path of a .py file",
+            "module_file='/no/m.py' is not a Python file on this machine; give the path of a .py "
+            "file",
         ),
         refusal(
             {"module": None, "module_file": 3},
-            "TpuTrainer: module_file=3 is no text; give the path of a .py file",
+            "TpuTrainer: module_file=3 is not a string; give the path of a .py file",
             error=TypeError,
         ),
         refusal(
             {"module": None, "trainer_fn": "trainer_fn"},
-            "trainer_fn='trainer_fn' is no import path of a function; give 'package.module.trainer_fn'",
+            "trainer_fn='trainer_fn' is not an import path of a function; give "
+            "'package.module.trainer_fn'",
         ),
         refusal(
             {"train_args": None}, "train_args.num_steps=0: ", "give train_args=tfx.proto.Train"
@@ -166,18 +168,21 @@ def refusal(arguments, *says, given=None, error=ValueError):
         ),
         refusal(
             {"train_args": 100},
-            "train_args=100 is no TrainArgs; give train_args=tfx.proto.TrainArgs(num_steps=...)",
+            "train_args=100 is not a tfx.proto.TrainArgs; give "
+            "train_args=tfx.proto.TrainArgs(num_steps=...)",
             error=TypeError,
         ),
         refusal(
             {"train_args": tfx.proto.EvalArgs(num_steps=3)},
-            "train_args=num_steps: 3 is no TrainArgs; give train_args=tfx.proto.TrainArgs(",
+            "train_args=num_steps: 3 is not a tfx.proto.TrainArgs; give "
+            "train_args=tfx.proto.TrainArgs(",
             given="`train_args=EvalArgs(num_steps=3)`",
             error=TypeError,
         ),
         refusal(
             {"eval_args": 5},
-            "eval_args=5 is no EvalArgs; give eval_args=tfx.proto.EvalArgs(num_steps=...)",
+            "eval_args=5 is not a tfx.proto.EvalArgs; give "
+            "eval_args=tfx.proto.EvalArgs(num_steps=...)",
             error=TypeError,
         ),
         refusal(
@@ -203,7 +208,7 @@ def refusal(arguments, *says, given=None, error=ValueError):
         ),
         refusal(
             {"tpu": _Runtime("slice", ptype=str)},
-            "can't be a runtime parameter: a cluster is asked for the slice when the pipeline is",
+            "can't be a runtime parameter: the slice must be known when the pipeline is",
             given="`tpu` as a runtime parameter",
         ),
         refusal(

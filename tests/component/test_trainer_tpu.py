@@ -77,7 +77,10 @@ def test_the_cores_of_a_slice_may_be_emulated():
             {"train_batch_size": _Runtime("rows", ptype=int, default=60)},
             "train_batch_size 60 must be divisible",
         ),
-        ({"tpu": _Runtime("tpu", ptype=str)}, "can't be a runtime parameter: a cluster is asked"),
+        (
+            {"tpu": _Runtime("tpu", ptype=str)},
+            "can't be a runtime parameter: the slice must be known",
+        ),
     ],
 )
 def test_what_does_not_fit_is_found_when_the_pipeline_is_made(arguments, says):

@@ -24,7 +24,7 @@ def test_text_sets_values_of_every_type():
 
 def test_text_sets_elements_of_a_list():
     assert _params().parse("sizes[1]=9,sizes[0]=8").sizes == [8, 9, 3]
-    with pytest.raises(ValueError, match="3 elements; there is no 3"):
+    with pytest.raises(ValueError, match="3 elements, so index 3 is out of range"):
         _params().parse("sizes[3]=1")
 
 

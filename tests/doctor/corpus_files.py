@@ -32,6 +32,6 @@ def expected(program: str) -> list[Expected]:
     for number, line in enumerate(text_of(program).splitlines(), 1):
         for mark in line.split(" #: ")[1:]:
             match = re.fullmatch(r"(works|note|edit|fix) (.+?)(?: -> (.+?))? *", mark)
-            assert match, f"{program}.py:{number}: {mark!r} is no mark"
+            assert match, f"{program}.py:{number}: {mark!r} is not a mark"
             found.append(Expected(number, match[2], match[1], match[3] or ""))
     return sorted(found)

@@ -39,7 +39,7 @@ def test_a_folder_s_files_are_those_of_its_programs(tmp_path):
 def test_paths_without_a_program_are_told(tmp_path):
     with pytest.raises(UnreadableError, match=r"nowhere': no such file or folder. Give a .py file"):
         python_files(tmp_path / "nowhere")
-    with pytest.raises(UnreadableError, match=r"no \.py file in this folder"):
+    with pytest.raises(UnreadableError, match=r"no \.py file"):
         python_files(tmp_path)
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UnreadableError, match=r"binary.py.*Is it a Python file"):

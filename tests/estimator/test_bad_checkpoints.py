@@ -114,7 +114,7 @@ def _export(trained: tpu.TPUEstimator, folder: pathlib.Path) -> bytes:
     "a checkpoint that was cut off, in `train`, `evaluate` and `predict`",
     "The checkpoint",
     "model.ckpt-4 can't be read",
-    "model.ckpt-2: give it as checkpoint_path, or go on training from it",
+    "model.ckpt-2: give it as checkpoint_path, or continue training from it",
 )
 def test_a_truncated_checkpoint_is_named_with_the_last_good_one(
     tmp_path, place, mode, suffix, refused
@@ -196,7 +196,7 @@ def test_a_checkpoint_of_another_model_is_not_exported(tmp_path, refused):
     "checkpoints",
     "a `checkpoint_path` that is not there",
     "The passed save_path is not a valid checkpoint: ",
-    "model.ckpt-3.index; its folder has model.ckpt-0, model.ckpt-2, model.ckpt-4",
+    "model.ckpt-3.index does not exist; its folder has model.ckpt-0, model.ckpt-2, model.ckpt-4",
 )
 def test_a_checkpoint_path_that_is_not_there(tmp_path, place, refused):
     trained = _trained(tmp_path, place)
@@ -239,7 +239,7 @@ def test_checkpoints_that_no_file_names_are_told(tmp_path, caplog):
     "checkpoints",
     "features of another width than the checkpoint's",
     "'dense/kernel': float32 [3, 1] in the checkpoint, float32 [2, 1] in the graph",
-    "Was the model changed, or the features that its variables are made for?",
+    "Did the model change, or the features that determine its variables?",
 )
 def test_features_of_another_width_than_the_checkpoints_are_refused(tmp_path, place, mode, refused):
     def model_fn(features, labels, mode, params):

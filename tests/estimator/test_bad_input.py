@@ -119,7 +119,7 @@ def test_rows_that_do_not_batch_are_named(tmp_path, place, refused):
 @row(
     "estimator",
     "features of other names than the model's",
-    "model_fn looked up 'x', which is not there: features has ['z']",
+    "model_fn looked up 'x', which does not exist: features has ['z']",
 )
 def test_features_of_another_structure_than_the_models_are_named(tmp_path, place, mode, refused):
     trained = estimator(tmp_path, place)
@@ -129,7 +129,7 @@ def test_features_of_another_structure_than_the_models_are_named(tmp_path, place
         dataset = tf.data.Dataset.from_tensor_slices(({"z": ROWS}, LABELS))
         return dataset.batch(params["batch_size"], drop_remainder=True)
 
-    says = r"^model_fn looked up 'x', which is not there: features has \['z'\]"
+    says = r"^model_fn looked up 'x', which does not exist: features has \['z'\]"
     with refused(KeyError) as raised:
         cores.run(trained, mode, input_fn)
     assert re.search(says, str(raised.value))
@@ -223,8 +223,8 @@ def _full_batches(params):
 @pytest.mark.parametrize("mode", ["eval", "infer"])
 def test_a_batch_size_built_into_the_model_fails_on_a_short_batch_of_the_host(tmp_path, mode):
     says = (
-        r"^model_fn does not take this batch, at 'Reshape'.*(eval|predict)_batch_size rows, it was "
-        r"the last batch.*12 values.*params\['batch_size'\], or .*drop_remainder=True"
+        r"^model_fn fails on this batch, at 'Reshape'.*(eval|predict)_batch_size rows, this was the "
+        r"last batch.*12 values.*params\['batch_size'\], or .*drop_remainder=True"
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=says):
         cores.run(estimator(tmp_path, "host", reckons_with_full_batches), mode)

@@ -103,7 +103,7 @@ def test_model_fn_has_params_bound():
 
 
 @pytest.mark.parametrize("config", ["config", {"model_dir": "m"}])
-@row("estimator", "a config that is no RunConfig", "config must be an instance of `RunConfig`")
+@row("estimator", "a config that is not a RunConfig", "config must be an instance of `RunConfig`")
 def test_a_config_of_another_type_is_refused(config, refused):
     with refused(ValueError):
         Estimator(_model_fn, config=config)

@@ -66,7 +66,7 @@ def test_what_a_mode_needs(mode, fields, missing, refused):
 
 @pytest.mark.parametrize("make", [lambda: 1.0, lambda: [1.0], _sparse, _ragged, tf.no_op])
 @pytest.mark.behaviour(293)
-@row("estimator", "a loss that is no tensor", "loss must be Tensor")
+@row("estimator", "a loss that is not a tensor", "loss must be Tensor")
 def test_loss_must_be_a_tensor(make, refused):
     with refused(TypeError):
         EstimatorSpec("eval", loss=make())
@@ -97,7 +97,7 @@ def test_an_unknown_shape_is_reshaped_to_a_scalar():
 
 @pytest.mark.parametrize("make", [lambda: 1, lambda: "train", lambda: [1.0], _sparse])
 @pytest.mark.behaviour(294)
-@row("estimator", "a train_op that is no op", "train_op must be Operation or Tensor")
+@row("estimator", "a train_op that is not an op", "train_op must be Operation or Tensor")
 def test_train_op_must_be_an_op_or_a_tensor(make, refused):
     with refused(TypeError):
         EstimatorSpec("train", loss=_loss(), train_op=make())
@@ -168,7 +168,7 @@ def test_hooks_must_be_session_run_hooks(field, refused):
 
 @pytest.mark.parametrize("metrics", [[("m", 1)], 3, "m"])
 @pytest.mark.behaviour(304)
-@row("estimator", "`eval_metric_ops` that are no dict", "eval_metric_ops must be a dict")
+@row("estimator", "`eval_metric_ops` that are not a dict", "eval_metric_ops must be a dict")
 def test_metrics_must_be_a_dict(metrics, refused):
     with refused(TypeError):
         EstimatorSpec("eval", loss=_loss(), eval_metric_ops=metrics)
@@ -188,7 +188,7 @@ def test_metrics_must_be_a_dict(metrics, refused):
 @pytest.mark.behaviour(304)
 @row(
     "estimator",
-    "a metric that is no pair",
+    "a metric that is not a pair",
     "must be (metric_value, update_op) tuples",
     "for key: m.",
 )

@@ -255,7 +255,7 @@ def test_a_damaged_position_is_set_aside_with_one_line(tmp_path, caplog, damage,
 @row(
     "checkpoints",
     "an input position of another input",
-    "is that of another input: its datasets, batch sizes, shapes or number of hosts differ",
+    "belongs to another input: its datasets, batch sizes, shapes or number of hosts differ",
 )
 def test_a_position_of_another_input_is_not_taken(tmp_path, caplog, changed, refused):
     def input_fn(params, buffer=12, batch=BATCH, added=False):
@@ -279,7 +279,7 @@ def test_a_generator_is_read_from_its_beginning_and_one_line_says_so(tmp_path, c
     caplog.set_level(logging.INFO, "tensorflow")
     _train_to_20(tmp_path, _generated)
     (line,) = _lines(caplog)
-    assert line.startswith("Where the input stands is not saved")
+    assert line.startswith("The position of the input is not saved")
     assert "enerator" in line
 
 
@@ -294,7 +294,7 @@ def test_rows_that_pass_through_python_go_on_and_one_line_says_what_does_not(tmp
     caplog.set_level(logging.INFO, "tensorflow")
     expected = _uninterrupted(tmp_path / "expected", _through_python)
     (line,) = _lines(caplog)
-    assert line.startswith("After a restart the input goes on")
+    assert line.startswith("After a restart the input continues")
     resumed = _killed_and_resumed(tmp_path / "resumed", _through_python)
     counting_model.assert_equal(resumed, expected)
 
@@ -478,7 +478,9 @@ def test_random_ops_without_a_stateless_twin_are_named(tmp_path, caplog):
     caplog.set_level(logging.INFO, "tensorflow")
     counting_model.estimator(tmp_path, model=model_fn).train(shuffled, max_steps=2)
     (line,) = [
-        record.getMessage() for record in caplog.records if "Random ops" in record.getMessage()
+        record.getMessage()
+        for record in caplog.records
+        if "these random ops" in record.getMessage()
     ]
     assert "(RandomShuffle)" in line
     assert "(RandomUniform)" in line

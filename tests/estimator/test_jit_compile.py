@@ -142,8 +142,8 @@ def test_auto_measures_both_and_says_what_it_chose(tmp_path, logged):
     plain = _train(tmp_path / "off", optimizer="sgd", steps=400)
     (line,) = _lines(logged)
     found = re.fullmatch(
-        r"jit_compile='auto': a step takes ([\d.]+) ms in the loop that XLA compiled and ([\d.]+) "
-        r"ms in the one of single ops; going on with the (compiled one|one of single ops)\.",
+        r"jit_compile='auto': a step takes ([\d.]+) ms in the loop that XLA compiled and ([\d.]+) ms "
+        r"in the loop of single ops; continuing with the (compiled one|one of single ops)\.",
         line,
     )
     compiled_ms, plain_ms = float(found[1]), float(found[2])

@@ -193,7 +193,7 @@ def test_what_objects_lack_is_listed(tmp_path, place, mode):
     "checkpoints",
     "an object-based checkpoint for a model that goes by names",
     "is object-based",
-    "Let its Scaffold have",
+    "Give its Scaffold",
 )
 def test_a_name_based_model_is_told_what_it_needs_for_an_object_based_checkpoint(tmp_path, refused):
     estimator(tmp_path, "host", _model_fn).train(cores.train_input_fn, steps=3)

@@ -152,12 +152,12 @@ def refusal(given, tf_config, *says):
         refusal(
             "a `model_dir` that is a number",
             {"model_dir": 5},
-            "model_dir in TF_CONFIG is 5; give text, or leave it out",
+            "model_dir in TF_CONFIG is 5; give a string, or leave it out",
         ),
         refusal(
             "a `session_master` that is a list",
             {"session_master": ["h0:1"]},
-            "session_master in TF_CONFIG is ['h0:1']; give text, or leave it out",
+            "session_master in TF_CONFIG is ['h0:1']; give a string, or leave it out",
         ),
         *(
             refusal(
@@ -185,7 +185,7 @@ def refusal(given, tf_config, *says):
             'must be like {"type": "worker", "index": 0}; got \'worker\'',
         ),
         refusal(
-            "an address in place of a list of them",
+            "an address instead of a list of them",
             {"cluster": {"chief": "h0:1"}},
             "must map each job to a list of \"host:port\"; got {'chief': 'h0:1'}",
         ),
@@ -223,12 +223,12 @@ def refusal(given, tf_config, *says):
         refusal(
             "two tasks of one type at one address",
             {"cluster": {**CLUSTER, "worker": ["h1:1", "h1:1"]}, "task": _at("chief", 0)},
-            "worker:0 and worker:1 in TF_CONFIG have the same address, 'h1:1'; give each task its own",
+            "worker:0 and worker:1 in TF_CONFIG have the same address, 'h1:1'; give each task a unique one",
         ),
         refusal(
             "a chief and a parameter server at one address",
             {"cluster": {**CLUSTER, "ps": ["h0:1"]}, "task": _at("ps", 0)},
-            "chief:0 and ps:0 in TF_CONFIG have the same address, 'h0:1'; give each task its own",
+            "chief:0 and ps:0 in TF_CONFIG have the same address, 'h0:1'; give each task a unique one",
         ),
         refusal("a JSON list", [CLUSTER], "TF_CONFIG must be a JSON object such as", "got '[{"),
     ],
@@ -270,16 +270,16 @@ def test_service_must_be_a_dict(monkeypatch, refused):
     [
         bad_input.case(
             "tf_config",
-            "text that is no JSON",
+            "text that is not valid JSON",
             "TF_CONFIG is not JSON (",
-            "'{cluster'; set it to what the cluster's manager gives, or unset it",
+            "'{cluster'; set it to the value from the cluster's manager, or unset it",
             values="{cluster",
         ),
         bad_input.case(
             "tf_config",
             "JSON nested 100,000 deep",
             "TF_CONFIG is not JSON (maximum recursion depth",
-            "'...; set it to what the cluster's manager gives, or unset it",
+            "'...; set it to the value from the cluster's manager, or unset it",
             values="[" * 100_000,
         ),
     ],

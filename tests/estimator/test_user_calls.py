@@ -121,7 +121,7 @@ def test_what_is_no_spec_is_refused(returned, refused):
 )
 @pytest.mark.behaviour(380)
 def test_a_batch_size_that_nobody_gave_is_explained_to_either_function(mode, argument):
-    says = rf"looked up 'batch_size', which is not there: .*params has \['a'\]. .*{argument}=..."
+    says = rf"looked up 'batch_size', which does not exist: .*params has \['a'\]. .*{argument}=..."
     with pytest.raises(KeyError, match=f"^input_fn {says}"):
         call_input_fn(
             lambda params: params["batch_size"], mode=mode, params={"a": [1]}, config=None

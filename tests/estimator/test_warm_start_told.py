@@ -48,7 +48,7 @@ SLOTS = [
 
 
 def _told(caught) -> list[str]:
-    return [line for line in caught if "values of the checkpoint" in line]
+    return [line for line in caught if "initialized from the checkpoint" in line]
 
 
 def _train(
@@ -102,8 +102,8 @@ def test_variables_without_a_counterpart_are_told_once_on_both_sides(caplog, tmp
         cores=cores,
     )
     assert line == (
-        f"Variables that begin with values of the checkpoint {checkpoint}: 1. 2 of the model's 3 do not: "
-        "encoder/Norm/beta, encoder/Norm/gamma. 3 of the checkpoint's 4 are not taken: cls/bias, "
+        f"Variables initialized from the checkpoint {checkpoint}: 1. 2 of the model's 3 are not: "
+        "encoder/Norm/beta, encoder/Norm/gamma. 3 of the checkpoint's 4 are not used: cls/bias, "
         "encoder/LayerNorm/beta, encoder/LayerNorm/gamma."
     )
 
@@ -121,8 +121,8 @@ def test_warm_start_tells_what_it_leaves(caplog, tmp_path):
         caplog, tmp_path / "new", warm_start_from=WarmStartSettings(checkpoint, ".*weight")
     )
     assert f"{checkpoint}: 1. " in line
-    assert "2 of the model's 3 do not: encoder/LayerNorm/beta, encoder/LayerNorm/gamma." in line
-    assert "11 of the checkpoint's 12 are not taken: encoder/LayerNorm/beta" in line
+    assert "2 of the model's 3 are not: encoder/LayerNorm/beta, encoder/LayerNorm/gamma." in line
+    assert "11 of the checkpoint's 12 are not used: encoder/LayerNorm/beta" in line
     assert line.endswith("more/0, more/1, more/2 and 6 more.")
 
 

@@ -100,7 +100,7 @@ def test_the_history_stands_in_for_a_pointer_that_leads_nowhere(tmp_path, pointe
     with caplog.at_level(logging.WARNING):
         assert last_blessed(pointer).uri == expected
     (line,) = caplog.messages
-    assert pointer in line and line.endswith(f"takes its place: {expected}")
+    assert pointer in line and line.endswith(f": {expected}")
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_the_history_stands_in_for_a_pointer_that_leads_nowhere(tmp_path, pointe
             f"a `blessed.json` {what}, and no history",
             "blessed.json to the last blessed model is damaged",
             says,
-            "names no other model that is; remove",
-            "to begin without a baseline",
+            "names no other existing model; remove",
+            "to start without a baseline",
             values=content,
         )
         for what, content, says in (
-            ("that is half written", b'{"version": 1, "uri', "it is no JSON"),
-            ("that is not UTF-8", b"\xff\xfe", "it is no JSON"),
+            ("that is half written", b'{"version": 1, "uri', "it is not valid JSON"),
+            ("that is not UTF-8", b"\xff\xfe", "it is not valid JSON"),
             ("without the model", b'{"version": 1}', "it has no 'uri'"),
             (
                 "with a number as its uri",
@@ -125,7 +125,7 @@ def test_the_history_stands_in_for_a_pointer_that_leads_nowhere(tmp_path, pointe
                 "its uri is 5",
             ),
             (
-                "with a metric that is no number",
+                "with a metric that is not a number",
                 b'{"version": 1, "uri": "/x", "time": "", "training": null, "metrics": {"auc": "high"}}',
                 "metric 'auc': 'high' is not a number",
             ),
@@ -144,7 +144,7 @@ def test_a_damaged_pointer_is_told(pointer, content, refused):
     "eval_metrics",
     "a `blessed.json` whose model was removed, as were all in its history",
     "names the model",
-    "which is not there any more, and",
+    "which no longer exists, and",
     "remove",
 )
 def test_a_pointer_to_a_removed_model_is_told(tmp_path, pointer, refused):

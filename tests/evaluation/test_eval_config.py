@@ -38,7 +38,10 @@ def test_thresholds_by_name_are_fine():
         (config_pb2.EvalConfig(slicing_specs=[_SLICE]), "has slicing_specs"),
         (t.sliced(acc=(_SLICE, config_pb2.MetricThreshold())), "threshold on 'acc' is empty"),
         (t.sliced(acc=(None, t.value(0.5))), "threshold on 'acc' has no slicing_specs"),
-        (t.sliced(loss=(_SLICE, t.value(0.5))), "'loss', which belongs to whole batches"),
+        (
+            t.sliced(loss=(_SLICE, t.value(0.5))),
+            "'loss' can't be applied, since this metric belongs to whole batches",
+        ),
         (
             t.sliced(acc=(config_pb2.SlicingSpec(slice_keys_sql="SELECT 1"), t.value(0.5))),
             "only the stock Evaluator runs",

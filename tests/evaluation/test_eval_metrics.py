@@ -94,7 +94,7 @@ _SOUND = {
 
 def _unreadable(given, content, *says):
     content = content if isinstance(content, bytes) else json.dumps(content).encode()
-    says = "eval_metrics.json can't be read: ", *says, "give back the file that its trainer wrote"
+    says = "eval_metrics.json can't be read: ", *says, "restore the file that its trainer wrote"
     return case("eval_metrics", given, *says, values=content)
 
 
@@ -105,14 +105,14 @@ def _with(**changed):
 @pytest.mark.parametrize(
     "content",
     [
-        _unreadable("an empty file", b"", "it is no JSON, "),
-        _unreadable("a file that was cut off", b'{"version": 1', "it is no JSON, "),
+        _unreadable("an empty file", b"", "it is not valid JSON, "),
+        _unreadable("a file that was cut off", b'{"version": 1', "it is not valid JSON, "),
         _unreadable(
-            "bytes that are no text", b'{"a": "\xff"}', "it is no JSON, 'utf-8' codec can't"
+            "bytes that are not text", b'{"a": "\xff"}', "it is not valid JSON, 'utf-8' codec can't"
         ),
         _unreadable("JSON nested 100,000 deep", b"[" * 100_000, "it is JSON nested too deeply"),
-        _unreadable("a list", [], "it holds a list in place of an object"),
-        _unreadable("no version", {}, "its version is None in place of a number"),
+        _unreadable("a list", [], "it contains a list instead of an object"),
+        _unreadable("no version", {}, "its version is None instead of a number"),
         _unreadable(
             "a version that is a text", _with(version="1"), "its version is '1' in place of"
         ),
@@ -120,9 +120,9 @@ def _with(**changed):
             "a newer version", _with(version=99), "its version is 99", "upgrade tfx_tpu_trainer"
         ),
         _unreadable("nothing but a version", {"version": 1}, "it has no '"),
-        _unreadable("no metric", _with(overall={}), "EvalMetrics holds no metric"),
+        _unreadable("no metric", _with(overall={}), "EvalMetrics is empty"),
         _unreadable(
-            "metrics in a list", _with(overall=[1]), "its metrics are a list in place of an"
+            "metrics in a list", _with(overall=[1]), "its metrics are a list instead of an"
         ),
         _unreadable(
             "a metric that is a text",
@@ -135,15 +135,17 @@ def _with(**changed):
         _unreadable(
             "`10**400` as a metric",
             _with(overall={"auc": 10**400}),
-            "metric 'auc': a number of more than 308 digits is no metric",
+            "metric 'auc': a number of more than 308 digits is not a metric",
         ),
         _unreadable(
-            "`num_examples` of -7", _with(num_examples=-7), "num_examples is -7, which is no count"
+            "`num_examples` of -7",
+            _with(num_examples=-7),
+            "num_examples is -7, which is not a count",
         ),
         _unreadable(
             "a `global_step` that is a text",
             _with(global_step="one"),
-            "global_step is 'one', which is no count",
+            "global_step is 'one', which is not a count",
         ),
         _unreadable(
             "a `global_step` of half a step",
@@ -151,7 +153,7 @@ def _with(**changed):
             "global_step is 0.5, which is no",
         ),
         _unreadable(
-            "`seconds` below 0", _with(seconds=-1.5), "seconds is -1.5, which is no duration"
+            "`seconds` below 0", _with(seconds=-1.5), "seconds is -1.5, which is not a duration"
         ),
         _unreadable(
             "a checkpoint that is a number", _with(checkpoint=3), "checkpoint is 3, which is no"
@@ -198,7 +200,7 @@ def test_only_scalar_numbers_are_metrics(value, refused):
 @row(
     "eval_metrics",
     "an evaluation without any metric",
-    "EvalMetrics holds no metric: the evaluation gave none, not even the loss",
+    "EvalMetrics is empty: the evaluation returned no metric, not even the loss",
 )
 def test_no_metric_is_refused(refused):
     with refused(ValueError):

@@ -81,7 +81,7 @@ def test_there_and_back(tmp_path):
         )
         for given, content, says in (
             ("with nothing but a version", b'{"version": 1}', "it has no 'metric'"),
-            ("with bytes that are no text", b'{"\xff": 1}', "it is no JSON, 'utf-8' codec"),
+            ("with bytes that are not text", b'{"\xff": 1}', "it is not valid JSON, 'utf-8' codec"),
             ("nested 100,000 deep", b"[" * 100_000, "it is JSON nested too deeply"),
             ("of a newer version", b'{"version": 99}', "upgrade tfx_tpu_trainer"),
         )

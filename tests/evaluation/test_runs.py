@@ -85,7 +85,7 @@ def test_what_is_told(add, path):
 
 
 def test_refused(path, tmp_path):
-    with pytest.raises(ValueError, match="There is no ML Metadata at"):
+    with pytest.raises(ValueError, match="is not an ML Metadata database"):
         list_models(path, metric="loss")
     with pytest.raises(ValueError, match="mode='best' is not valid"):
         list_models(path, metric="loss", mode="best")

@@ -246,13 +246,13 @@ def test_the_whole_split_needs_no_spec_and_no_spec_counts_twice():
 @pytest.mark.parametrize(
     ("specs", "says"),
     [
-        ("[", "is no JSON"),
-        ({"feature_keys": ["hour"]}, "is no list"),
-        (_HOUR, "is no list"),
-        (7, "is no list"),
+        ("[", "is not valid JSON"),
+        ({"feature_keys": ["hour"]}, "is not a list"),
+        (_HOUR, "is not a list"),
+        (7, "is not a list"),
         (["hour"], "has 'hour': give a tfma.SlicingSpec"),
-        ([{"feature_key": ["hour"]}], "is no SlicingSpec"),
-        ([{"feature_keys": "hour"}], "is no SlicingSpec"),
+        ([{"feature_key": ["hour"]}], "is not a SlicingSpec"),
+        ([{"feature_keys": "hour"}], "is not a SlicingSpec"),
         (
             [{"feature_keys": ["a"], "feature_values": {"a": "1"}}],
             r"names \['a'\] in feature_keys and",

@@ -36,5 +36,5 @@ def test_refused():
         stock_evaluator_config("")
     with pytest.raises(ValueError, match="metrics is empty"):
         stock_evaluator_config("tips_xf", metrics=[])
-    with pytest.raises(ValueError, match="is no list"):
+    with pytest.raises(ValueError, match="is not a list"):
         stock_evaluator_config("tips_xf", slicing_specs=config_pb2.SlicingSpec())

@@ -114,14 +114,14 @@ def refusal(name, options, *says):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        refusal("v7:2x4", {}, "'v7:2x4': there is no generation 'v7'; use one of v2, v3"),
+        refusal("v7:2x4", {}, "'v7:2x4': unknown generation 'v7'; use one of v2, v3"),
         refusal("v5e:3x3", {}, "v5e has no slice '3x3'; nearest: v5e:2x4 (8 chips)"),
         refusal("v5e:10", {}, "no slice '10'; nearest: v5e:2x4 (8 chips)"),
         refusal("v5e:²", {}, "no slice '²'; nearest: v5e:"),
         refusal("v4:big", {}, "v4 has no slice 'big'; nearest: v4:"),
         refusal("v5e", {}, "v5e has no slice ''; nearest: v5e:"),
         refusal("", {}, "TpuSpec slice_name='': give a name such as 'v5e:2x4'"),
-        refusal("v5e:2x4", {"hosts": 4}, "no form of 4 hosts, but of 1 or 2"),
+        refusal("v5e:2x4", {"hosts": 4}, "no form with 4 hosts, only with 1 or 2"),
         refusal(
             "v5e:2x4",
             {"spot": True, "reservation": "r"},
@@ -132,7 +132,7 @@ def refusal(name, options, *says):
         refusal(
             "v5e:2x4",
             {"zones": "a"},
-            "zones='a': there is no such attribute; use slice_name, hosts, spot",
+            "zones='a': unknown attribute; use slice_name, hosts, spot",
         ),
         refusal("v5e:2x4", {"spot": "yes"}, "spot='yes': Input should be a valid boolean"),
     ],
@@ -192,24 +192,24 @@ def test_a_spec_is_read_in_every_form_that_it_is_written_in():
     [
         case("component", f"`tpu={shown}`", *says, values=(form,))
         for form, shown, *says in (
-            ("{", "'{'", "TPU '{' is no valid JSON (", "give a slice such as v5e:2x4"),
+            ("{", "'{'", "TPU '{' is not valid JSON (", "give a slice such as v5e:2x4"),
             (
                 '{"a":' * 10_000,
                 '{"a":{"a":..., 10,000 deep',
-                "is no valid JSON (maximum recursion",
+                "is not valid JSON (maximum recursion",
                 "give a slice such as v5e:2x4",
             ),
             (
                 {"spot": True},
                 "{'spot': True}",
-                "TPU {'spot': True} names no slice: give one as 'v5e",
+                "TPU {'spot': True} names no slice: give a name such as 'v5e",
             ),
-            (8, "8", "TPU 8 names no slice: give one as 'v5e:2x4'"),
-            ("v9:1x1", "'v9:1x1'", "there is no generation 'v9'; use one of v2, v3"),
+            (8, "8", "TPU 8 names no slice: give a name such as 'v5e:2x4'"),
+            ("v9:1x1", "'v9:1x1'", "unknown generation 'v9'; use one of v2, v3"),
             (
                 '{"slice_name": "v5e:2x4", "zones": 1}',
                 '{"slice_name": "v5e:2x4", "zones": 1}',
-                "zones=1: there is no such attribute; use slice_name, hosts, spot",
+                "zones=1: unknown attribute; use slice_name, hosts, spot",
             ),
         )
     ],

@@ -210,13 +210,13 @@ def test_a_training_that_has_begun_with_them_goes_on_with_them(tmp_path, caplog)
     train(13, None)
     with caplog.at_level(logging.INFO):
         train(23, 1)
-    assert PARSED_ONCE in caplog.text and "goes on where it stood at step 13" in caplog.text
+    assert PARSED_ONCE in caplog.text and "resumes at its position of step 13" in caplog.text
 
 
 @row(
     "data",
     "files that change under a training whose rows are kept parsed",
-    "The files of the training input have changed since their 24 rows were parsed: they are parsed anew",
+    "The files of the training input changed after their 24 rows were parsed; parsing them again",
 )
 def test_files_that_change_are_parsed_anew(tmp_path, caplog, refused):
     source = _kept(tmp_path)
@@ -231,8 +231,8 @@ def test_files_that_change_are_parsed_anew(tmp_path, caplog, refused):
 @row(
     "disks",
     "no room in memory or on local disk for the parsed rows of a training",
-    "The rows of the training input are parsed again in each epoch: there is no room to keep them",
-    "cache_input=False keeps none",
+    "The rows of the training input are parsed again in each epoch, for lack of room to keep them",
+    "cache_input=False turns the cache off",
 )
 def test_without_room_rows_are_parsed_in_each_epoch(tmp_path, caplog, refused):
     counted_input(tmp_path)

@@ -69,7 +69,7 @@ def test_on_spark_with_worker_pools(kubeflow_runner, tmp_path) -> None:
 @row(
     "runners",
     "`kubeflow_runner.py` with `--runner=DataflowRunner` in `beam_args`, and no `--region`",
-    "--runner=DataflowRunner needs --region: add one such as --region=us-central1",
+    "--runner=DataflowRunner needs --region; add it, such as --region=us-central1",
 )
 def test_arguments_that_would_fail_in_the_pods_are_refused_here(
     kubeflow_runner, tmp_path, refused

@@ -113,11 +113,11 @@ def test_what_the_machine_lacks_is_one_line(tmp_path: Path, monkeypatch) -> None
     result = CliRunner().invoke(image_root.main, arguments)
     assert result.exit_code == 1
     assert result.output == (
-        "Error: debootstrap is missing: on Debian and Ubuntu it comes from the package debootstrap\n"
+        "Error: debootstrap is missing: on Debian and Ubuntu, install the package debootstrap\n"
     )
     assert not folder.exists()
 
 
 def test_a_user_that_is_not_root_is_told(monkeypatch) -> None:
     monkeypatch.setattr(image_root.os, "geteuid", lambda: 1000)
-    assert "call it as root" in image_root.lacking()
+    assert "systems: run this as root" in image_root.lacking()

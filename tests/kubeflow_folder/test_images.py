@@ -362,7 +362,7 @@ def test_a_step_that_fails_is_named_by_its_line(tmp_path: Path, step: str, messa
 @pytest.mark.parametrize(
     ("python", "who_has_it"),
     [
-        ("3.9", "call it with a Python 3.9\n"),
+        ("3.9", "run this with a Python 3.9\n"),
         *(
             (image.python, f"such as that of make setup LINE={image.line}\n")
             for image in (OLDER, LATEST)
@@ -375,7 +375,7 @@ def test_an_image_of_another_python_is_refused(
 ) -> None:
     code, output, _ = _run_steps(tmp_path, f"FROM python:{python}-slim\nRUN true\n")
     assert code != 0
-    assert f":1: the image is of Python {python}" in output
+    assert f":1: the image uses Python {python}" in output
     assert output.endswith(who_has_it)
 
 
@@ -415,7 +415,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "image").mkdir()
     code, output, folder = _run_steps(tmp_path, f"FROM {HERE}\nRUN touch x\n")
     assert code != 0
-    assert "give a folder that is not" in output
+    assert "give a new folder" in output
     assert not list(folder.iterdir())
 
 
@@ -445,7 +445,7 @@ def _in_image(folder: Path, *words: str) -> str:
 def test_the_pipelines_image_installs_and_runs_a_components_command(tmp_path: Path) -> None:
     (image,) = [image for image in (OLDER, LATEST) if image.is_of_this_tfx]
     if not HERE.startswith(f"python:{image.python}-"):
-        pytest.skip(f"the image of TFX {image.line} is of Python {image.python}")
+        pytest.skip(f"the image of TFX {image.line} uses Python {image.python}")
     output = _install(image.dockerfile, tmp_path / "image")
     left_out = re.findall(r"^left out: (.*)$", output, re.MULTILINE)
     assert left_out == [*LEFT_OUT_OF_ALL, f"COPY from the image {image.beam_worker}"]

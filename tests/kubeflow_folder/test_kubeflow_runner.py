@@ -197,7 +197,7 @@ def test_a_dry_run_prints_the_run_and_sends_nothing(kubeflow_runner, monkeypatch
         *("--dry-run", "--experiment", "taxi", "--run-name", "a", "--set", "trainer.tpu=v6e:4"),
     )
     assert result.exit_code == 0, result.output
-    assert "note: image 'registry.example/pipelines:1' was not looked into" in result.stderr
+    assert "note: image 'registry.example/pipelines:1' was not checked" in result.stderr
     printed = json.loads(result.stdout)
     assert (printed["host"], printed["experiment"]) == (None, "taxi")
     assert printed["run"]["display_name"] == "a"
@@ -313,23 +313,31 @@ def refusal(arguments, *says):
 @pytest.mark.parametrize(
     "arguments",
     [
-        refusal((), "nothing to do: give --output, --dry-run or --submit"),
+        refusal((), "nothing to do; give --output, --dry-run or --submit"),
         refusal(
-            ("--submit", "--dry-run"), "--submit and --dry-run exclude each other: leave one out"
+            ("--submit", "--dry-run"),
+            "--submit and --dry-run exclude each other; leave one of them out",
         ),
         refusal(
             ("--output", "t.txt"), "output 't.txt' ends with neither .yaml nor .json: rename it"
         ),
-        refusal(("--output", "/dev/null/t.json"), "'/dev/null' is no folder that you may write to"),
+        refusal(
+            ("--output", "/dev/null/t.json"), "'/dev/null' is not a folder that you may write to"
+        ),
         refusal(
             ("--output", "t.json", "--set", "name=a_b"), "name='a_b': ", "give another with --set"
         ),
         refusal(
-            ("--output", "t.json", "--data", ""), "data: '' is no path; give a folder, or a bucket"
+            ("--output", "t.json", "--data", ""),
+            "data: '' is not a path; give a folder, locally or in a bucket,",
         ),
         refusal(("--submit",), "host is not set: give --host or the environment variable"),
-        refusal(("--dry-run", "--host", "h"), "host='h' is no address of an API; give one such as"),
-        refusal(("--dry-run", *HOST, "--root", "runs/x"), "root='runs/x' is no path in a bucket"),
+        refusal(
+            ("--dry-run", "--host", "h"), "host='h' is not the address of an API; give one such as"
+        ),
+        refusal(
+            ("--dry-run", *HOST, "--root", "runs/x"), "root='runs/x' is not a path in a bucket"
+        ),
         refusal(
             ("--dry-run", *HOST, "--image", "p"), "image='p' has no tag", "add one, as in 'p:1'"
         ),
@@ -337,11 +345,11 @@ def refusal(arguments, *says):
         refusal(("--dry-run", *HOST, "--token", "a b"), "token has spaces", "copy it again"),
         refusal(
             ("--dry-run", *HOST, "--service-account", "a@b"),
-            "service_account='a@b' is no service account of Kubernetes; give a name",
+            "service_account='a@b' is not a service account of Kubernetes; give a name",
         ),
         refusal(
             ("--output", "t.json", "--set", "pods.all.claims={cache: cache}"),
-            "pods.all.claims.cache: 'cache' is no path to mount at; give an absolute one",
+            "pods.all.claims.cache: 'cache' is not a path to mount at; give an absolute one",
         ),
         refusal(
             ("--output", "t.json", "--retries", "x=y"), "--retries 'x=y' is neither a number nor"
@@ -448,7 +456,7 @@ def test_what_the_compiled_pipeline_shows_to_be_wrong(
     "runners",
     "a host that takes connections and never answers",
     "Error: host='http://127.0.0.1:",
-    "Kubeflow Pipelines cannot be reached",
+    "Kubeflow Pipelines can't be reached",
     "name the address of its API",
 )
 def test_a_host_that_never_answers_is_given_up(tmp_path, refused):
@@ -473,7 +481,7 @@ def test_a_host_that_never_answers_is_given_up(tmp_path, refused):
 @row(
     "runners",
     "`kubeflow_runner.py --pipeline taxy`",
-    "Error: there is no pipeline 'taxy'; did you mean 'taxi'? Pipelines here: digits, taxi",
+    "Error: unknown pipeline 'taxy'; did you mean 'taxi'? Pipelines here: digits, taxi",
 )
 def test_a_mistake_is_told_before_tensorflow_is_imported(refused):
     command = [sys.executable, "-X", "importtime", "kubeflow/kubeflow_runner.py", *PLACES]

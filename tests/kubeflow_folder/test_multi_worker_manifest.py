@@ -202,15 +202,24 @@ def refusal(words, *says):
         refusal(("--tpu", "v5e:3x3"), "v5e has no slice '3x3'; nearest: v5e:2x4"),
         refusal(("--tpu", "v2:2x2"), "GKE has no nodes with v2:2x2: use v3 or newer"),
         refusal(("--tpu", ""), "TpuSpec slice_name='': give a name such as 'v5e:2x4'"),
-        refusal(("--image", ""), "no image is given; name one with --image"),
+        refusal(("--image", ""), "no image was given; name one with --image"),
         refusal(("--image", "images/train"), "image='images/train' has no tag"),
-        refusal(("--name", "Taxi_1"), "name='Taxi_1' is no name in Kubernetes: use up to 48 small"),
-        refusal(("--namespace", "a b"), "namespace='a b' is no namespace in Kubernetes: use up to"),
-        refusal(("--cpu", "abc"), "cpu='abc' is no number of CPUs; give one such as '4' or '500m'"),
-        refusal(("--cpu", "0"), "cpu='0' is no number of CPUs; give one such as '4' or '500m'"),
-        refusal(("--memory", "--"), "memory='--' is no amount of memory; give bytes, or a number"),
-        refusal(("--memory", "16GB"), "memory='16GB' is no amount of memory", "such as '16Gi'"),
-        refusal(("--memory", "0Gi"), "memory='0Gi' is no amount of memory", "such as '16Gi'"),
+        refusal(
+            ("--name", "Taxi_1"),
+            "name='Taxi_1' is not a valid Kubernetes name: use up to 48 lower-case",
+        ),
+        refusal(
+            ("--namespace", "a b"), "namespace='a b' is not a valid Kubernetes namespace: use up to"
+        ),
+        refusal(
+            ("--cpu", "abc"), "cpu='abc' is not a number of CPUs; give one such as '4' or '500m'"
+        ),
+        refusal(("--cpu", "0"), "cpu='0' is not a number of CPUs; give one such as '4' or '500m'"),
+        refusal(
+            ("--memory", "--"), "memory='--' is not an amount of memory; give bytes, or a number"
+        ),
+        refusal(("--memory", "16GB"), "memory='16GB' is not an amount of memory", "such as '16Gi'"),
+        refusal(("--memory", "0Gi"), "memory='0Gi' is not an amount of memory", "such as '16Gi'"),
     ],
 )
 def test_what_does_not_fit_is_one_line(words, refused) -> None:
@@ -227,7 +236,7 @@ def test_kubernetes_quantities_are_taken(cpu, memory) -> None:
 @row(
     "runners",
     "`manifests.py multi-worker` without a command",
-    "no command is given; end the line with one, such as python -m your.training",
+    "no command was given; end the line with one, such as python -m your.training",
 )
 def test_no_command_is_an_error(refused) -> None:
     refused.output(_invoke("--name", "taxi", "--image", "i:1", command=()))

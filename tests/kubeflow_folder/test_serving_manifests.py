@@ -200,30 +200,39 @@ def refusal(words, *says):
     [
         refusal(
             ("--tpu", "v5e:4x4", "--image", "i:1"),
-            "tpu='v5e:4x4' has 4 hosts; a server runs on one: use a slice of a single host",
+            "tpu='v5e:4x4' has 4 hosts, but a server runs on one: use a slice of a single host",
         ),
         refusal(
             ("--tpu", "v5e:2x2"), "needs an image with TensorFlow Serving for TPUs", "with --image"
         ),
         refusal(("--tpu-as-root",), "tpu_as_root is for containers on TPU hosts", "leave it out"),
         refusal(("--line", "1.15"), "'--line': '1.15' is not one of '1.16', '1.21'"),
-        refusal(("--batch-size", "8"), "batch_sizes=[8] are those to which", "leave them out"),
+        refusal(("--batch-size", "8"), "batch_sizes=[8] apply only to", "leave them out"),
         refusal(
             ("--batch-size", "99999999"), "'--batch-size': 99999999 is not in the range 1<=x<="
         ),
         refusal(("--replicas", "0"), "'--replicas': 0 is not in the range 1<=x<="),
-        refusal(("--name", "-x"), "name='-x' is no name in Kubernetes: use up to 48 small letters"),
-        refusal(("--image", "a b"), "image='a b' is no name of a container image; give one with a"),
-        refusal(("--cpu", "abc"), "cpu='abc' is no number of CPUs; give one such as '4' or '500m'"),
-        refusal(("--memory", "--"), "memory='--' is no amount of memory; give bytes, or a number"),
         refusal(
-            ("--model", "/nope"), "model='/nope' is no path in a bucket", "give one that starts"
+            ("--name", "-x"),
+            "name='-x' is not a valid Kubernetes name: use up to 48 lower-case letters",
         ),
         refusal(
-            ("--model", ""), "model='' is no path in a bucket", "give one that starts with gs://"
+            ("--image", "a b"), "image='a b' is not the name of a container image; give one with a"
         ),
         refusal(
-            ("--kserve", "--model", "/nope"), "model='/nope' is no path in a bucket", "give one"
+            ("--cpu", "abc"), "cpu='abc' is not a number of CPUs; give one such as '4' or '500m'"
+        ),
+        refusal(
+            ("--memory", "--"), "memory='--' is not an amount of memory; give bytes, or a number"
+        ),
+        refusal(
+            ("--model", "/nope"), "model='/nope' is not a path in a bucket", "give one that starts"
+        ),
+        refusal(
+            ("--model", ""), "model='' is not a path in a bucket", "give one that starts with gs://"
+        ),
+        refusal(
+            ("--kserve", "--model", "/nope"), "model='/nope' is not a path in a bucket", "give one"
         ),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
     job = printed["pipeline_job"]
     assert job["serviceAccount"] == account
     json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
-    assert f"note: image {IMAGE!r} was not looked into (there is no docker here)" in result.stderr
+    assert f"note: image {IMAGE!r} was not checked (docker is not installed)" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -161,18 +161,28 @@ def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
             values=(arguments,),
         )
         for arguments, *says in (
-            (("--project", "X"), "project='X' is no name of a Google Cloud project; give its id"),
+            (
+                ("--project", "X"),
+                "project='X' is not the id of a Google Cloud project; give its id",
+            ),
             (
                 ("--region", "us-central1-a"),
-                "region='us-central1-a' is no name of a region; give one",
+                "region='us-central1-a' is not the name of a region; give one",
             ),
-            (("--root", "s3://a/b"), "root='s3://a/b' is no path in a bucket", "starts with gs://"),
-            (("--data", "data"), "data='data' is no path in a bucket", "starts with gs://"),
+            (
+                ("--root", "s3://a/b"),
+                "root='s3://a/b' is not a path in a bucket",
+                "starts with gs://",
+            ),
+            (("--data", "data"), "data='data' is not a path in a bucket", "starts with gs://"),
             (("--image", "p"), "image='p' has no tag", "add one, as in 'p:1'"),
-            (("--job-id", "Taxi 1"), "job_id='Taxi 1' is no id of a job; give up to 128 small"),
+            (
+                ("--job-id", "Taxi 1"),
+                "job_id='Taxi 1' is not a valid id of a job; give up to 128 lower-case",
+            ),
             (
                 ("--service-account", "a"),
-                "service_account='a' is no account of Google Cloud; give its",
+                "service_account='a' is not a Google Cloud account; give its",
             ),
             (
                 ("--set", "trainer.tpu=v4:2x2x1"),
@@ -190,7 +200,7 @@ def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
             ),
             (
                 ("--set", "pods.all.tolerations=[{key: spot, operator: Exists}]"),
-                "pods.all.tolerations=[{'key': 'spot', 'operator': 'Exists'}] is nothing that tasks of",
+                "pods.all.tolerations=[{'key': 'spot', 'operator': 'Exists'}] is not supported by tasks of",
                 "leave them out: Vertex AI chooses its machines itself",
             ),
             (

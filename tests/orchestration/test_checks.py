@@ -33,15 +33,18 @@ def test_images_with_a_tag_or_a_digest_will_do(image):
     [
         case("runners", f"`--image {image!r}`", *says, values=image)
         for image, *says in (
-            ("", "image is empty; name the container image that holds tfx_tpu_trainer"),
+            ("", "image is empty; name the container image with tfx_tpu_trainer"),
             ("r/p", "image='r/p' has no tag", "add one, as in 'r/p:1'"),
             (
                 "localhost:5000/p",
                 "image='localhost:5000/p' has no tag",
                 "add one, as in 'localhost:50",
             ),
-            ("r/p@sha256:12", "image='r/p@sha256:12' is no name of a container image; give one"),
-            ("a b:1", "image='a b:1' is no name of a container image; give one with a tag"),
+            (
+                "r/p@sha256:12",
+                "image='r/p@sha256:12' is not the name of a container image; give one",
+            ),
+            ("a b:1", "image='a b:1' is not the name of a container image; give one with a tag"),
         )
     ],
 )
@@ -60,7 +63,7 @@ def test_paths_are_in_buckets():
         case(
             "runners",
             f"`--{setting} {path!r}`" + (" on Vertex AI" if schemes else ""),
-            f"{setting}={path!r} is no path in a bucket",
+            f"{setting}={path!r} is not a path in a bucket",
             f"give one that starts with {'gs:// and' if schemes else 'gs:// or s3:// and'}",
             values=(setting, path, schemes),
         )
@@ -95,14 +98,23 @@ def test_projects_and_regions_have_a_form():
             values=(project, region),
         )
         for project, region, *says in (
-            ("", "us-central1", "project='' is no name of a Google Cloud project; give its id"),
+            ("", "us-central1", "project='' is not the id of a Google Cloud project; give its id"),
             (
                 "Our",
                 "us-central1",
-                "project='Our' is no name of a Google Cloud project; give its id",
+                "project='Our' is not the id of a Google Cloud project; give its id",
             ),
-            ("our-models", "", "region='' is no name of a region; give one such as 'us-central1'"),
-            ("our-models", "us-central1-a", "region='us-central1-a' is no name", "a zone like"),
+            (
+                "our-models",
+                "",
+                "region='' is not the name of a region; give one such as 'us-central1'",
+            ),
+            (
+                "our-models",
+                "us-central1-a",
+                "region='us-central1-a' is not the name",
+                "not a zone like",
+            ),
         )
     ],
 )
@@ -124,7 +136,7 @@ def test_addresses_of_apis_will_do(host):
         case(
             "runners",
             f"`--host {host!r}`",
-            f"host={host!r} is no address of an API; give one",
+            f"host={host!r} is not the address of an API; give one",
             values=host,
         )
         for host in (

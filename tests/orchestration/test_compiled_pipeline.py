@@ -158,7 +158,7 @@ def test_options_of_tasks():
                 0.5,
                 "TaskOptions backoff_seconds=0.5: Input should be a valid integer",
             ),
-            ("retry", 1, "TaskOptions retry=1: there is no such attribute; leave it out"),
+            ("retry", 1, "TaskOptions retry=1: unknown attribute; leave it out"),
         )
     ],
 )
@@ -189,7 +189,7 @@ def test_a_json_file_is_a_job(tmp_path):
     "disks",
     "a folder in the place of the compiled pipeline's file",
     "output '",
-    "tiny.json' cannot be written (Is a directory; give another place)",
+    "tiny.json' can't be written (Is a directory; choose another path)",
 )
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, refused):
     (tmp_path / "tiny.json").mkdir()

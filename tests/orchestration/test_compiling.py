@@ -68,7 +68,7 @@ def test_an_image_has_a_tag(refused):
     "runners",
     "a Resolver, for Kubeflow Pipelines",
     "-resolver: Kubeflow Pipelines runs no task of kind 'resolver', only containers and importers",
-    "let a LastBlessedModel find the baseline",
+    "find the baseline with a LastBlessedModel instead",
 )
 def test_kubeflow_pipelines_has_no_resolvers(refused):
     resolver = tfx.dsl.Resolver(
@@ -96,7 +96,7 @@ def _example_gen(pattern: str) -> tfx.dsl.Pipeline:
         case(
             "runners",
             f"an ExampleGen of `{pattern}`, for Kubeflow Pipelines",
-            f"CsvExampleGen: its pattern has {found}, and Kubeflow Pipelines does not run the driver",
+            f"CsvExampleGen: its pattern has {found}, but Kubeflow Pipelines does not run the driver",
             "give a pattern without",
             values=pattern,
         )
@@ -127,7 +127,7 @@ def test_rows_come_from_a_cache_only_where_it_is_seen_that_they_have_changed(bac
 @row(
     "runners",
     "`pods.trainer` for a pipeline without a TpuTrainer",
-    "pods.trainer gives env, labels, but the pipeline has no TpuTrainer: give it to pods.all",
+    "pods.trainer sets env, labels, but the pipeline has no TpuTrainer: give it to pods.all",
 )
 def test_a_trainers_settings_need_a_trainer(refused):
     pods = Pods.parse(trainer={"env": {"A": "1"}, "labels": {"a": "b"}})
@@ -139,7 +139,7 @@ def test_a_trainers_settings_need_a_trainer(refused):
 @row(
     "runners",
     "`pods.all.claims`, compiled for Vertex AI",
-    "pods.all.claims={'c': '/c'} is nothing that tasks of Vertex AI can have; put the files into",
+    "pods.all.claims={'c': '/c'} is not supported by tasks of Vertex AI; put the files into",
 )
 def test_what_vertex_ai_would_pass_over_is_refused(refused):
     pipeline = _pipeline("gs://bucket/p", module="tests.component.small_model")

@@ -52,7 +52,7 @@ def test_an_image_that_holds_everything(docker):
 @row(
     "runners",
     "an image without the plugin",
-    f"image='r/p:1' cannot run this pipeline: it lacks {', '.join(WANTED)}; build it with",
+    f"image='r/p:1' can't run this pipeline: it lacks {', '.join(WANTED)}; build it with",
 )
 def test_an_image_without_the_plugin_is_refused(docker, tmp_path, refused):
     docker(f'cd "{tmp_path}"; {_PYTHON}')
@@ -73,8 +73,8 @@ def test_a_package_is_of_a_line_or_of_another():
 @row(
     "runners",
     "an image with another line of TFX",
-    "image='r/p:1' cannot run this pipeline: it has tfx 1.",
-    ", and the pipeline was compiled with tfx 9.9; name an image of that line, or compile with the",
+    "image='r/p:1' can't run this pipeline: it has tfx 1.",
+    ", but the pipeline was compiled with tfx 9.9; name an image of that line, or compile with the",
 )
 def test_an_image_of_another_line_is_refused(docker, refused):
     docker(f'cd "{ROOT}"; {_PYTHON.replace(" -S -E", "")}')
@@ -85,7 +85,7 @@ def test_an_image_of_another_line_is_refused(docker, refused):
 @row(
     "runners",
     "an image without Python",
-    "image='r/p:1' cannot run this pipeline: ",
+    "image='r/p:1' can't run this pipeline: ",
     "executable file not found",
     "build it with",
 )
@@ -109,17 +109,17 @@ def test_an_image_without_python_is_refused(docker, refused):
 def test_an_image_that_is_not_at_hand_is_said_to_be_unchecked(docker, script, reason):
     docker(script)
     note = image_check.check_image_holds("r/p:1", WANTED, seconds=1)
-    assert f"image 'r/p:1' was not looked into ({reason}" in note
-    assert "do it with: docker run --rm --interactive --pull=missing" in note
+    assert f"image 'r/p:1' was not checked ({reason}" in note
+    assert "check it with: docker run --rm --interactive --pull=missing" in note
 
 
 def test_the_command_that_is_named_can_be_typed(docker, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     note = image_check.check_image_holds("r/p:1", WANTED)
-    assert "(there is no docker here)" in note
+    assert "(docker is not installed)" in note
     monkeypatch.undo()
     docker(f'cd "{tmp_path}"; {_PYTHON}')
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    command = note.partition("do it with: ")[2]
+    command = note.partition("check it with: ")[2]
     run = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
     assert run.returncode == 1 and run.stderr.startswith("it lacks tfx_tpu_trainer")

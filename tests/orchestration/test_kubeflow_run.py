@@ -18,7 +18,7 @@ from tfx_tpu_trainer.orchestration.kubeflow_run import KubeflowRun
 @row(
     "runners",
     "`KubeflowRun(service_account='runs@our-models.example')`",
-    "service_account='runs@our-models.example' is no service account of Kubernetes; give a name",
+    "service_account='runs@our-models.example' is not a service account of Kubernetes; give a name",
 )
 def test_pods_run_as_an_account_of_kubernetes(refused):
     with refused(JobError):
@@ -71,7 +71,7 @@ def _submit(status):
 @row(
     "runners",
     "a run that Kubeflow Pipelines does not answer to",
-    "Kubeflow Pipelines has not said whether it took the run 'Taxi': look for it there before you send it again",
+    "Kubeflow Pipelines has not confirmed the run 'Taxi': look for it there before you send it again",
 )
 @pytest.mark.parametrize("status", [None, 504])
 def test_a_run_that_may_have_been_taken_is_not_called_refused(refused, status):
@@ -82,7 +82,7 @@ def test_a_run_that_may_have_been_taken_is_not_called_refused(refused, status):
 @row(
     "runners",
     "a run that Kubeflow Pipelines refuses",
-    "Kubeflow Pipelines did not take the run: {}",
+    "Kubeflow Pipelines did not accept the run: {}",
 )
 def test_a_refusal_is_one(refused):
     with refused(JobError):
@@ -92,5 +92,5 @@ def test_a_refusal_is_one(refused):
 def test_a_run_that_was_never_sent_was_not_taken():
     with _api(None) as host:
         pass
-    with pytest.raises(JobError, match="did not take the run"):
+    with pytest.raises(JobError, match="did not accept the run"):
         KubeflowRun(host=host).submit(tiny(), seconds=10)

@@ -92,7 +92,7 @@ def test_a_version_that_is_new_enough_or_not_told(server, version):
             "runners",
             "a bucket that the account may not read",
             "data='gs://theirs/d': the bucket 'theirs' answers 403",
-            "; create it, or let your account read it, or name another",
+            "; create it, let your account read it, or name another",
             values=lambda server: online_checks.check_gcs_buckets(
                 {"root": "gs://ours/a", "data": "gs://theirs/d"},
                 NOBODY,
@@ -145,7 +145,7 @@ def test_what_is_not_there_is_named_with_its_setting(server, ask, refused):
     "runners",
     "an address where nobody answers",
     "host='http://127.0.0.1:",
-    "cannot be reached (",
+    "can't be reached (",
     "refused); name the address of its API",
 )
 def test_nobody_at_the_address(refused):
@@ -159,14 +159,12 @@ def test_silence_is_waited_for_as_long_as_was_said():
     with _silent() as address:
         started = time.monotonic()
         deadline = Deadline(0.5)
-        with pytest.raises(
-            JobError, match=r"root='gs://ours': the bucket 'ours' cannot be reached"
-        ):
+        with pytest.raises(JobError, match=r"root='gs://ours': the bucket 'ours' can't be reached"):
             online_checks.check_gcs_buckets(
                 {"root": "gs://ours"}, NOBODY, deadline, endpoint=address
             )
         # All questions share the time, so what comes after does not wait anew.
-        with pytest.raises(JobError, match=r"host=.* cannot be reached"):
+        with pytest.raises(JobError, match=r"host=.* can't be reached"):
             online_checks.check_kubeflow_host(address, deadline)
         assert time.monotonic() - started < 5
 
@@ -202,7 +200,7 @@ def test_the_time_for_all_questions_leaves_room_under_ten_seconds():
             ("is nested 100,000 deep", b"[" * 100_000, "maximum recursion depth exceeded"),
             ("is not UTF-8", b"\xff\xfe", "invalid start byte"),
             (
-                "has a private key that is none",
+                "has a private key that is not one",
                 b'{"type": "service_account", "client_email": "a@b", "token_uri": "c", "private_key": "d"}',
                 "Failed to load service account credentials",
             ),

@@ -76,35 +76,61 @@ def _wrong(name, value, *says):
 @pytest.mark.parametrize(
     "settings",
     [
-        _wrong("env", {"2A": "1"}, "'2A' is no name of an environment variable; give letters"),
-        _wrong("env", {"A=B": "1"}, "'A=B' is no name of an environment variable"),
+        _wrong(
+            "env", {"2A": "1"}, "'2A' is not a valid name of an environment variable; give letters"
+        ),
+        _wrong("env", {"A=B": "1"}, "'A=B' is not a valid name of an environment variable"),
         _wrong("env", {"A": 1}, "Pods all.env.A=1: Input should be a valid string"),
-        _wrong("env", {"A": "\0"}, "'\\x00' is no value of an environment variable: take the NUL"),
+        _wrong(
+            "env",
+            {"A": "\0"},
+            "'\\x00' is not a valid value of an environment variable: take the NUL",
+        ),
         _wrong("secret_env", {"key": {}}, "Pods all.secret_env.key={}: ", "at least 1 item"),
-        _wrong("secret_env", {"Key": {"a": "A"}}, "'Key' is no name of an object of Kubernetes"),
-        _wrong("secret_env", {"key": {"a/b": "A"}}, "'a/b' is no key of a Secret; give letters"),
-        _wrong("secret_env", {"key": {"a": "A-B"}}, "'A-B' is no name of an environment variable"),
+        _wrong(
+            "secret_env",
+            {"Key": {"a": "A"}},
+            "'Key' is not a valid name of an object of Kubernetes",
+        ),
+        _wrong(
+            "secret_env",
+            {"key": {"a/b": "A"}},
+            "'a/b' is not a valid key of a Secret; give letters",
+        ),
+        _wrong(
+            "secret_env",
+            {"key": {"a": "A-B"}},
+            "'A-B' is not a valid name of an environment variable",
+        ),
         _wrong(
             "secret_env",
             {"key": {"a": "A", "b": "A"}},
-            "the environment variable 'A' is twice in env and secret_env: leave one of them out",
+            "the environment variable 'A' occurs twice in env and secret_env; leave one of them out",
         ),
-        _wrong("secret_volumes", {"certs": "certs"}, "'certs' is no path to mount at; give an abs"),
-        _wrong("secret_volumes", {"certs": "/a/../b"}, "'/a/../b' is no path to mount at"),
-        _wrong("secret_volumes", {"certs": "/"}, "'/' is no path to mount at"),
-        _wrong("secret_volumes", {"certs": "/gcs/"}, "'/gcs/' is where Kubeflow Pipelines mounts"),
         _wrong(
-            "secret_volumes", {"my.certs": "/c"}, "'my.certs' is no name that a volume can have"
+            "secret_volumes", {"certs": "certs"}, "'certs' is not a path to mount at; give an abs"
         ),
-        _wrong("claims", {"cache": "/a:b"}, "'/a:b' is no path to mount at", "without ':'"),
+        _wrong("secret_volumes", {"certs": "/a/../b"}, "'/a/../b' is not a path to mount at"),
+        _wrong("secret_volumes", {"certs": "/"}, "'/' is not a path to mount at"),
         _wrong(
-            "claims", {"a": "/c", "b": "/c/"}, "the path '/c' is twice in secret_volumes and claims"
+            "secret_volumes", {"certs": "/gcs/"}, "'/gcs/' is reserved by Kubeflow Pipelines for"
         ),
-        _wrong("tolerations", [{}], "a toleration without a key is one of all taints"),
+        _wrong(
+            "secret_volumes",
+            {"my.certs": "/c"},
+            "'my.certs' is not a valid name that a volume can have",
+        ),
+        _wrong("claims", {"cache": "/a:b"}, "'/a:b' is not a path to mount at", "without ':'"),
+        _wrong(
+            "claims",
+            {"a": "/c", "b": "/c/"},
+            "the path '/c' occurs twice in secret_volumes and claims",
+        ),
+        _wrong("tolerations", [{}], "a toleration without a key tolerates all taints;"),
         _wrong(
             "tolerations",
             [{"key": "a", "operator": "Exists", "value": "b"}],
-            "value='b' with operator='Exists', which takes any value: leave one",
+            "value='b' with operator='Exists', which accepts any value; leave one",
         ),
         _wrong(
             "tolerations",
@@ -118,19 +144,32 @@ def _wrong(name, value, *says):
             "Pods all.tolerations.0.effect='Never': Input should be 'NoSchedule'",
         ),
         _wrong(
-            "tolerations", [TAINT, TAINT], "the toleration {'key': 'dedicated', ", "is twice in"
+            "tolerations", [TAINT, TAINT], "the toleration {'key': 'dedicated', ", "occurs twice in"
         ),
-        _wrong("image_pull_secrets", ["a", "a"], "the Secret 'a' is twice in image_pull_secrets"),
-        _wrong("image_pull_secrets", ["a_b"], "'a_b' is no name of an object of Kubernetes"),
+        _wrong(
+            "image_pull_secrets", ["a", "a"], "the Secret 'a' occurs twice in image_pull_secrets"
+        ),
+        _wrong(
+            "image_pull_secrets", ["a_b"], "'a_b' is not a valid name of an object of Kubernetes"
+        ),
         _wrong(
             "image_pull_policy", "always", "Pods all.image_pull_policy='always': Input should be"
         ),
-        _wrong("labels", {"a b": "c"}, "'a b' is no key of a label; give up to 63 letters"),
-        _wrong("labels", {"x_y/a": "c"}, "'x_y/a' is no key of a label", "after a domain and '/'"),
-        _wrong("labels", {"a": "-c"}, "'-c' is no value of a label; give up to 63 letters"),
-        _wrong("labels", {"a": "c" * 64}, f"'{'c' * 64}' is no value of a label"),
-        _wrong("annotations", {"/a": "c"}, "'/a' is no key of a label"),
-        _wrong("label", {"a": "b"}, "Pods all.label={'a': 'b'}: there is no such attribute"),
+        _wrong(
+            "labels", {"a b": "c"}, "'a b' is not a valid key of a label; give up to 63 letters"
+        ),
+        _wrong(
+            "labels",
+            {"x_y/a": "c"},
+            "'x_y/a' is not a valid key of a label",
+            "after a domain and '/'",
+        ),
+        _wrong(
+            "labels", {"a": "-c"}, "'-c' is not a valid value of a label; give up to 63 letters"
+        ),
+        _wrong("labels", {"a": "c" * 64}, f"'{'c' * 64}' is not a valid value of a label"),
+        _wrong("annotations", {"/a": "c"}, "'/a' is not a valid key of a label"),
+        _wrong("label", {"a": "b"}, "Pods all.label={'a': 'b'}: unknown attribute"),
     ],
 )
 def test_what_no_pod_can_have_is_refused(settings, refused):
@@ -141,7 +180,7 @@ def test_what_no_pod_can_have_is_refused(settings, refused):
 @row(
     "runners",
     "a Secret and a claim of one name in `pods`",
-    "the name of a volume 'data' is twice in secret_volumes and claims: leave one of them out",
+    "the name of a volume 'data' occurs twice in secret_volumes and claims; leave one of them out",
 )
 def test_a_volume_has_a_name_of_its_own(refused):
     with refused(JobError):
@@ -151,14 +190,14 @@ def test_a_volume_has_a_name_of_its_own(refused):
 @row(
     "runners",
     "a path that `pods.trainer` and `pods.all` mount at",
-    "the trainer's over all: the path '/c' is twice in secret_volumes and claims",
+    "the trainer's over all: the path '/c' occurs twice in secret_volumes and claims",
 )
 def test_both_together_must_fit_too(refused):
     with refused(JobError):
         Pods.parse(all={"claims": {"a": "/c"}}, trainer={"secret_volumes": {"b": "/c"}})
 
 
-@row("runners", "`pods.service_account='A'`", "'A' is no service account; give a name such as")
+@row("runners", "`pods.service_account='A'`", "'A' is not a service account; give a name such as")
 def test_an_account_is_one_of_either_backend(refused):
     with refused(JobError):
         Pods.parse(service_account="A")

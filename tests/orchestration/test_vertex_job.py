@@ -115,16 +115,20 @@ def test_a_slice_that_the_job_cannot_have_is_refused(options, refused):
     [
         case("runners", f"`VertexJob.parse({name}={value!r})`", *says, values={name: value})
         for name, value, *says in (
-            ("project", "X", "project='X' is no name of a Google Cloud project; give its id"),
-            ("region", "us-central1-a", "region='us-central1-a' is no name of a region; give one"),
+            ("project", "X", "project='X' is not the id of a Google Cloud project; give its id"),
+            (
+                "region",
+                "us-central1-a",
+                "region='us-central1-a' is not the name of a region; give one",
+            ),
             ("image", "r.example/p", "image='r.example/p' has no tag"),
             (
                 "service_account",
                 "runs",
-                "service_account='runs' is no account of Google Cloud; give",
+                "service_account='runs' is not a Google Cloud account; give",
             ),
             ("timeout_seconds", 0, "VertexJob timeout_seconds=0: Input should be greater than 0"),
-            ("zone", "a", "VertexJob zone='a': there is no such attribute; leave it out"),
+            ("zone", "a", "VertexJob zone='a': unknown attribute; leave it out"),
         )
     ],
 )

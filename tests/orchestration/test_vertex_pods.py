@@ -29,7 +29,7 @@ def test_variables_an_account_and_labels_can_be_had():
             f"`pods.trainer.{name}={value!r}`, for Vertex AI",
             f"pods.trainer.{name}=",
             shown,
-            f"is nothing that tasks of Vertex AI can have; {way_out}",
+            f"is not supported by tasks of Vertex AI; {way_out}",
             values={name: value},
         )
         for name, value, shown, way_out in (
@@ -56,7 +56,8 @@ def test_what_vertex_ai_cannot_give_is_refused(settings, refused):
 @row(
     "runners",
     "`pods.all.labels={'example.com/a': 'b'}`, for Vertex AI",
-    "pods.all.labels: 'example.com/a': 'b' is no label of Google Cloud; give up to 63 small letters",
+    "pods.all.labels: 'example.com/a': 'b' is not a label of Google Cloud; give up to 63 "
+    "lower-case letters",
 )
 def test_labels_of_google_cloud_have_a_form_of_their_own(refused):
     with refused(JobError):

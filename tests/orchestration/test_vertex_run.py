@@ -45,7 +45,7 @@ def test_a_submission_is_one_request(monkeypatch):
 @row(
     "runners",
     "a job that Vertex AI refuses",
-    "project='our-models', region='us-central1': Vertex AI did not take the job: 403",
+    "project='our-models', region='us-central1': Vertex AI did not accept the job: 403",
 )
 def test_a_refusal_names_project_and_region(monkeypatch, refused):
     def create(self, **request):
@@ -59,8 +59,8 @@ def test_a_refusal_names_project_and_region(monkeypatch, refused):
 @row(
     "runners",
     "a job that Vertex AI does not answer to",
-    "project='our-models', region='us-central1': Vertex AI has not said whether it took the job 'tiny-1': "
-    "look for it there, or send it again with this job_id, which it takes once only: 504",
+    "project='our-models', region='us-central1': Vertex AI has not confirmed the job 'tiny-1': "
+    "look for it there, or send it again with this job_id, which it accepts only once: 504",
 )
 @pytest.mark.parametrize("error", [DeadlineExceeded, RetryError])
 def test_a_job_that_may_have_been_taken_is_not_called_refused(monkeypatch, refused, error):
@@ -77,12 +77,20 @@ def test_a_job_that_may_have_been_taken_is_not_called_refused(monkeypatch, refus
     [
         case("runners", f"`VertexRun({name}={value!r})`", *says, values={name: value})
         for name, value, *says in (
-            ("job_id", "Taxi 1", "job_id='Taxi 1' is no id of a job; give up to 128 small letters"),
-            ("job_id", "", "job_id='' is no id of a job; give up to 128 small letters"),
+            (
+                "job_id",
+                "Taxi 1",
+                "job_id='Taxi 1' is not a valid id of a job; give up to 128 lower-case letters",
+            ),
+            (
+                "job_id",
+                "",
+                "job_id='' is not a valid id of a job; give up to 128 lower-case letters",
+            ),
             (
                 "service_account",
                 "runs",
-                "service_account='runs' is no account of Google Cloud; give",
+                "service_account='runs' is not a Google Cloud account; give",
             ),
         )
     ],

@@ -174,7 +174,7 @@ def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path:
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         assert process.wait() == 130, rest
-        assert "stopped; run the same command again to go on: what is complete" in rest
+        assert "stopped; run the same command again to continue: completed components come" in rest
     # The child held the root's lock as well: that it can be had means the child is gone.
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -183,13 +183,13 @@ def test_a_second_run_is_answered_from_the_cache(taxi_run: PipelineRun) -> None:
     cached = {node for node, status in second.statuses.items() if status.state is State.CACHED}
     # The gate has a baseline now, the model that the first run pushed, so it judges again.
     assert cached == set(COMPONENTS) - {"latest_blessed_model", "EvalMetricsGate", "Pusher"}
-    assert "7 of 10 components were answered from TFX's cache" in second.output
+    assert "7 of 10 components came from TFX's cache" in second.output
     assert second.report.blessed is True
     assert "rubber stamp" not in second.report.verdict
     assert second.report.eval_metrics == taxi_run.report.eval_metrics
 
     third = completed(run_local("taxi", taxi_run.root, *TAXI))
-    assert "9 of 10 components were answered from TFX's cache" in third.output
+    assert "9 of 10 components came from TFX's cache" in third.output
     assert third.report.pushed == second.report.pushed
 
 

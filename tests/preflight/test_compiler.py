@@ -101,7 +101,7 @@ def test_replicas_that_do_not_match_the_slice(step):
         case("preflight", f"`compile_steps(steps, {target!r})`", says, values=target)
         for target, says in (
             ("v5e:3x3", "v5e has no slice '3x3'; nearest: v5e:2x4 (8 chips)"),
-            ("v7:2x2", "there is no generation 'v7'; use one of v2, v3, v4, v5e, v5p, v6e"),
+            ("v7:2x2", "unknown generation 'v7'; use one of v2, v3, v4, v5e, v5p, v6e"),
         )
     ],
 )
@@ -160,7 +160,7 @@ def _path_of(library: str) -> str:
 def test_a_compiler_that_takes_too_long_is_stopped(step):
     (compiled,) = compile_steps([step], "v5e:1x1", CompilerOptions(timeout_seconds=0.1))
     assert compiled.problem is not None and compiled.problem.stage == "timeout"
-    assert "not ended within 0.1 s and was stopped" in compiled.problem.message
+    assert "not finish within 0.1 s and was stopped" in compiled.problem.message
     assert "timeout_seconds" in compiled.problem.advice
     assert compiled.seconds < 10
     assert _compile_processes() == []
@@ -171,14 +171,14 @@ def test_a_compiler_that_takes_too_long_is_stopped(step):
 def test_a_compiler_that_runs_out_of_memory(step, gib):
     (compiled,) = compile_steps([step], "v5e:1x1", CompilerOptions(memory_limit_gib=gib))
     assert compiled.problem is not None and compiled.problem.stage == "crash"
-    assert "ran out of the memory that it may use" in compiled.problem.message
+    assert "ran out of the memory it may use" in compiled.problem.message
     assert "memory_limit_gib" in compiled.problem.advice
 
 
 @pytest.mark.parametrize(
     ("number", "says"),
     [
-        (signal.SIGKILL, "was killed, as Linux does where memory runs out"),
+        (signal.SIGKILL, "was killed, as Linux does when memory runs out"),
         (signal.SIGABRT, "was ended by SIGABRT"),
     ],
 )
@@ -232,9 +232,9 @@ def test_a_step_with_a_problem_is_passed_on():
             values={name: value},
         )
         for name, value, says in (
-            ("timeout_seconds", 0, "more than 0, and a number"),
-            ("timeout_seconds", math.nan, "more than 0, and a number"),
-            ("memory_limit_gib", -1, "more than 0, and a number"),
+            ("timeout_seconds", 0, "a number above 0"),
+            ("timeout_seconds", math.nan, "a number above 0"),
+            ("memory_limit_gib", -1, "a number above 0"),
             ("effort", 2, "from -1.0 to 1.0"),
         )
     ],

@@ -75,10 +75,7 @@ def test_the_tables_of_embeddings_stand_beside_the_program(tmp_path):
         for step in report.findings[finding]
         if finding.kind == "embedding"
     }
-    assert (
-        f"take {2 * tables} bytes with what their optimizers keep: {2 * tables // 8} "
-        in messages["train"]
-    )
+    assert f"optimizer slots take {2 * tables} bytes: {2 * tables // 8} " in messages["train"]
     assert f"take {tables} bytes" in messages["predict"]
 
 

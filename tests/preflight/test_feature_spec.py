@@ -83,7 +83,7 @@ def feature(dtype, shape):
     [
         refusal("that is a list", [], ": give an object such as {"),
         refusal(
-            "without features", {"features": {}}, "features={} are none: a model needs at least one"
+            "without features", {"features": {}}, "features={} is empty: a model needs at least one"
         ),
         refusal(
             "with an unknown key",
@@ -130,19 +130,19 @@ def feature(dtype, shape):
         refusal(
             "that is empty",
             b"",
-            " cannot be read (Expecting value",
+            " can't be read (Expecting value",
             "): give a file with JSON such",
         ),
         refusal(
             "that is not UTF-8",
             b"\xff",
-            " cannot be read ('utf-8' codec",
+            " can't be read ('utf-8' codec",
             "): give a file with JSON",
         ),
         refusal(
             "nested 100,000 deep",
             b"[" * 100_000,
-            " cannot be read (maximum recursion",
+            " can't be read (maximum recursion",
             "): give a f",
         ),
     ],
@@ -156,7 +156,7 @@ def test_bad_input_is_one_line_that_names_the_file(tmp_path, content, refused):
 @row(
     "preflight",
     "a feature spec that is not there",
-    "missing.json cannot be read (",
+    "missing.json can't be read (",
     "): give a file",
 )
 def test_a_file_that_is_not_there(tmp_path, refused):
@@ -170,13 +170,13 @@ def test_a_file_that_is_not_there(tmp_path, refused):
         case(
             "preflight",
             f"a Transform output {given}",
-            "is no output of Transform: give the folder of its transform_graph artifact (",
+            "is not an output of Transform: give the folder of its transform_graph artifact (",
             says,
             values=(schema,),
         )
         for given, schema, says in (
             ("that is an empty folder", None, "Schema file "),
-            ("whose schema is no text proto", b"nope {", 'has no field named "nope"'),
+            ("whose schema is not a text proto", b"nope {", 'has no field named "nope"'),
             ("whose schema is not UTF-8", b"\xff", "'utf-8' codec can't decode"),
         )
     ],
@@ -191,8 +191,9 @@ def test_a_folder_of_something_else(tmp_path, schema, refused):
 
 @row(
     "preflight",
-    "a feature that Transform puts out sparse",
-    "Transform puts the feature 'words' out as a VarLenFeature, and a TPU takes tensors of one",
+    "a feature that Transform returns out sparse",
+    "Transform returns the feature 'words' as a VarLenFeature, but a TPU takes only tensors of a "
+    "fixed shape:",
     "make it dense in the preprocessing_fn",
 )
 def test_a_sparse_feature_is_refused(tmp_path, refused):

@@ -127,19 +127,19 @@ TWO = (SPEC, tf.TensorSpec([None, None]))
     "given",
     [
         _refusal(
-            "`preflight_function` of a shape that is open but for the batch",
+            "`preflight_function` of a shape that is open except for the batch",
             "input_signature holds TensorSpec(shape=(None, None), ",
             "a TPU program has static shapes",
             signature=TWO,
         ),
         _refusal(
             "`preflight_function` of an open batch without a batch size",
-            "Leave no axis open but the first, and give batch_size for that one",
+            "Leave only the first axis open, and give batch_size for it",
             batch_size=None,
         ),
         _refusal(
             "`preflight_function` of no signature",
-            "input_signature=None, and 'identity' has none of its own: give a tf.TensorSpec",
+            "input_signature=None, and 'identity' does not declare one: give a tf.TensorSpec",
             signature=None,
         ),
         _refusal(
@@ -181,7 +181,11 @@ def test_a_function_with_a_table(refused):
         preflight_function(table.lookup, [tf.TensorSpec([8], tf.int32)], tpu="v5e:1x1")
 
 
-@row("preflight", "`preflight_function` of a Keras model without labels", "a Keras model needs two")
+@row(
+    "preflight",
+    "`preflight_function` of a Keras model without labels",
+    "for a Keras model, give two",
+)
 def test_a_keras_model_without_labels(refused):
     import tf_keras
 

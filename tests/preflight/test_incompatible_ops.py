@@ -84,7 +84,7 @@ def op_without_kernel(x):
 @pytest.mark.parametrize(
     ("function", "op_type", "says", "advises"),
     [
-        (python_function, "PyFunc", "calls Python", "TensorFlow's ops"),
+        (python_function, "PyFunc", "calls Python", "TensorFlow ops"),
         (eager_python_function, "EagerPyFunc", "calls Python", "in Transform or in the input_fn"),
         (string_op, "AsString", "handles strings", "compute_and_apply_vocabulary"),
         (hash_table, "HashTableV2", "looks up a table", "compute_and_apply_vocabulary"),

@@ -124,12 +124,12 @@ def test_a_model_too_large_for_a_core_is_refused_by_its_part():
     [
         (
             {"cores": 4, "annotate": by_variable, "units": 4094},
-            "Dimension 1 of 'kernel' has the size 4094, which 4 partitions do not divide.",
+            "Dimension 1 of 'kernel' has the size 4094, which is not divisible by 4 partitions.",
             "Pad it to 4096",
         ),
         (
             {"cores": 2, "annotate": lambda kernel, _: by_value(kernel, 4)},
-            "is sharded over 4 cores, and a replica has 2.",
+            "is sharded over 4 cores, but a replica has 2.",
             "Set TPUConfig(num_cores_per_replica=4)",
         ),
     ],
@@ -143,7 +143,7 @@ def test_what_can_not_be_cut_so_is_named_with_its_line(given, says, advice):
 def test_input_partition_dims_that_do_not_divide_the_input():
     (predict,) = report_of(cores=8, step="predict", batch_size=60, dims=[{"x": [8, 1]}]).steps
     assert predict.problem.message == (
-        "Dimension 0 of \"features['x']\" has the size 60, which 8 partitions do not divide."
+        "Dimension 0 of \"features['x']\" has the size 60, which is not divisible by 8 partitions."
     )
 
 

@@ -91,23 +91,23 @@ def test_durations(text, seconds):
     [
         case("preflight", f"a price file {shown}", "prices.json", *says, values=content)
         for shown, content, *says in (
-            ("that is no JSON", "{", "is no JSON: "),
-            ("without currency", {"chip_hour": {}}, "holds no prices: write it as"),
-            ("that is a list", [], "holds no prices: write it as"),
+            ("that is not valid JSON", "{", "is not valid JSON: "),
+            ("without currency", {"chip_hour": {}}, "contains no prices: write it like"),
+            ("that is a list", [], "contains no prices: write it like"),
             (
                 "with a chip that is unknown",
                 {"currency": "USD", "chip_hour": {"v9": 1}},
-                "there is no chip 'v9'; use some of v2, v3",
+                "unknown chip 'v9'; use any of v2, v3",
             ),
             (
                 "with a price below 0",
                 {"currency": "USD", "chip_hour": {"v5e": -1}},
-                "the price of v5e is -1; give a number from 0 on",
+                "the price of v5e is -1; give a number of at least 0",
             ),
             (
-                "with a price that is no number",
+                "with a price that is not a number",
                 {"currency": "USD", "chip_hour": {"v5e": "1.2"}},
-                "the price of v5e is '1.2'; give a number from 0 on",
+                "the price of v5e is '1.2'; give a number of at least 0",
             ),
         )
     ],

@@ -174,14 +174,18 @@ def test_what_is_no_report_is_refused(values, refused):
     [
         case("preflight", f"a report that {given}", *says, values=(content,))
         for given, content, *says in (
-            ("is no JSON", b"text", "report.json holds no preflight report: Expecting value"),
-            ("is not UTF-8", b"\xff", "report.json holds no preflight report: 'utf-8' codec"),
+            (
+                "is not valid JSON",
+                b"text",
+                "report.json contains no preflight report: Expecting value",
+            ),
+            ("is not UTF-8", b"\xff", "report.json contains no preflight report: 'utf-8' codec"),
             (
                 "is nested 100,000 deep",
                 b"[" * 100_000,
-                "report.json holds no preflight report: maximum",
+                "report.json contains no preflight report: maximum",
             ),
-            ("is not there", None, "The report ", "report.json cannot be read: "),
+            ("is not there", None, "The report ", "report.json can't be read: "),
         )
     ],
 )
@@ -193,9 +197,7 @@ def test_a_file_that_holds_none_is_named(tmp_path, content, refused):
         read_json(str(path))
 
 
-@row(
-    "disks", "a preflight report below a file", "The report cannot be written to ", "file/report: "
-)
+@row("disks", "a preflight report below a file", "The report can't be written to ", "file/report: ")
 @pytest.mark.parametrize("write", [write_json, write_html])
 def test_a_place_that_cannot_be_written_is_named_and_nothing_stays(write, tmp_path, refused):
     (tmp_path / "file").write_text("text", encoding="utf-8")

@@ -100,9 +100,9 @@ NO_INPUT = "Step 'train' needs an input function and a batch size"
             (
                 "steps=['train', 'serve']",
                 {"steps": ["train", "serve"]},
-                "'serve']: give some of train, eval, predict",
+                "'serve']: give any of train, eval, predict",
             ),
-            ("steps=[]", {"steps": []}, "give some of train, eval, predict"),
+            ("steps=[]", {"steps": []}, "give any of train, eval, predict"),
             (
                 "batch_size=63, tpu='v5e:2x4'",
                 {"batch_size": 63},
@@ -187,7 +187,7 @@ def test_a_module_s_own_input_fn_is_used_where_there_is_no_spec():
                 "without input_fn, and no feature spec",
                 {},
                 None,
-                "has no input_fn, so what model_fn is fed is not known: give a Transform output or",
+                "has no input_fn, so the input of model_fn is unknown: give a Transform output or",
             ),
             (
                 "whose input_fn takes fn_args",

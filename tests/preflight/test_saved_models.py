@@ -48,7 +48,7 @@ def test_version_1_without_what_it_keeps_on_the_host(version_1):
     assert {"weights", "bias"} < set(shapes(step))
     assert (step.parameter_count, step.variable_bytes) == (3 * 2 + 2, 4 * (3 * 2 + 2))
     (host,) = [finding for finding in step.findings if finding.kind == "host_op"]
-    assert "outside_compilation keeps on the host: 1 AsString" in host.message
+    assert "Kept on the host by outside_compilation: 1 AsString" in host.message
 
     (compiled,) = compile_steps([step], "v5e:1x1", CHECK_ONLY)
     assert compiled.problem is None, str(compiled.problem)
@@ -142,7 +142,7 @@ def test_no_metagraph_for_tpus(version_1, tmp_path, refused):
     "preflight",
     "a model for TPUs of which nothing runs there",
     "Nothing of the SavedModel ",
-    " runs on a TPU",
+    " runs only on a TPU",
 )
 def test_nothing_of_it_on_a_tpu(version_1, tmp_path, refused):
     def take_the_host_graph(meta_graph: Any) -> None:
@@ -180,5 +180,5 @@ def test_a_shape_that_nobody_knows(version_1, tmp_path):
     path = exports.edited(version_1, tmp_path / "copy", forget_the_shape)
     (step,) = lower_saved_model(path, batch_size=1)
     assert step.problem is not None
-    assert "has no static shape: <unknown>" in step.problem.message
+    assert "to the TPU without a static shape: <unknown>" in step.problem.message
     assert "serving_input_receiver_fn" in step.problem.advice

@@ -75,7 +75,7 @@ def test_a_step_that_is_too_large_names_op_line_and_remedy():
 
 def test_a_step_that_was_never_compiled_has_no_memory():
     text = _printed(report(unlowered_step()))
-    assert "✗ eval: TensorFlow cannot turn it into a TPU program" in text
+    assert "✗ eval: TensorFlow can't turn it into a TPU program" in text
     assert "The op AsString handles strings" in text
     assert "HBM  " not in text and "step ≥" not in text
 

@@ -124,7 +124,7 @@ def test_curves_of_all_runs_lie_over_each_other():
     runs = [run_of(title=title) for title in ("first", "second", "third")]
     text = render_comparison(compare(runs))
     page = Page(text)
-    assert "2 curves over each other." in page.text
+    assert "2 curves in common." in page.text
     assert "loss, training by step: first from 0.75 at step 1 to 0.25 at step 3; second" in text
     assert ["step", "first", "second", "third"] in page.rows
     assert ["3", "0.25", "0.25", "0.25"] in page.rows
@@ -145,5 +145,5 @@ def test_names_with_markup_stay_text():
 
 
 def test_one_run_is_no_comparison():
-    with pytest.raises(ValueError, match="needs two runs at least; got 1"):
+    with pytest.raises(ValueError, match="needs at least two runs; got 1"):
         compare([run_of()])

@@ -121,7 +121,7 @@ def test_the_section_has_rows_features_and_distances(data):
     (drift,) = data.drift
     (kind,) = (each for each in drift.distances if each.feature == "kind")
     assert ["kind", f"{kind.value:.4g}", "L-infinity"] in page.rows
-    assert "There are no statistics of a baseline's data" in page.text
+    assert "No statistics of a baseline's data" in page.text
 
 
 def test_a_run_without_statistics_says_how_to_have_them():

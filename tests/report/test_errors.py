@@ -72,7 +72,7 @@ def test_classes_are_the_largest_logits(one_hot):
         errors.confusion, sklearn.confusion_matrix(labels, predicted, labels=range(10))
     )
     assert errors.summary == {
-        "share of rows that are right": pytest.approx(sklearn.accuracy_score(labels, predicted))
+        "share of correct rows": pytest.approx(sklearn.accuracy_score(labels, predicted))
     }
 
 

@@ -86,7 +86,7 @@ def test_a_damaged_file_is_read_up_to_its_damage(tmp_path):
     path.write_bytes(data)
     learning, (unread,) = read_learning(str(tmp_path))
     assert str(path) in unread
-    assert "read up to there" in unread
+    assert "read up to the damage" in unread
     (series,) = learning.series
     assert series.steps == tuple(range(len(series.steps)))
     assert 10 < len(series.steps) < 90

@@ -116,7 +116,7 @@ def test_write_goes_to_model_dir_by_default(trained):
 
 
 def test_write_takes_an_estimator_only(tmp_path):
-    with pytest.raises(TypeError, match=r"estimator='a' is no tfx_tpu_trainer\.estimator"):
+    with pytest.raises(TypeError, match=r"estimator='a' is not a tfx_tpu_trainer\.estimator"):
         report.write("a", str(tmp_path))
 
 
@@ -156,7 +156,7 @@ def test_a_model_and_its_checkpoints_are_found_from_either(trained, tmp_path, wh
 
 
 def test_folders_without_a_training_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"There is no folder '.*/gone'"):
+    with pytest.raises(ValueError, match=r"The folder '.*/gone'"):
         gather_folder(str(tmp_path / "gone"))
-    with pytest.raises(ValueError, match=r"holds no training: give a folder with checkpoints"):
+    with pytest.raises(ValueError, match=r"contains no training: give a folder with checkpoints"):
         gather_folder(str(tmp_path))

@@ -89,7 +89,9 @@ def test_a_card_has_the_toolkits_form_and_the_runs_numbers():
 
 def test_what_only_people_know_is_open_and_counted():
     card = make_model_card(run_of())
-    assert card["considerations"]["users"] == [{"description": OPEN + "Who is to use the model?"}]
+    assert card["considerations"]["users"] == [
+        {"description": OPEN + "Who are the intended users?"}
+    ]
     text = card_text(card)
     assert "**13 questions are open**" in text
     # Each where it belongs, and in the line that names the mark.
@@ -143,8 +145,8 @@ def test_a_card_of_a_run_of_which_nothing_is_known():
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("{", r"model_card\.json can't be read, and may hold answers: .* Mend it, or move it"),
-        ("[]", r"is no model card but a list: move it away"),
+        ("{", r"model_card\.json can't be read, and may contain answers: .* Repair it, or move it"),
+        ("[]", r"is not a model card but a list: move it away"),
         (
             '{"considerations": {"users": "us"}}',
             r"considerations\.users of the model card is 'us'; give a list of objects",
@@ -155,7 +157,7 @@ def test_a_card_of_a_run_of_which_nothing_is_known():
         ),
         (
             '{"model_details": {"overview": []}}',
-            r"model_details\.overview of the model card is \[\]; give a text",
+            r"model_details\.overview of the model card is \[\]; give a string",
         ),
     ],
 )

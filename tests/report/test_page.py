@@ -46,12 +46,12 @@ def test_each_number_stands_under_its_name():
     assert ["accuracy", "0.88522"] in page.rows
     assert page.row("loss_by_rows") == ["0.222222"]
     assert "The checkpoint of step 3, measured on 4,966 rows." in page.text
-    assert "1,234 parameters, and 2,468 numbers of the optimizer." in page.text
+    assert "1,234 parameters, and 2,468 values of the optimizer." in page.text
     assert "0.7 MB" in page.text
     assert page.row("on the host") == ["17"]
     assert page.row("export") == ["7.5"]
     assert "It ran on 4 emulated TPU cores; it took 20.0 seconds." in page.text
-    assert "1 of 1 checks have passed. A server warms up with 2 requests." in page.text
+    assert "1 of 1 checks passed. A server warms up with 2 requests." in page.text
     assert "3 steps, with 1 restart." in page.text
     assert not page.unclosed
 
@@ -106,7 +106,7 @@ def test_names_with_markup_stay_text():
             {"stopped": "no", "learning": Learning()},
             "The training stopped before its first step was logged: no",
         ),
-        ({"measured": None}, "Nothing has been evaluated."),
+        ({"measured": None}, "Not evaluated."),
         ({"verdict": Verdict(blessed=True, says="blessed: auc is 1")}, "Blessed: auc is 1"),
         ({"verdict": Verdict(blessed=False, says="not blessed: <b>")}, "Not blessed: <b>"),
         ({"verdict": Verdict(blessed=False, says="")}, "Not blessed"),
@@ -160,7 +160,7 @@ def test_the_verdict_says_since_when_and_against_what():
     assert "Since 1970-01-02 00:00 UTC." in page.text
     assert "The baseline is models/7, of run 2026-11-24, written 1970-01-01 01:00 UTC." in page.text
     alone = dataclasses.replace(verdict, baseline=None)
-    assert "There was no baseline to compare with." in Page(render(run_of(verdict=alone))).text
+    assert "No baseline was available for comparison." in Page(render(run_of(verdict=alone))).text
 
 
 def test_hbm_is_drawn_up_to_the_limit_and_again_where_the_model_is_small():
@@ -208,7 +208,7 @@ def test_latency_code_rows_and_restarts_are_told():
     assert page.row("predict") == ["32", "1,250", "7.5", "10"]
     assert "Code: taxi.model@12" in page.text
     assert page.row("training") == ["128,000"]
-    assert "energy is left out" in page.text
+    assert "page. Energy is not measured." in page.text
     assert ["2", "1970-01-01 00:00 UTC"] in page.rows
 
 
@@ -235,9 +235,9 @@ def test_errors_have_a_matrix_curves_and_a_summary():
         summary={"area": 0.625},
     )
     page = Page(render(run_of(errors=errors)))
-    assert "probability against labels; 7 of 10 rows are right." in page.text
+    assert "probability against labels; 7 of 10 rows are correct." in page.text
     assert "A sample of 10 of 40 rows" in page.text
-    assert "its weight is left out" in page.text
+    assert "weights are ignored" in page.text
     assert ["0", "3", "1"] in page.rows
     assert ["1", "2", "4"] in page.rows
     assert ["0.5", "0.75"] in page.rows
@@ -260,14 +260,14 @@ def test_values_that_are_not_finite_are_in_the_table_and_not_in_the_picture():
 def test_a_run_of_which_nothing_is_known_has_a_page():
     page = Page(render(RunData(title="empty", written=0.0)))
     for says in (
-        "Nothing has been evaluated.",
-        "There is no evaluation.",
-        "No events of TensorBoard are there.",
-        "slicing_specs asks for them",
-        "The statistics of its raw examples are not known",
-        "There is no checkpoint, and no exported model.",
+        "Not evaluated.",
+        "No evaluation was found.",
+        "No TensorBoard events were found.",
+        "slicing_specs to measure some",
+        "The statistics of its raw examples are unknown",
+        "No checkpoint and no exported model were found.",
         "The exported model was not checked.",
-        "Nobody knows where it ran.",
+        "Where it ran.",
     ):
         assert says in page.text
     assert "svg" not in page.tags

@@ -66,31 +66,31 @@ def test_the_listings_are_whole(runner: str) -> None:
             (
                 "DataflowRunner",
                 "--project",
-                " needs --project: add one such as --project=our-models",
+                " needs --project; add it, such as --project=our-models",
             ),
-            ("DataflowRunner", "--region", " needs --region: add one such as --region=us-central1"),
-            ("DataflowRunner", "--temp_location", " needs --temp_location: add one such as --temp"),
+            ("DataflowRunner", "--region", " needs --region; add it, such as --region=us-central1"),
+            ("DataflowRunner", "--temp_location", " needs --temp_location; add it, such as --temp"),
             (
                 "DataflowRunner",
                 "--sdk_container_image",
-                "would not have the pipeline's code: add --sdk",
+                "would lack the pipeline's code; add --sdk",
             ),
             (
                 "PortableRunner",
                 "--job_endpoint",
-                " needs --job_endpoint: add one such as --job_end",
+                " needs --job_endpoint; add it, such as --job_end",
             ),
-            ("SparkRunner", "--environment_type", "would not have the pipeline's code: add --sdk"),
+            ("SparkRunner", "--environment_type", "would lack the pipeline's code; add --sdk"),
             (
                 "FlinkRunner",
                 "--flink_master",
-                " needs --flink_master: add one such as --flink_mast",
+                " needs --flink_master; add it, such as --flink_mast",
             ),
-            ("FlinkRunner", "--setup_file", "would not have the pipeline's code: add --sdk"),
+            ("FlinkRunner", "--setup_file", "would lack the pipeline's code; add --sdk"),
             (
                 "SparkRunner",
                 "--spark_master_url",
-                " needs --spark_master_url: add one such as --sp",
+                " needs --spark_master_url; add it, such as --sp",
             ),
         )
     ],
@@ -109,12 +109,12 @@ def test_an_option_that_is_left_out_is_named(runner: str, option: str, refused) 
         for arguments, *says in (
             (
                 ["--runner=DataflwRunner"],
-                "--runner=DataflwRunner names none of the runners: DirectRunner, DataflowRunner",
+                "--runner=DataflwRunner names an unknown runner; use one of DirectRunner, DataflowRunner",
             ),
             (["--runner", "DirectRunner"], "'DirectRunner' is not of the form --name=value"),
             (
                 ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=/tmp/x"],
-                "--temp_location=/tmp/x is out of the reach of Dataflow's workers: use gs://",
+                "--temp_location=/tmp/x is out of reach of Dataflow's workers; use a gs://",
             ),
         )
     ],

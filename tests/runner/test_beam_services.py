@@ -84,7 +84,7 @@ def test_a_job_server_that_is_not_there_is_told_before_the_run(tmp_path: Path, r
     "runners",
     "`beam_args` with a `--job_endpoint` at which something else answers",
     "what answers at --job_endpoint=localhost:",
-    "is no job server of Beam (",
+    "is not a job server of Beam (",
     "give the address of its --job-port",
 )
 def test_what_is_no_job_server_is_told(refused) -> None:
@@ -117,7 +117,7 @@ def test_a_flink_that_is_not_there_is_told(refused) -> None:
     "runners",
     "`beam_args` with a `--flink_master` at which something else answers",
     "what answers at --flink_master=localhost:",
-    "is no Flink: give the address of the JobManager's REST API",
+    "is not Flink: give the address of the JobManager's REST API",
 )
 def test_what_is_no_flink_is_told(refused) -> None:
     with json_server({}) as address:
@@ -166,8 +166,9 @@ def test_runners_without_such_services_are_not_asked() -> None:
 def test_a_job_that_failed_for_want_of_a_connection_names_both_ends(reason) -> None:
     message = f"failed in state FAILED: {reason}"
     assert job_problem(portable("localhost:1"), message) == (
-        "the job server at --job_endpoint=localhost:1 reached no cluster at its --flink-master, or a host of the job "
-        "no worker pool at --environment_config=localhost:50000: start what is missing (docs/beam.md)"
+        "the job server at --job_endpoint=localhost:1 reached no cluster at its --flink-master, or a "
+        "host of the job reached no worker pool at --environment_config=localhost:50000: start what "
+        "is missing (docs/beam.md)"
     )
     containers = [
         "--runner=PortableRunner",

@@ -92,7 +92,7 @@ def test_old_runs_go_but_never_the_model_that_was_blessed_and_pushed_last(root: 
     assert "whose model was blessed last" in listed.output
     for gone in of_run[0] | of_run[2]:
         assert gone in listed.output
-    assert "nothing is removed yet" in listed.output
+    assert "nothing has been removed yet. To remove it" in listed.output
     assert folders(root) == before
 
     removed = clean(root, "--keep", "1", "--remove")
@@ -122,8 +122,8 @@ def test_checkpoints_stay_until_a_training_that_began_later_has_ended(tmp_path: 
     # Of a folder of roots, as runs/ is.
     ended = clean(tmp_path, "--remove")
     assert ended.exit_code == 0, ended.output
-    assert "a training that stopped at step 400, since which another one has come" in ended.output
-    assert "aaaaaaaaaaaaaaaa: the same command goes on with it, from step 1,200" in ended.output
+    assert "a training that stopped at step 400; a later one has ended" in ended.output
+    assert "aaaaaaaaaaaaaaaa: the same command resumes it, from step 1,200" in ended.output
     assert [path.exists() for path in (old, aside, new)] == [False, False, True]
 
 
@@ -143,8 +143,8 @@ def test_names_in_tensorboard_go_with_their_events(tmp_path: Path) -> None:
 @row(
     "runners",
     "`tfx-tpu-trainer clean` of a root where a run is going on",
-    "Error: a run is going on in '",
-    "'; wait for its end",
+    "Error: a run is in progress in '",
+    "'; wait until it ends",
 )
 def test_a_root_where_a_run_is_going_on_is_left_alone(tmp_path: Path, refused) -> None:
     metadata.open_store(tmp_path / "metadata.sqlite", read_only=False)
@@ -166,13 +166,13 @@ def make_text(folder: Path) -> None:
         case(
             "runners",
             "`tfx-tpu-trainer clean` of a folder without runs",
-            "holds no metadata.sqlite, nor does a folder in it; give the root of a pipeline",
+            "contains no metadata.sqlite, nor does any of its folders; give the root of a pipeline",
             values=make_none,
         ),
         case(
             "runners",
-            "`tfx-tpu-trainer clean` of a `metadata.sqlite` that is none",
-            "cannot be read as ML Metadata",
+            "`tfx-tpu-trainer clean` of a `metadata.sqlite` that is not one",
+            "can't be read as ML Metadata",
             "only a root of the local runner can be cleaned",
             values=make_text,
         ),

@@ -120,8 +120,13 @@ def override(text, *says):
         override(
             "pods.all.label={a: b}", "unknown key 'label' in 'pods.all'", "did you mean 'labels'?"
         ),
-        override("pods.all.labels={a b: c}", "pods.all.labels: 'a b' is no key of a label; give"),
-        override("pods.all.labels.team=a b", "pods.all.labels.team: 'a b' is no value of a label;"),
+        override(
+            "pods.all.labels={a b: c}", "pods.all.labels: 'a b' is not a valid key of a label; give"
+        ),
+        override(
+            "pods.all.labels.team=a b",
+            "pods.all.labels.team: 'a b' is not a valid value of a label;",
+        ),
         override("gaet=1", "unknown key 'gaet'; did you mean 'gate'? Valid keys: "),
         override("trainer.train_steps=many", "'trainer.train_steps' is 'many' (str): input should"),
         override("trainer.train_steps=0", "is 0 (int): input should be greater than 0"),
@@ -138,10 +143,10 @@ def override(text, *says):
         override("trainer.use_tpu=1", "'trainer.use_tpu' is 1 (int): input should be a valid bool"),
         override("trainer.label_key=''", "'trainer.label_key' is '' (str)", "at least 1 character"),
         override(
-            "trainer.module='a b'", "'a b' is no import path; give one such as pipelines.taxi"
+            "trainer.module='a b'", "'a b' is not an import path; give one such as pipelines.taxi"
         ),
         override(
-            "trainer.module=../../x", "'../../x' is no import path; give one such as pipelines"
+            "trainer.module=../../x", "'../../x' is not an import path; give one such as pipelines"
         ),
         override(
             "trainer.module_file=model.py", "exactly one of 'module'", "set the others to null"
@@ -149,9 +154,7 @@ def override(text, *says):
         override(
             "trainer.eval_evry_steps=5", "unknown key 'eval_evry_steps' in 'trainer'; did you"
         ),
-        override(
-            "trainer.export_to_tpu=1", "trainer.export_to_tpu: 1 is no truth value; give true"
-        ),
+        override("trainer.export_to_tpu=1", "trainer.export_to_tpu: 1 is not a boolean; give true"),
         override("trainer.best_metric=auc", "best_metric='auc' needs evaluations during training;"),
         override(
             "trainer.slicing_specs=[{feature_key: [hour]}]",
@@ -165,18 +168,22 @@ def override(text, *says):
             "trainer.warmup_batch_sizes=8", "warmup_batch_sizes: give a list of integers above 0"
         ),
         override("trainer.preflight=maybe", "is 'maybe' (str): input should be 'off', 'warn' or"),
-        override("trainer.tpu=v9z:1", "there is no generation 'v9z'; use one of v2, v3"),
+        override("trainer.tpu=v9z:1", "unknown generation 'v9z'; use one of v2, v3"),
         override("trainer.tpu=v5e:2x5", "v5e has no slice '2x5'; nearest: v5e:2x4"),
-        override("trainer.tpu=[1]", "TPU [1] names no slice: give one as 'v5e:2x4'"),
+        override("trainer.tpu=[1]", "TPU [1] names no slice: give a name such as 'v5e:2x4'"),
         override("trainer=5", "'trainer' is 5 (int): input should be a valid dictionary"),
-        override("name=Taxi Rides", "'Taxi Rides' is no name of a pipeline; give up to 128 small"),
         override(
-            "name=../../x", "'../../x' is no name of a pipeline; give up to 128 small letters"
+            "name=Taxi Rides",
+            "'Taxi Rides' is not a valid pipeline name; give up to 128 lower-case",
         ),
-        override("root=''", "root: '' is no path; give a folder, or a bucket's"),
-        override("data=' '", "data: ' ' is no path; give a folder, or a bucket's"),
-        override("metadata_path=''", "metadata_path: '' is no path; give a folder"),
-        override('serving_dir="a\\0"', r"serving_dir: 'a\x00' is no path; give a folder"),
+        override(
+            "name=../../x",
+            "'../../x' is not a valid pipeline name; give up to 128 lower-case letters",
+        ),
+        override("root=''", "root: '' is not a path; give a folder, locally or in a bucket,"),
+        override("data=' '", "data: ' ' is not a path; give a folder, locally or in a bucket,"),
+        override("metadata_path=''", "metadata_path: '' is not a path; give a folder"),
+        override('serving_dir="a\\0"', r"serving_dir: 'a\x00' is not a path; give a folder"),
         override(
             "user_code=wheel", "'user_code' is 'wheel' (str): input should be 'file' or 'import'"
         ),
@@ -199,9 +206,11 @@ def override(text, *says):
         override("gate.at_least.auc=.nan", "is nan (float): input should be a finite number"),
         override("gate.at_most.auc=.inf", "is inf (float): input should be a finite number"),
         override(
-            "gate.at_most.auc=0.1", "at_least of 'auc' is 0.9 and at_most 0.1: no model can be"
+            "gate.at_most.auc=0.1", "at_least of 'auc' is 0.9 and at_most 0.1: no model can satisfy"
         ),
-        override("gate.max_drop.auc=-0.1", "max_drop of 'auc' is -0.1; give how far it may fall"),
+        override(
+            "gate.max_drop.auc=-0.1", "max_drop of 'auc' is -0.1; give the largest allowed drop"
+        ),
         override(
             "model.hidden_units=[0]", "'model.hidden_units.0' is 0 (int): input should be greater"
         ),
@@ -230,7 +239,7 @@ def test_a_bad_value_is_named_with_its_place(config_file: Path, text: str, refus
                 "`--set name.first=x`",
                 "name.first=x",
                 (
-                    "--set 'name.first=x': 'name' is a value ('taxi'), not a group of settings; set it",
+                    "--set 'name.first=x': 'name' is a value ('taxi'), not a group of settings; set that value",
                 ),
             ),
             ("`--set ''`", "", ("--set '' is not of the form key=value, such as",)),
@@ -336,9 +345,11 @@ def no_config(given, content, *says):
     "content",
     [
         no_config(
-            "an empty file", b"", "must hold a mapping of settings such as 'name: taxi', found"
+            "an empty file", b"", "must contain a mapping of settings, such as 'name: taxi'; found"
         ),
-        no_config("a list", b"- a\n- b\n", "must hold a mapping of settings such as", "found list"),
+        no_config(
+            "a list", b"- a\n- b\n", "must contain a mapping of settings, such as", "found list"
+        ),
         no_config("brackets left open", b"name: [", "is not valid YAML: while parsing a flow node"),
         no_config("a key twice", b"name: a\nname: b\n", "the key 'name' is given twice", "line 2"),
         no_config(
@@ -348,7 +359,7 @@ def no_config(given, content, *says):
             "text in UTF-16", "name: taxi".encode("utf-16"), "is not UTF-8", "save it as UTF-8"
         ),
         no_config("a NUL", b"name: taxi\0", "is not valid YAML: unacceptable character #x0000"),
-        no_config("the key `[a, b]`", b"[a, b]: 1", "the key ['a', 'b'] is no name", "line 1"),
+        no_config("the key `[a, b]`", b"[a, b]: 1", "the key ['a', 'b'] is not a name", "line 1"),
         no_config(
             "lists 5,000 deep", b"x: " + b"[" * 5000, "is not valid YAML: it is nested too deeply"
         ),
@@ -379,8 +390,8 @@ def test_only_the_beginning_of_a_long_value_is_shown(config_file: Path) -> None:
 
 @bad_input.row(
     "config",
-    "a path where there is no file",
-    "cannot read the config '",
+    "a path where the file",
+    "can't read the config '",
     "none.yaml': No such file or directory; give another with --config",
 )
 def test_a_missing_file_is_named(tmp_path: Path, refused) -> None:
@@ -390,8 +401,8 @@ def test_a_missing_file_is_named(tmp_path: Path, refused) -> None:
 
 @bad_input.row(
     "config",
-    "a folder in place of a file",
-    "cannot read the config '",
+    "a folder instead of a file",
+    "can't read the config '",
     "': Is a directory; give another with --config",
 )
 def test_a_folder_is_no_config(tmp_path: Path, refused) -> None:
@@ -405,7 +416,7 @@ def test_a_folder_is_no_config(tmp_path: Path, refused) -> None:
         bad_input.case(
             "config",
             f"`--pipeline {name}`",
-            f"there is no pipeline {name!r}; {hint} here: digits, taxi; one elsewhere is",
+            f"unknown pipeline {name!r}; {hint} here: digits, taxi; name another",
             values=name,
         )
         for name, hint in {
@@ -434,10 +445,10 @@ def test_what_is_no_pipeline_is_refused(name: str, refused) -> None:
         )
         for package, given, source, says in (
             ("mine.one", "has no class Config", "", "AttributeError: "),
-            ("mine.two", "is no Python", "class", "SyntaxError: invalid syntax"),
+            ("mine.two", "is not Python", "class", "SyntaxError: invalid syntax"),
             (
                 "mine.three",
-                "imports what is not there",
+                "imports what does not exist",
                 "import no",
                 "ModuleNotFoundError: No module",
             ),

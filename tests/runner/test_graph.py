@@ -237,12 +237,17 @@ def test_a_run_that_is_not_there_is_refused(refused, runs):
     refused.output(_command("third", "--root", runs.folder))
 
 
-@row("runners", "`graph RUN --last`", "'first' and --last name a run each; give one", lines=4)
+@row("runners", "`graph RUN --last`", "'first' and --last each name a run; give one", lines=4)
 def test_two_runs_are_refused(refused, runs):
     refused.output(_command("first", "--last", "--root", runs.folder))
 
 
-@row("runners", "`graph --root DIR`, and no run", "has runs; name one, or give --last", lines=4)
+@row(
+    "runners",
+    "`graph --root DIR`, and no run",
+    "contains several runs; name one, or give --last",
+    lines=4,
+)
 def test_a_root_alone_is_refused(refused, runs):
     refused.output(_command("--root", runs.folder))
 

@@ -42,22 +42,22 @@ def test_a_bad_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, refused
             (
                 "--pipeline digit",
                 ("--pipeline", "digit"),
-                "error: there is no pipeline 'digit'; did you mean 'digits'",
+                "error: unknown pipeline 'digit'; did you mean 'digits'",
             ),
             (
                 "--pipeline ../../x",
                 ("--pipeline", "../../x"),
-                "error: there is no pipeline '../../x'; pipelines here: digits, taxi",
+                "error: unknown pipeline '../../x'; pipelines here: digits, taxi",
             ),
             (
                 "--root ''",
                 ("--pipeline", "taxi", "--root", ""),
-                "error: the command line: root: '' is no path; give a folder",
+                "error: the command line: root: '' is not a path; give a folder",
             ),
             (
                 "--root $(printf 'a\\0b')",
                 ("--pipeline", "taxi", "--root", "a\0b"),
-                r"error: the command line: root: 'a\x00b' is no path; give a folder",
+                r"error: the command line: root: 'a\x00b' is not a path; give a folder",
             ),
             (
                 "--root gs://bucket/taxi",
@@ -68,13 +68,13 @@ def test_a_bad_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, refused
             (
                 "--config none.yaml",
                 ("--pipeline", "taxi", "--config", "none.yaml"),
-                "error: cannot read the config 'none.yaml': No such file or directory; give another",
+                "error: can't read the config 'none.yaml': No such file or directory; give another",
             ),
             (
                 "--set data=none",
                 ("--pipeline", "taxi", "--set", "data=none"),
                 "error: data '",
-                "none' is not a folder; set data to a folder that holds the input files",
+                "none' is not a folder; set data to the folder of the input files",
             ),
             (
                 "--set trainer.module_file=none.py",
@@ -98,9 +98,9 @@ def test_what_cannot_start_writes_nothing(
 
 @row(
     "runners",
-    "`tfx-tpu-trainer run`: a root where another run is going on",
-    "error: another run is going on in '",
-    "'; wait for its end or choose another --root",
+    "`tfx-tpu-trainer run`: a root where another run is in progress",
+    "error: another run is in progress in '",
+    "'; wait until it ends or choose another --root",
 )
 def test_a_second_run_in_the_same_root_is_refused(tmp_path: Path, refused) -> None:
     with (tmp_path / ".lock").open("w") as lock:
@@ -112,7 +112,7 @@ def test_a_second_run_in_the_same_root_is_refused(tmp_path: Path, refused) -> No
     "disks",
     "`tfx-tpu-trainer run`: a root below a file",
     "error: root '",
-    "' cannot be written (Not a directory); choose another with --root",
+    "' can't be written to (Not a directory); choose another with --root",
 )
 def test_a_root_that_cannot_be_made_is_refused(tmp_path: Path, refused) -> None:
     (tmp_path / "file").touch()
@@ -121,9 +121,9 @@ def test_a_root_that_cannot_be_made_is_refused(tmp_path: Path, refused) -> None:
 
 @row(
     "disks",
-    "`tfx-tpu-trainer run`: a file in place of the folder `logs`",
+    "`tfx-tpu-trainer run`: a file instead of the folder `logs`",
     "error: root '",
-    "' cannot be written: Not a directory (",
+    "' can't be written to: Not a directory (",
     "choose another with --root",
 )
 def test_a_root_without_room_for_logs_is_refused(tmp_path: Path, refused) -> None:
@@ -133,8 +133,8 @@ def test_a_root_without_room_for_logs_is_refused(tmp_path: Path, refused) -> Non
 
 @row(
     "runners",
-    "`tfx-tpu-trainer run`: a `metadata.sqlite` that is none",
-    "metadata.sqlite' cannot be read as ML Metadata: ",
+    "`tfx-tpu-trainer run`: a `metadata.sqlite` that is not one",
+    "metadata.sqlite' can't be read as ML Metadata: ",
     "; remove the file or choose another --root",
 )
 def test_a_metadata_file_that_is_none_is_refused(tmp_path: Path, refused) -> None:
@@ -155,8 +155,8 @@ def test_local_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_what_a_stopped_run_goes_on_with_is_said(tmp_path: Path) -> None:
     config = find_pipeline("taxi").config(root=str(tmp_path))
     began = time.time() - 60
-    again = "run the same command again to go on"
-    cached = "what is complete comes from TFX's cache"
+    again = "run the same command again to continue"
+    cached = "completed components come from TFX's cache"
     assert how_to_go_on(config, began=began) == f"{again}: {cached}"
     for digest, steps, written in (("0123", (300, 1200), began + 1), ("4567", (9000,), began - 1)):
         folder = Path(config.checkpoint_root) / "TpuTrainer" / digest
@@ -164,7 +164,7 @@ def test_what_a_stopped_run_goes_on_with_is_said(tmp_path: Path) -> None:
         for step in steps:
             (folder / f"model.ckpt-{step}.index").touch()
             os.utime(folder / f"model.ckpt-{step}.index", (written, written))
-    training = "the training goes on from its checkpoint of step 1,200"
+    training = "the training resumes from its checkpoint of step 1,200"
     assert how_to_go_on(config, began=began) == f"{again}: {cached}, {training}"
     uncached = config.model_copy(update={"enable_cache": False})
     assert how_to_go_on(uncached, began=began) == f"{again}: {training}"
@@ -184,7 +184,7 @@ def test_the_child_has_the_environment_that_tensorflow_and_tfx_need(
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (ValueError("label_key='x' is\n not there"), "ValueError: label_key='x' is not there"),
+        (ValueError("label_key='x' is\n not there"), "ValueError: label_key='x' does not exist"),
         (KeyError("fare"), "KeyError: 'fare'"),
         (RuntimeError(), "RuntimeError"),
         (
@@ -198,7 +198,7 @@ def test_an_exception_becomes_one_line(error: Exception, expected: str) -> None:
 
 
 def test_a_long_message_is_cut() -> None:
-    assert one_line(ValueError("x" * 5000)).endswith("... (the log has all of it)")
+    assert one_line(ValueError("x" * 5000)).endswith("... (see the log for the rest)")
 
 
 def make_no_file(folder: Path) -> None:
@@ -220,19 +220,19 @@ def make_header(folder: Path) -> None:
         case(
             "runners",
             "`tfx-tpu-trainer run`: an empty data folder",
-            "holds no rows (files: 0); set data to",
+            "contains no rows (files: 0); set data to",
             values=make_no_file,
         ),
         case(
             "runners",
             "`tfx-tpu-trainer run`: an empty file of data",
-            "holds no rows (files: 1); set data to",
+            "contains no rows (files: 1); set data to",
             values=make_empty_file,
         ),
         case(
             "runners",
             "`tfx-tpu-trainer run`: a CSV file with a header alone",
-            "holds no rows (files: 2); set data to",
+            "contains no rows (files: 2); set data to",
             values=make_header,
         ),
     ],

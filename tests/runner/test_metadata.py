@@ -174,7 +174,7 @@ def test_a_live_display_draws_every_component() -> None:
             "runners",
             f"`tfx-tpu-trainer history` of {given}",
             "Error: ",
-            "text.sqlite' cannot be read as ML Metadata: ",
+            "text.sqlite' can't be read as ML Metadata: ",
             "; give the root of a pipeline's runs with --root",
             values=content,
         )
@@ -247,7 +247,7 @@ def test_a_run_whose_process_is_gone_was_killed(path: Path) -> None:
     shown = history_of(path)
     assert "run monday: killed" in shown
     assert " running" not in shown
-    assert "ended without a word" in shown
+    assert "ended without reporting a result" in shown
 
 
 def test_of_the_runs_of_a_locked_root_only_the_one_that_goes_on_is_running(path: Path) -> None:
@@ -311,7 +311,7 @@ def test_the_summary_says_what_came_out() -> None:
         [NodeStatus("A", State.CACHED, 0.1, 1), NodeStatus("B", State.COMPLETE, 5.0, 2)], report
     )
     for part in (
-        "1 of 2 components were answered from TFX's cache",
+        "1 of 2 components came from TFX's cache",
         "0.1234 (step 3,000)",
         "eval metrics (5,091 rows)",
         "accuracy 0.9100  auc 0.9500",

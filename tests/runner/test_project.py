@@ -172,13 +172,17 @@ def failed_log(root: Root) -> str:
     return max(path.name for path in (root.folder / "logs").iterdir())
 
 
-@row("runners", "`tfx-tpu-trainer run` where no project is", "error: '", "it has no pipeline.py")
+@row("runners", "`tfx-tpu-trainer run` if no project is", "error: '", "it has no pipeline.py")
 def test_a_folder_without_a_pipeline_is_refused(tmp_path, monkeypatch, refused) -> None:
     monkeypatch.chdir(tmp_path)
     refused.output(CliRunner().invoke(main, ["run"]))
 
 
-@row("runners", "`tfx-tpu-trainer run --project none`", "error: there is no folder 'none'; give")
+@row(
+    "runners",
+    "`tfx-tpu-trainer run --project none`",
+    "error: the folder 'none' does not exist; give",
+)
 def test_a_folder_that_is_none_is_refused(tmp_path, monkeypatch, refused) -> None:
     monkeypatch.chdir(tmp_path)
     refused.output(CliRunner().invoke(main, ["run", "--project", "none"]))
@@ -186,8 +190,8 @@ def test_a_folder_that_is_none_is_refused(tmp_path, monkeypatch, refused) -> Non
 
 @row(
     "runners",
-    "`tfx-tpu-trainer history` where no project is",
-    "it has no pipeline.py; go to the folder that has it",
+    "`tfx-tpu-trainer history` if no project is",
+    "it has no pipeline.py; change to the folder that has it",
     "or give --root",
 )
 def test_the_history_needs_a_project_or_a_root(tmp_path, monkeypatch, refused) -> None:
@@ -195,7 +199,7 @@ def test_the_history_needs_a_project_or_a_root(tmp_path, monkeypatch, refused) -
     refused.output(CliRunner().invoke(main, ["history"]))
 
 
-@row("runners", "`tfx-tpu-trainer show` before the first run", "has no runs: there is no metadata")
+@row("runners", "`tfx-tpu-trainer show` before the first run", "has no runs (no metadata")
 def test_what_has_no_runs_shows_none(project, refused) -> None:
     refused.output(CliRunner().invoke(main, ["show", "--project", str(project)]))
 
@@ -204,14 +208,14 @@ def test_a_project_is_named_once(project: Path) -> None:
     words = ["run", "--project", str(project), "--pipeline", "taxi"]
     ended = CliRunner().invoke(main, words)
     assert ended.exit_code == 2
-    assert "name a project each; give one of them" in ended.output
+    assert "name a project; give one of them" in ended.output
 
 
 @row(
     "runners",
     "a project whose `trainer.module` has the name of an installed package",
     "error: the module 'click' of '",
-    "has the name of one that is installed (",
+    "has the name of an installed module (",
     "give it another name",
 )
 def test_a_module_that_an_import_would_not_find_is_refused(project, refused) -> None:
@@ -233,8 +237,8 @@ def test_data_that_nothing_finds_are_asked_for(project, refused) -> None:
 
 @row(
     "config",
-    "a project whose Config is no PipelineConfig",
-    "config.py: Config is no PipelineConfig; derive it from",
+    "a project whose Config is not a PipelineConfig",
+    "config.py: Config is not a PipelineConfig; derive it from",
 )
 def test_a_config_class_of_another_kind_is_refused(project, refused) -> None:
     (project / "config.py").write_text("class Config: pass\n")

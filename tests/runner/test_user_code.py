@@ -70,5 +70,5 @@ def test_a_module_that_is_not_there_is_told_when_the_pipeline_is_made(
     folder: Path, user_code: str
 ) -> None:
     (folder / "preprocessing.py").unlink()
-    with pytest.raises(ValueError, match=r"'rides_of_ours.preprocessing' cannot be found"):
+    with pytest.raises(ValueError, match=r"'rides_of_ours.preprocessing' can't be found"):
         arguments(user_code=user_code)

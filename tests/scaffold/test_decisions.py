@@ -93,10 +93,10 @@ def test_the_task_wins_over_what_a_label_looks_like():
             {},
             "3 of 1,000 rows have no value of the label",
         ),
-        (Column("y", "string", 0, {"only": ROWS}), {}, "has one value only, 'only'"),
+        (Column("y", "string", 0, {"only": ROWS}), {}, "has only one value, 'only'"),
         (_words("y", MOST_CLASSES + 1), {}, "has 101 classes"),
         (_words("y", None), {}, "has more than 100 classes"),
-        (LABEL, {"task": "regression"}, "holds words, which a regression can't predict"),
+        (LABEL, {"task": "regression"}, "contains strings, which a regression can't predict"),
         (_numbers("y", [0.5, 1.0]), {"task": "classification"}, "has fractions (0.5)"),
         (_numbers("y", [1.0, 2.0], most_values=3), {}, "has up to 3 values in a row"),
         (_numbers("y", [0.5, math.inf]), {}, "has an infinite value"),
@@ -109,14 +109,14 @@ def test_a_label_that_nothing_can_learn_is_refused(label, options, said):
 @pytest.mark.parametrize(
     ("column", "why"),
     [
-        (Column("c", "string", 0, {"US": ROWS}), "one value only"),
+        (Column("c", "string", 0, {"US": ROWS}), "one value"),
         (
             Column("c", "integer", 0, {"1": ROWS}, least=1, greatest=1, mean=1, deviation=0),
-            "one value only",
+            "one value",
         ),
         (Column("c", "string", ROWS, {}), "no values"),
-        (_words("c", 501), "most rows have a value of their own"),
-        (_words("c", None), "most rows have a value of their own"),
+        (_words("c", 501), "most rows have a unique value, like"),
+        (_words("c", None), "most rows have a unique value, like"),
         (_numbers("c", list(range(ROWS)), type="integer"), "numbers the rows"),
         (_numbers("c", [1.0, 2.0], most_values=7), "up to 7 values in a row"),
     ],
@@ -148,7 +148,7 @@ def test_gaps_are_known_of_features():
 
 def test_nothing_left_to_learn_from_is_refused():
     said = _refused(Column("c", "string", 0, {"US": ROWS}), LABEL)
-    assert "no column is left to predict 'y' from ('c': it has one value only)" in said
+    assert "no column is left to predict 'y' from ('c': it has only one value)" in said
 
 
 def test_keys_are_short_names_of_one_column_each():
@@ -178,7 +178,7 @@ def test_a_schema_file_says_what_are_words():
         ({"x": "number"}, "does not name the label 'y'"),
         (
             {"x": "number", "y": "number"},
-            "column 'y' is a number in the schema file, and t.csv has words",
+            "column 'y' is a number in the schema file, but a string in t.csv",
         ),
     ],
 )

@@ -83,13 +83,13 @@ def _refused(path, label="label"):
     ("header", "rows", "said"),
     [
         ("a,b", ["1,2"] * 20, "has no column 'label', only 'a', 'b': name one"),
-        ("a,label", ["1,2"], "has 1 row, and a third is kept for the evaluation"),
+        ("a,label", ["1,2"], "has 1 row, but a third is kept for the evaluation"),
         ("a,label", [], "has 0 rows"),
-        ("label", ["1"] * 20, "no column beside the label"),
+        ("label", ["1"] * 20, "no column other than the label"),
         ("a,a,label", ["1,2,3"] * 20, "two columns have the name 'a'"),
         (",label", ["1,2"] * 20, "column 1 has no name"),
-        ("a,label", ["1,2", "1,2,3"], "line 3 has 3 values, and the header has 2 names"),
-        ("a,label", ["1,2", '"x', 'y",2'], "line 3 has a line break in it"),
+        ("a,label", ["1,2", "1,2,3"], "line 3 has 3 values, but the header has 2 names"),
+        ("a,label", ["1,2", '"x', 'y",2'], "line 3 contains a line break"),
         ("\ufeffa,label", ["1,2"] * 20, "byte order mark"),
     ],
 )
@@ -106,7 +106,7 @@ def test_ten_thousand_columns_are_refused_by_their_header(tmp_path):
     names = ",".join([*(f"c{number}" for number in range(9_999)), "label"])
     # Its row is no row of this header, and is not reached.
     said = _refused(_write(tmp_path / "t.csv", names, ["1"]))
-    assert f"has 10,000 columns, and a scaffolded model takes {MOST_COLUMNS} at most" in said
+    assert f"has 10,000 columns, but a scaffolded model takes {MOST_COLUMNS} at most" in said
 
 
 def test_what_is_not_utf_8_is_refused_with_its_line(tmp_path):
@@ -118,19 +118,19 @@ def test_what_is_not_utf_8_is_refused_with_its_line(tmp_path):
 def test_a_damaged_tfrecord_is_refused(tmp_path):
     path = tmp_path / "t.tfrecord"
     path.write_bytes(struct.pack("<Q", 12) + b"no checksum of it at all")
-    assert "is no TFRecord file, or a damaged one" in _refused(path)
+    assert "is not a TFRecord file, or is damaged" in _refused(path)
 
 
 def test_records_that_are_no_examples_are_refused(tmp_path):
     path = tmp_path / "t.tfrecord"
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(b"just text")
-    assert "record 1 is no tf.Example" in _refused(path)
+    assert "record 1 is not a tf.Example" in _refused(path)
 
 
 def test_a_folder_and_a_missing_file_are_refused(tmp_path):
-    assert "is no file" in _refused(tmp_path)
-    assert "is no file" in _refused(tmp_path / "absent.csv")
+    assert "is not a file" in _refused(tmp_path)
+    assert "is not a file" in _refused(tmp_path / "absent.csv")
 
 
 def test_a_csv_is_read_without_tensorflow(tmp_path):

@@ -34,8 +34,8 @@ def test_the_difference_is_told():
     answer = VALUES.copy()
     answer[0, 0] += 4.0
     assert _compare(answer, VALUES).detail == (
-        "serving_default['y'] differs by 0.1 of its largest value, and 1e-06 is allowed, from what "
-        "the estimator predicts"
+        "serving_default['y'] differs by 0.1 of its largest value, but only 1e-06 is allowed, from "
+        "what the estimator predicts"
     )
 
 

@@ -124,7 +124,7 @@ def test_a_process_that_takes_too_long_is_stopped(exported):
     _, checks = _checks(exported, timeout_seconds=0.01)
     for name in (ANSWERS, LOADS):
         assert checks[name].outcome == "failed"
-        assert "has not ended within 0.01 s and was stopped" in checks[name].detail
+        assert "did not finish within 0.01 s and was stopped" in checks[name].detail
 
 
 def test_each_op_of_a_sound_model_is_counted(exported):
@@ -160,13 +160,13 @@ def test_nothing_on_the_tpu_is_found(exported, tmp_path):
 
     finding = _placement_of(edited(exported, tmp_path / "copy", unmark))
     assert finding.outcome == "failed"
-    assert "nothing of it runs on the TPU" in finding.detail
+    assert "no part of it runs on the TPU" in finding.detail
 
 
 @row(
     "exports",
     "`check_saved_model` of an empty folder",
-    "holds no saved_model.pb; in it are: no files. Give the folder that holds it",
+    "holds no saved_model.pb, only no files. Give the folder that contains it",
 )
 def test_a_path_without_a_model_is_an_error(tmp_path: pathlib.Path, refused):
     with refused(FileNotFoundError):

@@ -63,8 +63,8 @@ def test_no_file_is_no_report(tmp_path):
         case(
             "exports",
             f"a `serving_check.json` that holds `{text}`",
-            f"serving_check.json is no report of a serving check ({says}",
-            "): remove it, or let TpuTrainer write it anew",
+            f"serving_check.json is not a report of a serving check ({says}",
+            "): remove it, or let TpuTrainer write it again",
             values=text,
         )
         for text, says in (

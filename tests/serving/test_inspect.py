@@ -82,7 +82,7 @@ def test_nothing_is_loaded(tmp_path):
         )
         for given, content, *says in (
             ("garbage", b"\xff\xff\xff", "can't be read: ", "Copy its folder again, or export"),
-            ("an empty file", b"", "is empty: it holds no metagraph. Export the model anew"),
+            ("an empty file", b"", "is empty: it contains no metagraph. Export the model again"),
         )
     ],
 )

@@ -61,15 +61,15 @@ def test_tags_that_are_not_there_list_those_that_are(dual, refused):
 @row(
     "exports",
     "`load_serving(tags=('serve', 'tpu'))` where there is no TPU",
-    "runs on a TPU host only (it holds TPUOrdinalSelector)",
-    'load it with tags=("serve",) here',
+    "runs only on a TPU host (it contains TPUOrdinalSelector)",
+    'load it with tags=("serve",)',
 )
 def test_tpu_metagraph_needs_a_tpu(dual, refused):
     with refused(ValueError):
         load_serving(dual, tags=("serve", "tpu"))
 
 
-@row("exports", "`load_serving` of nothing", "There is no folder ", "/absent: give the folder that")
+@row("exports", "`load_serving` of nothing", "The folder ", "/absent: give the folder that")
 def test_no_such_folder(tmp_path, refused):
     with refused(FileNotFoundError):
         load_serving(str(tmp_path / "absent"))
@@ -83,7 +83,7 @@ def test_no_such_folder(tmp_path, refused):
         )
         for given, folder, *says in (
             ("the folder above", "model", ", but ", "/model/Format-Serving does: give that folder"),
-            ("the folder above that", "", "; in it are: model. Give the folder that holds it"),
+            ("the folder above that", "", ", only model. Give the folder that contains it"),
         )
     ],
 )
@@ -96,7 +96,7 @@ def test_folder_above_or_beside(tmp_path, folder, refused):
 @row(
     "exports",
     "`load_serving` of a model whose variables were not copied",
-    "is not whole: it has no variables/variables.index. Copy its folder again, or export",
+    "is incomplete: it has no variables/variables.index. Copy its folder again, or export",
 )
 def test_a_model_without_its_variables_is_not_loaded(tmp_path, refused):
     save_metagraphs(str(tmp_path), ["serve"])

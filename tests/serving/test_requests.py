@@ -89,12 +89,12 @@ def test_fixed_shapes_are_kept():
             (
                 "one value, where a row has none",
                 {"n": ("int64", (None, 1))},
-                "its input 'n' (int64[?, 1]) takes 1 values of a row, and a row has 0",
+                "its input 'n' (int64[?, 1]) takes 1 values per row, but a row has 0",
             ),
             (
                 "one value, where a row has two",
                 {"company": ("string", (None,)), "n": ("int64", (None,))},
-                "its input 'company' (string[?]) takes 1 values of a row, and a row has 2",
+                "its input 'company' (string[?]) takes 1 values per row, but a row has 2",
             ),
             (
                 "an input of unknown rank",

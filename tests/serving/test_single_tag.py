@@ -105,7 +105,7 @@ def test_tags_that_are_not_there_list_those_that_are(dual, tmp_path, refused):
 @row(
     "exports",
     "`copy_metagraph` into a folder that is there",
-    " exists already: give a folder that is to be made",
+    " already exists: give a new folder",
 )
 def test_what_is_there_is_not_overwritten(dual, tmp_path, refused):
     with refused(ValueError):

@@ -64,4 +64,4 @@ def test_patience_counts_evaluations_after_the_best(values, stops):
     reason = reason_to_stop(curve, [], goal=goal, least_others=None)
     assert bool(reason) is stops
     if stops:
-        assert reason == "auc has not become better for 2 evaluations"
+        assert reason == "auc has not improved in 2 evaluations"

@@ -73,7 +73,7 @@ def test_the_space_that_was_given_stays_as_it_is():
         case(
             "tuning",
             "`search_space={'lr': 0.1}`",
-            "search_space={'lr': 0.1} is no search space",
+            "search_space={'lr': 0.1} is not a search space",
             values={"lr": 0.1},
         ),
         case(
@@ -104,7 +104,7 @@ def test_the_space_that_was_given_stays_as_it_is():
         case(
             "tuning",
             "a `search_space` that gives a function as a param",
-            "search_space gives 'activation'=",
+            "search_space returns 'activation'=",
             "best_hyperparameters",
             values=lambda hp: {"activation": max, "width": hp.Choice("width", [1])},
         ),

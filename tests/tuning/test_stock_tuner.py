@@ -169,7 +169,9 @@ def test_trials_that_diverge_are_given_up_and_the_others_go_on(tmp_path, caplog)
     lines = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert len(lines) == 3 and not any("\n" in line for line in lines)
     for name, line in zip(failed, sorted(lines), strict=True):
-        assert line.startswith(f"Trial {name} is given up, and the search goes on: it has diverged")
+        assert line.startswith(
+            f"Trial {name} is abandoned, and the search continues: it has diverged"
+        )
     assert [one["trial_id"] for one in execution.results] == sorted(
         set(rates) - set(failed), key=lambda name: min(_observed(trials[name], "loss").values())
     )
@@ -178,7 +180,7 @@ def test_trials_that_diverge_are_given_up_and_the_others_go_on(tmp_path, caplog)
     assert [line.split()[1] for line in table[-3:]] == ["-"] * 3 and "diverged" in table[-1]
 
 
-@row("tuning", "a search whose trials all diverge", "none of 2 trials has ended well", "diverged")
+@row("tuning", "a search whose trials all diverge", "none of 2 trials failed", "diverged")
 def test_a_search_without_a_good_trial_has_no_best(tmp_path, refused):
     execution = TunerExecution.of(
         tmp_path,
@@ -246,7 +248,7 @@ def test_the_data_is_checked_before_the_first_trial(tmp_path, refused):
         execution.run()
 
 
-@row("tuning", "a search whose files are damaged", "can't be gone on with", "remove the folder")
+@row("tuning", "a search whose files are damaged", "can't be resumed", "remove the folder")
 def test_a_damaged_search_is_named(searched, tmp_path, refused):
     shutil.copytree(searched.folder / "search", tmp_path / "search")
     again = TunerExecution.of(tmp_path, oracle="random", max_trials=3, evaluations=2)

@@ -108,7 +108,7 @@ def test_the_same_search_draws_the_same_trials(tmp_path):
         case(
             "tuning",
             "`oracle='hyperband'` with fewer `evaluations` than `factor`",
-            "evaluations=2 with oracle='hyperband' leaves no trial to be trained on; give at least factor=3",
+            "evaluations=2 with oracle='hyperband' leaves no trial to train further; give at least factor=3",
             values={"objective": "auc", "oracle": "hyperband", "evaluations": 2},
         ),
         case(

@@ -22,7 +22,7 @@ from tfx_tpu_trainer.user_module.exits import ModuleExitedError, exits_are_error
             "modules",
             f"a module that calls `sys.exit({code!r})`",
             f"the module 'model' ended the process by SystemExit({code!r}) at",
-            "let it raise an exception that says what is wrong, or return",
+            "raise an exception that says what is wrong, or return",
             values=code,
         )
         for code in (None, 0, 3, "no data today")

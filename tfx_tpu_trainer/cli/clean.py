@@ -9,23 +9,26 @@ import click
 from tfx_tpu_trainer.cli.project_options import project_options, root_of
 
 
-@click.command(short_help="Lists what old runs have left, and removes it.")
+@click.command(short_help="Lists the files that old runs left behind, and removes them.")
 @project_options
-@click.option("--root", metavar="DIR", help="A root, or a folder of roots, in place of a project.")
+@click.option(
+    "--root",
+    metavar="DIR",
+    help="The root of a project's runs, or a folder of such roots; replaces --project.",
+)
 @click.option(
     "--keep",
     default=3,
     show_default=True,
     type=click.IntRange(min=1),
-    help="How many complete runs to keep, the newest.",
+    help="Number of complete runs to keep, counted from the newest.",
 )
-@click.option("--remove", is_flag=True, help="Removes what is listed.")
+@click.option("--remove", is_flag=True, help="Removes the listed files.")
 def clean(root: str | None, keep: int, remove: bool, **project: Any) -> None:
-    """Lists what old runs of a project have left, and removes it with --remove.
+    """Lists the files that a project's old runs left behind; --remove deletes them.
 
-    Kept are the newest runs, those of the model that was blessed last and of the one that was pushed last, all that
-    these runs have used, and each training that the same command would go on with. The folder of pushed models is
-    left alone.
+    Keeps the newest runs, the runs of the last blessed and the last pushed model, everything that these runs used, and
+    each unfinished training that the same command would resume. Never touches the folder of pushed models.
     """
     found = root_of(root, **project)
     from tfx_tpu_trainer.runner.clean import clean as clean_folder

@@ -10,7 +10,7 @@ import click
 
 
 @click.command(
-    short_help="Runs a tf.estimator program as it stands.",
+    short_help="Runs a tf.estimator program unchanged.",
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )

@@ -5,21 +5,22 @@ from __future__ import annotations
 import click
 
 
-@click.command(short_help="Lists what a program of tf.estimator's needs today.")
+@click.command(short_help="Lists the edits that a tf.estimator program needs today.")
 @click.argument("path")
-@click.option("--fix", is_flag=True, help="Makes the mechanical edits, in the files.")
+@click.option("--fix", is_flag=True, help="Makes the mechanical edits in the files.")
 @click.option(
-    "--diff", is_flag=True, help="Shows the mechanical edits; without --fix nothing is changed."
+    "--diff",
+    is_flag=True,
+    help="Shows the mechanical edits as a diff; changes no file unless --fix is given.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
 def doctor(path: str, fix: bool, diff: bool, as_json: bool) -> None:
-    """Lists what Estimator code uses, what works as it is and what needs which edit.
+    """Lists what Estimator code uses: what works unchanged, and what needs which edit.
 
     PATH is a .py file, a notebook (.ipynb), or a folder of them. Programs are read, never run, and
     neither TensorFlow nor TFX is imported.
 
-    The exit code is 0 where nothing needs an edit, 1 where something does, 2 where a file can't be
-    read.
+    The exit code is 0 if nothing needs an edit, 1 if something does, and 2 if a file can't be read.
     """
     from tfx_tpu_trainer.cli.doctor_run import run
 

@@ -87,16 +87,16 @@ def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
     made = sum(len(each.made) for each in examined)
     parts = [_counted(len(examined), "file")]
     if fix:
-        parts.append(f"{_counted(made, 'edit')} made, {len(edits)} left to be made by hand")
+        parts.append(f"{_counted(made, 'edit')} made, {len(edits)} left to make by hand")
     else:
         parts.append(f"{_counted(len(edits), 'edit')} needed, {fixable} of them made by --fix")
     parts.append(_counted(sum(each.verdict is Verdict.NOTE for each in findings), "note"))
     working = sum(each.verdict is Verdict.WORKS for each in findings)
-    parts.append(f"{working} that work as they are")
+    parts.append(f"{working} that work unchanged")
     standard_output().print(text("; ".join(parts) + "."))
     if not fix and edits and fixable == len(edits):
         program = shlex.quote(str(examined[0].path)) if len(examined) == 1 else "PROGRAM"
-        line = f"Run it as it stands: python -m tfx_tpu_trainer.compat --repair {program}"
+        line = f"Run it unchanged: python -m tfx_tpu_trainer.compat --repair {program}"
         # A command to be copied is not broken.
         standard_output().print(text(line), soft_wrap=True)
 

@@ -53,7 +53,7 @@ def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:
         path: The file or folder.
         fix: Whether the mechanical edits are made.
         diff: Whether they are shown.
-        as_json: Whether one JSON object is printed in place of text.
+        as_json: Whether one JSON object is printed instead of text.
 
     Returns:
         The exit code.

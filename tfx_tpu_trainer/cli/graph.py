@@ -25,7 +25,7 @@ _STDOUT = "-"
 @click.command(short_help="Draws a pipeline, or a run of it.")
 @click.argument("run", metavar="[RUN]", required=False)
 @project_options
-@click.option("--root", metavar="DIR", help="The root of the run, in place of a project.")
+@click.option("--root", metavar="DIR", help="The root of the runs; replaces --project.")
 @click.option("--last", is_flag=True, help="Draws the newest run.")
 @click.option(
     "--format",
@@ -33,26 +33,26 @@ _STDOUT = "-"
     type=click.Choice(tuple(_SUFFIXES)),
     default="svg",
     show_default=True,
-    help="svg: a picture; mermaid: text that Markdown shows as one; dot: Graphviz's language.",
+    help="svg: a picture; mermaid: a diagram for Markdown; dot: Graphviz's language.",
 )
 @click.option(
     "--output",
     metavar="FILE",
     show_default="graph.svg, graph.mmd or graph.dot",
-    help=f"Where it goes; {_STDOUT} is standard output.",
+    help=f"The file to write; {_STDOUT} is standard output.",
 )
 def graph(
     run: str | None, root: str | None, last: bool, form: str, output: str | None, **project: Any
 ) -> None:
-    """Draws a project's pipeline: its components, and what goes from one to another.
+    """Draws a project's pipeline: its components and the artifacts they exchange.
 
-    With RUN, a name that `history` lists or the beginning of one, or with --last, draws a run: which components
-    ran, came from the cache, failed or never began.
+    With RUN (a name that `history` lists, or its beginning) or --last, draws a run: which components ran, came from the
+    cache, failed or never started.
     """
     if run is not None and last:
-        raise click.UsageError(f"{run!r} and --last name a run each; give one of them")
+        raise click.UsageError(f"{run!r} and --last each name a run; give one of them")
     if root is not None and run is None and not last:
-        raise click.UsageError(f"--root {root!r} has runs; name one, or give --last")
+        raise click.UsageError(f"--root {root!r} contains several runs; name one, or give --last")
     drawn = _of_run(run, root, project) if run is not None or last else _of_project(project)
     from tfx_tpu_trainer.runner.graph_drawing import FORMATS
     from tfx_tpu_trainer.whole_files import write_whole

@@ -12,18 +12,19 @@ from tfx_tpu_trainer.cli.quiet_tensorflow import quiet_tensorflow
 
 @click.command(short_help="Lists a project's runs.")
 @project_options
-@click.option("--root", metavar="DIR", help="The root of the runs, in place of a project.")
+@click.option("--root", metavar="DIR", help="The root of the runs; replaces --project.")
 @click.option(
     "--last",
     default=3,
     show_default=True,
     type=click.IntRange(min=1),
-    help="How many runs to show.",
+    help="Number of runs to show.",
 )
 @click.option(
     "--html",
     metavar="FILE",
-    help="Writes a page instead, with what differs: settings, metrics with intervals, curves, slices.",
+    help="Writes a page instead that compares the runs: settings, metrics with intervals, curves, "
+    "slices.",
 )
 def history(root: str | None, last: int, html: str | None, **project: Any) -> None:
     """Shows a project's newest runs, the newest last: each component's state, time and error."""

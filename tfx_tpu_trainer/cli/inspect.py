@@ -8,11 +8,11 @@ import os
 import click
 
 
-@click.command(short_help="Shows what an exported model holds.")
+@click.command(short_help="Shows what an exported model contains.")
 @click.argument("path")
-@click.option("--json", "as_json", is_flag=True, help="Prints one JSON object in place of tables.")
+@click.option("--json", "as_json", is_flag=True, help="Prints one JSON object instead of tables.")
 def inspect(path: str, as_json: bool) -> None:
-    """Shows tags, signatures, ops on the host and on the TPU, size, warm-up and check results.
+    """Shows a model's tags, signatures, ops on the host and the TPU, size, warm-up and check results.
 
     PATH is a SavedModel's folder, a folder of versions (the newest is shown) or the uri of a Model
     artifact. Nothing is loaded: it works on any machine.

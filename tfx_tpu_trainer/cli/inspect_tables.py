@@ -66,14 +66,14 @@ def _ops(meta_graph: Mapping[str, Any]) -> Table:
         table.add_column(heading, overflow="fold")
     for label, counts in (
         ("on the TPU", ops["on_tpu"]),
-        ("on the host, asked for by outside_compilation", ops["outside_compilation"]),
+        ("on the host, by outside_compilation", ops["outside_compilation"]),
         ("on the host", ops["host"]),
     ):
         table.add_row(label, str(sum(counts.values())), text(_most(counts)))
     for label, nodes in (
         ("on the host, after the TPU", ops["host_after_tpu"]),
         ("on the host, beside the TPU", ops["host_beside_tpu"]),
-        ("on the TPU, and no TPU can run them", ops["refused_by_tpu"]),
+        ("on the TPU, which can't run them", ops["refused_by_tpu"]),
     ):
         if nodes:
             table.add_row(label, str(len(nodes)), text(_first(nodes)))

@@ -22,7 +22,7 @@ from tfx_tpu_trainer.terminal import PrintableGroup
 @click.group(cls=PrintableGroup)
 @click.version_option(tfx_tpu_trainer.__version__, prog_name="tfx-tpu-trainer")
 def main() -> None:
-    """Runs pipelines that train with TpuTrainer, and looks at programs, models and runs."""
+    """Runs pipelines that train with TpuTrainer, and examines programs, models and runs."""
 
 
 main.add_command(clean)

@@ -15,35 +15,34 @@ from tfx_tpu_trainer.printable import printable
 _MOST_LINES = 20
 
 
-@click.command(short_help="Writes a project of your own from a CSV or TFRecord file.")
+@click.command(short_help="Writes a new project for a CSV or TFRecord file.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--data",
     metavar="FILE",
     required=True,
     type=click.Path(path_type=Path),
-    help="A CSV file with a header, or a TFRecord file of tf.Examples. It stays where it is.",
+    help="A CSV file with a header, or a TFRecord file of tf.Examples. It is not copied.",
 )
 @click.option("--label", metavar="COLUMN", required=True, help="The column to predict.")
 @click.option(
     "--task",
     type=click.Choice(["regression", "classification"]),
-    help="What the label is. Default: what it looks like.",
+    help="Kind of problem. Default: inferred from the label.",
 )
 @click.option(
     "--schema",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="A JSON file with the columns' types, as `bq show --schema` writes it.",
+    help="A JSON file with the columns' types, as written by `bq show --schema`.",
 )
 def new(folder: Path, **options: Any) -> None:
     """Writes a project that trains, evaluates and pushes a model of your data.
 
-    TFDV reads the data and finds the columns' types. DIR gets a preprocessing_fn, a wide-and-deep
-    model_fn, a config, tests, a README and a Makefile; `tfx-tpu-trainer run` in it runs at once.
-    Needs the extra `new`.
+    TFDV reads the data and finds the columns' types. DIR gets a preprocessing_fn, a wide-and-deep model_fn, a config,
+    tests, a README and a Makefile; `tfx-tpu-trainer run` works in it at once. Needs the extra `new`.
 
-    The exit code is 1 where no project can be made of the data, and then nothing is written.
+    The exit code is 1 if no project can be made from the data; then nothing is written.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -58,9 +57,9 @@ def new(folder: Path, **options: Any) -> None:
     label = decisions.label
     what = f"one of {len(label.classes)} classes" if label.classes else "a quantity"
     _say(f"label: {label.name} ({what})")
-    _say(f"features: {len(decisions.numbers)} numbers, {len(decisions.words)} columns of words")
+    _say(f"features: {len(decisions.numbers)} numbers, {len(decisions.words)} categorical columns")
     _say_dropped(decisions.dropped)
-    _say(f"{folder} is written. To train, evaluate and push a model:")
+    _say(f"Wrote {folder}. To train, evaluate and push a model:")
     _say(f"  cd {folder} && tfx-tpu-trainer run")
 
 

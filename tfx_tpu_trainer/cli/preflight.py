@@ -30,7 +30,7 @@ class _Sizes(click.ParamType):
         if not 0 < min(sizes) <= max(sizes) <= _MOST_ROWS:
             shown = f"{value[:_SHOWN]!r}{'...' * (len(value) > _SHOWN)}"
             self.fail(
-                f"{shown}: give integers above 0, as 1024 or 1024,2048, and up to {_MOST_ROWS:,}",
+                f"{shown}: give integers from 1 to {_MOST_ROWS:,}, such as 1024 or 1024,2048",
                 param,
                 ctx,
             )
@@ -50,53 +50,54 @@ class _Names(click.ParamType):
 
 @click.command(short_help="Compiles a model for a TPU slice, without a TPU.")
 @click.option("--module_file", metavar="FILE", help="The .py file with model_fn.")
-@click.option("--module", metavar="NAME", help="Its import path, in place of --module_file.")
+@click.option("--module", metavar="NAME", help="The module's import path; replaces --module_file.")
 @click.option(
     "--function",
     metavar="MODULE:NAME",
-    help="A tf.function with an input_signature, in place of a module with model_fn.",
+    help="A tf.function with an input_signature; replaces a module with model_fn.",
 )
 @click.option(
     "--embeddings",
     metavar="FILE",
-    help="Plans the tables of a JSON file for SparseCores, by their ids: buffers, HBM, balance.",
+    help="Plans the embedding tables of a JSON file for SparseCores from their ids: buffers, HBM, "
+    "balance.",
 )
 @click.option(
     "--tpu",
     type=_Names(),
     required=True,
-    help="The slice, such as v5e:2x4 or v5e:8; a list of slices with --sweep.",
+    help="The slice, such as v5e:2x4 or v5e:8; with --sweep, a list of slices.",
 )
 @click.option(
     "--num_slices",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Slices like it that train one model over the network.",
+    help="Number of such slices that train one model together over the network.",
 )
 @click.option(
     "--batch_size",
     type=_Sizes(),
     required=True,
-    help="Rows of a step over all replicas, of serve: of a request; a list with --sweep.",
+    help="Rows of a step over all replicas; for serve, rows of a request; with --sweep, a list.",
 )
 @click.option(
     "--steps",
     type=_Names(),
     help=(
-        "Of train, eval, predict and serve. Default: train,eval,predict, and serve where there is a "
-        "--saved_model; with --sweep train."
+        "Any of train, eval, predict and serve. Default: train,eval,predict, plus serve if "
+        "--saved_model is given; with --sweep, train."
     ),
 )
 @click.option(
     "--transform_output",
     metavar="FOLDER",
-    help="Transform's transform_graph artifact: the features and vocabularies are read there.",
+    help="Transform's transform_graph artifact, which provides the features and vocabularies.",
 )
 @click.option(
     "--feature_spec",
     metavar="FILE",
-    help="A JSON file with the features, in place of --transform_output.",
+    help="A JSON file with the features; replaces --transform_output.",
 )
 @click.option("--label_key", metavar="NAME", help="The feature that is the label.")
 @click.option("--params", metavar="JSON", help="Values for model_fn's params: a JSON object.")
@@ -104,14 +105,14 @@ class _Names(click.ParamType):
     "--num_cores_per_replica",
     type=click.Choice([str(2**power) for power in range(8)]),
     metavar="N",
-    help="TPU devices that a copy of the model is spread over. Default: 1.",
+    help="Number of TPU devices that one copy of the model is spread over. Default: 1.",
 )
 @click.option(
     "--input_partition_dims",
     metavar="JSON",
-    help="How the input is cut for them, as TPUConfig has it: '[{\"image\": [1, 4, 1]}, null]'.",
+    help="How the input is partitioned over them, as in TPUConfig: '[{\"image\": [1, 4, 1]}, null]'.",
 )
-@click.option("--saved_model", metavar="PATH", help="An exported model, for the step serve.")
+@click.option("--saved_model", metavar="PATH", help="An exported model, for the serve step.")
 @click.option("--sweep", is_flag=True, help="Prints the largest batch size that fits each slice.")
 @click.option(
     "--measure_input",
@@ -119,46 +120,52 @@ class _Names(click.ParamType):
     is_flag=False,
     flag_value=20.0,
     metavar="[SECONDS]",
-    help="Reads the training's input for 20 s, or so many, up to 60: what the hosts can deliver.",
+    help="Measures how many rows the hosts can deliver, by reading the training input for SECONDS "
+    "(default 20, at most 60).",
 )
 @click.option(
     "--price",
     "price_file",
     metavar="FILE",
-    help="A JSON file with prices of chips: what the training costs.",
+    help="A JSON file with chip prices; the report then says what the training costs.",
 )
 @click.option(
-    "--rows_per_epoch", type=click.IntRange(min=1), help="With --price: rows of the training split."
+    "--rows_per_epoch",
+    type=click.IntRange(min=1),
+    help="With --price: number of rows in the training split.",
 )
 @click.option(
     "--epochs",
     type=click.FloatRange(min=0, min_open=True),
-    help="With --price: how often they are read; by default once.",
+    help="With --price: number of passes over these rows. Default: 1.",
 )
 @click.option(
-    "--train_steps", type=click.IntRange(min=1), help="With --price, in place of --epochs: steps."
+    "--train_steps",
+    type=click.IntRange(min=1),
+    help="With --price: number of training steps; replaces --epochs.",
 )
 @click.option(
     "--deadline",
     metavar="TIME",
-    help="With --price: how long the training may take, as 4h or 90m; with --sweep, of all slices.",
+    help="With --price: how long the training may take, such as 4h or 90m; with --sweep, it "
+    "applies to every slice.",
 )
 @click.option(
     "--profile",
     metavar="FOLDER",
-    help="Writes the compiled steps as a profile that XProf opens, with estimated times.",
+    help="Writes the compiled steps, with estimated times, as a profile for XProf.",
 )
-@click.option("--json", "json_file", metavar="FILE", help="Writes the report as JSON too.")
-@click.option("--html", "html_file", metavar="FILE", help="Writes the report as a page too.")
+@click.option("--json", "json_file", metavar="FILE", help="Also writes the report as JSON.")
+@click.option("--html", "html_file", metavar="FILE", help="Also writes the report as an HTML page.")
 @click.option(
-    "--libtpu_path", metavar="PATH", help="A libtpu.so in place of the installed package's."
+    "--libtpu_path", metavar="PATH", help="The libtpu.so to use instead of the installed package's."
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
-    help="Seconds for the compilation of one step.",
+    help="Longest time for compiling one step, in seconds.",
 )
 @click.option(
     "--effort",
@@ -172,11 +179,10 @@ class _Names(click.ParamType):
 def preflight(**options: Any) -> None:
     """Compiles a model for a TPU slice with Google's TPU compiler, on this machine.
 
-    Says whether each step compiles, how much HBM it needs, and how fast it can be at best. Needs
-    x86-64 Linux and the extra `preflight`; no TPU. --embeddings compiles nothing.
+    Reports whether each step compiles, how much HBM it needs, and how fast it can run at best. Needs x86-64 Linux and
+    the extra `preflight`, but no TPU. --embeddings compiles nothing.
 
-    The exit code is 0 where all steps compile and fit, 1 where one does not, 2 where no report can
-    be made.
+    The exit code is 0 if all steps compile and fit, 1 if one does not, and 2 if no report can be made.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

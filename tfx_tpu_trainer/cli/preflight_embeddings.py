@@ -53,7 +53,9 @@ def _check(options: Mapping[str, Any]) -> None:
     others = [name for name, value in options.items() if value and name not in _GOES_WITH]
     if others:
         name = others[0].removesuffix("_file")
-        raise PreflightFailed(f"--embeddings goes without --{name}: leave one of them out.")
+        raise PreflightFailed(
+            f"--embeddings can't be combined with --{name}: leave one of them out."
+        )
     if options["module_file"] and options["module"]:
         raise PreflightFailed("Give one of --module_file and --module, not both.")
     check_one_of_each(options)
@@ -78,8 +80,8 @@ def _plan(options: Mapping[str, Any]) -> EmbeddingPlan:
         ids, params = model.input_fns["train"], model.params
     elif not spec.sources:
         raise PreflightFailed(
-            f'--embeddings {file}: the features have no "ids": give them there, or a module with input_fn as '
-            "--module_file or --module."
+            f'--embeddings {file}: the features have no "ids": add them to the file, or give a '
+            "module with input_fn by --module_file or --module."
         )
     return plan_embeddings(
         features=spec.features,

@@ -130,7 +130,7 @@ def _steps(options: Mapping[str, Any]) -> tuple[str, ...]:
         return (*of_model, *(STEPS[3:] if options["saved_model"] else ()))
     unknown = [step for step in given if step not in STEPS]
     if unknown or not given:
-        raise PreflightFailed(f"--steps {','.join(given)}: give some of {','.join(STEPS)}.")
+        raise PreflightFailed(f"--steps {','.join(given)}: give any of {','.join(STEPS)}.")
     return tuple(dict.fromkeys(given))
 
 
@@ -143,13 +143,15 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         _check_function(options)
     elif not steps or (of_model and not (options["module_file"] or options["module"])):
         raise PreflightFailed(
-            "Give the module with model_fn as --module_file or --module, or an exported model as "
-            "--saved_model."
+            "Nothing to compile: give a module with model_fn by --module_file or --module, or an "
+            "exported model by --saved_model."
         )
     if "serve" in steps and not options["saved_model"]:
-        raise PreflightFailed("The step serve needs an exported model: give --saved_model.")
+        raise PreflightFailed("The serve step needs an exported model: give --saved_model.")
     if not math.isfinite(options["timeout"]):
-        raise PreflightFailed(f"--timeout {options['timeout']}: give seconds, as 300.")
+        raise PreflightFailed(
+            f"--timeout {options['timeout']}: give a number of seconds, such as 300."
+        )
     if options["effort"] is not None and not -1 <= options["effort"] <= 1:
         raise PreflightFailed(f"--effort {options['effort']:g}: give a number from -1 to 1.")
     for name in ("json", "html"):
@@ -161,17 +163,18 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
     if options["transform_output"] and options["feature_spec"]:
         raise PreflightFailed("Give one of --transform_output and --feature_spec, not both.")
     if options["num_slices"] > 1 and (options["sweep"] or "serve" in steps):
-        raise PreflightFailed("--num_slices goes without --sweep and without the step serve.")
+        raise PreflightFailed("--num_slices can't be combined with --sweep or with the serve step.")
     _check_price(options, steps)
     seconds = options["measure_input"]
     if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
         raise PreflightFailed(
-            f"--measure_input {seconds:g}: give seconds above 0 and up to {LONGEST_SECONDS:g}."
+            f"--measure_input {seconds:g}: give a number of seconds above 0, at most "
+            f"{LONGEST_SECONDS:g}."
         )
     if seconds is not None and ("train" not in steps or options["feature_spec"]):
         raise PreflightFailed(
-            "--measure_input reads the module's own input_fn for the step train: leave "
-            "--feature_spec out, and let --steps have train."
+            "--measure_input reads the module's own input_fn in the train step: leave "
+            "--feature_spec out, and include train in --steps."
         )
     if seconds is not None and options["transform_output"]:
         raise PreflightFailed(
@@ -184,11 +187,16 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
             raise PreflightFailed(str(error)) from None
     if options["sweep"]:
         if seconds is not None or options["profile"]:
-            raise PreflightFailed("--sweep takes neither --measure_input nor --profile.")
+            raise PreflightFailed(
+                "--sweep can't be combined with --measure_input or --profile: leave one of them "
+                "out."
+            )
         if "serve" in steps:
-            raise PreflightFailed("--sweep takes train, eval and predict: leave serve out.")
+            raise PreflightFailed(
+                "--sweep compiles only train, eval and predict: leave serve out of --steps."
+            )
         if options["html_file"]:
-            raise PreflightFailed("--sweep writes no page: leave --html out, or take --json.")
+            raise PreflightFailed("--sweep writes no page: leave --html out, or use --json.")
         return
     check_one_of_each(options)
 
@@ -200,11 +208,13 @@ def check_one_of_each(options: Mapping[str, Any]) -> None:
         PreflightFailed: There are none or several.
     """
     if not options["tpu"]:
-        raise PreflightFailed("--tpu is empty: give a slice, as v5e:2x4.")
+        raise PreflightFailed("--tpu is empty: give a slice, such as v5e:2x4.")
     for name in ("tpu", "batch_size"):
         if len(options[name]) != 1:
             values = ",".join(map(str, options[name]))
-            raise PreflightFailed(f"--{name} {values}: give one, or --sweep to try them all.")
+            raise PreflightFailed(
+                f"--{name} {values}: give one value, or add --sweep to try them all."
+            )
 
 
 def _check_function(options: Mapping[str, Any]) -> None:
@@ -214,10 +224,13 @@ def _check_function(options: Mapping[str, Any]) -> None:
     )
     given = [name for name in others if options[name]]
     if given:
-        raise PreflightFailed(f"--function goes without --{given[0]}: leave one of them out.")
+        raise PreflightFailed(
+            f"--function can't be combined with --{given[0]}: leave one of them out."
+        )
     if not all(options["function"].partition(":")):
         raise PreflightFailed(
-            f"--function {options['function']!r}: give a module and a name in it, as my.module:step."
+            f"--function {options['function']!r}: give a module and a name in it, such as "
+            "my.module:step."
         )
 
 
@@ -229,7 +242,8 @@ def _of_function(options: Mapping[str, Any]) -> PreflightReport:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
         raise PreflightFailed(
-            f"--function {options['function']}: there is no module {error.name!r} here."
+            f"--function {options['function']}: the module {error.name!r} can't be found; run from "
+            "the folder that contains it, or add that folder to PYTHONPATH."
         ) from None
     function = getattr(imported, name, None)
     if function is None:
@@ -250,10 +264,10 @@ def _check_price(options: Mapping[str, Any], steps: Sequence[str]) -> None:
     if options["price_file"] is None:
         for name in ("rows_per_epoch", "epochs", "train_steps", "deadline"):
             if options[name] is not None:
-                raise PreflightFailed(f"--{name} goes with --price: give a price file.")
+                raise PreflightFailed(f"--{name} needs --price: give a price file.")
         return
     if "train" not in steps:
-        raise PreflightFailed("--price is of a training: let --steps have train.")
+        raise PreflightFailed("--price needs the train step: include train in --steps.")
     try:
         prices = Prices.read(options["price_file"])
         _length(options)
@@ -301,8 +315,8 @@ def _config(options: Mapping[str, Any]) -> RunConfig | None:
     if cores is None and dims is None:
         return None
     if cores is None:
-        raise PreflightFailed("--input_partition_dims goes with --num_cores_per_replica.")
-    example = "a JSON list for features and labels, as '[{\"image\": [1, 4, 1]}, null]'"
+        raise PreflightFailed("--input_partition_dims needs --num_cores_per_replica: give both.")
+    example = "a JSON list for features and labels, such as '[{\"image\": [1, 4, 1]}, null]'"
     # TensorFlow's own lines of its import must not come before the one that names a missing extra.
     from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, RunConfig, TPUConfig
 
@@ -322,7 +336,7 @@ def read_params(text: str | None) -> dict[str, Any] | None:
     Raises:
         PreflightFailed: It is no JSON object.
     """
-    return _json("params", text, kind=dict, example="a JSON object, as '{\"rate\": 0.1}'")
+    return _json("params", text, kind=dict, example="a JSON object, such as '{\"rate\": 0.1}'")
 
 
 def _json(name: str, text: str | None, *, kind: type, example: str) -> Any:
@@ -334,7 +348,7 @@ def _json(name: str, text: str | None, *, kind: type, example: str) -> Any:
         json.dumps(values, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise PreflightFailed(
-            f"--{name} {text[:200]!r} is no JSON ({error}): give {example}."
+            f"--{name} {text[:200]!r} is not valid JSON ({error}): give {example}."
         ) from None
     if not isinstance(values, kind):
         raise PreflightFailed(f"--{name} {text[:200]!r}: give {example}.")

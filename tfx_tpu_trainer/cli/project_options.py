@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 _OPTIONS = (
     click.option(
-        "--project", "folder", metavar="DIR", help="The project's folder; this one if absent."
+        "--project", "folder", metavar="DIR", help="The project's folder. Default: the current one."
     ),
     click.option(
         "--pipeline",
         "name",
         metavar="NAME",
-        help="In place of --project: a package by its import path, or its name in pipelines/.",
+        help="A pipeline's import path, or its name in pipelines/; replaces --project.",
     ),
     click.option(
         "--config",
         "config_file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="YAML file; the project's config.yaml if absent.",
+        help="The settings, a YAML file. Default: the project's config.yaml.",
     ),
 )
 
@@ -53,7 +53,7 @@ def check_one_project(folder: str | None, name: str | None) -> None:
     """
     if folder is not None and name is not None:
         raise click.UsageError(
-            f"--project {folder!r} and --pipeline {name!r} name a project each; give one of them"
+            f"--project {folder!r} and --pipeline {name!r} each name a project; give one of them"
         )
 
 

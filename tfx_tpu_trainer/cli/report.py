@@ -15,32 +15,35 @@ if TYPE_CHECKING:
     from tfx_tpu_trainer.report import RunData
 
 
-@click.command(short_help="Makes the page of a training.")
+@click.command(short_help="Writes a page about a training.")
 @click.argument("what", metavar="[RUN|FOLDER]", required=False)
 @project_options
-@click.option("--root", metavar="DIR", help="The root of the runs, in place of a project.")
+@click.option("--root", metavar="DIR", help="The root of the runs; replaces --project.")
 @click.option(
     "--output",
     metavar="DIR",
     default=".",
     show_default="this one",
-    help="The folder that run.html and run.json go in; any that TensorFlow can write to.",
+    help="The folder for run.html and run.json, on disk or in a bucket.",
 )
 @click.option(
     "--model-card",
     is_flag=True,
-    help="Writes model_card.json and model_card.md too; answers in the former stay.",
+    help="Also writes model_card.json and model_card.md; keeps the answers in an existing "
+    "model_card.json.",
 )
 def report(
     what: str | None, root: str | None, output: str, model_card: bool, **project: Any
 ) -> None:
-    """Makes run.html, one page about a training, and run.json, its numbers.
+    """Writes run.html, one page about a training, and run.json, its numbers.
 
-    RUN is a name that `history` lists, or the beginning of one; the newest run without one. FOLDER is one of
-    checkpoints, of any estimator of this package, or that of a Model artifact.
+    RUN is a name that `history` lists, or its beginning; by default the newest run. FOLDER holds the checkpoints of any
+    of this package's estimators, or is a Model artifact's.
     """
     if what is not None and root is not None and _is_folder(what):
-        raise click.UsageError(f"{what!r} is a folder, which --root {root!r} does not go with")
+        raise click.UsageError(
+            f"{what!r} is a folder, which can't be combined with --root {root!r}; leave --root out"
+        )
     with quiet_tensorflow():
         run = _gathered(what, root, project)
         from tfx_tpu_trainer.report import write_model_card, write_page
@@ -56,22 +59,22 @@ def report(
 @click.command(short_help="Compares trainings.")
 @click.argument("whats", metavar="RUN|FOLDER RUN|FOLDER...", nargs=-1, required=True)
 @project_options
-@click.option("--root", metavar="DIR", help="The root of the runs, in place of a project.")
+@click.option("--root", metavar="DIR", help="The root of the runs; replaces --project.")
 @click.option(
     "--output",
     metavar="FILE",
     default="compare.html",
     show_default=True,
-    help="The page; any path that TensorFlow can write to.",
+    help="The page to write, on disk or in a bucket.",
 )
 def compare(whats: tuple[str, ...], root: str | None, output: str, **project: Any) -> None:
     """Compares trainings with the first one: settings, metrics, curves, slices.
 
-    Each is a RUN or a FOLDER, as of `report`. Says of each metric whether the difference is more than noise, by a
-    bootstrap on the same rows where both were evaluated on the same ones.
+    Each is a RUN or a FOLDER, as in `report`. Reports for each metric whether the difference exceeds noise, by a
+    bootstrap over the rows; a paired one if both were evaluated on the same rows.
     """
     if len(whats) < 2:
-        raise click.UsageError(f"a comparison needs two trainings at least; got {whats[0]!r} only")
+        raise click.UsageError(f"a comparison needs at least two trainings; got only {whats[0]!r}")
     with quiet_tensorflow():
         runs = [_gathered(what, root, project) for what in whats]
         from tfx_tpu_trainer import report as reports

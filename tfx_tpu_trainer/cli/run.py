@@ -17,7 +17,11 @@ from tfx_tpu_trainer.cli.project_options import (
 
 @click.command(short_help="Runs a project's pipeline on this machine.")
 @project_options
-@click.option("--root", metavar="DIR", help="Where everything is written; the config's if absent.")
+@click.option(
+    "--root",
+    metavar="DIR",
+    help="The folder for everything that the run writes. Default: the config's `root`.",
+)
 @click.option(
     "--set",
     "overrides",
@@ -25,7 +29,7 @@ from tfx_tpu_trainer.cli.project_options import (
     metavar="KEY=VALUE",
     help="Overrides one setting; repeatable.",
 )
-@click.option("--plain", is_flag=True, help="Prints lines instead of a live display.")
+@click.option("--plain", is_flag=True, help="Prints plain lines instead of a live display.")
 def run(
     folder: str | None,
     name: str | None,
@@ -38,8 +42,8 @@ def run(
 
     A project is a folder with config.yaml and pipeline.py (docs/pipelines.md).
 
-    The exit code is 0 where the run has ended, whether or not its model was blessed, 1 where a component failed, 2
-    where nothing has run, and 130 where Ctrl-C stopped it.
+    The exit code is 0 if the run ended, whether or not its model was blessed, 1 if a component failed, 2 if nothing
+    ran, and 130 if Ctrl-C stopped it.
     """
     check_one_project(folder, name)
     with runner_extra():

@@ -10,14 +10,14 @@ from tfx_tpu_trainer.cli.project_options import project_options, root_of
 from tfx_tpu_trainer.cli.quiet_tensorflow import quiet_tensorflow
 
 
-@click.command(short_help="Shows what came out of a run.")
+@click.command(short_help="Shows the results of a run.")
 @click.argument("run", required=False)
 @project_options
-@click.option("--root", metavar="DIR", help="The root of the runs, in place of a project.")
+@click.option("--root", metavar="DIR", help="The root of the runs; replaces --project.")
 def show(run: str | None, root: str | None, **project: Any) -> None:
-    """Shows what came out of RUN, as its own summary did; of the newest run without one.
+    """Shows the results of RUN, or of the newest run, as its summary did.
 
-    RUN is a name that `history` lists, or the beginning of one. All is read again from ML Metadata and the artifacts.
+    RUN is a name that `history` lists, or its beginning. Everything is read again from ML Metadata and the artifacts.
     """
     found = root_of(root, **project)
     with quiet_tensorflow():

@@ -1,4 +1,4 @@
-"""Programs written for `tf.estimator` run on today's TensorFlow as they stand.
+"""Programs written for `tf.estimator` run on today's TensorFlow unchanged.
 
 `install()` puts back what TensorFlow 2.16 took out, from this package; `uninstall()` takes it away
 again. `python -m tfx_tpu_trainer.compat PROGRAM` runs a program with it. Importing this module

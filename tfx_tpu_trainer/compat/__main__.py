@@ -1,4 +1,4 @@
-"""`python -m tfx_tpu_trainer.compat PROGRAM [ARGS]`: a program of tf.estimator, as it stands."""
+"""`python -m tfx_tpu_trainer.compat PROGRAM [ARGS]`: a program of tf.estimator, unchanged."""
 
 from __future__ import annotations
 
@@ -28,27 +28,29 @@ _REPLICAS = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
     metavar="[N]",
     type=click.IntRange(1, 1024),
     help=(
-        "Emulates TPU cores, and answers each TPUClusterResolver; N (default 8) replicas where the "
-        "program does not say how many. TFX_TPU_TRAINER_EMULATE=1 does so too."
+        "Emulates TPU cores, and satisfies every TPUClusterResolver; N (default 8) replicas if "
+        "the program does not set their number. TFX_TPU_TRAINER_EMULATE=1 does the same."
     ),
 )
 @click.option(
     "--repair",
     is_flag=True,
     help=(
-        "Makes the edits of `tfx-tpu-trainer doctor --fix` in memory, as the program's own modules "
-        "are imported; no file of it changes."
+        "Makes the edits of `tfx-tpu-trainer doctor --fix` in memory while the program's modules "
+        "are imported; no file changes."
     ),
 )
-@click.option("--show-repairs", is_flag=True, help="Repairs, and prints what was done, to stderr.")
+@click.option(
+    "--show-repairs", is_flag=True, help="Implies --repair, and prints the edits to stderr."
+)
 @click.option(
     "--repair-package",
     "packages",
     metavar="NAME",
     multiple=True,
-    help="Repairs the modules of an installed package too; may be given several times.",
+    help="Also repairs the modules of an installed package; repeatable.",
 )
-@click.option("-m", "module", metavar="MODULE", help="Runs a module in place of PROGRAM.")
+@click.option("-m", "module", metavar="MODULE", help="Runs a module instead of PROGRAM.")
 @click.argument("words", metavar="[PROGRAM] [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def main(
     emulate: int | None,
@@ -58,10 +60,10 @@ def main(
     module: str | None,
     words: Sequence[str],
 ) -> Callable[[], int]:
-    """Runs a program that uses tf.estimator, without an edit of it.
+    """Runs a program that uses tf.estimator, unedited.
 
-    PROGRAM is a file, a folder or an archive, as for python. What TensorFlow 2.16 took out is there
-    while it runs; docs/compat.md says what.
+    PROGRAM is a file, a folder or an archive, as for python. While it runs, the names that TensorFlow 2.16 removed are
+    back; docs/compat.md lists them.
     """
     if module is None and not words:
         raise click.UsageError("name a program, or a module with -m.")
@@ -69,15 +71,17 @@ def main(
         raise click.UsageError(f"can't open the program {words[0]!r}: no such file or folder.")
     if module is None and words[0].endswith(".ipynb"):
         raise click.UsageError(
-            f"{words[0]} is a notebook. Make a program of it first: jupyter nbconvert --to script "
-            f"{words[0]}"
+            f"{words[0]} is a notebook. Convert it to a program first: jupyter nbconvert --to "
+            f"script {words[0]}"
         )
     # A look at the rest of the name would import the package, for which it is too early.
     if module is not None and not _is_there(module.partition(".")[0]):
-        raise click.UsageError(f"there is no module {module!r}.")
+        raise click.UsageError(f"can't find the module {module!r}: check its name and PYTHONPATH.")
     for package in packages:
         if not _is_there(package.partition(".")[0]):
-            raise click.UsageError(f"there is no package {package!r} to repair.")
+            raise click.UsageError(
+                f"can't find the package {package!r} to repair: check its name, or install it."
+            )
     if emulate is not None:
         os.environ[_REPLICAS] = str(emulate)
     try:

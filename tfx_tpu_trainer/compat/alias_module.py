@@ -15,8 +15,8 @@ ORIGIN = "tfx_tpu_trainer.compat"
 def make_module(name: str, values: Mapping[str, Any], *, doc: str) -> types.ModuleType:
     """Makes a module of values.
 
-    It is a package without a folder, so that names that it lacks are asked for as modules below it,
-    which lets the importer say why they are not there.
+    It is a package without a folder, so that names that it lacks are requested as modules below it, which lets the
+    importer say why they are not there.
 
     Args:
         name: Its full name.

@@ -34,11 +34,11 @@ def check_names_are_free(places: Mapping[str, types.ModuleType]) -> None:
         advice = (
             "Run the program without tfx_tpu_trainer.compat, or on TensorFlow 2.16 or later."
             if version < (2, 16)
-            else "Take away what put it there before compat.install()."
+            else "Remove what defined it before compat.install()."
         )
         raise RuntimeError(
-            f"{name}.estimator is there already: {there!r}, in TensorFlow "
-            f"{tensorflow.__version__}. {advice}"
+            f"{name}.estimator already exists: {there!r}, in TensorFlow {tensorflow.__version__}. "
+            f"{advice}"
         )
 
 
@@ -55,9 +55,9 @@ def check_nothing_is_bound() -> None:
             else f"holds {value!r} of the package {ORIGINAL}"
         )
         raise RuntimeError(
-            f"install() was called after the program has bound the old names: {module}.{name} "
-            f"{what}. Call tfx_tpu_trainer.compat.install() before {module} is imported, or run the "
-            "program with python -m tfx_tpu_trainer.compat PROGRAM."
+            f"install() was called after the program had bound the old names: {module}.{name} "
+            f"{what}. Call tfx_tpu_trainer.compat.install() before {module} is imported, or run "
+            "the program with python -m tfx_tpu_trainer.compat PROGRAM."
         )
 
 

@@ -24,7 +24,7 @@ _OURS: Final = "tfx_tpu_trainer.contrib"
 _CONTRIB: Final = "tensorflow.contrib"
 _NAME: Final = re.compile(r"tensorflow(?:\.compat\.v1)?\.contrib((?:\.\w+)*)")
 _PRIVATE: Final = "tensorflow.python."
-_DOCTOR: Final = "`tfx-tpu-trainer doctor PROGRAM` looks at the whole program."
+_DOCTOR: Final = "`tfx-tpu-trainer doctor PROGRAM` examines the whole program."
 
 
 class ContribNames:
@@ -57,7 +57,7 @@ class ContribNames:
             return None
         if name not in self._modules:
             path = found.group(1).removeprefix(".")
-            module = make_module(name, {}, doc=f"`{name}`, from what has its place today.")
+            module = make_module(name, {}, doc=f"`{name}`, provided by its replacement of today.")
             today = _find(path)
             if isinstance(today, types.ModuleType):
                 vars(module)["__getattr__"] = functools.partial(_attribute, today)

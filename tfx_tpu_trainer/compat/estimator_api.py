@@ -34,7 +34,7 @@ def estimator_modules(version: str) -> dict[str, types.ModuleType]:
         below: make_module(
             f"{root}.{below}".rstrip("."),
             {name: getattr(source, name) for name in wanted},
-            doc=f"`{source.__name__}` under the name that it had in TensorFlow up to 2.15.",
+            doc=f"`{source.__name__}` under its name in TensorFlow up to 2.15.",
         )
         for below, (source, wanted) in names.items()
     }

@@ -14,7 +14,7 @@ _installed: UndoLog | None = None
 
 
 class Installation:
-    """What `install()` did; a context manager that undoes it."""
+    """The effects of `install()`; a context manager that undoes them."""
 
     def __init__(self, *, made_here: bool) -> None:
         """Keeps whether leaving a `with` block undoes it.
@@ -39,8 +39,8 @@ class Installation:
 def install(*, emulate: bool | None = None) -> Installation:
     """Puts `tf.estimator` and what went with it back, from this package.
 
-    `docs/compat.md` lists the names. Where TensorFlow is not imported yet, it is, with Keras 2
-    (TF_USE_LEGACY_KERAS=1) unless the environment says otherwise. A second call changes nothing.
+    `docs/compat.md` lists the names. Imports TensorFlow if it is not imported yet, with Keras 2 (TF_USE_LEGACY_KERAS=1)
+    unless the environment says otherwise. A second call changes nothing.
 
     Examples:
         >>> from tfx_tpu_trainer import compat
@@ -59,8 +59,7 @@ def install(*, emulate: bool | None = None) -> Installation:
         A handle; as a context manager it undoes what this call did.
 
     Raises:
-        RuntimeError: If TensorFlow (up to 2.15) has an estimator of its own, or the program has
-            bound what the old names gave before.
+        RuntimeError: If TensorFlow (up to 2.15) has its own estimator, or the program has already bound the old names.
     """
     global _installed
     with _lock:

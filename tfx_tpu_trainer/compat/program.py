@@ -35,8 +35,7 @@ def run_file(path: str, arguments: Sequence[str], *, make_loader: MakeLoader | N
     Args:
         path: The program.
         arguments: Its arguments.
-        make_loader: Makes the loader that compiles the file. Defaults to `None`: it is compiled as
-            it stands.
+        make_loader: Makes the loader that compiles the file. Defaults to `None`: it is compiled unchanged.
 
     Returns:
         0; 1 where the program ended with an exception, which was shown.

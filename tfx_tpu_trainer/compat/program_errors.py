@@ -59,8 +59,8 @@ def in_one_line(error: BaseException) -> str | None:
     elif type(error).__name__ == "DuplicateFlagError":
         told = str(error).partition("  Description")[0].strip()
         words = (
-            f"{_place(error)}: {told} Rename the flag, or pass allow_override=True to the DEFINE that "
-            "comes second."
+            f"{_place(error)}: {told} Rename the flag, or pass allow_override=True to the second "
+            "DEFINE."
         )
     else:
         words = None
@@ -90,10 +90,11 @@ def _missing_module(error: ModuleNotFoundError) -> str | None:
     needs = f"{_place(error)}: the program needs the package {top!r}"
     folder = _folder_above_with(top, error)
     if folder is not None:
-        return f"{needs}, which is in {folder}. Put that on the path: PYTHONPATH={folder}"
+        return f"{needs}, which is in {folder}. Add that folder to the path: PYTHONPATH={folder}"
     return (
-        f"{needs}, which is not installed. If it is none of the program's own (those are found from "
-        f"its folder and on PYTHONPATH): pip install {_PACKAGES.get(top, top.replace('_', '-'))}"
+        f"{needs}, which is not installed. If it belongs to the program, start the program from "
+        "its own folder or set PYTHONPATH; otherwise: pip install "
+        f"{_PACKAGES.get(top, top.replace('_', '-'))}"
     )
 
 

@@ -146,6 +146,6 @@ def _refusal(name: str) -> str | None:
         return None
     above, _, last = name.rpartition(".")
     return (
-        f"{above} has no {last!r} here: tfx_tpu_trainer.compat brings back the public names of "
-        "tf.estimator (docs/compat.md lists them), not what was private to TensorFlow's own."
+        f"{above} has no {last!r}: tfx_tpu_trainer.compat restores only the public names of "
+        "tf.estimator (docs/compat.md lists them), not TensorFlow's private ones."
     )

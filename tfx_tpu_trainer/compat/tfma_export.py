@@ -24,10 +24,10 @@ EXAMPLES = "examples"
 """The one key of an evaluation's receiver tensors."""
 
 TRANSFORM_SIGNATURE = "transform_features"
-"""Takes serialized tf.Examples, gives features and labels: `preprocessing_function_names` of a ModelSpec."""
+"""Parses serialized tf.Examples into features and labels: `preprocessing_function_names` of a ModelSpec."""
 
 LABELS = "labels"
-"""The output of a label that is none of the features."""
+"""The output of a label that is not among the features."""
 
 _logger = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ def evaluation_receiver(
         own = getattr(receiver, "host_signatures", None) or {}
         if not isinstance(receiver, ServingInputReceiver) or TRANSFORM_SIGNATURE in own:
             _logger.info(
-                "The export keeps the signatures of its own %s: %r is not added.",
+                "The export already has the signatures %s: %r is not added.",
                 type(receiver).__name__,
                 TRANSFORM_SIGNATURE,
             )
@@ -216,7 +216,7 @@ def receive_evaluation(eval_input_receiver_fn: ReceiverFn) -> EvalInputReceiver:
     if isinstance(receiver, EvalInputReceiver):
         return receiver
     raise ValueError(
-        f"eval_input_receiver_fn returned {receiver!r}, and no EvalInputReceiver: return "
+        f"eval_input_receiver_fn returned {receiver!r}, not an EvalInputReceiver: return "
         "tfx_tpu_trainer.compat.tfma_export.EvalInputReceiver(features=..., labels=..., "
         "receiver_tensors={'examples': ...}), which is tfma.export.EvalInputReceiver where "
         "compat.install() is on."

@@ -25,7 +25,7 @@ def serve_workers(repairs: Repairs | None) -> None:
     before it imports the program; a value in there does the installation.
 
     Args:
-        repairs: The program's; `None` where it runs as it stands.
+        repairs: The program's; `None` where it runs unchanged.
     """
     original: Callable[[str], dict[str, Any]] = multiprocessing.spawn.get_preparation_data
     start = _Start(None if repairs is None else repairs.files.roots)
@@ -56,8 +56,8 @@ def start_worker(roots: Sequence[str] | None) -> None:
     """Begins a worker.
 
     Args:
-        roots: The folders of the program that is repaired; `None` where it runs as it stands.
-            What is done is not printed: the program's first process did that.
+        roots: The folders of the program that is repaired; `None` where it runs unchanged. What is done is not printed:
+            the program's first process did that.
     """
     install()
     repairs = None

@@ -117,114 +117,115 @@ class TpuTrainer(tfx.types.BaseComponent):
             examples: Transform's `transformed_examples`.
             transform_graph: Transform's `transform_graph`.
             schema: The schema of the raw data.
-            raw_examples: ExampleGen's `examples`, which Transform has read: real rows for the
+            raw_examples: ExampleGen's `examples`, the ones Transform read: real rows for the
                 warm-up requests and for the check of the exported model. Defaults to `None`.
-            statistics: StatisticsGen's `statistics` of the raw examples: what the page of the
-                training says of its data. Defaults to `None`.
-            label_key: Transformed feature that is the label. Needed unless the module has an
-                `input_fn`, or its model_fn takes no labels. Defaults to `None`.
-            cache_input: Parse the rows of the training once, and draw each epoch from what was
-                parsed: in memory, up to a quarter of what is available, else on local disk
-                (TMPDIR), up to half of what is free. False parses them in each epoch. For trainings
-                without an `input_fn` of their own. Defaults to whether `num_steps` comes to a
-                second epoch.
-            module_file: Path of a .py file that defines `model_fn`. TFX packages it, with the .py
-                files beside it, as a wheel. Defaults to `None`.
-            module: Import path of a module that defines `model_fn`, in place of `module_file`. Its
+            statistics: StatisticsGen's `statistics` of the raw examples, which the training's page
+                shows. Defaults to `None`.
+            label_key: Name of the transformed feature that is the label. Required unless the module
+                has an `input_fn` or its model_fn takes no labels. Defaults to `None`.
+            cache_input: Parse the training rows once and keep them for all epochs: in memory, up to
+                a quarter of what is available, or else on local disk (TMPDIR), up to half of what
+                is free. False parses them in every epoch. Only for modules without an `input_fn`.
+                Defaults to `True` if `num_steps` reaches a second epoch.
+            module_file: Path of a .py file that defines `model_fn`. TFX packages it as a wheel,
+                together with the .py files next to it. Defaults to `None`.
+            module: Import path of a module that defines `model_fn`; replaces `module_file`. Its
                 package must be importable where the trainer runs. Defaults to `None`.
-            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as the
-                Estimator executor of TFX <= 1.15 took it, in place of `module_file` and `module`,
-                which may also name a module with such a function. It makes the estimator itself, so
-                the parameters that would shape one are refused; see docs/legacy.md. Defaults to
+            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the
+                Estimator executor of TFX <= 1.15; replaces `module_file` and `module`, which may
+                also name a module with such a function. The function makes the estimator itself, so
+                parameters that would configure one are refused; see docs/legacy.md. Defaults to
                 `None`.
-            restore_tf_estimator: Whether a module with a trainer_fn finds `tf.estimator` and
-                `tfma.export` in their places, while it is imported and runs. Defaults to `True`.
+            restore_tf_estimator: Whether to restore `tf.estimator` and `tfma.export` while a module
+                with a trainer_fn is imported and runs. Defaults to `True`.
             custom_config: JSON values for `fn_args.custom_config`. Defaults to `None`.
-            base_model: A Model to take the first values of the variables from. Defaults to `None`.
-            hyperparameters: A Tuner's `best_hyperparameters`; its values win over all other params.
+            base_model: A Model that provides the initial values of the variables. Defaults to
+                `None`.
+            hyperparameters: A Tuner's `best_hyperparameters`; they override all other params.
                 Defaults to `None`.
-            params: JSON values for model_fn's `params`; they win over the module's own `params`.
+            params: JSON values for model_fn's `params`; they override the module's own `params`.
                 Defaults to `{}`.
-            train_args: Splits (`train` where none is named) and `num_steps`, the global step to
-                train to; `num_steps` must be set. Defaults to `None`.
-            eval_args: Splits (`eval` where none is named) and `num_steps`, the number of batches.
-                Defaults to whole split `eval`.
+            train_args: Splits (default: `train`) and `num_steps`, the global step to train to;
+                `num_steps` is required. Defaults to `None`.
+            eval_args: Splits (default: `eval`) and `num_steps`, the number of batches. Defaults to
+                whole split `eval`.
             train_batch_size: Rows of a training step, over all cores. Defaults to `64`.
             eval_batch_size: Rows of an evaluation batch. Defaults to `train_batch_size`.
             predict_batch_size: Rows of a prediction batch. Defaults to the evaluation's.
             iterations_per_loop: Training steps in one session call with `use_tpu`. Defaults to
                 `100`.
             tf_random_seed: Seed of the graph and of the shuffling. Defaults to RunConfig's.
-            tpu: The TPU slice to train on, as a TpuSpec or by its name ("v5e:2x4"). It decides
-                `use_tpu` and `num_shards`, is checked against the batch sizes, and is what the
-                runners of `kubeflow/` ask a cluster for. Where there is no such TPU, its cores are
-                emulated with `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1. Defaults to `None`.
-            use_tpu: Train on TPU cores; `master`, or the environment variable
-                TFX_TPU_TRAINER_EMULATE=1, says where they are. Defaults to whether there is a
-                `tpu`.
+            tpu: The TPU slice to train on, a TpuSpec or a name ("v5e:2x4"). It sets `use_tpu` and
+                `num_shards`, is checked against the batch sizes, and is requested from the cluster
+                by the runners in `kubeflow/`. Without such a TPU, emulate its cores with
+                `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1. Defaults to `None`.
+            use_tpu: Train on TPU cores. `master` says where they are; the environment variable
+                TFX_TPU_TRAINER_EMULATE=1 emulates them. Defaults to `True` if `tpu` is set.
             master: Address of the TPU's master, or "emulated" for emulated cores on this host.
                 Defaults to `None`.
-            num_shards: Number of model replicas. Defaults to those of `tpu`, or the engine decides.
-            num_cores_per_replica: Cores that one replica is spread over. Defaults to one.
-            start_timeout_secs: Seconds that a host of several waits for the others to start.
+            num_shards: Number of model replicas. Defaults to the number that `tpu` has, else chosen
+                by the engine.
+            num_cores_per_replica: Number of cores that one replica is spread over. Defaults to one.
+            start_timeout_secs: Seconds that each of several hosts waits for the others to start.
                 Defaults to `7200`.
             save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
-                Defaults to after 60 seconds, then after twice as long each time, up to every 600
-                seconds.
-            keep_checkpoint_max: Checkpoints kept; 0 keeps all. Defaults to `5`.
+                Defaults to after 60 seconds, then at intervals that double up to 600 seconds.
+            keep_checkpoint_max: Number of checkpoints to keep; 0 keeps all. Defaults to `5`.
             save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
                 `100`.
             log_step_count_steps: Steps between log lines of loss and speed. Defaults to `100`.
-            gradient_norms: Write the norms of the gradients, of all and of each variable, with the
-                summaries; see docs/tensorboard.md. Defaults to `False`.
+            gradient_norms: Write the global gradient norm and each variable's with the summaries;
+                see docs/tensorboard.md. Defaults to `False`.
             histograms: Write histograms of gradients and weights with the summaries. Defaults to
                 `False`.
             profile_steps: The first and the last training step to profile for TensorBoard's profile
                 plugin, as `(100, 105)`. Defaults to none.
-            slicing_specs: Slices of the eval split that are measured beside the whole, by the same
-                metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
+            slicing_specs: Slices of the eval split to measure in addition to the whole, with the
+                same metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
                 `feature_values`. They name features of Transform's output, the label, or, with
                 `raw_examples`, raw features. Defaults to `()`.
-            max_slices: Most slices of one spec; the rows of further values are measured together as
-                `__OTHER__`. Defaults to `50`.
+            max_slices: Largest number of slices per spec; the rows of all further values are
+                measured together as `__OTHER__`. Defaults to `50`.
             eval_every_steps: Evaluate at every multiple of this step during training: the learning
                 curve. Defaults to `None`.
-            eval_every_secs: Evaluate after so many seconds of training, in place of steps. Defaults
-                to `None`.
-            best_metric: Metric by which the best checkpoint is kept, and exported at the end.
-                Defaults to none: the last checkpoint is exported.
-            best_metric_mode: "max" if a higher value of it is better, "min" if a lower one is.
-                Defaults to `'max'`.
-            early_stopping_patience: Evaluations in a row without a better value after which
-                training stops. Defaults to none: it goes to its end.
+            eval_every_secs: Seconds of training between evaluations; replaces `eval_every_steps`.
+                Defaults to `None`.
+            best_metric: Metric that selects the best checkpoint, which is kept and exported at the
+                end. Defaults to none: the last checkpoint is exported.
+            best_metric_mode: "max" if a higher value of `best_metric` is better, "min" if a lower
+                one is. Defaults to `'max'`.
+            early_stopping_patience: Number of consecutive evaluations without improvement after
+                which training stops. Defaults to none: training runs to its last step.
             export_to_cpu: Write the metagraph `serve`. Defaults to `True`.
             export_to_tpu: Write the metagraph `serve`, `tpu`. Defaults to `True`.
-            export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: a
-                model_fn that does so itself. Defaults to `1`.
-            preflight: "error" ends the component before anything is trained where the model does
-                not compile for `tpu` or does not fit it, "warn" only says so in the log, "off" does
-                not ask the TPU compiler. Needs the extra `preflight`; see docs/preflight.md.
-                Defaults to `'off'`.
-            serving_check: "error" fails the training where the exported model fails its check,
-                "warn" only says so in the log, "off" checks nothing. Defaults to `'error'`.
+            export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: model_fn
+                does so itself. Defaults to `1`.
+            preflight: Whether to compile the model for `tpu` before training. "error" fails the
+                component if the model does not compile or does not fit, "warn" only logs it, "off"
+                skips the compilation. Needs the extra `preflight`; see docs/preflight.md. Defaults
+                to `'off'`.
+            serving_check: Whether to check the exported model. "error" fails the training if the
+                model fails its check, "warn" only logs it, "off" skips the check. Defaults to
+                `'error'`.
             serving_check_timeout: Seconds that the check may take to load and run one metagraph.
                 Defaults to `300`.
             serving_model_name: Name under which the model will be served. Defaults to `'model'`.
-            warmup_batch_sizes: Rows of the warm-up requests. Defaults to the sizes that the model
-                pads its batches to, or 1.
-            resume: Let another attempt at the same training go on from its last checkpoint.
+            warmup_batch_sizes: Numbers of rows in the warm-up requests. Defaults to the sizes to
+                which the model pads its batches, or 1.
+            resume: Let another attempt at the same training resume from its last checkpoint.
                 Defaults to `True`.
-            checkpoint_root: Folder, the pipeline's own, where checkpoints are until the training
-                has ended. Under Kubeflow and Vertex AI it must be set, else a new attempt trains
-                from the start. Defaults to `checkpoints` beside the component's artifacts.
-            save_input_position: Save with each checkpoint where the training input stands, so that
-                another attempt goes on with the rows that come next. With an `input_fn` of the
-                module's own it must be asked for: what Python code in it remembers is not saved.
-                Defaults to whether the module has no `input_fn`.
+            checkpoint_root: Folder that holds the checkpoints until the training has ended; it must
+                belong to this pipeline only. Set it under Kubeflow and Vertex AI, where a new
+                attempt otherwise trains from scratch. Defaults to `checkpoints`, next to the
+                component's artifacts.
+            save_input_position: Save the position of the training input with each checkpoint, so
+                that another attempt continues with the next rows. For a module with its own
+                `input_fn`, set it to True yourself: state in the function's Python code is not
+                saved. Defaults to `True` if the module has no `input_fn`.
             stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
-                attempt ends with the stacks of all Python threads in its log, so that another one
-                goes on; 0 lets it wait forever. The first step counts too, and with it what
-                TensorFlow and XLA make of the model. Defaults to `1800`.
+                attempt logs the stacks of all Python threads and ends, so that another one can
+                resume; 0 waits forever. The time of the first step includes building and compiling
+                the model. Defaults to `1800`.
 
         Raises:
             TypeError: There is no such parameter, or an input is missing or of another type.
@@ -334,114 +335,115 @@ class VertexTpuTrainer(TpuTrainer):
             examples: Transform's `transformed_examples`.
             transform_graph: Transform's `transform_graph`.
             schema: The schema of the raw data.
-            raw_examples: ExampleGen's `examples`, which Transform has read: real rows for the
+            raw_examples: ExampleGen's `examples`, the ones Transform read: real rows for the
                 warm-up requests and for the check of the exported model. Defaults to `None`.
-            statistics: StatisticsGen's `statistics` of the raw examples: what the page of the
-                training says of its data. Defaults to `None`.
-            label_key: Transformed feature that is the label. Needed unless the module has an
-                `input_fn`, or its model_fn takes no labels. Defaults to `None`.
-            cache_input: Parse the rows of the training once, and draw each epoch from what was
-                parsed: in memory, up to a quarter of what is available, else on local disk
-                (TMPDIR), up to half of what is free. False parses them in each epoch. For trainings
-                without an `input_fn` of their own. Defaults to whether `num_steps` comes to a
-                second epoch.
-            module_file: Path of a .py file that defines `model_fn`. TFX packages it, with the .py
-                files beside it, as a wheel. Defaults to `None`.
-            module: Import path of a module that defines `model_fn`, in place of `module_file`. Its
+            statistics: StatisticsGen's `statistics` of the raw examples, which the training's page
+                shows. Defaults to `None`.
+            label_key: Name of the transformed feature that is the label. Required unless the module
+                has an `input_fn` or its model_fn takes no labels. Defaults to `None`.
+            cache_input: Parse the training rows once and keep them for all epochs: in memory, up to
+                a quarter of what is available, or else on local disk (TMPDIR), up to half of what
+                is free. False parses them in every epoch. Only for modules without an `input_fn`.
+                Defaults to `True` if `num_steps` reaches a second epoch.
+            module_file: Path of a .py file that defines `model_fn`. TFX packages it as a wheel,
+                together with the .py files next to it. Defaults to `None`.
+            module: Import path of a module that defines `model_fn`; replaces `module_file`. Its
                 package must be importable where the trainer runs. Defaults to `None`.
-            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as the
-                Estimator executor of TFX <= 1.15 took it, in place of `module_file` and `module`,
-                which may also name a module with such a function. It makes the estimator itself, so
-                the parameters that would shape one are refused; see docs/legacy.md. Defaults to
+            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the
+                Estimator executor of TFX <= 1.15; replaces `module_file` and `module`, which may
+                also name a module with such a function. The function makes the estimator itself, so
+                parameters that would configure one are refused; see docs/legacy.md. Defaults to
                 `None`.
-            restore_tf_estimator: Whether a module with a trainer_fn finds `tf.estimator` and
-                `tfma.export` in their places, while it is imported and runs. Defaults to `True`.
+            restore_tf_estimator: Whether to restore `tf.estimator` and `tfma.export` while a module
+                with a trainer_fn is imported and runs. Defaults to `True`.
             custom_config: JSON values for `fn_args.custom_config`. Defaults to `None`.
-            base_model: A Model to take the first values of the variables from. Defaults to `None`.
-            hyperparameters: A Tuner's `best_hyperparameters`; its values win over all other params.
+            base_model: A Model that provides the initial values of the variables. Defaults to
+                `None`.
+            hyperparameters: A Tuner's `best_hyperparameters`; they override all other params.
                 Defaults to `None`.
-            params: JSON values for model_fn's `params`; they win over the module's own `params`.
+            params: JSON values for model_fn's `params`; they override the module's own `params`.
                 Defaults to `{}`.
-            train_args: Splits (`train` where none is named) and `num_steps`, the global step to
-                train to; `num_steps` must be set. Defaults to `None`.
-            eval_args: Splits (`eval` where none is named) and `num_steps`, the number of batches.
-                Defaults to whole split `eval`.
+            train_args: Splits (default: `train`) and `num_steps`, the global step to train to;
+                `num_steps` is required. Defaults to `None`.
+            eval_args: Splits (default: `eval`) and `num_steps`, the number of batches. Defaults to
+                whole split `eval`.
             train_batch_size: Rows of a training step, over all cores. Defaults to `64`.
             eval_batch_size: Rows of an evaluation batch. Defaults to `train_batch_size`.
             predict_batch_size: Rows of a prediction batch. Defaults to the evaluation's.
             iterations_per_loop: Training steps in one session call with `use_tpu`. Defaults to
                 `100`.
             tf_random_seed: Seed of the graph and of the shuffling. Defaults to RunConfig's.
-            tpu: The TPU slice to train on, as a TpuSpec or by its name ("v5e:2x4"). It decides
-                `use_tpu` and `num_shards`, is checked against the batch sizes, and is what the
-                runners of `kubeflow/` ask a cluster for. Where there is no such TPU, its cores are
-                emulated with `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1.
-            use_tpu: Train on TPU cores; `master`, or the environment variable
-                TFX_TPU_TRAINER_EMULATE=1, says where they are. Defaults to whether there is a
-                `tpu`.
+            tpu: The TPU slice to train on, a TpuSpec or a name ("v5e:2x4"). It sets `use_tpu` and
+                `num_shards`, is checked against the batch sizes, and is requested from the cluster
+                by the runners in `kubeflow/`. Without such a TPU, emulate its cores with
+                `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1.
+            use_tpu: Train on TPU cores. `master` says where they are; the environment variable
+                TFX_TPU_TRAINER_EMULATE=1 emulates them. Defaults to `True` if `tpu` is set.
             master: Address of the TPU's master, or "emulated" for emulated cores on this host.
                 Defaults to `None`.
-            num_shards: Number of model replicas. Defaults to those of `tpu`, or the engine decides.
-            num_cores_per_replica: Cores that one replica is spread over. Defaults to one.
-            start_timeout_secs: Seconds that a host of several waits for the others to start.
+            num_shards: Number of model replicas. Defaults to the number that `tpu` has, else chosen
+                by the engine.
+            num_cores_per_replica: Number of cores that one replica is spread over. Defaults to one.
+            start_timeout_secs: Seconds that each of several hosts waits for the others to start.
                 Defaults to `7200`.
             save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
-                Defaults to after 60 seconds, then after twice as long each time, up to every 600
-                seconds.
-            keep_checkpoint_max: Checkpoints kept; 0 keeps all. Defaults to `5`.
+                Defaults to after 60 seconds, then at intervals that double up to 600 seconds.
+            keep_checkpoint_max: Number of checkpoints to keep; 0 keeps all. Defaults to `5`.
             save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
                 `100`.
             log_step_count_steps: Steps between log lines of loss and speed. Defaults to `100`.
-            gradient_norms: Write the norms of the gradients, of all and of each variable, with the
-                summaries; see docs/tensorboard.md. Defaults to `False`.
+            gradient_norms: Write the global gradient norm and each variable's with the summaries;
+                see docs/tensorboard.md. Defaults to `False`.
             histograms: Write histograms of gradients and weights with the summaries. Defaults to
                 `False`.
             profile_steps: The first and the last training step to profile for TensorBoard's profile
                 plugin, as `(100, 105)`. Defaults to none.
-            slicing_specs: Slices of the eval split that are measured beside the whole, by the same
-                metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
+            slicing_specs: Slices of the eval split to measure in addition to the whole, with the
+                same metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
                 `feature_values`. They name features of Transform's output, the label, or, with
                 `raw_examples`, raw features. Defaults to `()`.
-            max_slices: Most slices of one spec; the rows of further values are measured together as
-                `__OTHER__`. Defaults to `50`.
+            max_slices: Largest number of slices per spec; the rows of all further values are
+                measured together as `__OTHER__`. Defaults to `50`.
             eval_every_steps: Evaluate at every multiple of this step during training: the learning
                 curve. Defaults to `None`.
-            eval_every_secs: Evaluate after so many seconds of training, in place of steps. Defaults
-                to `None`.
-            best_metric: Metric by which the best checkpoint is kept, and exported at the end.
-                Defaults to none: the last checkpoint is exported.
-            best_metric_mode: "max" if a higher value of it is better, "min" if a lower one is.
-                Defaults to `'max'`.
-            early_stopping_patience: Evaluations in a row without a better value after which
-                training stops. Defaults to none: it goes to its end.
+            eval_every_secs: Seconds of training between evaluations; replaces `eval_every_steps`.
+                Defaults to `None`.
+            best_metric: Metric that selects the best checkpoint, which is kept and exported at the
+                end. Defaults to none: the last checkpoint is exported.
+            best_metric_mode: "max" if a higher value of `best_metric` is better, "min" if a lower
+                one is. Defaults to `'max'`.
+            early_stopping_patience: Number of consecutive evaluations without improvement after
+                which training stops. Defaults to none: training runs to its last step.
             export_to_cpu: Write the metagraph `serve`. Defaults to `True`.
             export_to_tpu: Write the metagraph `serve`, `tpu`. Defaults to `True`.
-            export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: a
-                model_fn that does so itself. Defaults to `1`.
-            preflight: "error" ends the component before anything is trained where the model does
-                not compile for `tpu` or does not fit it, "warn" only says so in the log, "off" does
-                not ask the TPU compiler. Needs the extra `preflight`; see docs/preflight.md.
-                Defaults to `'off'`.
-            serving_check: "error" fails the training where the exported model fails its check,
-                "warn" only says so in the log, "off" checks nothing. Defaults to `'error'`.
+            export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: model_fn
+                does so itself. Defaults to `1`.
+            preflight: Whether to compile the model for `tpu` before training. "error" fails the
+                component if the model does not compile or does not fit, "warn" only logs it, "off"
+                skips the compilation. Needs the extra `preflight`; see docs/preflight.md. Defaults
+                to `'off'`.
+            serving_check: Whether to check the exported model. "error" fails the training if the
+                model fails its check, "warn" only logs it, "off" skips the check. Defaults to
+                `'error'`.
             serving_check_timeout: Seconds that the check may take to load and run one metagraph.
                 Defaults to `300`.
             serving_model_name: Name under which the model will be served. Defaults to `'model'`.
-            warmup_batch_sizes: Rows of the warm-up requests. Defaults to the sizes that the model
-                pads its batches to, or 1.
-            resume: Let another attempt at the same training go on from its last checkpoint.
+            warmup_batch_sizes: Numbers of rows in the warm-up requests. Defaults to the sizes to
+                which the model pads its batches, or 1.
+            resume: Let another attempt at the same training resume from its last checkpoint.
                 Defaults to `True`.
-            checkpoint_root: Folder, the pipeline's own, where checkpoints are until the training
-                has ended. Under Kubeflow and Vertex AI it must be set, else a new attempt trains
-                from the start. Defaults to `checkpoints` beside the component's artifacts.
-            save_input_position: Save with each checkpoint where the training input stands, so that
-                another attempt goes on with the rows that come next. With an `input_fn` of the
-                module's own it must be asked for: what Python code in it remembers is not saved.
-                Defaults to whether the module has no `input_fn`.
+            checkpoint_root: Folder that holds the checkpoints until the training has ended; it must
+                belong to this pipeline only. Set it under Kubeflow and Vertex AI, where a new
+                attempt otherwise trains from scratch. Defaults to `checkpoints`, next to the
+                component's artifacts.
+            save_input_position: Save the position of the training input with each checkpoint, so
+                that another attempt continues with the next rows. For a module with its own
+                `input_fn`, set it to True yourself: state in the function's Python code is not
+                saved. Defaults to `True` if the module has no `input_fn`.
             stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
-                attempt ends with the stacks of all Python threads in its log, so that another one
-                goes on; 0 lets it wait forever. The first step counts too, and with it what
-                TensorFlow and XLA make of the model. Defaults to `1800`.
+                attempt logs the stacks of all Python threads and ends, so that another one can
+                resume; 0 waits forever. The time of the first step includes building and compiling
+                the model. Defaults to `1800`.
 
         Raises:
             TypeError: There is no such parameter, or one that has no default is missing.

@@ -33,8 +33,8 @@ def emptied_on_failure(
 ) -> Iterator[None]:
     """Removes what the block has put into folders if it fails.
 
-    The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it
-    reports that in place of the failure.
+    The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it reports that
+    instead of the failure.
 
     Args:
         *folders: The folders.
@@ -55,7 +55,7 @@ def copy_folder(source: str, target: str) -> None:
 
     Args:
         source: The folder.
-        target: Where its files go; made where it is missing.
+        target: Where its files go; created if missing.
     """
     source = source.rstrip("/")
     tf.io.gfile.makedirs(target)
@@ -75,7 +75,7 @@ def all_or_nothing(
 ) -> contextlib.AbstractContextManager[None]:
     """Empties the folders of the model and of its evaluation if the block fails.
 
-    Checkpoints and events stay where they are: another attempt goes on from them.
+    Checkpoints and events stay where they are: another attempt resumes from them.
 
     Args:
         job: What was asked for.
@@ -96,16 +96,16 @@ def sweep_outputs(job: TrainJob) -> None:
     """
     for artifact in filter(None, (job.model, job.model_run, job.evaluation)):
         for path in sweep(artifact.uri):
-            _logger.info("Removed %s, which an earlier attempt has left", printable(path))
+            _logger.info("Removed %s, left behind by an earlier attempt", printable(path))
 
 
 def write_metrics(job: TrainJob, metrics: EvalMetrics, *, ran_on: str | None = None) -> None:
-    """Writes the metrics of the exported model: beside it, as its evaluation, and as properties of both.
+    """Writes the metrics of the exported model: next to it, as its evaluation, and as properties of both.
 
     Args:
         job: What was asked for.
         metrics: What the exported checkpoint was measured at.
-        ran_on: Where it was trained, in words. Defaults to `None`: nobody knows.
+        ran_on: Where it was trained, in words. Defaults to `None`: unknown.
     """
     write_eval_metrics(job.model.uri, metrics)
     properties = metric_properties(metrics)

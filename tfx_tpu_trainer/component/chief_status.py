@@ -86,7 +86,7 @@ class ChiefStatus:
         ended.set()
         with said_while_waiting(
             f"{self._path} to be written",
-            change="How long that may take is the file system's to say.",
+            change="The file system decides how long that takes.",
         ):
             beats.join()
             self._write(state, message)
@@ -96,7 +96,7 @@ class ChiefStatus:
             try:
                 self._write(self._state)
             except tf.errors.OpError as error:
-                _logger.warning("%s can't be written just now: %s", self._path, error.message)
+                _logger.warning("%s can't be written at the moment: %s", self._path, error.message)
 
     def _write(self, state: str, message: str = "") -> None:
         with self._lock:
@@ -121,7 +121,8 @@ class ChiefStatus:
         if _started(there) <= self._started:
             return False
         _logger.warning(
-            "Another attempt at this training writes %s; this one no longer does", self._path
+            "Another attempt at this training now writes %s; this one has stopped writing it",
+            self._path,
         )
         return True
 
@@ -195,24 +196,25 @@ class ChiefWatch:
         if status != self._seen and status is not None:
             self._seen, self._changed = status, time.monotonic()
         if self._seen is None:
-            self._check_patience(self._start_secs, "was not seen to start (start_timeout_secs)")
+            self._check_patience(self._start_secs, "has not started (start_timeout_secs)")
             return None
         state = self._seen["state"]
         if state == FAILED:
             raise ChiefFailedError(
-                f"The chief of this training has failed ({self._seen.get('message')}); its log says "
-                "more. This host ends with it."
+                f"The chief of this training has failed ({self._seen.get('message')}); see its "
+                "log. This host ends too."
             )
         if state != SUCCEEDED:
-            self._check_patience(self._silent_secs, "gives no sign of life")
+            self._check_patience(self._silent_secs, "has given no sign of life")
         return state
 
     @property
     def bounds(self) -> str:
         """What ends the waiting, as a sentence."""
         return (
-            f"This host ends {self._start_secs:g} s after its start where there is no chief "
-            f"(start_timeout_secs), and {self._silent_secs:g} s after the chief's last sign of life."
+            f"This host ends {self._start_secs:g} s after its start if no chief has started "
+            f"(start_timeout_secs), and {self._silent_secs:g} s after the chief's last sign of "
+            "life."
         )
 
     def awaited(self) -> str | None:
@@ -221,7 +223,7 @@ class ChiefWatch:
             return f"the chief of this training to start, which writes {self._path}"
         quiet = time.monotonic() - self._changed
         if quiet > self._quiet_secs:
-            return f"a sign of life of the chief in {self._path}, where the last one is {quiet:.0f} s old"
+            return f"a sign of life of the chief in {self._path}; the last one is {quiet:.0f} s old"
         if self._seen["state"] == FINISHING:
             return "the chief, which has trained, to evaluate, export and write the artifacts"
         return None
@@ -267,7 +269,7 @@ class ChiefWatch:
             _logger.error("%s", error)
             code = 1
         if not ended.wait(grace_secs):
-            _logger.warning("The chief has ended: this host, which still waits for others, ends.")
+            _logger.warning("The chief has ended; this host stops waiting for the others and ends.")
             logging.shutdown()
             os._exit(code)
 
@@ -276,5 +278,5 @@ class ChiefWatch:
         if waited > seconds:
             raise ChiefFailedError(
                 f"The chief of this training {what} for {waited:.0f} seconds ({self._path}). This "
-                "host ends; start the training again: it goes on from its last checkpoint."
+                "host ends. Start the training again: it resumes from its last checkpoint."
             )

@@ -84,7 +84,7 @@ def check_steps(name: str, args: Any) -> None:
         args: What was given. What is not known before the pipeline runs is checked then.
 
     Raises:
-        TypeError: It is no message of that kind.
+        TypeError: It is not a message of that kind.
         ValueError: The number of steps doesn't fit.
     """
     message = _MESSAGES[name]
@@ -94,7 +94,7 @@ def check_steps(name: str, args: Any) -> None:
         args = steps_from_json(name, json_utils.dumps(dict(args)))
     if args is not None and not isinstance(args, message):
         raise TypeError(
-            f"TpuTrainer: {name}={shown(args)} is no {message.__name__}; give "
+            f"TpuTrainer: {name}={shown(args)} is not a tfx.proto.{message.__name__}; give "
             f"{name}=tfx.proto.{message.__name__}(num_steps=...)"
         )
     try:
@@ -145,7 +145,7 @@ def steps_from_json(name: str, text: str | None) -> Any:
     try:
         values = json_utils.loads(text)
         if not isinstance(values, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
         # TFX reads over what it does not know.
         unknown = set(values) - {*fields, *(f.json_name for f in message.DESCRIPTOR.fields)}
         if unknown:
@@ -164,19 +164,20 @@ def check_module_file(path: Any) -> None:
         path: What was given.
 
     Raises:
-        TypeError: It is no text.
+        TypeError: It is not a string.
         ValueError: There is no such .py file.
     """
     if path is None or _is_deferred(path):
         return
     if not isinstance(path, str):
         raise TypeError(
-            f"TpuTrainer: module_file={shown(path)} is no text; give the path of a .py file"
+            f"TpuTrainer: module_file={shown(path)} is not a string; give the path of a .py file"
         )
     here = "://" not in path and udf_utils.should_package_user_modules()
     if here and not (path.endswith(".py") and os.path.isfile(path)):
         raise ValueError(
-            f"module_file={path!r} is no Python file here; give the path of a .py file"
+            f"module_file={path!r} is not a Python file on this machine; give the path of a .py "
+            "file"
         )
 
 
@@ -187,7 +188,7 @@ def custom_config_as_json(config: Any) -> Any:
         config: What was given.
 
     Raises:
-        ValueError: It is no dict, or holds what can't be stored.
+        ValueError: It is not a dict, or holds what can't be stored.
     """
     if _is_deferred(config):
         return config

@@ -63,8 +63,8 @@ class EvaluatedTraining:
     """A training to a step, with evaluations on the way.
 
     Attributes:
-        estimator_at: Returns the estimator that trains on from a step. Where each part of the training
-            reads its input anew, the random seed should differ by the step.
+        estimator_at: Returns the estimator that trains on from a step. Where each part of the training reads its input
+            again, the random seed should differ by the step.
         train_input_fn: Input function for training.
         eval_input_fn: Input function for evaluation.
         max_steps: Global step at which training ends.
@@ -129,7 +129,7 @@ class EvaluatedTraining:
         if step < self.max_steps and curve.stops:
             assert curve.goal is not None
             _logger.info(
-                "Training stops early at step %d: %s has not become better for %d evaluations.",
+                "Training stops early at step %d: %s has not improved in %d evaluations.",
                 step,
                 curve.goal.metric,
                 curve.evaluations_since_best,

@@ -24,7 +24,7 @@ def model_params(job: TrainJob, module: UserModule) -> dict[str, Any]:
     """Gathers the params that model_fn gets besides those of the engine.
 
     Args:
-        job: What is asked for.
+        job: What is requested.
         module: The user's module.
 
     Returns:
@@ -51,13 +51,12 @@ def make_estimator(
     """Makes an estimator.
 
     Args:
-        job: What is asked for.
+        job: What is requested.
         module: The user's module.
         settings: The job's settings, or others in their place.
         model_dir: Folder of checkpoints and events.
         tf_config: The cluster. Defaults to `None`: the environment's.
-        save_input_position: Whether training goes on with the rows that come next. Defaults to
-            `False`.
+        save_input_position: Whether training continues with the rows that come next. Defaults to `False`.
 
     Returns:
         The estimator.
@@ -80,7 +79,7 @@ def make_estimator(
 
 
 def seeded(settings: TrainSettings, step: int) -> TrainSettings:
-    """Returns the settings of a training that goes on from a step with its input's beginning.
+    """Returns the settings of a training that resumes from a step with its input's beginning.
 
     With the same seed it would give the same rows again.
     """
@@ -154,8 +153,8 @@ def strategies(settings: TrainSettings) -> dict[str, tf.distribute.Strategy]:
     strategy = _local_strategy(tpu.slice_name)
     if strategy.num_replicas_in_sync != settings.num_shards:
         raise RuntimeError(
-            f"tpu={tpu.slice_name!r} has {settings.num_shards} replicas, but the TPU of this machine "
-            f"has {strategy.num_replicas_in_sync}: name the slice that it is"
+            f"tpu={tpu.slice_name!r} has {settings.num_shards} replicas, but the TPU of this "
+            f"machine has {strategy.num_replicas_in_sync}: set tpu to the name of that slice"
         )
     return {"train_distribute": strategy, "eval_distribute": strategy}
 
@@ -179,7 +178,7 @@ def _local_strategy(slice_name: str) -> Any:
     try:
         with said_while_waiting(
             f"the TPU of this machine ({slice_name}) to initialize",
-            change="Nothing ends it: a slice of several hosts waits for all of them to start.",
+            change="This has no time limit: a slice of several hosts waits for all of them to start.",
         ):
             tf.tpu.experimental.initialize_tpu_system(resolver)
     except tf.errors.OpError as error:

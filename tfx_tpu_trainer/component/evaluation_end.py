@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
 
 MOST_TIMES = 10
-"""How many times the rows of its split an evaluation may read that is given no number of batches."""
+"""How often an evaluation without a number of batches may read the rows of its split."""
 
 _FILES_AT_ONCE = 8
 
@@ -69,8 +69,8 @@ class RowLimit:
             read: Rows that it has read.
         """
         return EndlessEvaluationError(
-            f"the evaluation of split {self.split!r} has read {read} rows, more than {MOST_TIMES} times "
-            f"the {self.rows} that its files hold, and no end is in sight: {_FIX}"
+            f"the evaluation of split {self.split!r} has read {read} rows, more than {MOST_TIMES} "
+            f"times the {self.rows} in its files, and the input does not end: {_FIX}"
         )
 
     def check(self, read: int) -> None:
@@ -108,7 +108,7 @@ def check_input_ends(read: Callable[[], Any], *, called: str, found_in: str = ""
         with v1.Session() as session:
             batches = session.run(data.cardinality())
     if batches == tf.data.INFINITE_CARDINALITY:
-        found = f" (the module finds it in {found_in})" if found_in else ""
+        found = f" (the module reads it from {found_in})" if found_in else ""
         raise EndlessEvaluationError(
             f"{called} is None, and the input of the evaluation never ends (it repeats): {_FIX}{found}"
         )

@@ -51,9 +51,8 @@ class EvalMetricsGateSpec(tfx_private.ComponentSpec):
 class EvalMetricsGate(tfx.types.BaseBeamComponent):
     """Compares a model's eval_metrics with thresholds and a baseline, and blesses it or not.
 
-    Stands between TpuTrainer and Pusher, in place of the stock Evaluator's validation: no second pass over the
-    data, no Beam. The rules are the stock Evaluator's; the verdict in words is the custom property
-    `verdict` of the blessing.
+    Goes between TpuTrainer and Pusher and replaces the stock Evaluator's validation: no second pass over the data, no
+    Beam. The rules are the stock Evaluator's; the verdict in words is the custom property `verdict` of the blessing.
 
     Examples:
         In a pipeline the channels are outputs of the trainer:
@@ -110,13 +109,11 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
         Raises:
             TypeError: an argument of the wrong type, or a channel of another artifact type.
             ValueError: thresholds that could only fail or never be checked: see `check_eval_config`; or a
-                pointer that is no path of a `.json` file.
+                pointer that is not a path of a `.json` file.
         """
         for name, channel in {"model": model, "evaluation": evaluation}.items():
             if channel is None:
-                raise ValueError(
-                    f"EvalMetricsGate needs {name}=, got None: give trainer.outputs[{name!r}]."
-                )
+                raise ValueError(f"EvalMetricsGate: {name} is None; give trainer.outputs[{name!r}]")
         check_channel("EvalMetricsGate", MODEL, model, _artifacts.Model, "trainer.outputs['model']")
         check_channel(
             "EvalMetricsGate",

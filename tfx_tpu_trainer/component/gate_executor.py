@@ -132,9 +132,9 @@ def _candidate_metrics(model: tfx.dsl.Artifact, evaluation: tfx.dsl.Artifact) ->
     metrics = read_model_evaluation(evaluation.uri)
     if metrics is None:
         raise ValueError(
-            f"There are no metrics of the model at {model.uri}: it has no {EVAL_METRICS_FILE}, and the "
-            f"evaluation at {evaluation.uri} has no scalar metric over the whole data. Give "
-            "EvalMetricsGate the model and evaluation outputs of one TpuTrainer."
+            f"No metrics were found for the model at {model.uri}: it has no {EVAL_METRICS_FILE}, "
+            f"and the evaluation at {evaluation.uri} has no scalar metric over the whole data. "
+            "Give EvalMetricsGate the model and evaluation outputs of one TpuTrainer."
         )
     if evaluation.has_custom_property(GLOBAL_STEP):
         step = evaluation.get_int_custom_property(GLOBAL_STEP)

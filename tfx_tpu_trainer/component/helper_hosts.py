@@ -60,7 +60,7 @@ def help_chief(part: HelperPart, watch: ChiefWatch) -> None:
     Raises:
         ChiefFailedError: The chief has failed or is gone.
     """
-    _logger.info("This host helps as %s; the chief alone writes artifacts.", part.role.value)
+    _logger.info("This host takes part as %s; only the chief writes artifacts.", part.role.value)
     with said_while_waiting(watch.awaited, change=watch.bounds):
         if watch.is_training():
             _PARTS[part.role](part, watch)
@@ -101,7 +101,7 @@ def _evaluate(part: HelperPart, watch: ChiefWatch) -> None:
         # The chief evaluates the last checkpoint itself, and removes them all.
         if watch.is_training():
             raise
-        _logger.info("The chief has ended training: the evaluation under way is left.")
+        _logger.info("The chief has finished training: the current evaluation is abandoned.")
 
 
 def _wait(part: HelperPart, watch: ChiefWatch) -> None:

@@ -75,7 +75,7 @@ def read_host() -> Host:
         if place.num_worker_replicas > 1 and not place.num_ps_replicas:
             raise ValueError(
                 f"TF_CONFIG has {place.num_worker_replicas} workers, the chief included, and no "
-                '"ps": each would train variables of its own. Add at least one "ps" task to its '
+                '"ps": each would train its own variables. Add at least one "ps" task to its '
                 '"cluster", or train on one host.'
             )
         roles = {TaskType.PS: Role.PS, TaskType.WORKER: Role.WORKER}
@@ -99,8 +99,8 @@ def _tpu_host() -> Host:
     text = os.environ.get(_TPU_HOST, "")
     if not text.isdecimal() or int(text) >= len(names):
         raise ValueError(
-            f"{_TPU_HOST}={text!r} is no number of one of the {len(names)} hosts in {_TPU_HOSTS}; set "
-            "it to this host's number, from 0"
+            f"{_TPU_HOST}={text!r} is not the number of one of the {len(names)} hosts in "
+            f"{_TPU_HOSTS}; set it to this host's number, from 0"
         )
     # Host 0 draws the input of all of them.
     role = Role.TPU_HOST if int(text) else Role.CHIEF

@@ -22,7 +22,7 @@ def shown(value: Any) -> str:
     try:
         text = " ".join(repr(value).split())
     except (RecursionError, ValueError):
-        return f"a {type(value).__name__} too large to be shown"
+        return f"a {type(value).__name__} too large to show"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
@@ -41,15 +41,15 @@ def json_problem(value: Any, *, depth: int = 0) -> str | None:
     if value is None or isinstance(value, (bool, str)):
         return None
     if isinstance(value, int):
-        return None if value.bit_length() <= _MOST_BITS else "is no JSON value"
+        return None if value.bit_length() <= _MOST_BITS else "is not a JSON value"
     if isinstance(value, float):
-        return None if math.isfinite(value) else "is no JSON value"
+        return None if math.isfinite(value) else "is not a JSON value"
     if not isinstance(value, (dict, list, tuple)):
-        return "is no JSON value"
+        return "is not a JSON value"
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                return f"has the key {shown(key)}, where JSON has texts only"
+                return f"has the key {shown(key)}, but JSON allows only strings as keys"
     parts = value.values() if isinstance(value, dict) else value
     problems = (json_problem(part, depth=depth + 1) for part in parts)
     return next(filter(None, problems), None)

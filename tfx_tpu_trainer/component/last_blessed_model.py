@@ -57,7 +57,7 @@ class LastBlessedModelExecutor(tfx_private.BaseExecutor):
         if found is None:
             tf.io.gfile.makedirs(model.uri)
             model.set_string_custom_property(FOUND, NONE_YET)
-            _logger.info("No model has been blessed yet: there is no pointer %s", pointer)
+            _logger.info("No model has been blessed yet: the pointer %s does not exist", pointer)
             return
         metrics = read_eval_metrics(found.uri)
         if metrics is not None:
@@ -126,8 +126,8 @@ class LastBlessedModel(tfx.types.BaseComponent):
         >>> list(baseline.outputs)
         ['model']
 
-    Output: `model` (Model), at the URI of the blessed model; before the first blessing an empty folder,
-    which the gate takes for no baseline. Its result never comes from a cache of before another blessing.
+    Output: `model` (Model), at the URI of the blessed model; before the first blessing an empty folder, which the gate
+        treats as no baseline. Its result never comes from a cache that is older than the last blessing.
     """
 
     SPEC_CLASS = LastBlessedModelSpec
@@ -135,7 +135,7 @@ class LastBlessedModel(tfx.types.BaseComponent):
     DRIVER_CLASS = LastBlessedModelDriver
 
     is_cacheable = False
-    """Kubeflow Pipelines runs no drivers, so that `compile_pipeline` switches its cache off."""
+    """Kubeflow Pipelines runs no drivers; `compile_pipeline` therefore disables its cache."""
 
     def __init__(self, *, pointer: str):
         """Declares the component.
@@ -144,7 +144,7 @@ class LastBlessedModel(tfx.types.BaseComponent):
             pointer: Path of the pointer file, of any file system that TensorFlow knows.
 
         Raises:
-            ValueError: It is no path of a `.json` file.
+            ValueError: It is not a path of a `.json` file.
         """
         super().__init__(
             spec=LastBlessedModelSpec(
@@ -165,11 +165,11 @@ def check_pointer(component: str, pointer: Any) -> str:
         The path.
 
     Raises:
-        ValueError: It is no path of a `.json` file.
+        ValueError: It is not a path of a `.json` file.
     """
     if not isinstance(pointer, str) or not pointer.endswith(".json") or "/" not in pointer:
         raise ValueError(
-            f"{component}: pointer={pointer!r} is no path of a .json file; give one in a folder of the "
-            "pipeline's own, such as 'gs://bucket/taxi/blessed.json'"
+            f"{component}: pointer={pointer!r} is not the path of a .json file; give one in the "
+            "pipeline's own folder, such as 'gs://bucket/taxi/blessed.json'"
         )
     return pointer

@@ -94,8 +94,8 @@ class ModelTraining(Training[TrainedModel]):
             has to answer.
         estimator_at: Returns the estimator that trains on from a step, in the same folder, with the
             other hosts where there are some.
-        input_not_saved: Why another attempt reads the training's input from its beginning; `""` where
-            it goes on with the rows that come next.
+        input_not_saved: Why another attempt reads the training's input from its beginning; `""` where it continues with
+            the rows that come next.
         sliced: The slices to measure and the input that they are found in, or `None`.
         row_limit: The most rows of an evaluation whose input is the module's own; `None` is no limit.
         row_cache: Keeps the parsed rows of the training; `None` parses them in each epoch.
@@ -310,7 +310,7 @@ class ModelTraining(Training[TrainedModel]):
         return TrainedModel(training.chosen_checkpoint(curve), curve, rows)
 
     def evaluate(self, trained: TrainedModel) -> Results:
-        """Evaluates the checkpoint, unless the learning curve has its metrics and no slices are asked for."""
+        """Evaluates the checkpoint, unless the learning curve has its metrics and no slices are requested."""
         curve = trained.curve
         if curve is None:
             metrics = self._metrics_of(trained.checkpoint_path)
@@ -342,7 +342,7 @@ class ModelTraining(Training[TrainedModel]):
         )
 
     def _forget_input(self) -> None:
-        """Removes what no attempt goes on from any more: it holds rows, and would be published."""
+        """Removes what no attempt resumes from any more: it holds rows, and would be published."""
         if self.row_cache:
             self.row_cache.release()
         check_before_writing(self.checkpoint_folder)()
@@ -408,7 +408,7 @@ def _call_early(input_fn: Callable[..., Any], params: Mapping[str, Any], config:
     try:
         return call_input_fn(input_fn, mode=ModeKeys.EVAL, params=params, config=config)
     except Exception as error:  # Whatever it is, the evaluation says it.
-        _logger.info("Whether the input of the evaluation ends is not known yet: %s", error)
+        _logger.info("Can't tell yet whether the evaluation's input ends: %s", error)
         return None
 
 
@@ -417,16 +417,16 @@ def _why_input_is_not_saved(settings: TrainSettings, host: Host, *, default_inpu
         return "save_input_position=False"
     if not default_input and settings.save_input_position is None:
         return (
-            "the input_fn is the module's own, and Python code in it may remember what no checkpoint "
-            "holds; save_input_position=True saves its dataset"
+            "the input_fn is the module's own, and its Python code may hold state that no "
+            "checkpoint saves; save_input_position=True saves its dataset"
         )
     if host.in_cluster:
         return (
-            "the workers of a cluster with parameter servers make their steps when they like, so that "
-            "no checkpoint tells which of their rows it has seen"
+            "the workers of a cluster with parameter servers step asynchronously, so no "
+            "checkpoint records which of their rows it has seen"
         )
     if strategies(settings):
-        return "a TPUStrategy draws it on its own"
+        return "a TPUStrategy reads the input itself"
     return ""
 
 

@@ -66,7 +66,7 @@ class ModuleSource:
         if path := exec_properties.get("run_fn"):
             return cls(module=path.rpartition(".")[0] or path)
         raise ValueError(
-            "no user module is given; set module_file='.../model.py' or module='package.model'"
+            "no user module was given; set module_file='.../model.py' or module='package.model'"
         )
 
     @classmethod
@@ -85,7 +85,7 @@ class ModuleSource:
         module, _, function = path.rpartition(".")
         if not module or not function:
             raise ValueError(
-                f"trainer_fn={path!r} is no import path of a function; give "
+                f"trainer_fn={path!r} is not an import path of a function; give "
                 "'package.module.trainer_fn'"
             )
         return cls(module=module, trainer_fn=function)
@@ -114,7 +114,10 @@ def source_hash(module: str) -> str:
     spec = _find(module)
     path = spec.origin
     if not path or not path.endswith(".py"):
-        raise ValueError(f"module={module!r} has no .py file, so an edit of it could not be seen")
+        raise ValueError(
+            f"module={module!r} has no .py file, so edits of it would go unnoticed; give a module "
+            "with a source file"
+        )
     folder = os.path.dirname(path)
     in_package = "." in module or spec.submodule_search_locations is not None
     names = sorted(os.listdir(folder)) if in_package else [os.path.basename(path)]
@@ -200,8 +203,8 @@ def _found(
             installed = stack.enter_context(udf_utils.TempPipInstallContext(wheels))
         except subprocess.CalledProcessError as error:
             raise ValueError(
-                f"the module's wheel {', '.join(wheels)} can't be installed (pip says why, above); make the "
-                "pipeline again, so that TFX packages the module_file anew"
+                f"the module's wheel {', '.join(wheels)} can't be installed (pip's output above "
+                "says why); create the pipeline again, so that TFX repackages the module_file"
             ) from error
         folder = installed.temp_directory
         stack.enter_context(imported_from(folder))

@@ -19,4 +19,4 @@ def suggest(name: str, names: Iterable[str]) -> str:
     names = sorted(names)
     near = difflib.get_close_matches(name, names, n=1)
     valid = ", ".join(map(repr, names)) or "none"
-    return f"did you mean {near[0]!r}? (there are {valid})" if near else f"there are {valid}"
+    return f"did you mean {near[0]!r}? (valid: {valid})" if near else f"valid: {valid}"

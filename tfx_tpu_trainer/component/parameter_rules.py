@@ -95,8 +95,8 @@ def _rules(settings: Settings) -> Iterable[tuple[set[str], str | None]]:
     )
     yield (
         {"preflight", "tpu"},
-        f"preflight={settings.preflight!r} compiles for a TPU slice, and none is given; give "
-        "tpu='v5e:2x4', for one, or leave preflight out"
+        f"preflight={settings.preflight!r} compiles for a TPU slice, but tpu is not set; give a "
+        "slice, such as tpu='v5e:2x4', or leave preflight out"
         if settings.preflight != "off" and settings.tpu is None
         else None,
     )
@@ -126,8 +126,8 @@ def _params_problem(params: Mapping[str, Any]) -> str | None:
             return f"params[{name!r}]={shown(value)}: the engine sets this key itself; {fix}"
         if problem := json_problem(value):
             return (
-                f"params[{name!r}]={shown(value)} {problem}; give finite numbers, texts, "
-                f"booleans, None, lists or dicts of them, or set it in the module's `params`"
+                f"params[{name!r}]={shown(value)} {problem}; give finite numbers, strings, "
+                "booleans, None, or lists or dicts of them, or set it in the module's `params`"
             )
     return None
 

@@ -29,7 +29,7 @@ def _from_json(value: Any) -> Any:
 def _sizes_from_json(value: Any) -> Any:
     value = read_json(value, "list of integers") if isinstance(value, str) else value
     if not isinstance(value, (list, tuple)) or not value:
-        raise ValueError("give a list of integers above 0, as [1, 8]")
+        raise ValueError("give a list of integers above 0, such as [1, 8]")
     return tuple(value)
 
 
@@ -41,7 +41,7 @@ def _steps_from_json(value: Any) -> Any:
         or not all(type(step) is int for step in value)
         or not 1 <= value[0] <= value[1]
     ):
-        raise ValueError("give the first and the last step, counted from 1, as [100, 105]")
+        raise ValueError("give the first and the last step, counted from 1, such as [100, 105]")
     return tuple(value)
 
 
@@ -65,7 +65,7 @@ _MASTERS = ("local", "emulated")
 def _is_master(value: str) -> str:
     if value not in _MASTERS and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/]+/?", value):
         raise ValueError(
-            "give the address of a master as 'grpc://10.0.0.1:8470', 'local' or 'emulated'"
+            "give the address of a master, such as 'grpc://10.0.0.1:8470', or 'local' or 'emulated'"
         )
     return value
 
@@ -78,7 +78,9 @@ def _is_path(value: str) -> str:
 
 def _is_served_name(value: str) -> str:
     if not re.fullmatch(r"[\w.-]+", value):
-        raise ValueError("give a name of letters, digits, '_', '-' and '.': it stands in a URL")
+        raise ValueError(
+            "give a name of letters, digits, '_', '-' and '.': it becomes part of a URL"
+        )
     return value
 
 
@@ -121,9 +123,9 @@ _FIXES: Mapping[str, str] = types.MappingProxyType(
         "greater_than": "give an integer above 0",
         "int_type": "give an integer",
         "bool_type": "give True or False",
-        "string_type": "give a text",
+        "string_type": "give a string",
         "string_too_short": "give a name, or None",
-        "dict_type": "give a dict with texts as keys",
+        "dict_type": "give a dict with strings as keys",
     }
 )
 
@@ -145,10 +147,10 @@ def first_problem(error: pydantic.ValidationError) -> str:
         fix = (
             "give 0 or a positive integer"
             if first["ctx"].get("ge") == 0
-            else "give 64 bits at most"
+            else "give an integer of at most 64 bits"
         )
     if first["loc"][-1] == "[key]":
-        return f"{name} has the key {shown(value)}; give texts as keys"
+        return f"{name} has the key {shown(value)}; give strings as keys"
     return f"{name}={shown(value)} is not valid; {fix}"
 
 

@@ -37,8 +37,8 @@ def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mo
             available = artifact_utils.decode_split_names(artifact.split_names)
         except ValueError as error:
             raise ValueError(
-                f"the examples at {artifact.uri} have split_names={artifact.split_names!r}, which is no "
-                "JSON list of names; run the component that writes them again"
+                f"the examples at {artifact.uri} have split_names={artifact.split_names!r}, which "
+                "is not a JSON list of names; rerun the component that writes them"
             ) from error
         for split in splits:
             if split not in available:
@@ -50,8 +50,8 @@ def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mo
             folder = artifact_utils.get_split_uri([artifact], split)
             if not tf.io.gfile.glob(f"{folder}/*"):
                 raise ValueError(
-                    f"{mode} split {split!r} has no files in {folder}; run the component that "
-                    "writes the examples again, or name another split"
+                    f"{mode} split {split!r} has no files in {folder}; rerun the component that "
+                    "writes the examples, or name another split"
                 )
 
 
@@ -97,7 +97,7 @@ def check_transform_graph(path: str) -> None:
     """
     again = "run Transform again, or give transform_graph=transform.outputs['transform_graph']"
     if not tf.io.gfile.isdir(path):
-        raise ValueError(f"transform_graph {path} is no folder; {again}")
+        raise ValueError(f"transform_graph {path} is not a folder; {again}")
     output = tft.TFTransformOutput(path)
     for what, read in (
         ("the schema transformed_metadata/schema.pbtxt", output.transformed_feature_spec),
@@ -126,8 +126,8 @@ def check_only_file(artifacts: Sequence[tfx.dsl.Artifact], name: str) -> None:
         files = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
         if len(files) != 1:
             raise ValueError(
-                f"{name}: there must be one file in {folder}, but it has {', '.join(sorted(files)) or 'none'}; "
-                "run the component that writes it again"
+                f"{name}: {folder} must contain exactly one file, but it has "
+                f"{', '.join(sorted(files)) or 'none'}; rerun the component that writes it"
             )
 
 
@@ -149,13 +149,14 @@ def check_hyperparameters(artifacts: Sequence[tfx.dsl.Artifact]) -> None:
                 config = json.loads(file.read())
         except (ValueError, RecursionError, tf.errors.OpError) as error:
             raise ValueError(
-                f"hyperparameters: {path} is no JSON ({_in_words(error)}); run the Tuner again"
+                f"hyperparameters: {path} is not valid JSON ({_in_words(error)}); run the Tuner "
+                "again"
             ) from error
         values = config.get("values", config) if isinstance(config, dict) else config
         if not isinstance(values, dict):
             raise ValueError(
-                f"hyperparameters: {path} holds {shown(values)} in place of values by name; write an "
-                'object such as {"values": {"learning_rate": 0.1}}'
+                f"hyperparameters: {path} contains {shown(values)} instead of values by name; "
+                'write an object such as {"values": {"learning_rate": 0.1}}'
             )
         for key, value in values.items():
             if problem := json_problem(value):
@@ -185,8 +186,8 @@ def check_label(transform_graph_path: str, label_key: str | None, *, wanted: boo
         if wanted:
             raise ValueError(
                 "label_key is not set, but model_fn takes labels; name the transformed feature "
-                f"that is the label (there are {', '.join(map(repr, sorted(features)))}), or "
-                "give an input_fn in the module"
+                f"that is the label (one of {', '.join(map(repr, sorted(features)))}), or give an "
+                "input_fn in the module"
             )
     elif label_key not in features:
         raise ValueError(
@@ -225,8 +226,8 @@ def check_receiver(receiver_fn: Callable[[], Any], *, transform_graph_path: str)
         ) from error
     if not (hasattr(receiver, "features") and hasattr(receiver, "receiver_tensors")):
         raise ValueError(
-            f"serving_input_receiver_fn gave {receiver!r}; let it return a ServingInputReceiver "
-            "of tfx_tpu_trainer.estimator.export"
+            f"serving_input_receiver_fn returned {receiver!r}; let it return a "
+            "ServingInputReceiver of tfx_tpu_trainer.estimator.export"
         )
 
 
@@ -246,7 +247,7 @@ def check_base_model(path: str | None) -> None:
         raise ValueError(f"base_model has no SavedModel in {path}; {fix}")
     variables = os.path.join(path, "variables", "variables")
     if not tf.io.gfile.exists(f"{variables}.index"):
-        raise ValueError(f"base_model has no variables: there is no {variables}.index; {fix}")
+        raise ValueError(f"base_model has no variables: {variables}.index does not exist; {fix}")
     try:
         tf.compat.v1.train.NewCheckpointReader(variables)
     except tf.errors.OpError as error:
@@ -301,6 +302,7 @@ def check_in_cluster(settings: TrainSettings, *, in_cluster: bool) -> None:
         )
     if settings.use_tpu:
         raise ValueError(
-            "use_tpu=True: the parameter servers of a cluster (TF_CONFIG) serve workers that train "
-            "on their hosts; unset TF_CONFIG and name the TPU with master=..., or set use_tpu=False"
+            "use_tpu=True can't be combined with a cluster (TF_CONFIG), whose parameter servers "
+            "serve workers that train on their hosts; unset TF_CONFIG and name the TPU with "
+            "master=..., or set use_tpu=False"
         )

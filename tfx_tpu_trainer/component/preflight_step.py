@@ -65,7 +65,7 @@ def check_before_training(
                 name=str(job.source),
             )
     except PreflightUnavailableError as error:
-        _refuse(settings.preflight, f"no preflight is possible here: {error}")
+        _refuse(settings.preflight, f"the preflight can't run on this machine: {error}")
         return
     report = _with_input(report, estimator, train_input_fn)
     folder = os.path.join(job.model_run.uri, FOLDER)
@@ -109,7 +109,6 @@ def _write(report: PreflightReport, folder: str) -> None:
 def _refuse(setting: str, problem: str) -> None:
     if setting == "error":
         raise PreflightError(
-            f"Nothing was trained: {problem} Mend the model, or train all the same with "
-            "preflight='warn'."
+            f"Nothing was trained: {problem} Fix the model, or train anyway with preflight='warn'."
         )
     _logger.warning("preflight='warn': %s", problem)

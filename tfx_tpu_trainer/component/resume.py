@@ -89,8 +89,8 @@ class CheckpointFolder:
         )
         if root is None:
             _logger.info(
-                "Another attempt at this training would begin anew: here only checkpoint_root says "
-                "where it would find these checkpoints."
+                "Another attempt at this training would start from scratch: on this orchestrator "
+                "it finds these checkpoints only if checkpoint_root is set."
             )
             return None
         return cls.below(root, TrainingIdentity.of(job, evaluates=evaluates))
@@ -108,18 +108,17 @@ class CheckpointFolder:
     def take_up(self) -> int:
         """Makes the folder ready for an attempt, and takes it from an earlier one.
 
-        A folder that can't be gone on from is set aside, with a warning, and the training begins
-        anew.
+        A folder that can't be resumed from is set aside, with a warning, and the training starts from scratch.
 
         Returns:
-            The global step of the checkpoint to go on from; 0 where there is none.
+            The global step of the checkpoint to resume from; 0 where there is none.
         """
         self._set_aside_what_is_not_ours()
         step = self._go_back_to_a_sound_checkpoint()
         self._write_record()
         self.taken.add(self.path)
         for path in (*sweep(self.path), *_sweep_half_checkpoints(self.path)):
-            _logger.info("Removed %s, which an earlier attempt has left", printable(path))
+            _logger.info("Removed %s, left behind by an earlier attempt", printable(path))
         if step:
             _logger.info("Resuming from the checkpoint of step %d in %s", step, self.path)
         else:
@@ -173,7 +172,7 @@ class CheckpointFolder:
         try:
             self.check_still_ours()
         except tf.errors.OpError as error:
-            _logger.warning("%s can't be read just now: %s", self.path, error.message)
+            _logger.warning("%s can't be read at the moment: %s", self.path, error.message)
 
     def publish(self, model_run: str, *, leaving_out: Collection[str] = ()) -> None:
         """Copies checkpoints and events to a ModelRun artifact.
@@ -210,9 +209,7 @@ class CheckpointFolder:
                     raise
                 removed.add(checkpoint[1])
         for checkpoint_path in removed:
-            _logger.info(
-                "An earlier attempt has removed %s, which is not published", checkpoint_path
-            )
+            _logger.info("An earlier attempt removed %s, so it is not published", checkpoint_path)
             for path in tf.io.gfile.glob(os.path.join(model_run, f"{checkpoint_path}.*")):
                 tf.io.gfile.remove(path)
         paths = checkpoint_paths(model_run)
@@ -227,21 +224,21 @@ class CheckpointFolder:
         try:
             records = map(self._read_record, self.taken)
             if any(record and record.get("claim") != self.claim for record in records):
-                _logger.info("Another attempt has taken %s, which stays", self.path)
+                _logger.info("Another attempt now uses %s, so it is kept", self.path)
                 return
             self._remove_whole()
         except (tf.errors.NotFoundError, FileNotFoundError):
             return
         except (tf.errors.OpError, OSError) as error:
             _logger.warning(
-                "The checkpoint folder %s can't be removed (%s): remove it by hand, or the same "
-                "training will go on from its end.",
+                "The checkpoint folder %s can't be removed (%s): remove it by hand, or the next "
+                "run of the same training will continue where this one ended.",
                 self.path,
                 getattr(error, "message", error),
             )
 
     def _remove_whole(self) -> None:
-        """Removes the folder so that no attempt goes on from what a kill leaves of it.
+        """Removes the folder so that no attempt resumes from what a kill leaves of it.
 
         It may be a checkpoint of an earlier step, whose input position has gone.
         """
@@ -262,8 +259,8 @@ class CheckpointFolder:
 
     def _another_attempt(self) -> AnotherAttemptError:
         return AnotherAttemptError(
-            f"Another attempt at this training has taken {self.path}, so this one ends: it must not "
-            "write over the other one's files."
+            f"Another attempt at this training now uses {self.path}, so this one ends: it must not "
+            "overwrite the other's files."
         )
 
     def _set_aside_what_is_not_ours(self) -> None:
@@ -271,9 +268,11 @@ class CheckpointFolder:
             return
         record = self._read_record(self.path)
         if record is None:
-            self._set_aside(f"it has no readable {RECORD_FILE} that says what it belongs to")
+            self._set_aside(
+                f"it has no readable {RECORD_FILE}, which records the training it belongs to"
+            )
         elif record.get("training") != _as_json(self.identity.description):
-            self._set_aside(f"its {RECORD_FILE} tells of another training")
+            self._set_aside(f"its {RECORD_FILE} belongs to another training")
 
     def _go_back_to_a_sound_checkpoint(self) -> int:
         paths = checkpoint_paths(self.path) if tf.io.gfile.isdir(self.path) else []
@@ -285,8 +284,7 @@ class CheckpointFolder:
             return 0
         if sound != paths[-1]:
             _logger.warning(
-                "The checkpoint %s is damaged or was not written to its end; training goes on "
-                "from %s",
+                "The checkpoint %s is damaged or incomplete; training resumes from %s",
                 printable(paths[-1]),
                 sound,
             )
@@ -297,8 +295,8 @@ class CheckpointFolder:
     def _set_aside(self, reason: str) -> None:
         aside = f"{self.path}.aside-{uuid.uuid4().hex[:8]}"
         _logger.warning(
-            "The checkpoint folder %s can't be resumed from: %s. It is now %s, and the training "
-            "begins anew; remove it when you don't need it.",
+            "Training can't resume from the checkpoint folder %s: %s. It was renamed to %s, and "
+            "the training starts from scratch; remove it when you no longer need it.",
             self.path,
             reason,
             aside,
@@ -405,7 +403,7 @@ def _named_latest(folder: str) -> str | None:
     try:
         return checkpoints.latest_checkpoint(folder)
     except tf.errors.DataLossError as error:
-        _logger.warning("%s Training goes on from that one.", error.message)
+        _logger.warning("%s Training resumes from that one.", error.message)
         return None
 
 

@@ -24,9 +24,7 @@ from tfx_tpu_trainer.user_module.failures import first_reason
 
 v1 = tf.compat.v1
 
-_ADVICE = (
-    "correct it where the data comes from, or in the preprocessing_fn, and run Transform again"
-)
+_ADVICE = "correct it in the data or in the preprocessing_fn, and run Transform again"
 
 _OUT_OF_RANGE = re.compile(
     r"indices\[[\d,]*\] = (-?\d+) is not in (\[\d+, \d+\))|"
@@ -88,7 +86,7 @@ def check_rows(rows: Rows, input_fn: InputFn, *, batch_size: int, training: bool
     """
     count = _rows_of_first_batch(rows, input_fn, batch_size)
     if not count:
-        raise ValueError(f"{rows.split} has no rows; check the data that the pipeline started with")
+        raise ValueError(f"{rows.split} has no rows; check the pipeline's input data")
     if training and count < batch_size:
         raise ValueError(
             f"train_batch_size={batch_size} is larger than the {rows.split}, which has {count} "
@@ -103,8 +101,8 @@ def _rows_of_first_batch(rows: Rows, input_fn: InputFn, batch_size: int) -> int:
             dataset = input_fn({"batch_size": batch_size})
         except NotImplementedError as error:
             raise ValueError(
-                f"{rows.split}: TFX makes no dataset of examples of this payload_format; let their component "
-                "write FORMAT_TF_EXAMPLE, or give an input_fn in the module"
+                f"{rows.split}: TFX can't read examples of this payload_format as a dataset; let "
+                "their component write FORMAT_TF_EXAMPLE, or give an input_fn in the module"
             ) from error
         batch = v1.data.make_initializable_iterator(dataset)
         first = tf.nest.flatten(batch.get_next())[0]

@@ -37,7 +37,7 @@ def write_run_page(
         progress: The seconds of the training's phases, and where it ran.
         identity: The digest of its inputs, code and settings. Defaults to `None`: nobody asked for it.
         rows: Rows of the evaluation. Defaults to `None`: none were sampled.
-        batch_size: Rows of a training step. Defaults to `None`: nobody knows.
+        batch_size: Rows of a training step. Defaults to `None`: unknown.
         stopped: What ended it before its end. Defaults to `None`: nothing did.
     """
     seconds = dict(progress.seconds)
@@ -87,7 +87,7 @@ def _rows_seen(folder: str, *, rows: RowSample | None, batch_size: int | None) -
 
 
 def where_it_ran(progress: Progress) -> str | None:
-    """Returns where a model was trained, in words; `None` where nobody knows."""
+    """Returns where a model was trained, in words; `None` if unknown."""
     # A retry may have had nothing left to train.
     return progress.ran_on.get(TRAIN) or progress.ran_on.get(EVALUATE)
 

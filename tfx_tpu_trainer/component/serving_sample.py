@@ -58,7 +58,7 @@ def serving_rows(job: TrainJob, count: int, *, transformed_will_do: bool) -> Ser
         The rows, one at least.
 
     Raises:
-        ValueError: The raw examples have no rows, or are no tf.Examples.
+        ValueError: The raw examples have no rows, or are not tf.Examples.
     """
     if transformed_will_do:
         return ServingRows(
@@ -91,7 +91,7 @@ def check_raw_examples(job: TrainJob) -> None:
         job: What is to be trained.
 
     Raises:
-        ValueError: They have no rows, can't be read, or are no tf.Examples.
+        ValueError: They have no rows, can't be read, or are not tf.Examples.
     """
     if not job.raw_eval_files:
         return
@@ -116,12 +116,12 @@ def _check_examples(examples: Sequence[bytes], patterns: Sequence[str]) -> None:
     try:
         features = tf.train.Example.FromString(examples[0]).features.feature
     except Exception as error:
-        raise ValueError(f"raw_examples are no tf.Examples ({error}); {_FIX}") from error
+        raise ValueError(f"raw_examples are not tf.Examples ({error}); {_FIX}") from error
     if not features:
-        raise ValueError(f"raw_examples are no tf.Examples, or empty ones; {_FIX}")
+        raise ValueError(f"raw_examples are not tf.Examples, or empty ones; {_FIX}")
 
 
-_FIX = "give raw_examples=example_gen.outputs['examples'], the ones that Transform has read"
+_FIX = "give raw_examples=example_gen.outputs['examples'], the examples that Transform read"
 
 
 def _made_up(spec: Mapping[str, Any]) -> bytes:
@@ -152,7 +152,7 @@ class NoSampleError(ValueError):
 
 
 class TracedReceiver:
-    """What a serving_input_receiver_fn builds, called once, in a graph of its own.
+    """What a serving_input_receiver_fn builds, called once, in a separate graph.
 
     Attributes:
         inputs: What it takes, as a signature without outputs.

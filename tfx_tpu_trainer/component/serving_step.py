@@ -54,8 +54,8 @@ class ServingStep:
     Attributes:
         job: What was asked for.
         receiver_fn: The receiver that the model was exported with.
-        host_estimator: The estimator, on the host; `None` where there is none, so that the exported
-            model's answers are not compared.
+        host_estimator: The estimator, on the host; `None` if there is none, so that the exported model's answers are
+            not compared.
     """
 
     job: TrainJob
@@ -131,7 +131,9 @@ class ServingStep:
                 model_name=self.job.settings.serving_model_name,
             )
         except RequestError as error:
-            _logger.warning("No warm-up requests: %s. A server loads the model without.", error)
+            _logger.warning(
+                "Wrote no warm-up requests: %s. Servers load the model without them.", error
+            )
             return
         if requests:
             write_warmup(path, requests)
@@ -168,8 +170,8 @@ class ServingStep:
         problem = f"the exported model fails its check: {report.summary()}"
         if settings.serving_check == "error":
             raise ServingCheckError(
-                f"{problem}. Nothing is kept of it; the checkpoints are. Mend the model, or let it "
-                "pass with serving_check='warn'"
+                f"{problem}. The export was removed; the checkpoints were kept. Fix the model, or "
+                "let it pass with serving_check='warn'"
             )
         _logger.warning("serving_check='warn': %s", problem)
 
@@ -182,9 +184,9 @@ class ServingStep:
     ) -> Sample | str:
         on_host = [graph for graph in meta_graphs if graph.tags == HOST_TAGS]
         if not on_host:
-            return "there is no metagraph for CPU hosts"
+            return "it has no metagraph for CPU hosts"
         if self.host_estimator is None:
-            return "its estimator predicts on TPU cores, which round otherwise"
+            return "its estimator predicts on TPU cores, which round differently"
         try:
             return take_sample(
                 rows,
@@ -194,7 +196,7 @@ class ServingStep:
                 checkpoint_path=checkpoint_path,
             )
         except NoSampleError as error:
-            advice = "" if rows.are_real else "; give the trainer raw_examples to have it checked"
+            advice = "" if rows.are_real else "; to check it, give the trainer raw_examples"
             return f"{error}{advice}"
 
 

@@ -92,7 +92,7 @@ class Slicing:
             The slices found.
 
         Raises:
-            ValueError: A feature is not there, or the input is no Dataset of dicts.
+            ValueError: A feature is not there, or the input is not a Dataset of dicts.
         """
         names = sorted({name for spec in specs for name in features_of(spec)})
         rows, dtypes = _read_rows(dataset_fn, names, label_key, check_read)
@@ -101,7 +101,7 @@ class Slicing:
             counts = count_slices(rows, names, spec)
             if not counts:
                 _logger.warning(
-                    "No row of the eval split is in a slice by %s: none is measured.",
+                    "No row of the eval split is in a slice by %s, so none is measured.",
                     ", ".join(features_of(spec)),
                 )
             for key, one in _slices_of(spec, counts, max_slices, dtypes):
@@ -291,9 +291,9 @@ def _select(
     for name in names:
         if name not in known:
             raise ValueError(
-                f"slicing_specs name the feature {name!r}, which the evaluation's input doesn't have; "
-                f"{suggest(name, known)}. For a raw feature give TpuTrainer raw_examples=, or let Transform "
-                "give it out under this name."
+                f"slicing_specs name the feature {name!r}, which the evaluation's input doesn't "
+                f"have; {suggest(name, known)}. For a raw feature give TpuTrainer raw_examples=, "
+                "or let Transform return it under this name."
             )
     return {name: known[name] for name in names}
 
@@ -325,7 +325,8 @@ def _as_python(name: str, value: Any) -> SliceValue:
             return value.decode()
         except UnicodeDecodeError:
             raise ValueError(
-                f"slicing_specs name the feature {name!r}, whose value {value!r} is no UTF-8 text."
+                f"slicing_specs name the feature {name!r}, whose value {value!r} is not a UTF-8 "
+                "string."
             ) from None
     return int(value) if isinstance(value, bool) else value
 
@@ -367,7 +368,7 @@ class SlicedInput:
             row_limit: The most rows that there can be. Defaults to `None`: any number.
 
         Returns:
-            The slices; `None` where none are asked for.
+            The slices; `None` where none are requested.
 
         Raises:
             ValueError: A feature that is to be sliced by is not there.
@@ -407,7 +408,7 @@ class SlicedInput:
 def _with_raw_features(
     job: TrainJob, specs: Sequence[tfma.SlicingSpec], eval_input_fn: EvalInputFn
 ) -> EvalInputFn:
-    """Reads the raw examples in place of Transform's where specs name raw features."""
+    """Reads the raw examples instead of Transform's where specs name raw features."""
     output = tft.TFTransformOutput(job.transform_graph_path)
     named = {name for spec in specs for name in features_of(spec)}
     # Of two features of one name the transformed one is meant, as it is to the stock Evaluator.

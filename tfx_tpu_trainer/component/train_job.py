@@ -227,8 +227,8 @@ def _tell_unknown(exec_properties: Mapping[str, Any]) -> None:
     unknown = sorted(set(exec_properties) - set(PARAMETERS) - _OTHER_PROPERTIES)
     if unknown:
         _logger.warning(
-            "The execution properties %s are unknown here, and change nothing: let the image have the "
-            "tfx_tpu_trainer that the pipeline was compiled with.",
+            "Ignored the unknown execution properties %s: install in the image the version of "
+            "tfx_tpu_trainer that compiled the pipeline.",
             ", ".join(unknown),
         )
 

@@ -83,14 +83,14 @@ _NO_SETTINGS = (
     _input("schema", "The schema of the raw data.", DATA),
     _input(
         "raw_examples",
-        "ExampleGen's `examples`, which Transform has read: real rows for the warm-up requests and for the check of "
-        "the exported model.",
+        "ExampleGen's `examples`, the ones Transform read: real rows for the warm-up requests and "
+        "for the check of the exported model.",
         DATA,
         optional=True,
     ),
     _input(
         "statistics",
-        "StatisticsGen's `statistics` of the raw examples: what the page of the training says of its data.",
+        "StatisticsGen's `statistics` of the raw examples, which the training's page shows.",
         DATA,
         optional=True,
     ),
@@ -98,7 +98,8 @@ _NO_SETTINGS = (
         "module_file",
         "str | RuntimeParameter | None",
         About(
-            "Path of a .py file that defines `model_fn`. TFX packages it, with the .py files beside it, as a wheel.",
+            "Path of a .py file that defines `model_fn`. TFX packages it as a wheel, together "
+            "with the .py files next to it.",
             MODEL,
         ),
     ),
@@ -106,8 +107,8 @@ _NO_SETTINGS = (
         "module",
         "str | None",
         About(
-            "Import path of a module that defines `model_fn`, in place of `module_file`. Its package must be "
-            "importable where the trainer runs.",
+            "Import path of a module that defines `model_fn`; replaces `module_file`. Its package "
+            "must be importable where the trainer runs.",
             MODEL,
         ),
     ),
@@ -115,10 +116,10 @@ _NO_SETTINGS = (
         "trainer_fn",
         "str | None",
         About(
-            "Import path of a function `trainer_fn(trainer_fn_args, schema)`, as the Estimator executor of TFX <= "
-            "1.15 took it, in place of `module_file` and `module`, which may also name a module with such a "
-            "function. It makes the estimator itself, so the parameters that would shape one are refused; see "
-            "docs/legacy.md.",
+            "Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the "
+            "Estimator executor of TFX <= 1.15; replaces `module_file` and `module`, which may "
+            "also name a module with such a function. The function makes the estimator itself, so "
+            "parameters that would configure one are refused; see docs/legacy.md.",
             MODEL,
         ),
     ),
@@ -126,8 +127,8 @@ _NO_SETTINGS = (
         "restore_tf_estimator",
         "bool | RuntimeParameter",
         About(
-            "Whether a module with a trainer_fn finds `tf.estimator` and `tfma.export` in their places, while it is "
-            "imported and runs.",
+            "Whether to restore `tf.estimator` and `tfma.export` while a module with a trainer_fn "
+            "is imported and runs.",
             MODEL,
         ),
         default=True,
@@ -140,13 +141,13 @@ _NO_SETTINGS = (
     ),
     _input(
         "base_model",
-        "A Model to take the first values of the variables from.",
+        "A Model that provides the initial values of the variables.",
         MODEL,
         optional=True,
     ),
     _input(
         "hyperparameters",
-        "A Tuner's `best_hyperparameters`; its values win over all other params.",
+        "A Tuner's `best_hyperparameters`; they override all other params.",
         MODEL,
         optional=True,
     ),
@@ -154,8 +155,8 @@ _NO_SETTINGS = (
         "train_args",
         "tfx.proto.TrainArgs | RuntimeParameter | None",
         About(
-            "Splits (`train` where none is named) and `num_steps`, the global step to train to; `num_steps` must be "
-            "set.",
+            "Splits (default: `train`) and `num_steps`, the global step to train to; `num_steps` "
+            "is required.",
             STEPS,
         ),
         stored_as=None,
@@ -164,7 +165,7 @@ _NO_SETTINGS = (
         "eval_args",
         "tfx.proto.EvalArgs | RuntimeParameter | None",
         About(
-            "Splits (`eval` where none is named) and `num_steps`, the number of batches.",
+            "Splits (default: `eval`) and `num_steps`, the number of batches.",
             STEPS,
             default="whole split `eval`",
         ),

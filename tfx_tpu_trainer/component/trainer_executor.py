@@ -50,8 +50,8 @@ class TpuTrainerExecutor(GenericExecutor):
             ValueError: The parameters, the data or the module don't fit; nothing was trained.
             PreflightError: The model does not compile for the TPU slice or does not fit it, and
                 `preflight` is "error"; nothing was trained.
-            StoppedBySignal: SIGTERM asked the process to stop; another attempt goes on from the
-                checkpoint that was written.
+            StoppedBySignal: SIGTERM asked the process to stop; another attempt resumes from the checkpoint that was
+                written.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         with polite_stop.listening():

@@ -68,11 +68,11 @@ class About:
     given_as: str = ""
 
 
-_INPUTS_SAY = "the input functions of the module say so"
-_ESTIMATOR_SAYS = "the estimator and the RunConfig that the module makes say so"
+_INPUTS_SAY = "the module's input functions decide it"
+_ESTIMATOR_SAYS = "the module's estimator and RunConfig decide it"
 _SPEC_SAYS = (
-    "there is an evaluation after each checkpoint, at most one in EvalSpec(throttle_secs=...), and the "
-    "exporters of the EvalSpec say what is exported"
+    "each checkpoint is evaluated, at most once per EvalSpec(throttle_secs=...), and the "
+    "exporters of the EvalSpec decide what is exported"
 )
 _EVALUATOR_DOES = "give them to the stock Evaluator, which reads Format-Serving"
 
@@ -88,20 +88,20 @@ class TrainSettings(pydantic.BaseModel):
     label_key: Annotated[
         Name | None,
         About(
-            "Transformed feature that is the label. Needed unless the module has an `input_fn`, or its model_fn "
-            "takes no labels.",
+            "Name of the transformed feature that is the label. Required unless the module has an "
+            "`input_fn` or its model_fn takes no labels.",
             DATA,
-            not_legacy="the input functions and the eval_input_receiver_fn of the module say so",
+            not_legacy="the module's input functions and eval_input_receiver_fn decide it",
         ),
     ] = None
     cache_input: Annotated[
         Flag | None,
         About(
-            "Parse the rows of the training once, and draw each epoch from what was parsed: in memory, up to a quarter "
-            "of what is available, else on local disk (TMPDIR), up to half of what is free. False parses them in each "
-            "epoch. For trainings without an `input_fn` of their own.",
+            "Parse the training rows once and keep them for all epochs: in memory, up to a "
+            "quarter of what is available, or else on local disk (TMPDIR), up to half of what is "
+            "free. False parses them in every epoch. Only for modules without an `input_fn`.",
             DATA,
-            default="whether `num_steps` comes to a second epoch",
+            default="`True` if `num_steps` reaches a second epoch",
             in_checkpoint=False,
             not_legacy=_INPUTS_SAY,
         ),
@@ -109,10 +109,11 @@ class TrainSettings(pydantic.BaseModel):
     params: Annotated[
         Params,
         About(
-            "JSON values for model_fn's `params`; they win over the module's own `params`.",
+            "JSON values for model_fn's `params`; they override the module's own `params`.",
             MODEL,
             default="`{}`",
-            not_legacy="a module finds values of yours in trainer_fn_args.custom_config: give custom_config",
+            not_legacy="the module reads your values from trainer_fn_args.custom_config: give "
+            "custom_config",
             given_as="Mapping[str, Any]",
         ),
     ] = {}
@@ -160,10 +161,10 @@ class TrainSettings(pydantic.BaseModel):
     tpu: Annotated[
         Tpu | None,
         About(
-            'The TPU slice to train on, as a TpuSpec or by its name ("v5e:2x4"). It decides `use_tpu` and '
-            "`num_shards`, is checked against the batch sizes, and is what the runners of `kubeflow/` ask a cluster "
-            'for. Where there is no such TPU, its cores are emulated with `master="emulated"` or '
-            "TFX_TPU_TRAINER_EMULATE=1.",
+            'The TPU slice to train on, a TpuSpec or a name ("v5e:2x4"). It sets `use_tpu` and '
+            "`num_shards`, is checked against the batch sizes, and is requested from the cluster "
+            "by the runners in `kubeflow/`. Without such a TPU, emulate its cores with "
+            '`master="emulated"` or TFX_TPU_TRAINER_EMULATE=1.',
             HARDWARE,
             in_checkpoint=False,
             not_legacy=_ESTIMATOR_SAYS,
@@ -173,9 +174,10 @@ class TrainSettings(pydantic.BaseModel):
     use_tpu: Annotated[
         Flag,
         About(
-            "Train on TPU cores; `master`, or the environment variable TFX_TPU_TRAINER_EMULATE=1, says where they are.",
+            "Train on TPU cores. `master` says where they are; the environment variable "
+            "TFX_TPU_TRAINER_EMULATE=1 emulates them.",
             HARDWARE,
-            default="whether there is a `tpu`",
+            default="`True` if `tpu` is set",
             not_legacy=_ESTIMATOR_SAYS,
         ),
     ] = False
@@ -193,14 +195,14 @@ class TrainSettings(pydantic.BaseModel):
         About(
             "Number of model replicas.",
             HARDWARE,
-            default="those of `tpu`, or the engine decides",
+            default="the number that `tpu` has, else chosen by the engine",
             not_legacy=_ESTIMATOR_SAYS,
         ),
     ] = None
     num_cores_per_replica: Annotated[
         Positive | None,
         About(
-            "Cores that one replica is spread over.",
+            "Number of cores that one replica is spread over.",
             HARDWARE,
             default="one",
             not_legacy=_ESTIMATOR_SAYS,
@@ -209,7 +211,7 @@ class TrainSettings(pydantic.BaseModel):
     start_timeout_secs: Annotated[
         Positive,
         About(
-            "Seconds that a host of several waits for the others to start.",
+            "Seconds that each of several hosts waits for the others to start.",
             HARDWARE,
             in_checkpoint=False,
             not_legacy=_ESTIMATOR_SAYS,
@@ -220,7 +222,7 @@ class TrainSettings(pydantic.BaseModel):
         About(
             "Steps between checkpoints. The last step is always saved.",
             CHECKPOINTS,
-            default="after 60 seconds, then after twice as long each time, up to every 600 seconds",
+            default="after 60 seconds, then at intervals that double up to 600 seconds",
             in_checkpoint=False,
             not_legacy=_ESTIMATOR_SAYS,
         ),
@@ -228,7 +230,7 @@ class TrainSettings(pydantic.BaseModel):
     keep_checkpoint_max: Annotated[
         NotNegative,
         About(
-            "Checkpoints kept; 0 keeps all.",
+            "Number of checkpoints to keep; 0 keeps all.",
             CHECKPOINTS,
             in_checkpoint=False,
             not_legacy=_ESTIMATOR_SAYS,
@@ -255,7 +257,7 @@ class TrainSettings(pydantic.BaseModel):
     gradient_norms: Annotated[
         Flag,
         About(
-            "Write the norms of the gradients, of all and of each variable, with the summaries; see "
+            "Write the global gradient norm and each variable's with the summaries; see "
             "docs/tensorboard.md.",
             CHECKPOINTS,
             in_checkpoint=False,
@@ -285,9 +287,10 @@ class TrainSettings(pydantic.BaseModel):
     slicing_specs: Annotated[
         Specs,
         About(
-            "Slices of the eval split that are measured beside the whole, by the same metric_fn in the same pass: "
-            "tfma.SlicingSpec, or dicts with `feature_keys` and `feature_values`. They name features of Transform's "
-            "output, the label, or, with `raw_examples`, raw features.",
+            "Slices of the eval split to measure in addition to the whole, with the same "
+            "metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and "
+            "`feature_values`. They name features of Transform's output, the label, or, with "
+            "`raw_examples`, raw features.",
             EVALUATION,
             in_checkpoint=False,
             not_legacy=_EVALUATOR_DOES,
@@ -297,7 +300,8 @@ class TrainSettings(pydantic.BaseModel):
     max_slices: Annotated[
         Positive,
         About(
-            "Most slices of one spec; the rows of further values are measured together as `__OTHER__`.",
+            "Largest number of slices per spec; the rows of all further values are measured "
+            "together as `__OTHER__`.",
             EVALUATION,
             in_checkpoint=False,
             not_legacy=_EVALUATOR_DOES,
@@ -314,7 +318,7 @@ class TrainSettings(pydantic.BaseModel):
     eval_every_secs: Annotated[
         Positive | None,
         About(
-            "Evaluate after so many seconds of training, in place of steps.",
+            "Seconds of training between evaluations; replaces `eval_every_steps`.",
             EVALUATION,
             not_legacy=_SPEC_SAYS,
         ),
@@ -322,7 +326,7 @@ class TrainSettings(pydantic.BaseModel):
     best_metric: Annotated[
         Name | None,
         About(
-            "Metric by which the best checkpoint is kept, and exported at the end.",
+            "Metric that selects the best checkpoint, which is kept and exported at the end.",
             EVALUATION,
             default="none: the last checkpoint is exported",
             not_legacy=_SPEC_SAYS,
@@ -331,7 +335,7 @@ class TrainSettings(pydantic.BaseModel):
     best_metric_mode: Annotated[
         typing.Literal["max", "min"],
         About(
-            '"max" if a higher value of it is better, "min" if a lower one is.',
+            '"max" if a higher value of `best_metric` is better, "min" if a lower one is.',
             EVALUATION,
             not_legacy=_SPEC_SAYS,
         ),
@@ -339,9 +343,9 @@ class TrainSettings(pydantic.BaseModel):
     early_stopping_patience: Annotated[
         Positive | None,
         About(
-            "Evaluations in a row without a better value after which training stops.",
+            "Number of consecutive evaluations without improvement after which training stops.",
             EVALUATION,
-            default="none: it goes to its end",
+            default="none: training runs to its last step",
             not_legacy=_SPEC_SAYS,
         ),
     ] = None
@@ -366,7 +370,7 @@ class TrainSettings(pydantic.BaseModel):
     export_saved_model_api_version: Annotated[
         typing.Literal[1, 2],
         About(
-            "1: the engine rewrites model_fn for the TPU; 2: a model_fn that does so itself.",
+            "1: the engine rewrites model_fn for the TPU; 2: model_fn does so itself.",
             EXPORT,
             in_checkpoint=False,
             not_legacy=_ESTIMATOR_SAYS,
@@ -375,19 +379,19 @@ class TrainSettings(pydantic.BaseModel):
     preflight: Annotated[
         typing.Literal["off", "warn", "error"],
         About(
-            '"error" ends the component before anything is trained where the model does not compile for `tpu` or '
-            'does not fit it, "warn" only says so in the log, "off" does not ask the TPU compiler. Needs the extra '
-            "`preflight`; see docs/preflight.md.",
+            'Whether to compile the model for `tpu` before training. "error" fails the '
+            'component if the model does not compile or does not fit, "warn" only logs it, '
+            '"off" skips the compilation. Needs the extra `preflight`; see docs/preflight.md.',
             EXPORT,
             in_checkpoint=False,
-            not_legacy="it compiles a model_fn's steps before anything is trained",
+            not_legacy="it compiles the steps of a model_fn before training",
         ),
     ] = "off"
     serving_check: Annotated[
         typing.Literal["error", "warn", "off"],
         About(
-            '"error" fails the training where the exported model fails its check, "warn" only says so in the log, '
-            '"off" checks nothing.',
+            'Whether to check the exported model. "error" fails the training if the model fails '
+            'its check, "warn" only logs it, "off" skips the check.',
             EXPORT,
             in_checkpoint=False,
         ),
@@ -407,9 +411,9 @@ class TrainSettings(pydantic.BaseModel):
     warmup_batch_sizes: Annotated[
         Sizes | None,
         About(
-            "Rows of the warm-up requests.",
+            "Numbers of rows in the warm-up requests.",
             EXPORT,
-            default="the sizes that the model pads its batches to, or 1",
+            default="the sizes to which the model pads its batches, or 1",
             in_checkpoint=False,
             given_as="Sequence[int]",
         ),
@@ -417,7 +421,7 @@ class TrainSettings(pydantic.BaseModel):
     resume: Annotated[
         Flag,
         About(
-            "Let another attempt at the same training go on from its last checkpoint.",
+            "Let another attempt at the same training resume from its last checkpoint.",
             RESUME,
             in_checkpoint=False,
         ),
@@ -425,21 +429,22 @@ class TrainSettings(pydantic.BaseModel):
     checkpoint_root: Annotated[
         Folder | None,
         About(
-            "Folder, the pipeline's own, where checkpoints are until the training has ended. Under Kubeflow and "
-            "Vertex AI it must be set, else a new attempt trains from the start.",
+            "Folder that holds the checkpoints until the training has ended; it must belong to "
+            "this pipeline only. Set it under Kubeflow and Vertex AI, where a new attempt "
+            "otherwise trains from scratch.",
             RESUME,
-            default="`checkpoints` beside the component's artifacts",
+            default="`checkpoints`, next to the component's artifacts",
             in_checkpoint=False,
         ),
     ] = None
     save_input_position: Annotated[
         Flag | None,
         About(
-            "Save with each checkpoint where the training input stands, so that another attempt goes on with the "
-            "rows that come next. With an `input_fn` of the module's own it must be asked for: what Python code in it "
-            "remembers is not saved.",
+            "Save the position of the training input with each checkpoint, so that another "
+            "attempt continues with the next rows. For a module with its own `input_fn`, set it "
+            "to True yourself: state in the function's Python code is not saved.",
             RESUME,
-            default="whether the module has no `input_fn`",
+            default="`True` if the module has no `input_fn`",
             in_checkpoint=False,
             not_legacy=_ESTIMATOR_SAYS,
         ),
@@ -447,9 +452,9 @@ class TrainSettings(pydantic.BaseModel):
     stall_timeout_secs: Annotated[
         NotNegative,
         About(
-            "Seconds without a step, in training or evaluation, after which the attempt ends with the stacks of all "
-            "Python threads in its log, so that another one goes on; 0 lets it wait forever. The first step counts "
-            "too, and with it what TensorFlow and XLA make of the model.",
+            "Seconds without a step, in training or evaluation, after which the attempt logs the "
+            "stacks of all Python threads and ends, so that another one can resume; 0 waits "
+            "forever. The time of the first step includes building and compiling the model.",
             RESUME,
             in_checkpoint=False,
         ),

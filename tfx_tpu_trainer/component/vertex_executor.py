@@ -52,7 +52,7 @@ class VertexTpuTrainerExecutor(BaseExecutor):
             else "seven days, Vertex AI's own limit"
         )
         with said_while_waiting(
-            f"the CustomJob {described['display_name']!r} in {job.region}, whose log is in Vertex AI",
+            f"the CustomJob {described['display_name']!r} in {job.region}; its log is in Vertex AI",
             change=f"It is stopped after {seconds} (VertexJob(timeout_seconds=...)).",
         ):
             start_cloud_training(
@@ -70,9 +70,9 @@ class VertexTpuTrainerExecutor(BaseExecutor):
         metrics = read_eval_metrics(model.uri)
         if metrics is None:
             raise RuntimeError(
-                f"the CustomJob {described['display_name']!r} has succeeded, but there is no "
-                f"eval_metrics.json in {model.uri}: its image must hold the tfx_tpu_trainer that "
-                "this pipeline was compiled with"
+                f"the CustomJob {described['display_name']!r} has succeeded, but {model.uri} has "
+                "no eval_metrics.json: its image must contain the version of tfx_tpu_trainer that "
+                "compiled this pipeline"
             )
         properties = metric_properties(metrics)
         set_properties(model, properties)

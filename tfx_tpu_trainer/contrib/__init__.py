@@ -1,7 +1,7 @@
-"""What programs use of `tf.contrib` and TensorFlow 2 has not: same names, arguments and variables.
+"""The names of `tf.contrib` that programs use and TensorFlow 2 lacks, with the same arguments and variables.
 
-`tfx_tpu_trainer.contrib.layers.layer_norm` is what `tf.contrib.layers.layer_norm` was: published checkpoints fit.
-What TensorFlow 2 has elsewhere under the same arguments is not here; `tfx-tpu-trainer doctor` knows where.
+`tfx_tpu_trainer.contrib.layers.layer_norm` is what `tf.contrib.layers.layer_norm` was: published checkpoints fit. Names
+that TensorFlow 2 has elsewhere with the same arguments are left out; `tfx-tpu-trainer doctor` says where they are.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What `tf.contrib.distributions` had and `tf.compat.v1.distributions` has not."""
+"""The names of `tf.contrib.distributions` that `tf.compat.v1.distributions` lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs use of `tf.contrib.graph_editor`: walks, selections, other inputs."""
+"""The functions of `tf.contrib.graph_editor` that programs use: walks, selections, rerouting."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _ops(values: Any) -> list[tf.Operation]:
     found = list(_flat(values))
     wrong = next((each for each in found if not isinstance(each, tf.Operation)), None)
     if wrong is not None:
-        raise TypeError(f"A tf.Operation is wanted, or a list of them; got {wrong!r}.")
+        raise TypeError(f"Give a tf.Operation or a list of them; got {wrong!r}.")
     return found
 
 
@@ -132,7 +132,7 @@ def filter_ts(ops: Any, positive_filter: Callable[[tf.Tensor], bool] | bool) -> 
         positive_filter: The function; `True` for all.
 
     Raises:
-        TypeError: If something is no op.
+        TypeError: If something is not an op.
     """
     tensors: dict[Any, tf.Tensor] = {}
     for op in _ops(ops):
@@ -150,7 +150,7 @@ def filter_ts_from_regex(ops: Any, regex: Any) -> list[tf.Tensor]:
         regex: The expression, a string or compiled: `"^block/.*:0$"`.
 
     Raises:
-        TypeError: If something is no op.
+        TypeError: If something is not an op.
     """
     expression = re.compile(regex)
     return filter_ts(ops, lambda each: expression.search(each.name) is not None)
@@ -165,7 +165,7 @@ def select_ops(*args: Any, **kwargs: Any) -> list[tf.Operation]:
             `restrict_ops_regex`: expressions that don't begin with `(?#ops)` are passed over.
 
     Raises:
-        TypeError: If `graph` is no graph, or an argument is nothing of these.
+        TypeError: If `graph` is not a graph, or an argument is nothing of these.
         ValueError: If there is an expression and no graph, or an unknown keyword.
     """
     graph, wanted = kwargs.pop("graph", None), kwargs.pop("positive_filter", None)
@@ -201,15 +201,15 @@ def reroute_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = 
         How many inputs were changed.
 
     Raises:
-        TypeError: If something is no tensor, or no op.
+        TypeError: If something is not a tensor, or no op.
         ValueError: If the lists have other lengths, or a pair has other types.
     """
     new, old = list(_flat(ts0)), list(_flat(ts1))
     wrong = next((each for each in new + old if not tf.is_tensor(each)), None)
     if wrong is not None:
-        raise TypeError(f"A tf.Tensor is wanted, or a list of them; got {wrong!r}.")
+        raise TypeError(f"Give a tf.Tensor or a list of them; got {wrong!r}.")
     if len(new) != len(old):
-        raise ValueError(f"Each tensor needs the one that takes its place; {len(new)}, {len(old)}.")
+        raise ValueError(f"Each tensor needs a replacement; got {len(new)} for {len(old)}.")
     allowed = None if can_modify is None else set(_ops(can_modify))
     kept = set(_ops(cannot_modify))
     changed = 0
@@ -234,11 +234,11 @@ def add_control_inputs(op: tf.Operation, cops: Any) -> None:
         cops: The ops to wait for.
 
     Raises:
-        TypeError: If one of them is no op.
+        TypeError: If one of them is not an op.
         ValueError: If it waits for one already.
     """
     if not isinstance(op, tf.Operation):
-        raise TypeError(f"A tf.Operation is wanted; got {op!r}.")
+        raise TypeError(f"Give a tf.Operation; got {op!r}.")
     others = _ops(cops)
     twice = next((each for each in others if each in op.control_inputs), None)
     if twice is not None:

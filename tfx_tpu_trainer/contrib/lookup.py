@@ -89,10 +89,10 @@ def index_table_from_file(
         name: The op's name. Defaults to `None`, `string_to_index`.
         key_column_index: The word's column. Defaults to the whole line.
         value_column_index: The number's column. Defaults to the line's number.
-        delimiter: What is between columns. Defaults to a tab.
+        delimiter: The separator of columns. Defaults to a tab.
 
     Returns:
-        The table; `lookup(words)` gives int64 numbers.
+        The table; `lookup(words)` returns int64 numbers.
 
     Raises:
         ValueError: If no file is given, or a number is wrong.
@@ -133,7 +133,7 @@ def index_table_from_tensor(
         name: The op's name. Defaults to `None`, `string_to_index`.
 
     Returns:
-        The table; `lookup(words)` gives int64 numbers.
+        The table; `lookup(words)` returns int64 numbers.
 
     Raises:
         ValueError: If no words are given, or a number is wrong.
@@ -175,7 +175,7 @@ def index_to_string_table_from_tensor(
         name: The op's name. Defaults to `None`, `index_to_string`.
 
     Returns:
-        The table; `lookup(numbers)` gives strings.
+        The table; `lookup(numbers)` returns strings.
 
     Raises:
         ValueError: If no words are given.
@@ -207,10 +207,10 @@ def index_to_string_table_from_file(
         name: The op's name. Defaults to `None`, `index_to_string`.
         key_column_index: The number's column. Defaults to the line's number.
         value_column_index: The word's column. Defaults to the whole line.
-        delimiter: What is between columns. Defaults to a tab.
+        delimiter: The separator of columns. Defaults to a tab.
 
     Returns:
-        The table; `lookup(numbers)` gives strings.
+        The table; `lookup(numbers)` returns strings.
 
     Raises:
         ValueError: If no file is given, or the size is wrong.

@@ -199,7 +199,7 @@ def get_losses(scope: str | None = None, loss_collection: str = _LOSSES) -> list
     """Returns the losses.
 
     Args:
-        scope: What their names begin with. Defaults to `None`, anything.
+        scope: Prefix of their names. Defaults to `None`, anything.
         loss_collection: Where they are. Defaults to `GraphKeys.LOSSES`.
     """
     return v1.losses.get_losses(scope, loss_collection)
@@ -209,7 +209,7 @@ def get_regularization_losses(scope: str | None = None) -> list[tf.Tensor]:
     """Returns the losses of regularizers.
 
     Args:
-        scope: What their names begin with. Defaults to `None`, anything.
+        scope: Prefix of their names. Defaults to `None`, anything.
     """
     return v1.losses.get_regularization_losses(scope)
 

@@ -1,4 +1,4 @@
-"""Optimizers of `tf.contrib.opt`: weight decay beside the loss."""
+"""Optimizers of `tf.contrib.opt`: decoupled weight decay."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class DecoupledWeightDecayExtension:
         Args:
             loss: The loss.
             global_step: The step to count. Defaults to `None`.
-            var_list: What to train. Defaults to `None`, all trainable variables.
+            var_list: The variables to train. Defaults to `None`, all trainable variables.
             gate_gradients: As for `tf.compat.v1.train.Optimizer.minimize`. Defaults to `GATE_OP`.
             aggregation_method: As there. Defaults to `None`.
             colocate_gradients_with_ops: As there. Defaults to `False`.
             name: As there. Defaults to `None`.
             grad_loss: As there. Defaults to `None`.
-            decay_var_list: What to decay. Defaults to `None`, all that is trained.
+            decay_var_list: The variables to decay. Defaults to `None`, all that is trained.
 
         Returns:
             The train op.
@@ -91,7 +91,7 @@ class DecoupledWeightDecayExtension:
             grads_and_vars: Pairs of gradient and variable.
             global_step: The step to count. Defaults to `None`.
             name: The op's name. Defaults to `None`.
-            decay_var_list: What to decay. Defaults to `None`, all.
+            decay_var_list: The variables to decay. Defaults to `None`, all.
 
         Returns:
             The op.
@@ -170,7 +170,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: Any) -> Callable[..., Any
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.train.MomentumOptimizer):
-    """Momentum with weight decay beside the loss."""
+    """Momentum with decoupled weight decay."""
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.train.MomentumOptimiz
 
 
 class AdamWOptimizer(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):
-    """Adam with weight decay beside the loss."""
+    """Adam with decoupled weight decay."""
 
     def __init__(
         self,
@@ -323,7 +323,8 @@ class MovingAverageOptimizer(v1.train.Optimizer):
             other = self._swapped.get(variable.op.name, variable)
             if not any(each is other for each in named.values()):
                 raise ValueError(
-                    f"{other.op.name} is to be saved as {label}, and is not one of the variables to save."
+                    f"{other.op.name} should be saved as {label}, but is not one of the variables "
+                    "to save."
                 )
             saved[label] = other
         return v1.train.Saver(saved, name=name, **kwargs)

@@ -131,7 +131,7 @@ def scalar(name: str, tensor: Any, family: str | None = None, step: Any = None) 
     Args:
         name: Its name.
         tensor: A scalar.
-        family: What goes before the name. Defaults to `None`.
+        family: Prefix of the name. Defaults to `None`.
         step: The step. Defaults to `None`, the graph's.
 
     Returns:
@@ -146,7 +146,7 @@ def histogram(name: str, tensor: Any, family: str | None = None, step: Any = Non
     Args:
         name: Its name.
         tensor: The values.
-        family: What goes before the name. Defaults to `None`.
+        family: Prefix of the name. Defaults to `None`.
         step: The step. Defaults to `None`, the graph's.
 
     Returns:
@@ -170,7 +170,7 @@ def image(
         tensor: `[batch, height, width, channels]`: bytes, or floats from 0 to 1.
         bad_color: Not used.
         max_images: How many of a batch. Defaults to 3.
-        family: What goes before the name. Defaults to `None`.
+        family: Prefix of the name. Defaults to `None`.
         step: The step. Defaults to `None`, the graph's.
 
     Returns:
@@ -195,7 +195,7 @@ def audio(
         tensor: `[batch, frames, channels]` or `[batch, frames]`, floats from -1 to 1.
         sample_rate: In hertz.
         max_outputs: How many of a batch.
-        family: What goes before the name. Defaults to `None`.
+        family: Prefix of the name. Defaults to `None`.
         step: The step. Defaults to `None`, the graph's.
 
     Returns:
@@ -217,7 +217,7 @@ def generic(
         name: Its name.
         tensor: The tensor.
         metadata: What a plugin of TensorBoard reads. Defaults to `None`.
-        family: What goes before the name. Defaults to `None`.
+        family: Prefix of the name. Defaults to `None`.
         step: The step. Defaults to `None`, the graph's.
 
     Returns:

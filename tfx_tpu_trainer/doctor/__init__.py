@@ -1,4 +1,4 @@
-"""What a program of `tf.estimator`'s times needs today, told without running it.
+"""Finds out what a `tf.estimator` program needs today, without running it.
 
 `examine` reads one file, `repair` makes the mechanical edits, `examine_notebook` and
 `repair_notebook` do so in notebooks, `python_files` lists what a path holds. Nothing here imports TensorFlow or TFX.

@@ -40,7 +40,7 @@ class Examined:
 
 
 def examine(text: str) -> list[Finding]:
-    r"""Says what a program uses, and what becomes of it.
+    r"""Reports what a program uses, and whether it still works.
 
     Examples:
         >>> from tfx_tpu_trainer.doctor import examine
@@ -53,11 +53,10 @@ def examine(text: str) -> list[Finding]:
         text: The program. It is parsed, and never run.
 
     Returns:
-        The findings, in the order of their lines; none where it speaks of neither TensorFlow nor
-        TFX.
+        The findings, in the order of their lines; none if it mentions neither TensorFlow nor TFX.
 
     Raises:
-        NotPythonError: If it is no Python 3; the message names the line.
+        NotPythonError: If it is not Python 3; the message names the line.
     """
     return look_at(text).findings
 

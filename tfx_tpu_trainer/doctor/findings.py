@@ -11,7 +11,7 @@ from tfx_tpu_trainer.doctor.text_edits import TextEdit
 
 
 class Verdict(enum.Enum):
-    """What a finding asks for."""
+    """What a finding requires."""
 
     WORKS = "works"
     EDIT = "edit"

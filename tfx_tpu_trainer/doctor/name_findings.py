@@ -21,8 +21,8 @@ from tfx_tpu_trainer.doctor.text_edits import TextEdit
 
 # Modules that can't be imported by the name that their public names have, and how they can.
 IMPORTED_AS: Final = {"tensorflow.distribute": "tensorflow.compat.v2.distribute"}
-_LEAVE_OUT: Final = "leave it out: nothing uses it any more"
-_LAST_USE: Final = "it goes with the last use of it, see below"
+_LEAVE_OUT: Final = "leave it out: nothing uses it anymore"
+_LAST_USE: Final = "remove it together with its last use, see below"
 
 
 class NameFindings:
@@ -316,7 +316,7 @@ class NameFindings:
         verdict, says = advice.verdict, advice.says
         if binding.guarded:
             verdict = Verdict.NOTE
-            says += " The import is guarded: what its `except` does, runs."
+            says += " The import is guarded: its `except` branch runs."
             self._moved.pop(binding, None)
         place = binding.place
         finding = Finding(

@@ -26,11 +26,11 @@ _NAMED_LINE: Final = re.compile(r"\(line (\d+)\)")
 
 
 class NotANotebookError(ValueError):
-    """A text that is no notebook; the message says why."""
+    """A text that is not a notebook; the message says why."""
 
 
 def examine_notebook(text: str) -> list[Finding]:
-    """Says what the code of a notebook uses, and what becomes of it.
+    """Reports what the code of a notebook uses, and whether it still works.
 
     Args:
         text: The notebook, of format 4: JSON. Its magics and shell lines are skipped.
@@ -41,7 +41,7 @@ def examine_notebook(text: str) -> list[Finding]:
 
     Raises:
         NotANotebookError: If it is none.
-        NotPythonError: If a cell is no Python 3; the message names cell and line.
+        NotPythonError: If a cell is not Python 3; the message names cell and line.
     """
     notebook = _Notebook(text)
     return notebook.look_at(notebook.program).findings
@@ -58,7 +58,7 @@ def repair_notebook(text: str) -> Repaired:
 
     Raises:
         NotANotebookError: If it is none.
-        NotPythonError: If a cell is no Python 3; the message names cell and line.
+        NotPythonError: If a cell is not Python 3; the message names cell and line.
     """
     notebook = _Notebook(text)
     repaired = repair_with(notebook.look_at, notebook.program)
@@ -131,7 +131,7 @@ class _Notebook:
         return dataclasses.replace(examined, findings=told_once(findings))
 
     def restored(self, program: str) -> str:
-        """Returns a program with what stood in place of each `pass`."""
+        """Returns a program with what stood instead of each `pass`."""
         return re.sub(
             rf"^[ \t]*pass  {re.escape(self._mark)} line (\d+)$",
             lambda match: self._hidden[int(match[1])],
@@ -236,7 +236,7 @@ def _code_sources(text: str) -> Iterator[_Source]:
         notebook = json.loads(text)
     except json.JSONDecodeError as error:
         raise NotANotebookError(
-            f"line {error.lineno}: no JSON ({error.msg}). Is it a notebook?"
+            f"line {error.lineno}: not valid JSON ({error.msg}). Is it a notebook?"
         ) from None
     except RecursionError:
         raise NotANotebookError("JSON that is nested too deeply. Is it a notebook?") from None
@@ -244,8 +244,8 @@ def _code_sources(text: str) -> Iterator[_Source]:
         raise NotANotebookError("a number of thousands of digits. Is it a notebook?") from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise NotANotebookError(
-            "no notebook of format 4, which has cells. An older one is brought there by "
-            "`jupyter nbconvert --to notebook --inplace`."
+            "not a notebook of format 4, the one with cells. Convert an older one with `jupyter "
+            "nbconvert --to notebook --inplace`."
         )
     if _language(notebook) != "python":
         return

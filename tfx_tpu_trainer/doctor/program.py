@@ -52,7 +52,7 @@ class Program:
         functions: Its functions.
         bound_names: All names that anything in it is bound to.
         values: The attributes of that name, of whatever.
-        relative: The names that it imports relatively, and so from beside it.
+        relative: The names that it imports relatively, and so from next to it.
         scopes: The scope of each name in the tree.
         parents: The node around each node.
     """
@@ -156,7 +156,7 @@ class Program:
         return ".".join([binding.name, *reversed(parts)]), binding
 
     def name_of(self, node: ast.expr | None) -> str:
-        """Returns a name in full; "" for what is no imported name."""
+        """Returns a name in full; "" for what is not an imported name."""
         found = self.full_name(node) if node is not None else None
         return found[0] if found else ""
 
@@ -224,7 +224,7 @@ def _parsed(text: str) -> ast.Module:
         reason = str(error.msg).partition("; use sys.")[0]
         raise NotPythonError(
             error.lineno or 1,
-            f"{reason} (a program for Python 2 goes through 2to3 first)",
+            f"{reason} (convert a Python 2 program with 2to3 first)",
         ) from None
     except (RecursionError, MemoryError):
-        raise NotPythonError(1, "too deeply nested to be parsed") from None
+        raise NotPythonError(1, "too deeply nested to parse") from None

@@ -35,7 +35,7 @@ class Repaired:
 
 
 def repair(text: str) -> Repaired:
-    r"""Makes the edits that need no judgement; what they don't touch stays as it was written.
+    r"""Makes the edits that need no judgement; the rest of the program is not changed.
 
     Examples:
         >>> from tfx_tpu_trainer.doctor import repair
@@ -51,7 +51,7 @@ def repair(text: str) -> Repaired:
         The program with the edits.
 
     Raises:
-        NotPythonError: If it is no Python 3; the message names the line.
+        NotPythonError: If it is not Python 3; the message names the line.
     """
     return repair_with(look_at, text)
 

@@ -47,8 +47,8 @@ def why_switched(old: Sequence[Use]) -> str:
         verb = "is" if len(names) == 1 else "are"
         which = f"{', '.join(names[:_SHOWN])}{more} {verb} in tf.compat.v1 only."
     return (
-        f"A program for TensorFlow 1: {which} With that import, names that TensorFlow 2 gave another meaning keep "
-        "theirs too."
+        f"A program for TensorFlow 1: {which} With that import, names whose meaning TensorFlow 2 "
+        "changed also keep their old one."
     )
 
 

@@ -23,7 +23,7 @@ class UnreadableError(ValueError):
 
 
 def python_files(path: str | os.PathLike[str]) -> list[Path]:
-    """Lists what is to be examined.
+    """Lists the files to examine.
 
     Args:
         path: A file, whatever its name ends in, or a folder. Of a folder all `.py` and `.ipynb`
@@ -57,7 +57,8 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
     found += [Path(error.filename) for error in unlisted]
     if not found:
         raise UnreadableError(
-            f"{root}: no .py file in this folder, and no notebook. Give one that holds a program."
+            f"{root}: this folder has no .py file and no notebook. Give one that contains a "
+            "program."
         )
     return sorted(found)
 
@@ -92,15 +93,15 @@ def read_source(path: Path) -> Source:
         Its text.
 
     Raises:
-        UnreadableError: If it can't be read, or is no text in the encoding that it claims.
+        UnreadableError: If it can't be read, or is not text in its declared encoding.
     """
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise UnreadableError(f"{path}: a folder that can't be listed. Is it yours to read?")
+            raise UnreadableError(f"{path}: a folder that can't be listed. May you read it?")
         if not stat.S_ISREG(status.st_mode):
             # A pipe would wait for its writer forever, and /dev/zero never ends.
-            raise UnreadableError(f"{path}: a pipe, a device or a socket, not a file of text.")
+            raise UnreadableError(f"{path}: a pipe, a device or a socket, not a text file.")
         if status.st_size > _LARGEST:
             raise UnreadableError(
                 f"{path}: {status.st_size:,} bytes; files of more than {_LARGEST:,} are data, not "
@@ -113,7 +114,7 @@ def read_source(path: Path) -> Source:
         text.encode("utf-8")
         return Source(path, text, encoding)
     except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}. Is it yours to read?") from None
+        raise UnreadableError(f"{path}: {error.strerror}. May you read it?") from None
     # LookupError: "hex" and "rot13" are codecs, of no text.
     except (SyntaxError, UnicodeError, LookupError) as error:
         kind = "notebook" if path.suffix == NOTEBOOK else "Python file"
@@ -134,6 +135,6 @@ def write_source(source: Source) -> None:
         write_whole(target, source.text.encode(source.encoding))
     except OSError as error:
         raise UnreadableError(
-            f"{source.path}: {error.strerror}; nothing was changed in it. Is its folder yours to write, and has "
-            "it room?"
+            f"{source.path}: {error.strerror}; it was not changed. May you write to its folder, "
+            "and is there space?"
         ) from None

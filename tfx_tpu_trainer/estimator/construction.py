@@ -59,7 +59,7 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
         named.
 
     Raises:
-        ValueError: If it is no RunConfig, or names another folder or one that TensorFlow can't open.
+        ValueError: If it is not a RunConfig, or names another folder or one that TensorFlow can't open.
     """
     if config is None:
         config = RunConfig()
@@ -97,7 +97,7 @@ def check_listeners(
         message: The beginning of the error. Defaults to that of `Estimator.train`.
 
     Raises:
-        TypeError: If one is no CheckpointSaverListener.
+        TypeError: If one is not a CheckpointSaverListener.
     """
     listeners = tuple(listeners or ())
     for listener in listeners:

@@ -227,7 +227,7 @@ class Estimator:
             hooks: Hooks of the session. Defaults to `None`.
             steps: Steps to make now. Defaults to `None`: until the data ends.
             max_steps: Global step to stop at; excludes `steps`. Defaults to `None`.
-            saving_listeners: Listeners told of every checkpoint. Defaults to `None`.
+            saving_listeners: Listeners notified of every checkpoint. Defaults to `None`.
 
         Returns:
             The estimator itself.
@@ -240,8 +240,8 @@ class Estimator:
         """
         if self._config.task_type in (TaskType.EVALUATOR, TaskType.PS):
             raise ValueError(
-                f"Train has been called wrong configuration: this task is {self._config.task_type}"
-                " in TF_CONFIG. Please use train_and_evaluate, which starts each task's part."
+                f"Train has been called wrong configuration: this task is {self._config.task_type} "
+                "in TF_CONFIG. Please use train_and_evaluate, which starts the part of each task."
             )
         self._calls.check_train_steps(steps, max_steps)
         if max_steps is not None and checkpoints.global_step_of(self.model_dir) >= max_steps:
@@ -320,7 +320,7 @@ class Estimator:
         name: str | None = None,
         variable_values: Mapping[str, Any] | None = None,
     ) -> EvalResult:
-        """Evaluates the model and tells more than `evaluate`: rows, loss by rows, seconds.
+        """Evaluates the model and returns more than `evaluate`: rows, loss by rows, seconds.
 
         Ours; the original has no such method. `variable_values` is name of a variable -> the value
         to evaluate it with, instead of a checkpoint's; it defaults to `None`. The other arguments,
@@ -430,8 +430,8 @@ class Estimator:
             Rows or batches of predictions.
 
         Raises:
-            ValueError: If none of the keys is there, or rows are asked for and the predictions
-                of a batch differ in length.
+            ValueError: If none of the keys is there, or rows are requested and the predictions of a batch differ in
+                length.
         """
         all_hooks = spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
         checkpoint_path = _as_text(checkpoint_path) or self.latest_checkpoint()

@@ -31,10 +31,10 @@ class _Fields(NamedTuple):
 
 
 class EstimatorSpec(_Fields):
-    """Ops and objects that a model_fn gives to an Estimator; mirrors `tf.estimator.EstimatorSpec`.
+    """The ops and objects that a model_fn returns to an Estimator; mirrors `tf.estimator.EstimatorSpec`.
 
-    Which fields are needed depends on the mode: `"train"` needs `loss` and `train_op`,
-    `"eval"` needs `loss`, `"infer"` needs `predictions`. Others may be given all the same.
+    Which fields are needed depends on the mode: `"train"` needs `loss` and `train_op`, `"eval"` needs `loss`, `"infer"`
+    needs `predictions`. Other fields may be given as well.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import EstimatorSpec, ModeKeys
@@ -123,7 +123,9 @@ class EstimatorSpec(_Fields):
         """
         unknown = sorted(set(changes) - set(self._fields))
         if unknown:
-            raise ValueError(f"Got unexpected field names: {unknown}; there are {self._fields}.")
+            raise ValueError(
+                f"Got unexpected field names: {unknown}; the fields are {self._fields}."
+            )
         if changes.get("mode", self.mode) != self.mode:
             raise ValueError(
                 f"mode of EstimatorSpec cannot be changed. It is {self.mode!r}, given: "

@@ -1,6 +1,6 @@
 """Mirrors `tf.estimator.experimental`.
 
-LinearSDCA and the RNN estimators are names only: making one says what to use instead.
+LinearSDCA and the RNN estimators exist as names only: creating one raises an error that names a replacement.
 """
 
 from tfx_tpu_trainer.estimator.canned.logit_fns import call_logit_fn

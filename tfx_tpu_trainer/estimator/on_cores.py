@@ -18,10 +18,9 @@ _on_cores: contextvars.ContextVar[bool] = contextvars.ContextVar("on_cores", def
 def on_cores() -> Iterator[None]:
     """Makes heads inside give what TPU cores, or replicas of a strategy, can run together.
 
-    A model_fn that was written for one host trains on cores when it is called in here: heads and
-    canned estimators wrap every optimizer in a `CrossShardOptimizer`, v1 and Keras ones alike, so
-    that gradients are put together as the rows' losses were, summed or averaged. Metrics become
-    functions of what all cores computed, and summaries are left out.
+    A model_fn that was written for one host trains on cores when it is called in here: heads and canned estimators wrap
+    every optimizer in a `CrossShardOptimizer`, v1 and Keras ones alike, so that gradients are combined as the rows'
+    losses were, summed or averaged. Metrics become functions of what all cores computed, and summaries are left out.
     """
     token = _on_cores.set(True)
     try:

@@ -107,18 +107,16 @@ class RunConfig:
                 for the hosts that it needs to answer. Defaults to 7200.
             checkpoint_save_graph_def: Whether graph.pbtxt and .meta files are written.
                 Defaults to `True`.
-            jit_compile: How training steps on the host are made fast (ours; the original has
-                no such argument). `None` compiles nothing, and runs each op on one thread where
-                the graph says that a step is so small that sharing its ops among threads costs
-                more than it gains; a log line says so. `False` shares them always. `True` lets XLA
-                compile the steps; `"auto"` measures that in the first loops and goes on with the
-                faster. Where XLA can't compile a model, or a hook must see every step, a log line
-                says so. Defaults to `None`.
-            save_input_position: Whether each checkpoint has beside it, in
-                `<model_dir>/input_position`, where the training input stands, so that training that
-                goes on from it reads the rows that come next (ours; the original starts the input
-                from its beginning). Seeded random ops of model_fn then draw by the global step. What
-                is promised is in `docs/reliability.md`. Defaults to `False`.
+            jit_compile: How training steps on the host are made fast (ours; the original has no such argument). `None`
+                compiles nothing, and runs each op on one thread where the graph says that a step is so small that
+                sharing its ops among threads costs more than it gains; a log line says so. `False` shares them always.
+                `True` lets XLA compile the steps; `"auto"` measures that in the first loops and continues with the
+                faster. Where XLA can't compile a model, or a hook must see every step, a log line says so. Defaults to
+                `None`.
+            save_input_position: Whether each checkpoint has next to it, in `<model_dir>/input_position`, where the
+                training input stands, so that training that resumes from it reads the rows that come next (ours; the
+                original starts the input from its beginning). Seeded random ops of model_fn then draw by the global
+                step. What is promised is in `docs/reliability.md`. Defaults to `False`.
             first_checkpoint_secs: Seconds to the first checkpoint by time (ours). The next follow
                 after twice as long each, until that is `save_checkpoints_secs`, so that a training
                 that is killed early loses no more than half of itself. Defaults to `None`: all
@@ -142,8 +140,8 @@ class RunConfig:
             profile_steps: The first and the last global step to profile for TensorBoard's profile plugin (ours).
                 On the host they are made one by one; elsewhere the session calls that have them are profiled as a
                 whole. Defaults to `None`: nothing is profiled.
-            tf_config: Ours: the cluster, in the form of TF_CONFIG, in place of what the environment
-                says; `{}` runs in this process alone. Defaults to `None`: the environment's.
+            tf_config: Ours: the cluster, in the form of TF_CONFIG, instead of what the environment says; `{}` runs in
+                this process alone. Defaults to `None`: the environment's.
 
         Raises:
             ValueError: If a value is out of its range, or both kinds of checkpoint interval
@@ -380,7 +378,7 @@ class RunConfig:
 
     @property
     def save_input_position(self) -> bool:
-        """Whether checkpoints have beside them where the training input stands."""
+        """Whether the position of the training input is saved with each checkpoint."""
         return self._values["save_input_position"]
 
     @property
@@ -460,7 +458,7 @@ class RunConfig:
 
     @property
     def service(self) -> Mapping[str, Any] | None:
-        """What TF_CONFIG says of its service."""
+        """The `service` entry of TF_CONFIG."""
         return self._service
 
 

@@ -29,7 +29,7 @@ def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
     """Checks a loss and returns it as a scalar tensor.
 
     Raises:
-        TypeError: If it is no tensor.
+        TypeError: If it is not a tensor.
         ValueError: If the mode needs one and there is none, if it has more than one element, or
             if it is of another graph.
     """
@@ -85,7 +85,7 @@ def check_predictions(predictions: Any, mode: str | None) -> Any:
 
 
 def predictions_of_mode(predictions: Any, mode: str) -> Any:
-    """Checks that there is something to predict where it is asked for, and returns it.
+    """Checks that there is something to predict where it is requested, and returns it.
 
     A session call that fetches nothing reads no input, and would be made without end.
 
@@ -108,7 +108,7 @@ def check_hooks(
             to those of a spec.
 
     Raises:
-        TypeError: If one is no SessionRunHook.
+        TypeError: If one is not a SessionRunHook.
     """
     hooks = tuple(hooks or ())
     for hook in hooks:
@@ -155,8 +155,8 @@ def check_graph(value: Any, what: str, *, key: Any = None) -> None:
     name = value.name if key is None else f"{key}: {value.name}"
     raise ValueError(
         f'{what} with "{name}" must be from the default graph. Possible causes of this error '
-        f"include: {what} was made outside of model_fn, or in an earlier call of it. Make every "
-        "tensor inside of model_fn."
+        f"include: {what} was created outside model_fn, or in an earlier call of it. Create every "
+        "tensor inside model_fn."
     )
 
 

@@ -16,10 +16,10 @@ def check_strategy(name: str, strategy: Any) -> None:
 
     Args:
         name: Name of the argument.
-        strategy: What it was given; `None` is no strategy.
+        strategy: What it was given; `None` is not a strategy.
 
     Raises:
-        ValueError: If it is no strategy, or one that can't run the graph of a model_fn.
+        ValueError: If it is not a strategy, or one that can't run the graph of a model_fn.
     """
     if strategy is None:
         return
@@ -41,7 +41,7 @@ def check_both(both: Any) -> None:
     """Checks `experimental_distribute` of a RunConfig.
 
     Args:
-        both: What it was given; `None` is no strategy.
+        both: What it was given; `None` is not a strategy.
 
     Raises:
         ValueError: If a strategy of it does not hold, or it names a cluster to run on.
@@ -52,9 +52,9 @@ def check_both(both: Any) -> None:
         check_strategy(f"experimental_distribute.{name}", getattr(both, name, None))
     if getattr(both, "remote_cluster", None):
         raise ValueError(
-            "experimental_distribute.remote_cluster is not supported: one client that runs all "
-            f"tasks of {both.remote_cluster!r} went with TensorFlow 1. Start the program once for "
-            "each task, with TF_CONFIG, and call train_and_evaluate."
+            "experimental_distribute.remote_cluster is not supported: a single client for all "
+            f"tasks of {both.remote_cluster!r} existed only in TensorFlow 1. Start the program "
+            "once for each task, with TF_CONFIG, and call train_and_evaluate."
         )
 
 

@@ -78,7 +78,7 @@ def read_task_environment(
 
     Raises:
         ValueError: If TF_CONFIG is no JSON, or describes a cluster that can't be.
-        TypeError: If its service is no dict.
+        TypeError: If its service is not a dict.
     """
     if tf_config is None:
         tf_config = tf_config_of_environment()
@@ -96,7 +96,7 @@ def read_task_environment(
     for key in ("model_dir", "session_master", "eval_session_master"):
         if not isinstance(tf_config.get(key, ""), str | None):
             raise ValueError(
-                f"{key} in TF_CONFIG is {tf_config[key]!r}; give text, or leave it out."
+                f"{key} in TF_CONFIG is {tf_config[key]!r}; give a string, or leave it out."
             )
     cluster = _cluster(tf_config)
     place = (
@@ -121,8 +121,8 @@ def tf_config_of_environment() -> Mapping[str, Any]:
         tf_config = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"TF_CONFIG is not JSON ({error}): {_cut(text)}; set it to what the cluster's manager "
-            "gives, or unset it for a run of this process alone."
+            f"TF_CONFIG is not JSON ({error}): {_cut(text)}; set it to the value from the "
+            "cluster's manager, or unset it to run this process alone."
         ) from None
     if not isinstance(tf_config, dict):
         raise ValueError(
@@ -162,8 +162,8 @@ def _check_addresses(cluster: tf.train.ClusterSpec) -> None:
                 )
             if address in task_at:
                 raise ValueError(
-                    f"{task_at[address]} and {task} in TF_CONFIG have the same address, {address!r}; "
-                    "give each task its own."
+                    f"{task_at[address]} and {task} in TF_CONFIG have the same address, "
+                    f"{address!r}; give each task a unique one."
                 )
             task_at[address] = task
 

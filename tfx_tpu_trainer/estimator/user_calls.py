@@ -151,14 +151,14 @@ def _with_keys_there(
     }
     if key is None or "\n" in str(key) or any(str(key) in part for part in keys.values()):
         return None
-    advice = "If it is a feature, input_fn gives another structure than the model was made for."
+    advice = "If it is a feature, input_fn returns another structure than the model expects."
     if key == "batch_size":
-        advice = f"TPUEstimator({_BATCH_SIZES[mode]}=...) puts it into params."
+        advice = f"TPUEstimator({_BATCH_SIZES[mode]}=...) adds it to params."
     elif function == "input_fn":
         # An input has dicts of its own, of which nothing is known here.
         return None
     there = "; ".join(f"{name} has {part}" for name, part in keys.items())
-    return UnknownKeyError(f"{function} looked up {key!r}, which is not there: {there}. {advice}")
+    return UnknownKeyError(f"{function} looked up {key!r}, which does not exist: {there}. {advice}")
 
 
 def _copied(available: Mapping[str, Any]) -> dict[str, Any]:

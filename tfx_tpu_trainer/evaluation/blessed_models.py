@@ -80,8 +80,8 @@ def point_to(pointer: str, model: BlessedModel) -> None:
 def last_blessed(pointer: str) -> BlessedModel | None:
     """Finds the model that was blessed last.
 
-    Where the pointer is damaged, or its model is not there any more, the history is asked for the last one
-    that is, and a log line says so.
+    If the pointer is damaged, or its model no longer exists, the latest existing model of the history is returned, and
+    a log line says so.
 
     Args:
         pointer: Path of the pointer file; any path that `tf.io.gfile` knows.
@@ -104,15 +104,15 @@ def last_blessed(pointer: str) -> BlessedModel | None:
         except ValueError:
             continue
         _logger.warning(
-            "%s; the model blessed before it, at %s, takes its place: %s",
+            "%s; falling back to the model blessed before it, at %s: %s",
             printable(problem),
             found.time,
             printable(found.uri),
         )
         return found
     raise ValueError(
-        f"{problem}, and {_history(pointer)} names no other model that is; remove {pointer} to begin without a "
-        "baseline"
+        f"{problem}, and {_history(pointer)} names no other existing model; remove {pointer} to "
+        "start without a baseline"
     )
 
 
@@ -146,5 +146,5 @@ def _read(path: str) -> BlessedModel:
             f"the pointer {path} to the last blessed model is damaged ({reason})"
         ) from error
     if not tf.io.gfile.isdir(uri) or not tf.io.gfile.listdir(uri):
-        raise ValueError(f"the pointer {path} names the model {uri}, which is not there any more")
+        raise ValueError(f"the pointer {path} names the model {uri}, which no longer exists")
     return model

@@ -70,8 +70,9 @@ class Verdict:
         unchecked = ", ".join(self.unchecked)
         if self.blessed is None and self.rubber_stamp:
             return (
-                "no blessing written: there is no baseline model yet, and eval_config has only change "
-                f"thresholds ({unchecked}). Add a value threshold, by which a first model can be blessed"
+                "no blessing written: no baseline model exists yet, and eval_config has only "
+                f"change thresholds ({unchecked}). Add a value threshold, so that a first model "
+                "can be blessed"
             )
         if self.blessed is None:
             return "no blessing written: eval_config has no thresholds"
@@ -260,7 +261,7 @@ def write_blessing(
     baseline_model: tfx.dsl.Artifact | None = None,
     component_id: str | None = None,
 ) -> None:
-    """Writes the stock Evaluator's blessing, and the verdict's text beside it.
+    """Writes a blessing as the stock Evaluator does, and the verdict's text next to it.
 
     A verdict without thresholds (`blessed` is None) writes the text only: neither Pusher nor
     LatestBlessedModelStrategy then takes the model for blessed.

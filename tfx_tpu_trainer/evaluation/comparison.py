@@ -75,7 +75,7 @@ def _failed_change(
         f"{_changed(comparison.name_of(name), value, baseline, threshold)}, but must be a {bound}"
     )
     if threshold.HasField("relative") and math.isclose(baseline, 0.0):
-        message += ". Relative to 0 no change can be told: give an absolute bound"
+        message += ". A relative change from 0 is undefined: give an absolute bound"
     return message
 
 

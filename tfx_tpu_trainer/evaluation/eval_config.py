@@ -163,9 +163,9 @@ def _check_models(eval_config: config_pb2.EvalConfig) -> None:
 def _check_slices(eval_config: config_pb2.EvalConfig) -> None:
     if any(spec.ByteSize() for spec in eval_config.slicing_specs):
         raise ValueError(
-            "eval_config has slicing_specs, but the slices are those that the trainer measured: give "
-            "slicing_specs to TpuTrainer, and here per_slice_thresholds, or thresholds, which hold for every "
-            "slice."
+            "eval_config has slicing_specs, but the gate uses the slices that the trainer "
+            "measured: give slicing_specs to TpuTrainer, and use per_slice_thresholds here, or "
+            "thresholds, which hold for every slice."
         )
     across = [
         name for spec in eval_config.metrics_specs for name in spec.cross_slice_thresholds
@@ -189,8 +189,9 @@ def _check_slices(eval_config: config_pb2.EvalConfig) -> None:
         slices = parse_slicing_specs(by_slice.slicing_specs)
         if name in OVERALL_ONLY and slices:
             raise ValueError(
-                f"There is a per-slice threshold on {name!r}, which belongs to whole batches and has no value "
-                "on a slice: let metric_fn return a mean over rows, and set the threshold on that."
+                f"The per-slice threshold on {name!r} can't be applied, since this metric belongs "
+                "to whole batches and has no value on a slice: let metric_fn return a mean over "
+                "rows, and set the threshold on that."
             )
 
 

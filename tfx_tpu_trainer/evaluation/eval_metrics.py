@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LOSS = "loss"
 LOSS_BY_ROWS = "loss_by_rows"
-"""The two means of an evaluation's loss: as `evaluate()` has it, and by rows."""
+"""The two means of an evaluation's loss: over batches, as in `evaluate()`, and over rows."""
 
 EVAL_METRICS_FILE = "eval_metrics.json"
 """Name of the file with a model's metrics, at the root of its Model artifact."""
@@ -103,7 +103,7 @@ class EvalMetrics:
     def __post_init__(self) -> None:
         if not self.overall:
             raise ValueError(
-                "EvalMetrics holds no metric: the evaluation gave none, not even the loss."
+                "EvalMetrics is empty: the evaluation returned no metric, not even the loss."
             )
         scalars = {name: as_scalar(name, value) for name, value in self.overall.items()}
         object.__setattr__(self, "overall", types.MappingProxyType(scalars))
@@ -137,12 +137,11 @@ class EvalMetrics:
     def from_result(cls, result: EvalResult) -> EvalMetrics:
         """The metrics of an evaluation by the engine, as the artifacts record them.
 
-        `loss` is what `evaluate()` returns and TensorBoard shows: on the host the mean of the batches' losses,
-        as in the original. `loss_by_rows` is the exact one: a short last batch counts by its rows, whatever
-        the batch size; where the engine found no rows to count, there is none.
-        Metrics that are not scalars (a confusion matrix, a vector by class) are left out with a warning,
-        because a ModelEvaluation's thresholds and MLMD's properties know scalars only; a finished training
-        is not thrown away for them.
+        `loss` is what `evaluate()` returns and TensorBoard shows: on the host the mean of the batches' losses, as in
+        the original. `loss_by_rows` is the exact one: a short last batch counts by its rows, whatever the batch size;
+        where the engine found no rows to count, there is none. Metrics that are not scalars (a confusion matrix, a
+        vector by class) are left out with a warning, because a ModelEvaluation's thresholds and MLMD's properties know
+        scalars only; they do not make a finished training fail.
 
         Args:
             result: what `evaluate_result()` returned.
@@ -203,7 +202,7 @@ def write_eval_metrics(model_uri: str, metrics: EvalMetrics) -> str:
     "NaN", "Infinity" and "-Infinity". The file appears whole or not at all.
 
     Args:
-        model_uri: folder of the Model artifact, made where it is missing; any path tf.io.gfile knows.
+        model_uri: folder of the Model artifact, created if missing; any path tf.io.gfile knows.
         metrics: what to write.
 
     Returns:
@@ -273,7 +272,7 @@ def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
         raise ValueError(f"{path} can't be read: {reason}; {_ADVICE}.") from error
 
 
-_ADVICE = "give back the file that its trainer wrote, or train the model again"
+_ADVICE = "restore the file that its trainer wrote, or train the model again"
 
 
 def diverged_names(metrics: Mapping[str, float]) -> tuple[str, ...]:
@@ -286,7 +285,7 @@ def diverged_names(metrics: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def number_to_json(value: float) -> float | str:
-    """Returns a float as it stands in JSON: itself, or "NaN", "Infinity", "-Infinity"."""
+    """Returns a float as JSON holds it: itself, or "NaN", "Infinity", "-Infinity"."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -307,11 +306,11 @@ def number_from_json(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise ValueError("a number of more than 308 digits is no metric") from None
+        raise ValueError("a number of more than 308 digits is not a metric") from None
 
 
 def metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
-    """Returns metrics as they stand in JSON, sorted by name."""
+    """Returns metrics as JSON holds them, sorted by name."""
     return {name: number_to_json(value) for name, value in sorted(metrics.items())}
 
 
@@ -322,7 +321,7 @@ def metrics_from_json(metrics: Any) -> dict[str, float]:
         ValueError: they are no object of numbers; names the metric.
     """
     if not isinstance(metrics, dict):
-        raise ValueError(f"its metrics are a {type(metrics).__name__} in place of an object")
+        raise ValueError(f"its metrics are a {type(metrics).__name__} instead of an object")
     values = {}
     for name, value in metrics.items():
         try:
@@ -336,12 +335,12 @@ def count_from_json(name: str, value: Any) -> int | None:
     """Returns a count that stands in JSON; None where it is unknown.
 
     Raises:
-        ValueError: it is no count.
+        ValueError: it is not a count.
     """
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise ValueError(f"{name} is {value!r}, which is no count")
+        raise ValueError(f"{name} is {value!r}, which is not a count")
     return value
 
 
@@ -349,17 +348,17 @@ def seconds_from_json(value: Any) -> float | None:
     """Returns a duration that stands in JSON; None where it is unknown.
 
     Raises:
-        ValueError: it is no duration.
+        ValueError: it is not a duration.
     """
     seconds = None if value is None else number_from_json(value)
     if seconds is not None and seconds < 0:
-        raise ValueError(f"seconds is {value!r}, which is no duration")
+        raise ValueError(f"seconds is {value!r}, which is not a duration")
     return seconds
 
 
 def _text_from_json(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} is {value!r}, which is no text")
+        raise ValueError(f"{name} is {value!r}, which is not a string")
     return value
 
 

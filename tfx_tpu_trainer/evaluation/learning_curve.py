@@ -32,7 +32,7 @@ class Goal:
     """What makes one checkpoint better than another.
 
     Attributes:
-        metric: name of the metric that decides, as metric_fn gives it, or `loss`.
+        metric: name of the metric that decides, as metric_fn returns it, or `loss`.
         mode: "max" if higher is better, "min" if lower is.
         patience: evaluations in a row without a better value after which training stops; None never stops.
 
@@ -193,8 +193,8 @@ def write_learning_curve(folder: str, curve: LearningCurve) -> str:
 def take_up_learning_curve(folder: str) -> LearningCurve | None:
     """Reads the curve that an earlier attempt has left; None if there is none.
 
-    One that can't be understood is set aside, with a warning: the checkpoints beside it are what the
-    training goes on from, and a curve that begins anew is no reason to lose them.
+    One that can't be understood is set aside, with a warning: the checkpoints next to it are what the training resumes
+    from, and a curve that begins again is no reason to lose them.
 
     Args:
         folder: where the training's checkpoints are.
@@ -206,7 +206,9 @@ def take_up_learning_curve(folder: str) -> LearningCurve | None:
         aside = f"{path}.aside-{uuid.uuid4().hex[:8]}"
         tf.io.gfile.rename(path, aside)
         _logger.warning(
-            "%s It is now %s, and the learning curve begins anew.", str(error).rstrip("."), aside
+            "%s It was renamed to %s, and the learning curve starts from scratch.",
+            str(error).rstrip("."),
+            aside,
         )
         return None
 

@@ -66,7 +66,7 @@ def list_models(
 
     Args:
         store: ML Metadata: a store, or the path of a SQLite file, as `tfx-tpu-trainer run` keeps it.
-        metric: what to sort by: a name that metric_fn gives, or `loss`. Models without it are left out.
+        metric: what to sort by: a name that metric_fn returns, or `loss`. Models without it are left out.
         mode: "max" if higher is better, "min" if lower is. NaN is worse than anything.
         pipeline: only models of this pipeline; None: of all.
         limit: at most so many; None: all.
@@ -96,7 +96,9 @@ def list_models(
 
 def _open(path: str) -> mlmd.MetadataStore:
     if not os.path.exists(path):
-        raise ValueError(f"There is no ML Metadata at {path!r}: give the path of its SQLite file.")
+        raise ValueError(
+            f"{path!r} is not an ML Metadata database: give the path of its SQLite file."
+        )
     config = metadata_store_pb2.ConnectionConfig()
     config.sqlite.filename_uri = path
     config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY

@@ -21,7 +21,7 @@ OVERALL: SliceKey = ()
 """The whole eval split."""
 
 OTHER_VALUE = "__OTHER__"
-"""Stands in a slice key for all values of a feature that were too many to be measured one by one."""
+"""In a slice key, all values of a feature beyond those measured one by one."""
 
 
 def slice_name(key: SliceKey) -> str:
@@ -59,12 +59,13 @@ def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
             ) from None
         except ValueError as error:
             raise ValueError(
-                f"slicing_specs={_shown(specs)} is no JSON: {error}. Give a list of dicts, as "
-                '[{"feature_keys": ["hour"]}].'
+                f"slicing_specs={_shown(specs)} is not valid JSON: {error}. Give a list of dicts, "
+                'such as [{"feature_keys": ["hour"]}].'
             ) from None
     if isinstance(specs, (Mapping, config_pb2.SlicingSpec)) or not isinstance(specs, Iterable):
         raise ValueError(
-            f"slicing_specs={_shown(specs)} is no list: give [tfma.SlicingSpec(feature_keys=['...']), ...]."
+            f"slicing_specs={_shown(specs)} is not a list: give "
+            "[tfma.SlicingSpec(feature_keys=['...']), ...]."
         )
     parsed = [_parse(spec) for spec in specs]
     unique = {
@@ -79,7 +80,7 @@ def _shown(value: Any) -> str:
 
 
 def slicing_specs_to_json(specs: Iterable[config_pb2.SlicingSpec]) -> list[dict[str, Any]]:
-    """Returns specs as plain dicts that `parse_slicing_specs` reads, equal specs as equal texts."""
+    """Returns specs as plain dicts that `parse_slicing_specs` reads, equal specs as equal strings."""
     dicts = []
     for spec in specs:
         values = dict(sorted(spec.feature_values.items()))
@@ -168,8 +169,8 @@ def _parse(spec: Any) -> config_pb2.SlicingSpec:
         except json_format.ParseError as error:
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"slicing_specs has {dict(spec)!r}, which is no SlicingSpec: {reason}. Its fields are "
-                "feature_keys (a list of names) and feature_values (name -> value)."
+                f"slicing_specs has {dict(spec)!r}, which is not a SlicingSpec: {reason}. Its "
+                "fields are feature_keys (a list of names) and feature_values (name -> value)."
             ) from None
     else:
         raise ValueError(
@@ -184,8 +185,8 @@ def _parse(spec: Any) -> config_pb2.SlicingSpec:
     both = set(parsed.feature_keys) & set(parsed.feature_values)
     if both:
         raise ValueError(
-            f"slicing_specs names {sorted(both)} in feature_keys and in feature_values of one spec: a "
-            "feature stands in one of them."
+            f"slicing_specs names {sorted(both)} in feature_keys and in feature_values of one "
+            "spec: name a feature in only one of them."
         )
     for name, value in parsed.feature_values.items():
         if not value:

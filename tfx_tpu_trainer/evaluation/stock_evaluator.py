@@ -50,7 +50,7 @@ def stock_evaluator_config(
         config_pb2.MetricConfig(class_name=one) if isinstance(one, str) else one for one in metrics
     ]
     if not configs:
-        raise ValueError("metrics is empty: name TFMA's metrics, as ['ExampleCount', 'AUC'].")
+        raise ValueError("metrics is empty: name TFMA's metrics, such as ['ExampleCount', 'AUC'].")
     return config_pb2.EvalConfig(
         model_specs=[
             config_pb2.ModelSpec(

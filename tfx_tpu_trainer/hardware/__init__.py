@@ -1,4 +1,4 @@
-"""TPU chips and slices, and what a pipeline asks for: plain data, without TensorFlow."""
+"""TPU chips and slices, and what a pipeline requests: plain data, without TensorFlow."""
 
 from tfx_tpu_trainer.extras import of_extra
 

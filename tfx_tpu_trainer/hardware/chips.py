@@ -19,8 +19,8 @@ class Chip:
         devices: TPU devices that TensorFlow sees of a chip: 2 cores on v2 and v3, and one where the
             chip has one core or its two act as one (v4 and v5p).
         hbm_gib: Memory of a chip, GiB.
-        program_hbm_gib: What a program may use of it on one TPU device, GiB; the rest of the
-            device's is the system's. As the TPU compiler (libtpu 0.0.21) states it.
+        program_hbm_gib: Memory that a program may use on one TPU device, GiB; the system uses the rest. As the TPU
+            compiler (libtpu 0.0.21) states it.
         bf16_tflops: Peak rate of a chip in bfloat16, 10^12 operations a second.
         hbm_gb_per_s: Bandwidth of its memory, 10^9 bytes a second.
         ici_gb_per_s: Bandwidth of all its links to other chips in one direction, 10^9 bytes a
@@ -50,7 +50,7 @@ class Chip:
 
     @property
     def program_hbm_bytes(self) -> int:
-        """What a program may use of the memory of one TPU device, in bytes."""
+        """Memory that a program may use on one TPU device, in bytes."""
         return int(self.program_hbm_gib * 2**30)
 
 

@@ -52,7 +52,7 @@ class Slice:
 
     @property
     def chips_per_host(self) -> int:
-        """Chips of one machine: what a pod asks for as `google.com/tpu`."""
+        """Chips of one machine: the number that a pod requests as `google.com/tpu`."""
         return self.num_chips // self.hosts
 
     @property
@@ -124,13 +124,13 @@ def find_slice(name: str) -> Slice:
         The slice; of several with that many chips, the one of the fewest hosts.
 
     Raises:
-        ValueError: If there is none; names the nearest that there are.
+        ValueError: If it does not exist; the message names the nearest ones.
     """
     generation, _, shape = name.partition(":")
     if generation not in CHIPS:
         raise ValueError(
-            f"TPU {name!r}: there is no generation {generation!r}; use one of {', '.join(CHIPS)}, "
-            "as in 'v5e:2x4'."
+            f"TPU {name!r}: unknown generation {generation!r}; use one of {', '.join(CHIPS)}, as "
+            "in 'v5e:2x4'."
         )
     same = [each for each in known_slices() if each.chip.generation == generation]
     found = [each for each in same if shape in (each.topology, str(each.num_chips))]

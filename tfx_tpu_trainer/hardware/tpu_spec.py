@@ -30,8 +30,8 @@ class TpuSpec(pydantic.BaseModel):
     Attributes:
         slice_name: Generation and topology, such as `"v5e:2x4"`, or generation and number of
             chips, such as `"v5e:8"`.
-        hosts: Machines of the slice. Defaults to `None`: the fewest that there are. A v5e 2x4, for
-            one, is a machine of eight chips or two of four.
+        hosts: Machines of the slice. Defaults to `None`: the fewest possible. A v5e 2x4, for example, is one machine of
+            eight chips or two of four.
         spot: Whether it may be taken away at any time, for a lower price. Defaults to `False`.
         reservation: Name of a reservation to take it from; excludes `spot`. Defaults to `None`.
         runtime_image: Container image of the TPU workers. Defaults to `None`: the pipeline's.
@@ -70,7 +70,7 @@ class TpuSpec(pydantic.BaseModel):
                 raise ValueError(message) from None
             where = ".".join(map(str, first["loc"]))
             if first["type"] == "extra_forbidden":
-                message = f"there is no such attribute; use {', '.join(cls.model_fields)}"
+                message = f"unknown attribute; use {', '.join(cls.model_fields)}"
             if first["type"] == "string_too_short":
                 message = (
                     "give a name such as 'v5e:2x4'" if where == "slice_name" else "leave it out"
@@ -99,20 +99,20 @@ class TpuSpec(pydantic.BaseModel):
                 value = json.loads(text)
             except (ValueError, RecursionError) as error:
                 raise ValueError(
-                    f"TPU {text[:200]!r} is no valid JSON ({error}): give a slice such as v5e:2x4, or JSON such as "
-                    '{"slice_name": "v5e:2x4", "spot": true}.'
+                    f"TPU {text[:200]!r} is not valid JSON ({error}): give a slice such as "
+                    'v5e:2x4, or JSON such as {"slice_name": "v5e:2x4", "spot": true}.'
                 ) from None
         if isinstance(value, str):
             return cls.parse(value)
         if isinstance(value, Mapping) and "slice_name" in value:
             return cls.parse(**value)
         raise ValueError(
-            f"TPU {value!r} names no slice: give one as 'v5e:2x4', or as "
+            f"TPU {value!r} names no slice: give a name such as 'v5e:2x4', or a dict such as "
             "{'slice_name': 'v5e:2x4', 'spot': True}."
         )
 
     def to_json(self) -> str:
-        """Returns what is not at its default as a JSON text; `read` reads it."""
+        """Returns the attributes that differ from their defaults as a JSON string; `read` reads it."""
         return json.dumps(self.model_dump(exclude_defaults=True), separators=(",", ":"))
 
     @pydantic.model_validator(mode="after")
@@ -121,7 +121,7 @@ class TpuSpec(pydantic.BaseModel):
         forms = [each.hosts for each in known_slices() if each.name == found.name]
         if self.hosts is not None and self.hosts not in forms:
             raise ValueError(
-                f"TPU {self.slice_name!r} has no form of {self.hosts} hosts, but of "
+                f"TPU {self.slice_name!r} has no form with {self.hosts} hosts, only with "
                 f"{' or '.join(map(str, forms))}."
             )
         if self.spot and self.reservation:
@@ -214,7 +214,7 @@ class TpuSpec(pydantic.BaseModel):
             )
 
     def tpu_config(self, num_cores_per_replica: int | None = None) -> dict[str, int | None]:
-        """Returns what a `TPUConfig` must say of the slice, as its keyword arguments."""
+        """Returns the keyword arguments of a `TPUConfig` for the slice."""
         return {
             "num_shards": self.num_replicas(num_cores_per_replica),
             "num_cores_per_replica": num_cores_per_replica,

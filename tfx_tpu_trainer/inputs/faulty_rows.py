@@ -35,7 +35,7 @@ _OTHER_COUNT = re.compile(
 _NO_EXAMPLE = re.compile(r"Could not parse example")
 
 Suspect = Callable[[str, np.ndarray], bool]
-"""Whether a feature's values in one row, given with its name, are what a run has stumbled on."""
+"""Whether the values of a feature (by name) in one row are what made a run fail."""
 
 
 def find_faulty_row(patterns: Sequence[str], spec: Mapping[str, Any]) -> str | None:
@@ -114,7 +114,7 @@ class _Parser:
             return _in_words(error.message)
         except UnicodeDecodeError:
             # The record, which TensorFlow quotes in its message, is no text.
-            return "is no tf.Example"
+            return "is not a tf.Example"
         return None
 
     def values(self, records: Sequence[bytes]) -> dict[str, list[np.ndarray]]:
@@ -140,11 +140,11 @@ def _in_words(message: str) -> str:
         return f"has no feature {absent[1]!r}, which its schema requires of all rows"
     if other := _OTHER_TYPE.search(reason):
         given = f"holds values of type {other[2]}" if other[2] else "holds values of another type"
-        return f"has a feature {other[1]!r} that {given} in place of {other[3]}"
+        return f"has a feature {other[1]!r} that {given} instead of {other[3]}"
     if other := _OTHER_COUNT.search(reason):
-        return f"has {other[2]} values of the feature {other[1]!r} in place of the shape {other[3]}"
+        return f"has {other[2]} values of the feature {other[1]!r} instead of the shape {other[3]}"
     if _NO_EXAMPLE.search(reason):
-        return "is no tf.Example"
+        return "is not a tf.Example"
     return f"can't be parsed: {reason}"
 
 
@@ -152,7 +152,7 @@ def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str
     """Yields records with their file, the number of those before them, and what ends the file too early."""
     files = sorted(file for pattern in patterns for file in tf.io.gfile.glob(pattern))
     end = time.monotonic() + _LONGEST_SEARCH_SECS
-    _logger.info("Looks for the row that the run has failed on, in %d files.", len(files))
+    _logger.info("Searching %d files for the row on which the run failed.", len(files))
     for file in files:
         zipped = "GZIP" if file.endswith(".gz") else ""
         # A generator that is left half-way keeps what it is in: the graph must not be the default at a yield.

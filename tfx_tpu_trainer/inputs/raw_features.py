@@ -14,7 +14,7 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def needed_raw_features(transform_graph_path: str, label_key: str | None) -> frozenset[str]:
-    """Finds the raw features that the transformed features, but for the label, are computed from.
+    """Finds the raw features that the transformed features, except for the label, are computed from.
 
     Args:
         transform_graph_path: Folder of a TransformGraph artifact.

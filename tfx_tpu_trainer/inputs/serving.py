@@ -38,15 +38,15 @@ class TransformServing:
     Calling it gives a receiver with one input, `examples` (serialized raw tf.Examples, string
     [batch]), the transformed features without the label for model_fn, and two host signatures:
 
-    - `predict_raw` takes the raw features that predictions need as named tensors, for callers
-      who can't make tf.Examples, and gives what `serving_default` gives. A missing value is NaN,
-      the empty string or the least int64. It is left out, with a line in the log, where one of
-      the features is of a kind that no plain tensor carries.
+    - `predict_raw` takes the raw features that predictions need as named tensors, for callers who can't make
+      tf.Examples, and returns what `serving_default` gives. A missing value is NaN, the empty string or the least
+      int64. It is left out, with a line in the log, where one of the features is of a kind that no plain tensor
+      carries.
     - `transform_features` takes `examples`, with the label's raw features, and gives all
       transformed features, the label too: the stock Evaluator finds its labels there.
 
-    A request for a prediction has no label, so raw features that nothing but the label is
-    computed from are not asked for. All others are required where the raw schema requires them.
+    A request for a prediction has no label, so raw features that nothing but the label is computed from are not
+    required. All others are required if the raw schema requires them.
 
     Attributes:
         transform_graph_path: Folder of a TransformGraph artifact.
@@ -118,7 +118,7 @@ class TransformServing:
         unsupported = unsupported_features(needed)
         if unsupported or not needed:
             _logger.info(
-                "The signature %r is left out: the raw features %s are no plain tensors.",
+                "Left out the signature %r: the raw features %s are not plain tensors.",
                 RAW_SIGNATURE,
                 unsupported,
             )

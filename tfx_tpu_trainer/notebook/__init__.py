@@ -1,4 +1,4 @@
-"""What a notebook shows of models, trainings, evaluations and blessings.
+"""Shows models, trainings, evaluations and blessings in a notebook.
 
 %load_ext tfx_tpu_trainer.notebook
 

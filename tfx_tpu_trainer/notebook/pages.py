@@ -38,7 +38,7 @@ def model_page(uri: str) -> str:
         uri: Folder of the artifact.
 
     Returns:
-        HTML. A file that is not there or can't be read is a line of it.
+        HTML. A missing or unreadable file is reported on a line.
     """
     lines: Lines = []
     tables: list[_Table] = []
@@ -56,7 +56,7 @@ def model_page(uri: str) -> str:
 
 
 def run_page(path: str) -> str:
-    """Shows the page of a training, `run.html`, in a frame of its own.
+    """Shows the page of a training, `run.html`, in a separate frame.
 
     Args:
         path: The file.
@@ -114,7 +114,7 @@ def evaluation_page(uri: str) -> str:
         uri: Folder of the artifact; one of the stock Evaluator's is shown as well.
 
     Returns:
-        HTML. A file that is not there or can't be read is a line of it.
+        HTML. A missing or unreadable file is reported on a line.
     """
     try:
         metrics = _read_evaluation(uri)
@@ -142,7 +142,7 @@ def blessing_page(blessed: bool | None, verdict: str = "") -> str:
 def results_page(
     *, model: str | None = None, evaluation: str | None = None, verdict: str = ""
 ) -> str:
-    """Shows what came out of a component's run, in a few lines.
+    """Shows the results of a component's run in a few lines.
 
     Args:
         model: Folder of the Model. Defaults to `None`: there is none.

@@ -1,4 +1,4 @@
-"""What can be known to go wrong before a job is sent, without a network."""
+"""Finds what would fail before a job is sent, without a network."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def check_image(image: str, *, setting: str = "image") -> None:
     """
     if not image:
         raise JobError(
-            f"{setting} is empty; name the container image that holds tfx_tpu_trainer and your "
+            f"{setting} is empty; name the container image with tfx_tpu_trainer and your "
             "pipeline's code, such as 'europe-docker.pkg.dev/project/images/pipelines:1'"
         )
     if _DIGEST.fullmatch(image) or _TAGGED.fullmatch(image):
         return
     if not _TAGGED.fullmatch(image + ":1"):
         raise JobError(
-            f"{setting}={image!r} is no name of a container image; give one with a tag or a digest, such as "
-            "'europe-docker.pkg.dev/project/images/pipelines:1'"
+            f"{setting}={image!r} is not the name of a container image; give one with a tag or a "
+            "digest, such as 'europe-docker.pkg.dev/project/images/pipelines:1'"
         )
     raise JobError(
-        f"{setting}={image!r} has no tag, so nobody can tell later which image ran; add one, as "
+        f"{setting}={image!r} has no tag, so you could not tell later which image ran; add one, as "
         f"in {image + ':1'!r}, or a digest (@sha256:...)"
     )
 
@@ -68,8 +68,8 @@ def check_bucket_paths(paths: Mapping[str, str], *, schemes: tuple[str, ...] = (
         named = separator and bucket and path.isprintable()
         if not named or (schemes and scheme not in schemes):
             raise JobError(
-                f"{setting}={path!r} is no path in a bucket: the pods of a job share no disk; give one "
-                f"that starts with {wanted} and a bucket's name"
+                f"{setting}={path!r} is not a path in a bucket: the pods of a job share no disk; "
+                f"give one that starts with {wanted} and a bucket's name"
             )
 
 
@@ -81,12 +81,13 @@ def check_project(project: str, region: str) -> None:
     """
     if not _PROJECT.fullmatch(project):
         raise JobError(
-            f"project={project!r} is no name of a Google Cloud project; give its id, such as 'our-models-17'"
+            f"project={project!r} is not the id of a Google Cloud project; give its id, such as "
+            "'our-models-17'"
         )
     if not _REGION.fullmatch(region):
         raise JobError(
-            f"region={region!r} is no name of a region; give one such as 'us-central1' (a zone like "
-            "'us-central1-a' is none)"
+            f"region={region!r} is not the name of a region; give one such as 'us-central1' (not a "
+            "zone like 'us-central1-a')"
         )
 
 
@@ -98,13 +99,13 @@ def check_vertex_names(job_id: str | None, service_account: str | None) -> None:
     """
     if job_id is not None and not _JOB_ID.fullmatch(job_id):
         raise JobError(
-            f"job_id={job_id!r} is no id of a job; give up to 128 small letters, digits and '-', beginning "
-            "with a letter"
+            f"job_id={job_id!r} is not a valid id of a job; give up to 128 lower-case letters, "
+            "digits and '-', starting with a letter"
         )
     if service_account is not None and not is_google_account(service_account):
         raise JobError(
-            f"service_account={service_account!r} is no account of Google Cloud; give its address, such as "
-            "'runs@our-models-17.iam.gserviceaccount.com'"
+            f"service_account={service_account!r} is not a Google Cloud account; give its address, "
+            "such as 'runs@our-models-17.iam.gserviceaccount.com'"
         )
 
 
@@ -130,8 +131,8 @@ def check_host(host: str, token: str | None = None) -> None:
         named = None
     if not named or not host.isprintable() or " " in host:
         raise JobError(
-            f"host={host!r} is no address of an API; give one such as 'http://localhost:8080' or "
-            "'https://kubeflow.our-models.example'"
+            f"host={host!r} is not the address of an API; give one such as 'http://localhost:8080' "
+            "or 'https://kubeflow.our-models.example'"
         )
     if token and not (token.isascii() and token.isprintable() and " " not in token):
         raise JobError(
@@ -174,5 +175,5 @@ def first_problem(error: pydantic.ValidationError, name: str) -> str:
         return message
     where = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        message = "there is no such attribute; leave it out"
+        message = "unknown attribute; leave it out"
     return f"{name} {where}={first['input']!r}: {message}"

@@ -71,7 +71,7 @@ class CompiledPipeline:
         try:
             write_whole(path, text)
         except OSError as error:
-            raise OSError(f"output {str(path)!r} cannot be written ({error.strerror})") from None
+            raise OSError(f"output {str(path)!r} can't be written ({error.strerror})") from None
 
 
 def form_of(path: str | pathlib.Path) -> Literal["yaml", "json"]:

@@ -58,7 +58,7 @@ def compile_pipeline(
     pods = pods or Pods()
     if importlib.util.find_spec("kfp") is None:
         raise JobError(
-            "kfp is not installed, which compiles pipelines: install 'tfx-tpu-trainer[kubeflow]'"
+            "kfp, which compiles pipelines, is not installed; install 'tfx-tpu-trainer[kubeflow]'"
         )
     from kfp.pipeline_spec import pipeline_spec_pb2
 
@@ -70,8 +70,8 @@ def compile_pipeline(
     if backend == "vertex" and tpus:
         node, tpu = next(iter(tpus.items()))
         raise ValueError(
-            f"{node}: a task of Vertex AI Pipelines cannot run on {tpu.tpu_slice.name}; use "
-            "VertexTpuTrainer, which starts a CustomJob on it, in place of TpuTrainer."
+            f"{node}: a task of Vertex AI Pipelines can't run on {tpu.tpu_slice.name}; use "
+            "VertexTpuTrainerinstead of TpuTrainer; it starts a CustomJob on that slice."
         )
     trainers = _trainers(pipeline, pods)
     if backend == "vertex":
@@ -121,8 +121,8 @@ def _trainers(pipeline: tfx.dsl.Pipeline, pods: Pods) -> tuple[str, ...]:
     found = tuple(node.id for node in pipeline.components if hasattr(node, "pod_tpu"))
     if pods.trainer.given and not found:
         raise ValueError(
-            f"pods.trainer gives {', '.join(pods.trainer.given)}, but the pipeline has no TpuTrainer: give it to "
-            "pods.all, or leave it out"
+            f"pods.trainer sets {', '.join(pods.trainer.given)}, but the pipeline has no "
+            "TpuTrainer: give it to pods.all, or leave it out"
         )
     return found
 

@@ -42,7 +42,7 @@ def other_line(wanted: str) -> str | None:
         return f"it lacks {package}"
     if found == line or found.startswith(line + "."):
         return None
-    return f"it has {package} {found}, and the pipeline was compiled with {package} {line}"
+    return f"it has {package} {found}, but the pipeline was compiled with {package} {line}"
 
 
 def main(wanted: list[str]) -> int | str:

@@ -1,7 +1,7 @@
 """Whether an image holds what a pipeline runs.
 
-Only a container can tell. Where a Docker engine and the image are at hand it is asked; elsewhere
-`check_command` is what to run there.
+This can only be checked inside a container. If a Docker engine and the image are available, it is checked there;
+otherwise, run `check_command` where they are.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tfx_tpu_trainer.orchestration import find_modules
 from tfx_tpu_trainer.orchestration.checks import JobError
 
 SECONDS = 6.0
-"""Time for a look into one image."""
+"""Seconds allowed for checking one image."""
 
 PROGRAM = pathlib.Path(find_modules.__file__)
-"""The program that an image's Python is given."""
+"""The program that an image's Python runs."""
 
 
 def check_command(image: str, modules: Iterable[str], *, pull: str = "missing") -> list[str]:
@@ -56,15 +56,15 @@ def check_image_holds(
         return None
     command = shlex.join(check_command(image, modules))
     return (
-        f"image {image!r} was not looked into ({why_not}); do it with: {command} "
-        f"< {shlex.quote(str(PROGRAM))}"
+        f"image {image!r} was not checked ({why_not}); check it with: {command} < "
+        f"{shlex.quote(str(PROGRAM))}"
     )
 
 
 def _look_into(image: str, modules: Iterable[str], seconds: float) -> str | None:
     """Looks into an image; gives the reason where that is not possible."""
     if shutil.which("docker") is None:
-        return "there is no docker here"
+        return "docker is not installed"
     try:
         run = subprocess.run(
             check_command(image, modules, pull="never"),
@@ -76,7 +76,7 @@ def _look_into(image: str, modules: Iterable[str], seconds: float) -> str | None
         )
     except subprocess.TimeoutExpired:
         return f"docker took longer than {seconds:.0f} seconds"
-    said = run.stderr.strip().splitlines() or ["it said nothing"]
+    said = run.stderr.strip().splitlines() or ["it printed nothing"]
     if run.returncode == 0:
         return None
     # Of docker itself: no daemon, or no such image on this machine.
@@ -87,4 +87,4 @@ def _look_into(image: str, modules: Iterable[str], seconds: float) -> str | None
         if "compiled with" in said[-1]
         else "build it with tfx_tpu_trainer installed and your pipeline's code on its PYTHONPATH"
     )
-    raise JobError(f"image={image!r} cannot run this pipeline: {said[-1]}; {fix}")
+    raise JobError(f"image={image!r} can't run this pipeline: {said[-1]}; {fix}")

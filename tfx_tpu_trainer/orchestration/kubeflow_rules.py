@@ -34,8 +34,9 @@ def check_spec_version(version: str) -> None:
     """
     if version != "2.1":
         raise ValueError(
-            f"spec_version={version!r}: Kubeflow Pipelines can't read the parameters of its tasks; compile with 2.1 "
-            "('--spec-version 2.1', the default), or for Vertex AI, which takes both."
+            f"spec_version={version!r}: Kubeflow Pipelines can't read the parameters of its tasks; "
+            "compile with 2.1 ('--spec-version 2.1', the default), or run it on Vertex AI, which "
+            "accepts both."
         )
 
 
@@ -53,8 +54,8 @@ def check_executors(pipeline_spec: Mapping[str, Any]) -> None:
         if kinds:
             kind = kinds.pop()
             advice = (
-                "let a LastBlessedModel find the baseline, in place of a Resolver (in the pipelines of this "
-                "repository: baseline=pointer)"
+                "find the baseline with a LastBlessedModel instead of a Resolver (in the "
+                "pipelines of this repository: baseline=pointer)"
                 if kind == "resolver"
                 else "use a component that runs a container"
             )
@@ -95,9 +96,9 @@ def do_without_drivers(pipeline_spec: dict[str, Any]) -> None:
         found = _SPANS.search(config)
         if found:
             raise ValueError(
-                f"{task}: its pattern has {found[0]}, and Kubeflow Pipelines does not run the driver that finds the "
-                "newest span or version: give a pattern without, such as that of the span that is wanted, or run the "
-                "pipeline on Vertex AI."
+                f"{task}: its pattern has {found[0]}, but Kubeflow Pipelines does not run the "
+                "driver that finds the newest span or version: give a pattern without it, such as "
+                "that of one span, or run the pipeline on Vertex AI."
             )
         never_cache(pipeline_spec, task)
 

@@ -40,8 +40,9 @@ class KubeflowRun:
     def __post_init__(self) -> None:
         if self.service_account is not None and not is_object_name(self.service_account):
             raise JobError(
-                f"service_account={self.service_account!r} is no service account of Kubernetes; give a name of small "
-                "letters, digits, '-' and '.', such as 'pipeline-runner'"
+                f"service_account={self.service_account!r} is not a service account of Kubernetes; "
+                "give a name of lower-case letters, digits, '-' and '.', such as "
+                "'pipeline-runner'"
             )
 
     def describe(self, compiled: CompiledPipeline) -> dict[str, Any]:
@@ -106,17 +107,17 @@ class KubeflowRun:
         where = f"host={self.host!r}: Kubeflow Pipelines"
         # What has been sent may be taken after all, by an API that is slow or behind a proxy that is.
         unknown = (
-            f"{where} has not said whether it took the run {self.name or compiled.name!r}: look for it there "
+            f"{where} has not confirmed the run {self.name or compiled.name!r}: look for it there "
             "before you send it again"
         )
         try:
             with said_while_waiting(
-                f"{where} to take the run", change=f"It ends after {seconds:g} s."
+                f"{where} to accept the run", change=f"The time limit is {seconds:g} s."
             ):
                 return Deadline(seconds).ask(send, late=unknown)
         except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
             reason = " ".join(str(getattr(error, "body", None) or error).split())[:300]
-            said = f"{where} did not take the run" if _is_refusal(error) else unknown
+            said = f"{where} did not accept the run" if _is_refusal(error) else unknown
             raise JobError(f"{said}: {reason}") from None
 
 

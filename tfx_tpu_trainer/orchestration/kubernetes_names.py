@@ -25,11 +25,11 @@ def is_object_name(text: str) -> bool:
 
 
 def _of_form(is_so: Callable[[str], object], says: str) -> AfterValidator:
-    """Makes a check of texts, with what is said of one that has another form."""
+    """Makes a check of strings, with what is said of one that has another form."""
 
     def check(text: str) -> str:
         if not is_so(text):
-            raise ValueError(f"{text!r} is no {says}")
+            raise ValueError(f"{text!r} is not a valid {says}")
         return text
 
     return AfterValidator(check)
@@ -39,8 +39,8 @@ def _label_key(text: str) -> str:
     prefix, separator, name = text.rpartition("/")
     if not _LABEL.fullmatch(name) or (separator and not is_object_name(prefix)):
         raise ValueError(
-            f"{text!r} is no key of a label; give up to 63 letters, digits, '-', '_' and '.', after a domain and '/' "
-            "or without one, such as 'example.com/team'"
+            f"{text!r} is not a valid key of a label; give up to 63 letters, digits, '-', '_' and "
+            "'.', after a domain and '/' or without one, such as 'example.com/team'"
         )
     return text
 
@@ -49,12 +49,14 @@ def _mount_path(text: str) -> str:
     parts = text.split("/")
     if not text.startswith("/") or ":" in text or ".." in parts or not text.strip("/"):
         raise ValueError(
-            f"{text!r} is no path to mount at; give an absolute one below '/', without ':' and '..', such as '/cache'"
+            f"{text!r} is not a path to mount at; give an absolute one below '/', without ':' and "
+            "'..', such as '/cache'"
         )
     path = posixpath.normpath("/" + text.lstrip("/"))
     if path in _TAKEN:
         raise ValueError(
-            f"{text!r} is where Kubeflow Pipelines mounts something of its own; give another path, such as '/cache'"
+            f"{text!r} is reserved by Kubeflow Pipelines for its own mounts; give another path, "
+            "such as '/cache'"
         )
     return path
 
@@ -63,7 +65,8 @@ ObjectName = Annotated[
     str,
     _of_form(
         is_object_name,
-        "name of an object of Kubernetes; give small letters, digits, '-' and '.', such as 'registry-key'",
+        "name of an object of Kubernetes; give lower-case letters, digits, '-' and '.', such as "
+        "'registry-key'",
     ),
 ]
 """Name of a Secret or another object."""
@@ -73,7 +76,8 @@ VolumeName = Annotated[
     str,
     _of_form(
         _VOLUME.fullmatch,
-        "name that a volume can have; give one of up to 63 small letters, digits and '-', such as 'ride-cache'",
+        "name that a volume can have; give one of up to 63 lower-case letters, digits and '-', "
+        "such as 'ride-cache'",
     ),
 ]
 """Name of an object that is mounted."""
@@ -85,8 +89,8 @@ LabelValue = Annotated[
     str,
     _of_form(
         lambda text: not text or _LABEL.fullmatch(text),
-        "value of a label; give up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or "
-        "digit (an annotation takes any text)",
+        "value of a label; give up to 63 letters, digits, '-', '_' and '.', starting and ending "
+        "with a letter or digit (an annotation takes any text)",
     ),
 ]
 """Value of a label or a taint."""
@@ -119,4 +123,4 @@ SecretKey = Annotated[
 """Key of a Secret's data."""
 
 MountPath = Annotated[str, AfterValidator(_mount_path)]
-"""Absolute path in a container, without what it has too much of '/'."""
+"""Absolute path in a container, without superfluous '/'."""

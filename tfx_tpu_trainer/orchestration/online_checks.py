@@ -1,4 +1,4 @@
-"""What can be known to go wrong before a job is sent, by asking: credentials, project, buckets, hosts.
+"""Finds what would fail before a job is sent, over the network: credentials, project, buckets, hosts.
 
 All questions together take at most `SECONDS`: they run in a thread that is left behind when the
 time is over, since the libraries that ask have waits of their own that nothing can shorten.
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from tfx_tpu_trainer.orchestration.checks import JobError
 
 SECONDS = 6.0
-"""Time for all questions of one submission; with the start of the program it stays under 10."""
+"""Seconds allowed for all checks of one submission; with the program's start they stay under 10."""
 
 STORAGE = "https://storage.googleapis.com"
 _TAG = re.compile(r"v?(\d+)\.(\d+)")
@@ -117,7 +117,7 @@ def check_gcs_buckets(
         endpoint: Where Cloud Storage is. Defaults to Google's.
 
     Raises:
-        JobError: If a bucket cannot be reached.
+        JobError: If a bucket can't be reached.
     """
     for setting, path in paths.items():
         scheme, _, rest = path.partition("://")
@@ -128,7 +128,7 @@ def check_gcs_buckets(
                 credentials,
                 deadline,
                 what=f"{setting}={path!r}: the bucket {bucket!r}",
-                fix="create it, or let your account read it, or name another",
+                fix="create it, let your account read it, or name another",
             )
 
 
@@ -145,7 +145,7 @@ def check_vertex_project(
         endpoint: Where Vertex AI is. Defaults to `None`: Google's for the region.
 
     Raises:
-        JobError: If it may not, or cannot be reached.
+        JobError: If it may not, or can't be reached.
     """
     endpoint = endpoint or f"https://{region}-aiplatform.googleapis.com"
     _get(
@@ -213,10 +213,10 @@ def _get(
     try:
         reply = deadline.ask(
             lambda: requests.get(url, headers=headers, timeout=deadline.seconds_left),
-            late=f"{what} cannot be reached; {fix}",
+            late=f"{what} can't be reached; {fix}",
         )
     except requests.RequestException as error:
-        raise JobError(f"{what} cannot be reached ({_first(error)}); {fix}") from None
+        raise JobError(f"{what} can't be reached ({_first(error)}); {fix}") from None
     if reply.status_code >= 400:
         raise JobError(f"{what} answers {reply.status_code} {reply.reason}; {fix}")
     return reply

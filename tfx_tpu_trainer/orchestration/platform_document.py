@@ -133,7 +133,7 @@ def _check_one_host(node: str, tpu: TpuSpec) -> None:
             if each.chip == found.chip and each.hosts == 1 and each.gke_accelerator
         ]
         raise ValueError(
-            f"{node}: {found.name} has {found.hosts} hosts, but a task of Kubeflow Pipelines is one pod "
-            f"on one host. Use {' or '.join(single) or 'another generation'} there, or train on "
-            "Vertex AI with VertexTpuTrainer, which asks for the whole slice."
+            f"{node}: {found.name} has {found.hosts} hosts, but a task of Kubeflow Pipelines is "
+            f"one pod on one host. Use {' or '.join(single) or 'another generation'} there, or "
+            "train on Vertex AI with VertexTpuTrainer, which requests the whole slice."
         )

@@ -26,7 +26,7 @@ class _Task:
 
 
 def executor_config(pod: PodSettings, tpu: TpuSpec | None = None) -> dict[str, Any]:
-    """Returns what a pod needs of Kubernetes, but for its environment variables.
+    """Returns what a pod needs of Kubernetes, except for its environment variables.
 
     Args:
         pod: What it needs.

@@ -29,7 +29,7 @@ def _check_once(values: Iterable[Any], what: str, where: str) -> None:
     for value in values:
         if value in seen:
             shown = value.model_dump(exclude_none=True) if isinstance(value, Checked) else value
-            raise ValueError(f"{what} {shown!r} is twice in {where}: leave one of them out")
+            raise ValueError(f"{what} {shown!r} occurs twice in {where}; leave one of them out")
         seen.add(value)
 
 
@@ -55,11 +55,13 @@ class Toleration(Checked):
     def _can_be(self) -> Toleration:
         if self.operator == "Exists" and self.value is not None:
             raise ValueError(
-                f"value={self.value!r} with operator='Exists', which takes any value: leave one of them out"
+                f"value={self.value!r} with operator='Exists', which accepts any value; leave one "
+                "of them out"
             )
         if self.key is None and self.operator != "Exists":
             raise ValueError(
-                "a toleration without a key is one of all taints: give it operator='Exists', or a key"
+                "a toleration without a key tolerates all taints; give it operator='Exists', or a "
+                "key"
             )
         if self.toleration_seconds is not None and self.effect != "NoExecute":
             raise ValueError(
@@ -170,8 +172,8 @@ class Pods(Checked):
     def _account(cls, name: str | None) -> str | None:
         if name is not None and not is_object_name(name) and not is_google_account(name):
             raise ValueError(
-                f"{name!r} is no service account; give a name such as 'pipeline-runner', or on Vertex AI an address "
-                "such as 'runs@our-models-17.iam.gserviceaccount.com'"
+                f"{name!r} is not a service account; give a name such as 'pipeline-runner', or on "
+                "Vertex AI an address such as 'runs@our-models-17.iam.gserviceaccount.com'"
             )
         return name
 

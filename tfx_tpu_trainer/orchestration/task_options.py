@@ -1,4 +1,4 @@
-"""How often a task is tried again, and whether its results may come from a cache."""
+"""Retries of a task, and whether its results may come from a cache."""
 
 from __future__ import annotations
 

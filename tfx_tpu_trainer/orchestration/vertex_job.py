@@ -58,7 +58,7 @@ class VertexJob(Checked):
 
 
 def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, Any]:
-    """Returns a CustomJob, but for the command of its containers.
+    """Returns a CustomJob, except for the command of its containers.
 
     Vertex AI makes as many machines as the topology needs: a slice is one worker pool with one
     replica, however many hosts it has.

@@ -42,14 +42,15 @@ def check_vertex_pods(pods: Pods, *, custom_job: bool) -> None:
         for name in settings.given:
             if name in _WAYS_OUT:
                 raise JobError(
-                    f"pods.{group}.{name}={_shown(getattr(settings, name))} is nothing that tasks of Vertex AI can "
-                    f"have; {_WAYS_OUT[name]}"
+                    f"pods.{group}.{name}={_shown(getattr(settings, name))} is not supported by "
+                    f"tasks of Vertex AI; {_WAYS_OUT[name]}"
                 )
         for key, value in settings.labels.items():
             if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
                 raise JobError(
-                    f"pods.{group}.labels: {key!r}: {value!r} is no label of Google Cloud; give up to 63 small "
-                    "letters, digits, '_' and '-' each, the key beginning with a letter"
+                    f"pods.{group}.labels: {key!r}: {value!r} is not a label of Google Cloud; give "
+                    "up to 63 lower-case letters, digits, '_' and '-' each, the key starting with "
+                    "a letter"
                 )
     if pods.trainer.labels and not custom_job:
         raise JobError(

@@ -98,8 +98,8 @@ class VertexRun:
         )
         try:
             with said_while_waiting(
-                f"Vertex AI in {self.region} to take the job",
-                change=f"It ends after {_SEND_SECONDS:g} s.",
+                f"Vertex AI in {self.region} to accept the job",
+                change=f"The time limit is {_SEND_SECONDS:g} s.",
             ):
                 job = client.create_pipeline_job(
                     parent=request["parent"],
@@ -110,12 +110,12 @@ class VertexRun:
                     timeout=_SEND_SECONDS,
                 )
         except google.api_core.exceptions.GoogleAPIError as error:
-            said = "did not take the job"
+            said = "did not accept the job"
             if not isinstance(error, google.api_core.exceptions.ClientError):
                 # It may be taken after all.
                 said = (
-                    f"has not said whether it took the job {request['pipeline_job_id']!r}: look for it there, or "
-                    "send it again with this job_id, which it takes once only"
+                    f"has not confirmed the job {request['pipeline_job_id']!r}: look for it there, "
+                    "or send it again with this job_id, which it accepts only once"
                 )
             raise JobError(
                 f"project={self.project!r}, region={self.region!r}: Vertex AI {said}: "

@@ -1,7 +1,6 @@
 """The TPU's compiler, called through the C API of its plug-in: the standard library only.
 
-libtpu gives Google's own TPU compiler to any x86-64 Linux machine, behind PJRT, a public and
-versioned C API (`xla/pjrt/c/pjrt_c_api.h`). A compiler may abort, hang or take all memory, so it
-runs in a process of its own (`compile_process.py`), which starts in a tenth of a second because
-nothing here imports TensorFlow.
+libtpu gives Google's own TPU compiler to any x86-64 Linux machine, behind PJRT, a public and versioned C API
+(`xla/pjrt/c/pjrt_c_api.h`). A compiler may abort, hang or take all memory, so it runs in a separate process
+(`compile_process.py`), which starts in a tenth of a second because nothing here imports TensorFlow.
 """

@@ -238,7 +238,7 @@ class PjrtPlugin:
 
         Raises:
             OSError: If it can't be loaded.
-            AttributeError: If it is no PJRT plug-in.
+            AttributeError: If it is not a PJRT plug-in.
             PjrtError: If it does not start.
         """
         # Kept, as the table of functions is in it.

@@ -87,7 +87,7 @@ class CompileResponse:
 
     @classmethod
     def read(cls, folder: str) -> CompileResponse | None:
-        """Reads the response of a folder, `None` where there is none."""
+        """Reads the response of a folder, `None` if there is none."""
         path = os.path.join(folder, _RESPONSE)
         if not os.path.exists(path):
             return None

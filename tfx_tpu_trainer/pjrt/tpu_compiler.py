@@ -65,7 +65,7 @@ class TpuCompiler:
 
         Raises:
             OSError: If it can't be loaded.
-            AttributeError: If it is no PJRT plug-in.
+            AttributeError: If it is not a PJRT plug-in.
             PjrtError: If it does not start.
         """
         self._plugin = PjrtPlugin(path)
@@ -126,8 +126,8 @@ class TpuCompiler:
         devices = num_replicas * num_partitions
         if devices > len(topology.device_ids):
             raise ValueError(
-                f"{num_replicas} replicas of {num_partitions} devices need {devices} devices; there "
-                f"are {len(topology.device_ids)}."
+                f"{num_replicas} replicas of {num_partitions} devices need {devices} devices; the "
+                f"topology has {len(topology.device_ids)}."
             )
         code = ctypes.create_string_buffer(hlo, len(hlo))
         program_format = b"hlo"

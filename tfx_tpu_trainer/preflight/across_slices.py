@@ -25,7 +25,7 @@ def check_slices(tpu_slice: Slice, num_slices: int) -> None:
     if num_slices > 1 and tpu_slice.chip.dcn_gbit_per_s is None:
         known = ", ".join(name for name, chip in CHIPS.items() if chip.dcn_gbit_per_s is not None)
         raise ValueError(
-            f"num_slices={num_slices}: no bandwidth is published of the network between slices of "
+            f"num_slices={num_slices}: no bandwidth is published for the network between slices of "
             f"{tpu_slice.chip.generation}. Use one slice, or chips of {known}."
         )
 

@@ -1,4 +1,4 @@
-"""Compiles lowered steps for a slice of TPU chips, each in a process of its own."""
+"""Compiles lowered steps for a slice of TPU chips, each in a separate process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _OUT_OF_MEMORY = re.compile(
 _FATAL = re.compile(r"^F\d{4} .*?\] (.+)")
 
 _LESS_WORK = (
-    "Compile fewer things at a time, give it more (timeout_seconds, memory_limit_gib), or use "
+    "Compile fewer steps at a time, raise its limits (timeout_seconds, memory_limit_gib), or use "
     "effort=-1.0 (--effort -1), which takes a fraction of the time and memory, for another program."
 )
 
@@ -58,13 +58,13 @@ class CompilerOptions:
     """How the compiler is run.
 
     Attributes:
-        libtpu_path: A `libtpu.so` to use in place of the installed package's. Defaults to `None`.
+        libtpu_path: A `libtpu.so` to use instead of the installed package's. Defaults to `None`.
         timeout_seconds: Seconds after which a compilation is given up. Defaults to 300.
         memory_limit_gib: The most memory that a compiler's process may address, GiB. Defaults to
             `None`: that of this machine.
-        effort: What the compiler shall do for a fast program, from -1.0 (the least: enough to
-            know whether it compiles) to 1.0. With less effort it is another program, whose HBM and
-            speed differ. Defaults to `None`, what the compiler does by itself.
+        effort: How hard the compiler optimizes, from -1.0 (the least: enough to know whether it compiles) to 1.0.
+            With less effort the program is another one, whose HBM and speed differ. Defaults to `None`, the
+            compiler's own choice.
     """
 
     libtpu_path: str | None = None
@@ -81,7 +81,7 @@ class CompilerOptions:
         for name in ("timeout_seconds", "memory_limit_gib"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} must be more than 0, and a number.")
+                raise ValueError(f"{name}={value} must be a number above 0.")
         if self.effort is not None and not -1 <= self.effort <= 1:
             raise ValueError(f"effort={self.effort} must be from -1.0 to 1.0.")
 
@@ -180,12 +180,12 @@ class _Compilation:
             if _OUT_OF_MEMORY.search(response.message):
                 return self._result(problem=_crash_problem(0, response.message))
             raise PreflightUnavailableError(
-                f"{self._library} can't be used as the TPU compiler: {response.message}. Install "
-                "libtpu anew, or give another libtpu_path."
+                f"{self._library} can't be used as the TPU compiler: {response.message}. Reinstall "
+                "libtpu, or give another libtpu_path."
             )
         if response.refused_by == "topology":
             raise PreflightUnavailableError(
-                f"The TPU compiler {self._library} knows no {self._slice.name}: "
+                f"The TPU compiler {self._library} doesn't know {self._slice.name}: "
                 f"{response.message}. Give a newer one as libtpu_path."
             )
         refusal = memory_refusal.read(response.message)
@@ -301,7 +301,7 @@ def _replicas_problem(step: LoweredStep, tpu_slice: Slice) -> Problem | None:
         op_type=None,
         source=None,
         message=(
-            f"The step sums over {step.num_replicas} replicas{each}, and {tpu_slice.name} has "
+            f"The step sums over {step.num_replicas} replicas{each}, but {tpu_slice.name} has "
             f"{tpu_slice.num_devices} TPU devices."
         ),
         advice=(
@@ -341,7 +341,7 @@ def _timeout_problem(seconds: float) -> Problem:
         op_name=None,
         op_type=None,
         source=None,
-        message=f"The TPU compiler has not ended within {seconds:g} s and was stopped.",
+        message=f"The TPU compiler did not finish within {seconds:g} s and was stopped.",
         advice=_LESS_WORK,
     )
 
@@ -349,9 +349,9 @@ def _timeout_problem(seconds: float) -> Problem:
 def _crash_problem(code: int, errors: str) -> Problem:
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     if _OUT_OF_MEMORY.search(errors):
-        why = "ran out of the memory that it may use"
+        why = "ran out of the memory it may use"
     elif code == -signal.SIGKILL:
-        why = "was killed, as Linux does where memory runs out"
+        why = "was killed, as Linux does when memory runs out"
     elif code < 0:
         said = next(filter(None, map(_FATAL.search, lines)), None)
         why = f"was ended by {signal.Signals(-code).name}" + (f" ({said[1]})" if said else "")

@@ -203,9 +203,9 @@ def _table_findings(trace: CoreTrace, *, cores: int) -> tuple[Finding, ...]:
             op_name=None,
             op_type=None,
             message=(
-                f"The tables of embedding_config_spec take {bytes_text(size)} with what their "
-                f"optimizers keep: {bytes_text(size / cores)} of each of the {cores} TPU devices that "
-                "they are spread over, which is not in the HBM of this step."
+                "The tables of embedding_config_spec and their optimizer slots take "
+                f"{bytes_text(size)}: {bytes_text(size / cores)} on each of the {cores} TPU "
+                "devices that share them, in addition to the HBM of this step."
             ),
         ),
     )
@@ -231,7 +231,7 @@ def _host_finding(function: HostFunction) -> Finding:
         op_name=None,
         op_type=None,
         message=(
-            f"{function.name} runs on the host: {number} tensor{'s' if number > 1 else ''} of each "
-            "core leave the TPU for it."
+            f"{function.name} runs on the host: {number} tensor{'s' if number > 1 else ''} per "
+            "core must leave the TPU for it."
         ),
     )

@@ -31,7 +31,7 @@ MEMORY_SHARE = 0.80
 """Share of the peak bandwidth that HBM reaches; fitted."""
 
 LINK_SHARE = 0.85
-"""Share of the links' bandwidth that collectives reach; assumed, as no published result tells it apart."""
+"""Share of the links' bandwidth that collectives reach; assumed, as no published result isolates it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ PUBLISHED_ERRORS = ErrorSpread(results=30, held_out=23, low=-0.15, median=0.0, h
 """The errors of the estimate; `python -m benchmarks.published_tpus` prints each."""
 
 KERNEL_SECONDS = 1e-6
-"""From one kernel to the next; assumed, and of no weight but in steps below a millisecond."""
+"""From one kernel to the next; assumed, and significant only in steps below a millisecond."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ class FeatureSpec:
 
     def __post_init__(self) -> None:
         if not self.features:
-            raise ValueError("features={} are none: a model needs at least one feature.")
+            raise ValueError("features={} is empty: a model needs at least one feature.")
         if self.label_key is not None and self.label_key not in self.features:
             raise ValueError(
                 f"label_key={self.label_key!r} is not among the features: give one of "
@@ -48,7 +48,7 @@ class FeatureSpec:
 
     @classmethod
     def of_transform(cls, path: str, *, label_key: str | None = None) -> FeatureSpec:
-        """Reads what Transform puts out.
+        """Reads what Transform returns.
 
         Args:
             path: Folder of a TransformGraph artifact.
@@ -70,15 +70,16 @@ class FeatureSpec:
             columns = tft.TFTransformOutput(path).transformed_feature_spec()
         except (OSError, ValueError, text_format.ParseError, tf.errors.OpError) as error:
             raise ValueError(
-                f"{path!r} is no output of Transform: give the folder of its transform_graph "
+                f"{path!r} is not an output of Transform: give the folder of its transform_graph "
                 f"artifact ({str(error).splitlines()[0]})."
             ) from None
         features = {}
         for name, column in columns.items():
             if not isinstance(column, tf.io.FixedLenFeature):
                 raise ValueError(
-                    f"Transform puts the feature {name!r} out as a {type(column).__name__}, and a "
-                    "TPU takes tensors of one shape only: make it dense in the preprocessing_fn."
+                    f"Transform returns the feature {name!r} as a {type(column).__name__}, but a "
+                    "TPU takes only tensors of a fixed shape: make it dense in the "
+                    "preprocessing_fn."
                 )
             features[name] = tf.TensorSpec(column.shape, column.dtype)
         return cls(features=features, label_key=label_key, vocabulary_sizes=vocabulary_sizes(path))
@@ -103,7 +104,8 @@ class FeatureSpec:
         except (tf.errors.OpError, ValueError, RecursionError) as error:
             reason = error.message if isinstance(error, tf.errors.OpError) else error
             raise ValueError(
-                f"The feature spec {path} cannot be read ({reason}): give a file with JSON such as {_EXAMPLE}."
+                f"The feature spec {path} can't be read ({reason}): give a file with JSON such as "
+                f"{_EXAMPLE}."
             ) from None
         if label_key is not None and isinstance(values, Mapping):
             values = {**values, "label_key": label_key}
@@ -128,7 +130,7 @@ class FeatureSpec:
         if not isinstance(values, Mapping) or not isinstance(values.get("features"), Mapping):
             raise ValueError(f"give an object such as {_EXAMPLE}.")
         if unknown := sorted(set(values) - set(_KEYS)):
-            raise ValueError(f"unknown key {unknown[0]!r}: there are {', '.join(_KEYS)}.")
+            raise ValueError(f"unknown key {unknown[0]!r}: use any of {', '.join(_KEYS)}.")
         label_key = values.get("label_key")
         if not isinstance(label_key, str | None):
             raise ValueError(
@@ -174,7 +176,7 @@ def _tensor_spec(name: str, values: Any) -> tf.TensorSpec:
     if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
         raise ValueError(
             f"feature {name!r} has the shape {shape!r}: give a list of positive integers, [] for a "
-            "single value; what has no fixed length does not run on a TPU."
+            "single value; a TPU needs fixed lengths."
         )
     if math.prod(shape) > _MOST_VALUES:
         raise ValueError(

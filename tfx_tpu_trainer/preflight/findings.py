@@ -92,7 +92,7 @@ def _wide_types(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
             op_type = op_type or instruction.metadata.op_type
             message = (
                 f"{op_type} {name!r} computes in {_WIDE[wide]} ({shape_text(instruction.shape)}), "
-                f"which the TPU makes of several 32-bit operations. Cast to tf.{_NARROW[wide]}."
+                f"which the TPU composes of several 32-bit operations. Cast to tf.{_NARROW[wide]}."
             )
             found[name] = size, _finding("wide_dtype", name, op_type, source, message)
     sizes = {finding.op_name: size for size, finding in found.values()}
@@ -115,8 +115,8 @@ def _dynamic_shapes(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
         op_type = op_type or instruction.metadata.op_type
         message = (
             f"The shape of {op_type} {name!r} depends on data, {shape_text(shape)}: the TPU "
-            "computes for the bound, and what follows may not compile. Use a mask of fixed shape, "
-            "tf.where(mask, value, 0), if you can."
+            "computes for the upper bound, and later ops may not compile. If you can, use a mask "
+            "of fixed shape, tf.where(mask, value, 0)."
         )
         # One line of the model is often several ops.
         found.setdefault(source or name, _finding("dynamic_shape", name, op_type, source, message))

@@ -51,8 +51,8 @@ def specs_of_replica(input_signature: Any, *, rows: int | None) -> Any:
             shape = tf.TensorShape([rows, *shape[1:]])
         if not shape.is_fully_defined():
             raise ValueError(
-                f"input_signature holds {spec}: a TPU program has static shapes. Leave no axis open "
-                "but the first, and give batch_size for that one."
+                f"input_signature holds {spec}: a TPU program has static shapes. Leave only the "
+                "first axis open, and give batch_size for it."
             )
         return tf.TensorSpec(shape, spec.dtype, name=spec.name)
 
@@ -85,7 +85,7 @@ def lower_function(
         The step, or the problem that keeps it from being lowered.
 
     Raises:
-        ValueError: If it takes other arguments, or uses what is no tensor and no variable. Errors of
+        ValueError: If it takes other arguments, or uses what is not a tensor and no variable. Errors of
             the function itself pass.
         TypeError: The same.
     """
@@ -117,8 +117,9 @@ def _signature_of(
     own = getattr(function, "input_signature", None)
     if own is None:
         raise ValueError(
-            f"input_signature=None, and {getattr(function, '__name__', function)!r} has none of its own: "
-            "give a tf.TensorSpec for each argument, or make it with tf.function(input_signature=...)."
+            f"input_signature=None, and {getattr(function, '__name__', function)!r} does not "
+            "declare one: give a tf.TensorSpec for each argument, or declare it with "
+            "tf.function(input_signature=...)."
         )
     return list(own), {}
 
@@ -144,7 +145,7 @@ def _step_of(
             if id(outer) not in variables:
                 raise ValueError(
                     f"The function uses {outer!r}, which is neither a tensor nor a variable: a TPU "
-                    "holds no tables, datasets or summary writers. Do that outside of it."
+                    "holds no tables, datasets or summary writers. Use it outside the function."
                 )
             names[inner.op.name] = _unused(variables[id(outer)].name.split(":")[0], taken)
         else:

@@ -103,7 +103,7 @@ def _turned(computations: Mapping[int, Any], loop: Any, values: Any) -> tuple[in
 
 
 class _Scalars:
-    """The scalars of one run of a computation, computed where they are asked for.
+    """The scalars of one run of a computation, computed where they are requested.
 
     A value is a number, a truth value, a list of the values of a tuple, or `None`, unknown.
     """

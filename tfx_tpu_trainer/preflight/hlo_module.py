@@ -84,8 +84,8 @@ class HloModule:
         parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
         if len(parameters) != len(cuts):
             raise ValueError(
-                f"The program has {len(parameters)} inputs where the step has {len(cuts)}, so "
-                "which of them is partitioned can't be told."
+                f"The program has {len(parameters)} inputs, but the step has {len(cuts)}, so the "
+                "partitioned inputs can't be identified."
             )
         whole = shardings.replicated()
         for parameter in parameters:
@@ -150,8 +150,8 @@ class HloModule:
         """Returns the program's inputs, the variables among them, largest first.
 
         Args:
-            of_one_core: Whether the program is still to be cut for several cores, and the part of
-                one is asked for. Defaults to `False`: the program is that of a core.
+            of_one_core: Whether the program is still to be cut for several cores, and the part of one is requested.
+                Defaults to `False`: the program is that of a core.
         """
         return _largest_first(
             _allocation(each, _part(each) if of_one_core else each.shape, "argument")

@@ -33,14 +33,14 @@ class _Kind(NamedTuple):
 _KINDS = (
     _Kind(
         re.compile(r"Summary"),
-        "writes a summary, which only a host can",
+        "writes a summary, which only a host can do",
         "Write it in host_call, which gets the step's tensors on the host: "
         "TPUEstimatorSpec(host_call=(function, tensors)).",
     ),
     _Kind(
         re.compile(r"^(Eager)?PyFunc"),
-        "calls Python, which no TPU can",
-        "Write it with TensorFlow's ops, or do it before the step: in Transform or in the input_fn.",
+        "calls Python, which no TPU can do",
+        "Write it with TensorFlow ops, or do it before the step: in Transform or in the input_fn.",
     ),
     _Kind(
         re.compile(r"HashTable|LookupTable|InitializeTable"),
@@ -50,30 +50,30 @@ _KINDS = (
     ),
     _Kind(
         re.compile(r"Dataset|Iterator"),
-        "reads a dataset, which only a host can",
-        "Read it in the input_fn, and give its tensors as features.",
+        "reads a dataset, which only a host can do",
+        "Read it in the input_fn, and pass its tensors as features.",
     ),
     _Kind(
         re.compile(r"^(VariableV2|Variable|TemporaryVariable|Ref[A-Z]\w+)$"),
         "works on a reference variable, which no TPU holds",
-        "Make the variable with tf.compat.v1.get_variable or tf.Variable, without raw ops: under "
-        "this package they give resource variables.",
+        "Make the variable with tf.compat.v1.get_variable or tf.Variable, not with raw ops: under "
+        "this package they create resource variables.",
     ),
     _Kind(
         re.compile(r"^(Switch|Merge|Enter|Exit|NextIteration|LoopCond)$"),
         "is control flow of version 1, which can't be lowered",
-        "Leave control flow v2 on while model_fn runs: take out "
+        "Leave control flow v2 on while model_fn runs: remove "
         "tf.compat.v1.disable_control_flow_v2().",
     ),
     _Kind(
         re.compile(r"^(Print|PrintV2|StringFormat)$"),
-        "prints, which only a host can",
-        "Take it out, or report the value in host_call.",
+        "prints, which only a host can do",
+        "Remove it, or report the value in host_call.",
     ),
     _Kind(
         re.compile(r"^Placeholder(V2|WithDefault)?$"),
         "is a placeholder that nothing feeds",
-        "Take what it stands for from features or labels, or make it a constant.",
+        "Take the value from features or labels, or make it a constant.",
     ),
 )
 
@@ -113,7 +113,7 @@ def _why_not(node: Any) -> tuple[str, str] | None:
     if reason is None:
         return None
     advice = _OF_STRINGS if "strings" in reason else _OTHERWISE
-    return f"{reason}, which no TPU can", advice
+    return f"{reason}, which no TPU can do", advice
 
 
 def _problem(step: StepGraph, node: Any, caller: Any, reason: str, advice: str) -> Problem:

@@ -139,7 +139,8 @@ def measure_input(
     """
     if not 0 < seconds <= LONGEST_SECONDS:
         raise ValueError(
-            f"--measure_input {seconds:g}: give seconds above 0 and up to {LONGEST_SECONDS:g}."
+            f"--measure_input {seconds:g}: give a number of seconds above 0, at most "
+            f"{LONGEST_SECONDS:g}."
         )
     config = config or RunConfig()
     rows_of_host = max(1, batch_size // tpu_slice.hosts)
@@ -210,8 +211,8 @@ class _Reading:
         self.cpu_seconds = time.process_time() - began_cpu
         if not self.rows:
             raise InputError(
-                f"--measure_input: no second batch came in {seconds:g} s: give more seconds, or a "
-                "smaller batch size."
+                f"--measure_input: no second batch arrived within {seconds:g} s: give more "
+                "seconds, or a smaller batch size."
             )
 
     def _start(self, session: Any) -> None:

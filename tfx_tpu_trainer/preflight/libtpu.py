@@ -13,7 +13,7 @@ _FILE = "libtpu.so"
 
 
 class PreflightUnavailableError(RuntimeError):
-    """There is no TPU compiler here that could be asked."""
+    """No TPU compiler is available on this machine."""
 
 
 def find_libtpu(path: str | None = None) -> str:
@@ -27,7 +27,7 @@ def find_libtpu(path: str | None = None) -> str:
         Path of the library.
 
     Raises:
-        PreflightUnavailableError: If it is not there, or this is no x86-64 Linux machine.
+        PreflightUnavailableError: If it is not there, or this is not an x86-64 Linux machine.
     """
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise PreflightUnavailableError(
@@ -38,8 +38,8 @@ def find_libtpu(path: str | None = None) -> str:
         library = os.path.join(path, _FILE) if os.path.isdir(path) else path
         if not os.path.isfile(library):
             raise PreflightUnavailableError(
-                f"libtpu_path={path!r}: there is no {_FILE}. Give the file, or leave it out and "
-                f"install the package: {INSTALL}."
+                f"libtpu_path={path!r}: {_FILE} does not exist there. Give the file, or leave "
+                f"libtpu_path out and install the package: {INSTALL}."
             )
         return os.path.abspath(library)
     spec = importlib.util.find_spec("libtpu")

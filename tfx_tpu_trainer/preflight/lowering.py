@@ -189,7 +189,7 @@ def _find_too_large(step: StepGraph, variables: Sequence[v1.NodeDef]) -> Problem
                 op_type=node.op,
                 source=step.source_of(node.name),
                 message=f"The variable {node.name!r} has no static shape: {_shape(node)}.",
-                advice="Give it one; a TPU's memory is laid out before the program starts.",
+                advice="Give it a static shape; a TPU's memory is laid out before the program starts.",
             )
         if _bytes(node) > _LARGEST_VARIABLE:
             return Problem(
@@ -199,7 +199,7 @@ def _find_too_large(step: StepGraph, variables: Sequence[v1.NodeDef]) -> Problem
                 source=step.source_of(node.name),
                 message=(
                     f"The variable {node.name!r} of shape {_shape(node)} takes "
-                    f"{_bytes(node) / 2**30:.1f} GiB on each TPU device, and no chip has so much."
+                    f"{_bytes(node) / 2**30:.1f} GiB on each TPU device, more than any chip has."
                 ),
                 advice="Make it smaller: fewer rows (hash ids into fewer buckets) or columns.",
             )

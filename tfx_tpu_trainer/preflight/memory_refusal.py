@@ -118,8 +118,8 @@ def problem_of(
         op_type=op_type,
         source=source,
         message=(
-            f"The step needs at least {need_bytes / 2**30:.2f} GiB of HBM on each TPU device, and "
-            f"a program may use {limit_bytes / 2**30:.2f} GiB on {target}"
+            f"The step needs at least {need_bytes / 2**30:.2f} GiB of HBM on each TPU device, but "
+            f"a program may use only {limit_bytes / 2**30:.2f} GiB on {target}"
             + (f". The largest: {shown}." if shown else ".")
         ),
         advice=_advice(allocations),

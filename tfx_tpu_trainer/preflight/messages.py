@@ -76,7 +76,7 @@ def _lowering_words(text: str, op_type: str | None, name: str | None) -> tuple[s
         )
         advice = (
             "Compute it from static shapes (tensor.shape, params['batch_size']) instead of values "
-            "of tensors; pad to a fixed size and mask what is not wanted."
+            "of tensors; pad to a fixed size and mask the rest."
         )
     elif _UNSUPPORTED.search(text):
         message = f"{what} can't be lowered to a TPU program: TensorFlow has no XLA kernel for it."

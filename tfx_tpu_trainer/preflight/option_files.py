@@ -17,7 +17,7 @@ def read_json_file(option: str, path: str) -> Any:
         The JSON value; what it must hold is for the caller to check.
 
     Raises:
-        ValueError: The file can't be read, or is no JSON; names the option and the file.
+        ValueError: The file can't be read, or is not valid JSON; names the option and the file.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -25,4 +25,4 @@ def read_json_file(option: str, path: str) -> Any:
     except OSError as error:
         raise ValueError(f"{option} {path} can't be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{option} {path} is no JSON: {error}.") from None
+        raise ValueError(f"{option} {path} is not valid JSON: {error}.") from None

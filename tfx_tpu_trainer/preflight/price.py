@@ -63,24 +63,25 @@ class Prices:
             The prices.
 
         Raises:
-            ValueError: A key is missing or unknown, a chip is, or a price is no number from 0 on.
+            ValueError: A key is missing or unknown, a chip is, or a price is not a number from 0 on.
         """
         example = '{"currency": "USD", "chip_hour": {"v5e": 1.2}}'
         if not isinstance(values, dict) or sorted(values) != sorted(_KEYS):
-            raise ValueError(f"--price {source} holds no prices: write it as {example}.")
+            raise ValueError(f"--price {source} contains no prices: write it like {example}.")
         prices = values["chip_hour"]
         if not isinstance(prices, dict) or not isinstance(values["currency"], str):
-            raise ValueError(f"--price {source} holds no prices: write it as {example}.")
+            raise ValueError(f"--price {source} contains no prices: write it like {example}.")
         unknown = sorted(set(prices) - set(CHIPS))
         if unknown:
             raise ValueError(
-                f"--price {source}: there is no chip {unknown[0]!r}; use some of {', '.join(CHIPS)}."
+                f"--price {source}: unknown chip {unknown[0]!r}; use any of {', '.join(CHIPS)}."
             )
         for chip, price in prices.items():
             number = isinstance(price, (int, float)) and not isinstance(price, bool)
             if not number or not 0 <= price < math.inf:
                 raise ValueError(
-                    f"--price {source}: the price of {chip} is {price!r}; give a number from 0 on."
+                    f"--price {source}: the price of {chip} is {price!r}; give a number of at "
+                    "least 0."
                 )
         return cls(currency=values["currency"], chip_hour=prices, source=source)
 
@@ -217,7 +218,7 @@ def training_cost(report: PreflightReport, length: TrainingLength, prices: Price
     step = next((each for each in report.steps if each.name == "train"), None)
     if step is None or step.estimate is None or not step.batch_size:
         raise ValueError(
-            f"--price needs a training step that compiles on {report.tpu}: let --steps have train."
+            f"--price needs a train step that compiles on {report.tpu}: include train in --steps."
         )
     estimated = step.estimate.step_seconds
     of_input = 0.0 if report.input is None else report.input.step_seconds(step.batch_size)
@@ -265,10 +266,10 @@ def read_duration(text: str) -> float:
         Seconds.
 
     Raises:
-        ValueError: It is no duration, or 0.
+        ValueError: It is not a duration, or 0.
     """
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or not 0 < seconds < math.inf:
-        raise ValueError(f"--deadline {text[:100]!r}: give a duration, as 4h, 90m or 1h30m.")
+        raise ValueError(f"--deadline {text[:100]!r}: give a duration, such as 4h, 90m or 1h30m.")
     return seconds

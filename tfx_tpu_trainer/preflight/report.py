@@ -23,12 +23,12 @@ from tfx_tpu_trainer.preflight.results import (
 from tfx_tpu_trainer.preflight.roofline import Roofline, roofline
 
 FORMAT = "tfx_tpu_trainer.preflight/1"
-"""Value of `format` in the JSON form. Keys may be added to it; none is removed or changes its meaning."""
+"""Value of `format` in the JSON form. Keys may be added later; none is removed or changes its meaning."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepReport:
-    """What is known of one step; numbers are those of one TPU device unless they say otherwise.
+    """The results for one step; numbers are per TPU device unless stated otherwise.
 
     Attributes:
         name: `"train"`, `"eval"`, `"predict"`, or `"serve:SIGNATURE"`
@@ -49,7 +49,7 @@ class StepReport:
         problem: Why it cannot run on the slice, or `None`.
         lowering_seconds: How long TensorFlow took to turn it into HLO.
         compiling_seconds: How long the TPU compiler took.
-        collectives: What the devices tell each other, the largest first.
+        collectives: What the devices send each other, the largest first.
         network_bytes: Bytes that one slice must send to the others.
         estimate: How long it takes over the whole slice, or `None` where it did not compile.
     """
@@ -177,7 +177,7 @@ class StepReport:
 
     @property
     def verdict(self) -> str:
-        """Says in one line whether it compiles and fits, and what is wrong where not."""
+        """Reports in one line whether it compiles and fits, or what is wrong."""
         if self.problem is not None:
             return str(self.problem)
         if self.need_bytes is None or not self.limit_bytes:
@@ -223,7 +223,7 @@ class InputLimit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreflightReport:
-    """What the TPU compiler says of a model, for one slice.
+    """The TPU compiler's verdict on a model, for one slice.
 
     Attributes:
         model: Name of the model, for the reader.
@@ -259,19 +259,20 @@ class PreflightReport:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What a reader must know to read the numbers right."""
+        """What a reader must know to interpret the numbers."""
         lowering = (
-            "Steps are lowered with the kernels of XLA:CPU, which stand in for the TPU's: an op that "
-            "one has and the other lacks is judged wrongly in that stage."
+            "Steps are lowered with the kernels of XLA:CPU instead of the TPU's: this stage "
+            "misjudges an op that only one of them has."
         )
         compiler = (
             f"The TPU compiler ({self.compiler}) is newer than the TPU runtime of TensorFlow "
-            f"{self.tensorflow}: there a program may need somewhat more or less memory."
+            f"{self.tensorflow}: under that runtime a program may need somewhat more or less "
+            "memory."
         )
         bounds = (
-            "Bounds on step times and examples per second are from published peak rates: real steps "
-            "are slower. A loop whose turns depend on data counts once; reading the input and work "
-            "on the host count not at all."
+            "Bounds on step times and examples per second are from published peak rates: real "
+            "steps are slower. A loop whose number of iterations depends on data counts once; "
+            "reading the input and work on the host are not included."
         )
         estimates = (
             "Estimated times are sums over the kernels of the compiled program, at the share of the "
@@ -280,8 +281,8 @@ class PreflightReport:
         if self.tpu_slice.chip.runs_tensorflow:
             return lowering, compiler, bounds, estimates
         unsupported = (
-            f"Google supports no TensorFlow on {self.tpu_slice.chip.generation}: what compiles here need not "
-            "run there."
+            f"Google supports no TensorFlow on {self.tpu_slice.chip.generation}: a program that "
+            "compiles here may not run there."
         )
         return lowering, compiler, bounds, estimates, unsupported
 
@@ -313,7 +314,7 @@ class PreflightReport:
         return found
 
     def summary(self) -> str:
-        """Says in one line what is wrong, or that nothing is."""
+        """Reports in one line what is wrong, or that nothing is."""
         return f"{self.model} on {self.tpu}: " + "; ".join(
             f"{step.name}: {step.verdict}" for step in self.steps if step.ok is self.ok
         )
@@ -352,7 +353,7 @@ class PreflightReport:
         """
         if not isinstance(values, Mapping) or values.get("format") != FORMAT:
             found = values.get("format") if isinstance(values, Mapping) else values
-            raise ValueError(f"format={found!r} is no preflight report: expected {FORMAT!r}.")
+            raise ValueError(f"format={found!r} is not a preflight report: expected {FORMAT!r}.")
         try:
             return cls(
                 model=values["model"],

@@ -35,7 +35,7 @@ def write_json(report: PreflightReport, path: str, *, cost: TrainingCost | None 
 
     Args:
         report: The report.
-        path: Where to; any path that `tf.io.gfile` knows. Its folder is made where it is missing.
+        path: Where to; any path that `tf.io.gfile` knows. Its folder is created if missing.
         cost: What the training costs, for the key `cost`. Defaults to `None`: not known.
 
     Raises:
@@ -104,10 +104,11 @@ def read_json(path: str) -> PreflightReport:
         with tf.io.gfile.GFile(path, "rb") as file:
             return PreflightReport.from_json(json.loads(file.read()))
     except tf.errors.OpError as error:
-        raise OSError(f"The report {path} cannot be read: {error.message}") from None
+        raise OSError(f"The report {path} can't be read: {error.message}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path} holds no preflight report: {error}. Make it anew with tfx-tpu-trainer preflight --json."
+            f"{path} contains no preflight report: {error}. Create it again with tfx-tpu-trainer "
+            "preflight --json."
         ) from error
 
 
@@ -115,9 +116,9 @@ def _write(path: str, text: str) -> None:
     try:
         write_whole(path, text)
     except tf.errors.OpError as error:
-        raise OSError(f"The report cannot be written to {path}: {error.message}") from None
+        raise OSError(f"The report can't be written to {path}: {error.message}") from None
     except OSError as error:
-        raise OSError(f"The report cannot be written to {path}: {error.strerror}") from None
+        raise OSError(f"The report can't be written to {path}: {error.strerror}") from None
 
 
 _COLORS = ("#3b6fb6", "#d08c2e", "#5b9a68", "#8a63a8")

@@ -36,10 +36,9 @@ class Problem:
     """Why a step cannot run on the TPU.
 
     Attributes:
-        stage: `"lowering"`: TensorFlow does not turn it into HLO. `"compiler"`: the TPU compiler
-            refuses it. `"memory"`: it does not fit in HBM. `"crash"`: the compiler's process died.
-            `"timeout"`: it took too long. `"set-up"`: what is
-            asked for does not fit together, so that nothing can be said of the model.
+        stage: `"lowering"`: TensorFlow does not turn it into HLO. `"compiler"`: the TPU compiler refuses it.
+            `"memory"`: it does not fit in HBM. `"crash"`: the compiler's process died. `"timeout"`: it took too long.
+            `"set-up"`: what is requested does not fit together, so that nothing can be said of the model.
         op_name: Name of the TensorFlow op at fault, or `None` where unknown.
         op_type: Its type, or `None`.
         source: `"file.py:12: the line's text"` of the user's model, or `None` where unknown.

@@ -46,7 +46,7 @@ class PreflightModel:
             are called, as the shapes are in what they return; nothing is read.
         params: What the functions get as `params`, besides what `TPUEstimator` adds.
         config: Configuration of the runs, or `None` for `RunConfig()`.
-        name: What the report calls the model.
+        name: The model's name in the report.
         batch_axis: As `TPUEstimator` takes it.
         embedding_config_spec: As `TPUEstimator` takes it; see `lower_engine_step`.
     """
@@ -155,7 +155,7 @@ def preflight(
         steps: Steps to compile. Defaults to training, evaluation and prediction.
         params: What the functions get as `params`. Defaults to the estimator's, or to none.
         config: Configuration of the runs. Defaults to the estimator's, or to `RunConfig()`.
-        name: What the report calls the model. Defaults to the model_fn's name.
+        name: The model's name in the report. Defaults to the model_fn's name.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
 
     Returns:
@@ -163,13 +163,13 @@ def preflight(
 
     Raises:
         ValueError: If an argument does not hold, or from the model's own functions.
-        PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
+        PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
     """
     spec = TpuSpec.read(tpu)
     check_slices(spec.tpu_slice, num_slices)
     unknown = [step for step in steps if step not in ENGINE_STEPS]
     if unknown or not steps:
-        raise ValueError(f"steps={list(steps)}: give some of {', '.join(ENGINE_STEPS)}.")
+        raise ValueError(f"steps={list(steps)}: give any of {', '.join(ENGINE_STEPS)}.")
     compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
     given = _as_model(model, input_fn, steps, params, config, name)
     sizes = batch_size if isinstance(batch_size, Mapping) else dict.fromkeys(steps, batch_size)
@@ -234,9 +234,9 @@ def preflight_saved_model(
         The report, with a step for each program.
 
     Raises:
-        FileNotFoundError: There is no SavedModel.
+        FileNotFoundError: The SavedModel does not exist.
         ValueError: Nothing of it is for a TPU, or an argument does not hold.
-        PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
+        PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
     """
     tpu_slice = TpuSpec.read(tpu).tpu_slice
     compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
@@ -279,17 +279,16 @@ def preflight_function(
         function: A `tf.function`, what `tf.function` takes, or a concrete function, such as a signature
             of a loaded SavedModel, with the variables that it uses; or a compiled model of Keras 2 or
             Keras 3, whose training step is compiled, with the gradients summed over the replicas.
-        input_signature: A `tf.TensorSpec`, or a nested structure of them, for each argument; of a
-            Keras model: the features, and the labels. Shapes are static; the first axis may be open,
-            as in `[None, 128]`: it gets the rows of one replica. Defaults to `None`: the function has
-            a signature of its own.
+        input_signature: A `tf.TensorSpec`, or a nested structure of them, for each argument; of a Keras model: the
+            features, and the labels. Shapes are static; the first axis may be open, as in `[None, 128]`: it gets the
+            rows of one replica. Defaults to `None`: the function has its own signature.
         tpu: The slice, such as `"v5e:2x4"`.
         num_slices: Slices like it that run the function. Defaults to 1.
         batch_size: Rows of a step over all replicas. Defaults to `None`: no axis is open. A Keras
             model needs it.
         num_cores_per_replica: TPU devices that a replica is spread over, by the annotations of
             `xla_sharding`. Defaults to `None`: one.
-        name: What the report calls it. Defaults to the function's name.
+        name: Its name in the report. Defaults to the function's name.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
 
     Returns:
@@ -298,7 +297,7 @@ def preflight_function(
     Raises:
         ValueError: If an argument does not hold, or from the function itself.
         TypeError: The same.
-        PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
+        PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
     """
     spec = TpuSpec.read(tpu)
     check_slices(spec.tpu_slice, num_slices)
@@ -340,12 +339,13 @@ def _keras_step(
 ) -> LoweredStep:
     if rows is None:
         raise ValueError(
-            "batch_size=None: a Keras model needs the rows of a step over all replicas."
+            "batch_size=None: for a Keras model, give the number of rows of a step over all "
+            "replicas."
         )
     if input_signature is None or len(input_signature) != 2:
         raise ValueError(
-            f"input_signature={input_signature!r}: a Keras model needs two structures of "
-            "tf.TensorSpecs, the features' and the labels'."
+            f"input_signature={input_signature!r}: for a Keras model, give two structures of "
+            "tf.TensorSpecs, one for the features and one for the labels."
         )
     specs = specs_of_replica(list(input_signature), rows=rows)
     features, labels = (
@@ -378,7 +378,7 @@ def compile_and_report(
         lowered: The steps.
         tpu_slice: The slice.
         num_slices: Slices like it that run the steps. Defaults to 1.
-        name: What the report calls the model.
+        name: The model's name in the report.
         compiler: What it calls the compiler. Defaults to `None`: it is looked up.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
         profile: Where to write what XProf opens (`xprof.py`), a run for each step. Defaults to
@@ -388,7 +388,7 @@ def compile_and_report(
         The report.
 
     Raises:
-        PreflightUnavailableError: If there is no TPU compiler here, or none for that slice.
+        PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
         OSError: The profile can't be written.
     """
     options = options or CompilerOptions()
@@ -455,7 +455,7 @@ def _as_model(
     if not callable(model):
         raise ValueError(f"model={model!r}: give a model_fn, a TPUEstimator or a PreflightModel.")
     if input_fn is None:
-        raise ValueError("input_fn=None: give the function that makes the model's input.")
+        raise ValueError("input_fn=None: give the function that returns the model's input.")
     input_fns = input_fn if isinstance(input_fn, Mapping) else dict.fromkeys(steps, input_fn)
     return PreflightModel(
         model_fn=model,

@@ -140,11 +140,12 @@ def _open_input(
             op_type=None,
             source=None,
             message=(
-                f"What the host hands to the TPU as {tensor!r} has no static shape: {spec.shape}."
+                f"The host passes {tensor!r} to the TPU without a static shape: {spec.shape}."
             ),
             advice=(
-                "Give features static shapes but for the batch in the serving_input_receiver_fn, "
-                "and results of outside_compilation by tensor.set_shape inside of its function."
+                "Give features static shapes, except for the batch, in the "
+                "serving_input_receiver_fn, and results of outside_compilation by "
+                "tensor.set_shape inside its function."
             ),
         ),
     )
@@ -154,9 +155,9 @@ def _host_findings(meta_graph: v1.MetaGraphDef) -> tuple[Finding, ...]:
     placement = place_ops(meta_graph)
     kept = ", ".join(f"{count} {op}" for op, count in placement.outside_compilation.items())
     places = (
-        (kept, "outside_compilation keeps on the host"),
-        (", ".join(placement.beside), "The function that the TPU call runs has on the host"),
-        (", ".join(placement.after), "The model computes on the host, after the TPU"),
+        (kept, "Kept on the host by outside_compilation"),
+        (", ".join(placement.beside), "In the TPU call's function, but on the host"),
+        (", ".join(placement.after), "Computed on the host, after the TPU"),
     )
     return tuple(
         Finding(

@@ -12,7 +12,7 @@ CHECK = "serve, tpu: compiles"
 """Name of the check."""
 
 DEFAULT_TARGET = "v5e:1x1"
-"""What is compiled for where nobody has named a slice: the smallest TPU that serves today."""
+"""The slice to compile for if none was named: the smallest TPU that serves today."""
 
 # Stages of problems that say nothing of the model.
 _OF_THIS_MACHINE = ("crash", "set-up", "timeout")

@@ -112,7 +112,7 @@ def sweep(
 
     Raises:
         ValueError: If there is no such slice, or from the model's own functions.
-        PreflightUnavailableError: If there is no TPU compiler here, or none for a slice.
+        PreflightUnavailableError: If no TPU compiler is available, or it lacks a slice.
     """
     specs = [TpuSpec.read(tpu) for tpu in tpus]
     for spec in specs:

@@ -36,23 +36,23 @@ FINDING_TITLES = {
     "host_op": "left on the host",
     "gradient": "gradients",
 }
-"""Kind of a finding -> how it is called."""
+"""Kind of a finding -> its name in the report."""
 
 SERIAL_INPUT = (
     "the reading left most of this machine idle: unless its map and interleave calls run in "
     "parallel (num_parallel_calls), more CPUs will not speed it up, and the hosts deliver less"
 )
-"""What is said of an input that uses one CPU of several."""
+"""The remark on an input that uses one CPU of several."""
 
 STAGE_TITLES = {
-    "lowering": "TensorFlow cannot turn it into a TPU program",
+    "lowering": "TensorFlow can't turn it into a TPU program",
     "compiler": "the TPU compiler refuses it",
     "memory": "does not fit",
     "crash": "the TPU compiler died",
     "timeout": "the TPU compiler took too long",
-    "set-up": "there is no TPU compiler to ask",
+    "set-up": "no TPU compiler is available",
 }
-"""Stage of a problem -> what became of the step."""
+"""Stage of a problem -> the outcome for the step."""
 
 
 def print_report(report: PreflightReport, console: Console | None = None) -> None:
@@ -94,7 +94,7 @@ def render_costs(costs: Sequence[TrainingCost], *, deadline: float | None) -> Re
         costs: The slices.
         deadline: Seconds that the training may take, or `None`.
     """
-    table = Table(title="What the training costs", title_justify="left")
+    table = Table(title="Cost of the training", title_justify="left")
     headings = ["slice", "batch size", "step", "an epoch", "the training", "at the slow end"]
     for heading in (*headings, *(["in time"] if deadline is not None else [])):
         table.add_column(heading, overflow="fold")
@@ -115,7 +115,7 @@ def render_costs(costs: Sequence[TrainingCost], *, deadline: float | None) -> Re
     best = cheapest(costs, deadline)
     within = duration_text(deadline)
     if best is None:
-        return Group(table, Text(f"No slice of these ends within {within}.", style="bold"))
+        return Group(table, Text(f"None of these slices finishes within {within}.", style="bold"))
     line = f"The cheapest within {within}: {best.tpu}, {_price(best.cost, best.currency)}"
     return Group(table, Text(line, style="bold"))
 
@@ -200,7 +200,7 @@ def _numbers(step: StepReport) -> Table:
         )
         if step.network_bytes:
             sent = bytes_text(step.network_bytes)
-            table.add_row("", f"{sent} that a slice sends to the others over the network")
+            table.add_row("", f"{sent} from each slice to the others over the network")
         spread = any(each.between == "cores" for each in step.collectives)
         for each in step.collectives if spread else ():
             table.add_row(

@@ -244,7 +244,7 @@ def _output_arguments(node: v1.NodeDef) -> Iterator[tuple[str, list[int]]]:
     """Yields the output arguments of a node: names, and the types of their tensors."""
     definition = tf_private.op_definition(node.op)
     if definition is None:
-        raise ValueError(f"This TensorFlow knows no op {node.op!r}, the type of {node.name!r}.")
+        raise ValueError(f"This TensorFlow has no op {node.op!r}, the type of {node.name!r}.")
     for argument in definition.output_arg:
         if argument.type_list_attr:
             yield argument.name, list(node.attr[argument.type_list_attr].list.type)

@@ -21,8 +21,8 @@ def model_of_module(
 
     Args:
         module: The module.
-        spec: What the model is fed, in place of the module's own input_fn. Defaults to `None`: the
-            module's input_fn is called.
+        spec: What the model is fed, instead of the module's own input_fn. Defaults to `None`: the module's input_fn is
+            called.
         params: Values for the functions' `params`; they win over the module's. Defaults to none.
 
     Returns:
@@ -50,13 +50,13 @@ def _input_fns(module: UserModule, spec: FeatureSpec | None) -> dict[str, InputF
         return dict.fromkeys(("train", "eval", "predict"), spec.input_fn())
     if module.input_fn is None:
         raise ValueError(
-            f"module {module.name!r} has no input_fn, so what model_fn is fed is not known: give a "
+            f"module {module.name!r} has no input_fn, so the input of model_fn is unknown: give a "
             "Transform output or a feature spec."
         )
     if module.input_fn_wants_fn_args:
         raise ValueError(
             f"input_fn of module {module.name!r} takes fn_args, which only a pipeline has: give a "
-            "Transform output or a feature spec in its place."
+            "Transform output or a feature spec instead."
         )
     evaluation = module.input_fn_for("eval", None)
     train = module.input_fn_for("train", None)

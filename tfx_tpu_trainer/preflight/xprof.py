@@ -55,7 +55,7 @@ def write_profile(
     """Writes the files of one step.
 
     Args:
-        folder: What `xprof` or TensorBoard's `--logdir` is given; made where it is missing.
+        folder: What `xprof` or TensorBoard's `--logdir` is given; created if missing.
         run: Name of the run in it, such as `"train-v5e_2x4"`.
         program: The optimized program, a serialized `HloProto` with its buffer assignment.
         times: Its instructions with their times, in the order in which they run.

@@ -1,6 +1,6 @@
 """How far a run is, and who is shown it: log lines, bars on a terminal or in a notebook, a file for a runner.
 
-It knows no TensorFlow. What is shown is what the engine has at hand: nothing is computed to be shown.
+It does not import TensorFlow. It shows what the engine already knows: nothing is computed for display.
 """
 
 from tfx_tpu_trainer.progress.following import (

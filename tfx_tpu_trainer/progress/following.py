@@ -12,7 +12,7 @@ from tfx_tpu_trainer.progress.progress import Expected, Progress, View
 from tfx_tpu_trainer.progress.status_file import STATUS_VARIABLE, StatusFile
 
 MODES = ("auto", "bar", "log", "off")
-"""How progress is shown: by what standard error is, as bars, as log lines, or not at all."""
+"""How progress is shown: depending on standard error, as bars, as log lines, or not at all."""
 
 _innermost = threading.local()
 

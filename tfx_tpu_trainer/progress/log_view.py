@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tfx_tpu_trainer.progress.work import Batches, Steps
 
 LINE_SECONDS = 5.0
-"""Seconds from one line of a kind to the next, at least."""
+"""Least time between two lines of a kind, in seconds."""
 
 _LONGEST_SECONDS = 60.0
 

@@ -147,11 +147,11 @@ class Progress:
         """Is told what the phase that is under way trains.
 
         Args:
-            last: Global step at which it ends; `None` where nobody knows.
+            last: Global step at which it ends; `None` if unknown.
             rows_per_step: Rows of a step over all replicas. Defaults to `None`, unknown.
-            report_every: Steps from one log line to the next, at least. Defaults to `None`: none are asked for.
-            checkpoint: Global step of the checkpoint that it goes on from. Defaults to `None`: from none, or from
-                the one that is known.
+            report_every: Steps from one log line to the next, at least. Defaults to `None`: none are requested.
+            checkpoint: Global step of the checkpoint that it resumes from. Defaults to `None`: from none, or from the
+                one that is known.
         """
         phase = self._phases[-1]
         phase.last, phase.rows_per_step, phase.report_every = last, rows_per_step, report_every

@@ -9,7 +9,7 @@ import os
 from tfx_tpu_trainer.progress.work import Batches, Steps
 
 STATUS_VARIABLE = "TFX_TPU_TRAINER_PROGRESS_FILE"
-"""Environment variable: path of the file to write; none is written without it."""
+"""Environment variable: path of the file to write; without it, no file is written."""
 
 
 class StatusFile:
@@ -60,7 +60,7 @@ def read_status(path: str | os.PathLike[str]) -> str | None:
         path: The file's path.
 
     Returns:
-        A line; `None` where there is none at this moment.
+        A line; `None` if there is none at this moment.
     """
     try:
         with open(path, encoding="utf-8") as file:

@@ -19,7 +19,7 @@ class Steps:
         loss: Loss of the step reached; `None` before the first.
         per_second: Steps in a second, of the last 20 seconds; `None` where that is not known yet.
         rows_per_step: Rows of a step over all replicas; `None` where nobody has said.
-        checkpoint: Global step of the last checkpoint; `None` where there is none.
+        checkpoint: Global step of the last checkpoint; `None` if there is none.
         next_evaluation: When the next evaluation is, in words that follow "next evaluation".
         report_every: Steps from one log line to the next, at least.
     """
@@ -47,7 +47,7 @@ class Steps:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds to the last step at the speed of now; `None` where there is none, or none left."""
+        """Seconds to the last step at the speed of now; `None` if there is none, or none left."""
         if self.last is None or not self.per_second or self.reached >= self.last:
             return None
         return (self.last - self.reached) / self.per_second
@@ -98,12 +98,12 @@ class Batches:
 
     @property
     def share(self) -> float | None:
-        """The part that is done, from 0 to 1; `None` where nobody knows."""
+        """The part that is done, from 0 to 1; `None` if unknown."""
         return min(1.0, self.done / self.total) if self.total else None
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds to the last batch at the speed of now; `None` where there is none, or none left."""
+        """Seconds to the last batch at the speed of now; `None` if there is none, or none left."""
         if self.total is None or not self.per_second or self.done >= self.total:
             return None
         return (self.total - self.done) / self.per_second

@@ -105,7 +105,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
         ValueError: There are fewer than two.
     """
     if len(runs) < 2:
-        raise ValueError(f"A comparison needs two runs at least; got {len(runs)}.")
+        raise ValueError(f"A comparison needs at least two runs; got {len(runs)}.")
     runs = _told_apart(runs)
     first = runs[0].measured
     differences = []

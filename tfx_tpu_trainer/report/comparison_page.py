@@ -86,20 +86,20 @@ def _numbers(comparison: Comparison) -> Section:
             for each in certain[:6]
         )
     elif comparison.differences:
-        says += "no difference is known to be more than noise"
+        says += "no difference exceeds noise"
     else:
         says += "no metric to compare"
     notes = [
         (
-            "A difference is within noise where it is smaller than its margin, half of its 95 % interval: other rows "
-            "of the same kind might turn it round. Metrics named loss, error and the like are better where they are "
-            "smaller."
+            "A difference is within noise if it is smaller than its margin, half of its 95 % "
+            "interval: on other rows of the same kind it might change sign. Metrics named loss, "
+            "error and the like are better when smaller."
         )
     ]
     if any(not each.paired and each.margin is not None for each in comparison.differences):
         notes.append(
-            "Some runs were evaluated on other rows than the first one: the chance of both is in their margins, "
-            "which are wider than those of the same rows."
+            "Some runs were evaluated on other rows than the first one: their margins include the "
+            "chance of both samples, and are wider than on the same rows."
         )
     return Section(
         title="Numbers",
@@ -134,7 +134,7 @@ def _settings(comparison: Comparison) -> Section:
     settings = comparison.settings
     return Section(
         title="Settings",
-        says=f"{len(settings)} differ." if settings else "All are the same, as far as is known.",
+        says=f"{len(settings)} differ." if settings else "All known ones are the same.",
         tables={
             "Settings, inputs and versions that differ": Table(
                 head=("setting", *_titles(comparison)),
@@ -158,7 +158,7 @@ def _learning(comparison: Comparison) -> Section:
     keys = sorted(shared, key=lambda key: (key[1] != "loss", key[0] == TRAINING, key))
     return Section(
         title="Learning",
-        says=f"{len(keys)} curves over each other." if keys else "No curve is there twice.",
+        says=f"{len(keys)} curves in common." if keys else "No curve exists in more than one run.",
         charts=tuple(
             draw_series(cut(f"{name}, {source}"), shared[source, name])
             for source, name in keys[:_MOST_CHARTS]
@@ -170,10 +170,11 @@ def _slices(comparison: Comparison) -> Section:
     worse = comparison.worse_slices
     last, first = _titles(comparison)[-1], _titles(comparison)[0]
     if not worse:
-        return Section(title="Slices", says=f"No slice is known to be worse in {last}.")
+        return Section(title="Slices", says=f"No slice is measurably worse in {last}.")
     return Section(
         title="Slices",
-        says=f"Of {len(worse)} slices and metrics {last} is worse than {first}; chance is not taken away.",
+        says=f"Of {len(worse)} slices and metrics {last} is worse than {first}; this does not "
+        "correct for chance.",
         mood="warn",
         tables={
             "The worst first": Table(

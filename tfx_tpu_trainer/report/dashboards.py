@@ -43,14 +43,14 @@ def write_dashboards(
     hparams: Mapping[str, Any] | None = None,
     page: str | None = None,
 ) -> None:
-    """Writes event files for TensorBoard's dashboards. Those that an earlier call has written give way.
+    """Writes event files for TensorBoard's dashboards. They replace those of an earlier call.
 
     Args:
-        run: What is known of the training.
+        run: The data of the training.
         folder: The folder of its events, in which those of its evaluation are in `eval`; any path
             `tf.io.gfile` knows.
         rows: Rows of the evaluation, for the PR curves of a classifier. Defaults to `None`: it has none.
-        hparams: What the HParams dashboard compares trainings by: name -> value; lists and mappings are
+        hparams: The values by which the HParams dashboard compares trainings: name -> value; lists and mappings are
             shown as text. Defaults to `None`: nothing, and the training is not in that dashboard.
         page: Where the page of the training is. Defaults to `None`: it has none.
 
@@ -128,7 +128,7 @@ def _texts(run: RunData, page: str | None) -> Iterable[tuple[str, str]]:
         # A browser follows no link from TensorBoard to a file.
         yield "page", f"The page of this training: `{page}`. Open it in a browser."
     if run.stopped:
-        yield "stopped", f"This training ended before its end: {_cell(run.stopped)}"
+        yield "stopped", f"This training stopped early: {_cell(run.stopped)}"
     lineage = run.lineage
     tables = {
         "settings": lineage.settings,

@@ -27,7 +27,7 @@ def data_section(run: RunData) -> Section:
     if data is None:
         return Section(
             title="Data",
-            says="The statistics of its raw examples are not known: give TpuTrainer "
+            says="The statistics of its raw examples are unknown: give TpuTrainer "
             "statistics=statistics_gen.outputs['statistics'].",
         )
     says = ", ".join(f"{rows:,} rows in {cut(name)}" for name, rows in data.splits.items())
@@ -45,12 +45,12 @@ def data_section(run: RunData) -> Section:
             )
     notes = [*changed]
     if not of_baseline:
-        notes.append("There are no statistics of a baseline's data to compare with.")
+        notes.append("No statistics of a baseline's data are available for comparison.")
     if any(map(_differs, data.drift)):
         notes.append(
-            "Distances are TFDV's own: of texts the largest difference of a share (L-infinity), of numbers the "
-            "Jensen-Shannon divergence of their histograms, whose buckets are of equal width: one far outlier in one "
-            "of the two can make it large."
+            "Distances are TFDV's: for strings the largest difference of a share (L-infinity), "
+            "for numbers the Jensen-Shannon divergence of their histograms. Their buckets are of "
+            "equal width, so a single far outlier can make the distance large."
         )
     return Section(
         title="Data",

@@ -240,7 +240,7 @@ def _of_classes(labels: np.ndarray, predicted: np.ndarray, known: Mapping[str, A
     return Errors(
         kind="classes",
         confusion=confusion,
-        summary={"share of rows that are right": float(np.mean(labels == predicted))},
+        summary={"share of correct rows": float(np.mean(labels == predicted))},
         **known,
     )
 
@@ -254,7 +254,7 @@ def _of_residuals(residuals: np.ndarray, known: Mapping[str, Any]) -> Errors:
         curves=(
             _curve(
                 "Residuals",
-                "prediction less label",
+                "prediction minus label",
                 "rows",
                 (edges[1:] + edges[:-1]) / 2,
                 counts,

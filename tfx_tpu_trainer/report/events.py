@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 TRAINING = "training"
 HPARAMS_SUFFIX, BOARDS_SUFFIX = ".hparams", ".boards"
 OWN_SUFFIXES = (HPARAMS_SUFFIX, BOARDS_SUFFIX)
-"""What the names of event files end with that `dashboards.py` writes."""
+"""Suffix of the event files that `dashboards.py` writes."""
 
 _FILES = "*tfevents*"
 # Between half as many and so many are left of a scalar that has more.
@@ -48,7 +48,7 @@ def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
                         began = Restart(step=max(0, event.step - 1), time=event.wall_time)
                     found.add(event)
             except tf.errors.OpError as error:
-                unread.append(f"{path} is damaged, and was read up to there: {error.message}")
+                unread.append(f"{path} is damaged and was read up to the damage: {error.message}")
             if began:
                 begins.append(began)
         if source == TRAINING:

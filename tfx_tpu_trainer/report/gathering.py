@@ -63,8 +63,7 @@ def gather_folder(folder: str) -> RunData:
     Args:
         folder: The folder.
 
-    Returns:
-        What was found.
+    Returns: What was found.
 
     Raises:
         ValueError: It is neither of the two.
@@ -80,10 +79,10 @@ def gather_folder(folder: str) -> RunData:
         found = folder, model if _is_model(model) else None
     else:
         if not tf.io.gfile.isdir(folder):
-            raise ValueError(f"There is no folder {folder!r}.")
+            raise ValueError(f"The folder {folder!r} does not exist.")
         raise ValueError(
-            f"{folder!r} holds no training: give a folder with checkpoints or TensorBoard events, or one "
-            "with eval_metrics.json or Format-Serving."
+            f"{folder!r} contains no training: give a folder with checkpoints or TensorBoard "
+            "events, or one with eval_metrics.json or Format-Serving."
         )
     title = os.path.join(os.path.basename(above), name)
     return gather(found[0], title=title, model=found[1])
@@ -118,8 +117,8 @@ def gather(
     """Gathers what is in the folders of a training. Where something can't be read, the rest is.
 
     Args:
-        model_run: The folder of checkpoints and TensorBoard events; `None` where there is none.
-        title: What the training is called.
+        model_run: The folder of checkpoints and TensorBoard events; `None` if there is none.
+        title: The name of the training.
         model: Folder of the Model artifact, with `eval_metrics.json` and `serving_check.json`.
             Defaults to `None`: there is none.
         exported: The SavedModel. Defaults to `None`: that of `model`, where it has one.
@@ -133,10 +132,9 @@ def gather(
             has found in them.
         statistics: Folder of StatisticsGen's statistics of its raw examples. Defaults to `None`: what an
             earlier `run.json` says.
-        baseline_statistics: That of the model that it is compared with. Defaults to `None`: nobody knows.
+        baseline_statistics: That of the model that it is compared with. Defaults to `None`: unknown.
 
-    Returns:
-        What was found.
+    Returns: What was found.
     """
     unread: list[str] = []
 

@@ -22,7 +22,7 @@ from tfx_tpu_trainer.whole_files import write_whole
 
 CARD_FILE, TEXT_FILE = "model_card.json", "model_card.md"
 OPEN = "[open] "
-"""Begins what nobody has answered yet."""
+"""Marks a question that is still open."""
 
 SCHEMA_VERSION = "0.0.2"
 
@@ -33,9 +33,9 @@ def make_model_card(run: RunData, answers: Mapping[str, Any] | None = None) -> d
     """Fills a model card.
 
     Args:
-        run: What is known of the training.
-        answers: A card in which people have answered questions: all that they are asked is taken from
-            it. Defaults to `None`: there is none.
+        run: The data of the training.
+        answers: A card in which people have answered questions: these answers are kept. Defaults to `None`: there is
+            none.
 
     Returns:
         The card, as JSON values. Metrics that are not finite have no place in it.
@@ -47,22 +47,22 @@ def make_model_card(run: RunData, answers: Mapping[str, Any] | None = None) -> d
     asked: dict[str, dict[str, Any]] = {
         "model_details": {
             "overview": _open("What does the model do, in one line?"),
-            "documentation": _open("What should whoever uses the model know of it?"),
+            "documentation": _open("What should users of the model know about it?"),
             "owners": [
-                {"name": _open("Who owns the model?"), "contact": _open("How are they reached?")}
+                {"name": _open("Who owns the model?"), "contact": _open("How can they be reached?")}
             ],
             "licenses": [{"custom_text": _open("Under which license may the model be used?")}],
-            "references": [{"reference": _open("Where is more about it?")}],
-            "citations": [{"style": "", "citation": _open("How is this card to be cited?")}],
+            "references": [{"reference": _open("Where can one read more about it?")}],
+            "citations": [{"style": "", "citation": _open("How should this card be cited?")}],
         },
         "considerations": {
-            "users": [{"description": _open("Who is to use the model?")}],
-            "use_cases": [{"description": _open("What is it to be used for, and what not?")}],
-            "limitations": [{"description": _open("On which data is it known to do badly?")}],
-            "tradeoffs": [{"description": _open("What was given up for what?")}],
+            "users": [{"description": _open("Who are the intended users?")}],
+            "use_cases": [{"description": _open("What should it be used for, and what not?")}],
+            "limitations": [{"description": _open("On which data does it perform badly?")}],
+            "tradeoffs": [{"description": _open("Which trade-offs were made?")}],
             "ethical_considerations": [
                 {
-                    "name": _open("Whom may its errors harm?"),
+                    "name": _open("Whom might its errors harm?"),
                     "mitigation_strategy": _open("What is done about that?"),
                 }
             ],
@@ -105,9 +105,9 @@ def _open(question: str) -> str:
 def _check_answer(name: str, given: Any, asked: Any) -> None:
     """Checks that an answer has the form of its question."""
     if isinstance(asked, str):
-        fits, form = isinstance(given, str), "a text"
+        fits, form = isinstance(given, str), "a string"
     else:
-        form = f"a list of objects with texts, such as {json.dumps(asked)}"
+        form = f"a list of objects with strings, such as {json.dumps(asked)}"
         fits = isinstance(given, list) and all(
             isinstance(part, Mapping) and all(isinstance(value, str) for value in part.values())
             for part in given
@@ -194,11 +194,11 @@ def _questions(value: Any) -> list[str]:
 def write_model_card(run: RunData, folder: str) -> str:
     """Writes `model_card.json` and `model_card.md`; each appears whole or not at all.
 
-    Where there is a `model_card.json`, what people have answered in it stays.
+    The answers in an existing `model_card.json` are kept.
 
     Args:
-        run: What is known of the training.
-        folder: Where they go; any path `tf.io.gfile` knows. Made where it is missing.
+        run: The data of the training.
+        folder: Where they go; any path `tf.io.gfile` knows. Created if missing.
 
     Returns:
         The Markdown file's path.
@@ -216,11 +216,12 @@ def write_model_card(run: RunData, folder: str) -> str:
                 answers = json.loads(file.read())
         except (ValueError, tf.errors.OpError) as error:
             raise ValueError(
-                f"{path} can't be read, and may hold answers: {error}. Mend it, or move it away."
+                f"{path} can't be read, and may contain answers: {error}. Repair it, or move it "
+                "away."
             ) from error
         if not isinstance(answers, dict):
             raise ValueError(
-                f"{path} is no model card but a {type(answers).__name__}: move it away."
+                f"{path} is not a model card but a {type(answers).__name__}: move it away."
             )
     card = make_model_card(run, answers)
     write_whole(path, json.dumps(card, indent=2, allow_nan=False) + "\n")

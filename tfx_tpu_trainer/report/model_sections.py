@@ -42,9 +42,9 @@ def model_section(run: RunData) -> Section:
     parameters, slots = (
         sum(getattr(layer, kind) for layer in run.layers) for kind in ("parameters", "slots")
     )
-    says = "There is no checkpoint, and no exported model."
+    says = "No checkpoint and no exported model were found."
     if run.layers:
-        says = f"{parameters:,} parameters, and {slots:,} numbers of the optimizer."
+        says = f"{parameters:,} parameters, and {slots:,} values of the optimizer."
     if run.exported:
         graphs = " and ".join(f"[{', '.join(each.tags)}]" for each in run.exported.meta_graphs)
         size = f"{run.exported.bytes / 1e6:,.1f} MB"
@@ -134,7 +134,7 @@ def serving_section(run: RunData) -> Section:
         return Section(title="Serving", says="The exported model was not checked.")
     passed = sum(check.outcome == "passed" for check in checks)
     failed = sum(check.outcome == "failed" for check in checks)
-    says = f"{passed} of {len(checks)} checks have passed."
+    says = f"{passed} of {len(checks)} checks passed."
     if run.exported:
         requests = run.exported.warmup_requests
         says += f" A server warms up with {requests} request{'s' * (requests != 1)}."

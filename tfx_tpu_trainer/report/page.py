@@ -61,7 +61,7 @@ def _verdict(run: RunData) -> Section:
         )
     measured = run.measured
     if measured is None:
-        return Section(title="Verdict", says="Nothing has been evaluated.", mood="warn")
+        return Section(title="Verdict", says="Not evaluated.", mood="warn")
     infinite = [name for name, value in measured.metrics.items() if math.isinf(value)]
     if any(math.isnan(measured.metrics.get(name, 0.0)) for name in _LOSSES) or infinite:
         return Section(
@@ -80,7 +80,7 @@ def _verdict(run: RunData) -> Section:
     return Section(
         title="Verdict",
         says=f"{done}: {_in_words(measured.metrics)}.",
-        notes=("No gate had judged it when this page was written.",),
+        notes=("No gate had judged the model when this page was written.",),
     )
 
 
@@ -89,7 +89,7 @@ def _judged(verdict: Verdict) -> Iterator[str]:
     if verdict.since is not None:
         yield f"Since {time_text(verdict.since)}."
     if verdict.baseline is None:
-        yield "There was no baseline to compare with."
+        yield "No baseline was available for comparison."
         return
     of_run = f", of run {verdict.baseline_run}" if verdict.baseline_run else ""
     since = f", written {time_text(verdict.baseline_since)}" if verdict.baseline_since else ""
@@ -104,22 +104,22 @@ def _in_words(metrics: Mapping[str, float]) -> str:
 def _numbers(run: RunData) -> Section:
     measured = run.measured
     if measured is None:
-        return Section(title="Numbers", says="There is no evaluation.")
-    rows = "rows that nobody counted"
+        return Section(title="Numbers", says="No evaluation was found.")
+    rows = "an unknown number of rows"
     if measured.num_examples is not None:
         rows = f"{measured.num_examples:,} rows"
     step = "" if measured.global_step is None else f" of step {measured.global_step:,}"
     notes = []
     if all(name in measured.metrics for name in _LOSSES):
         notes.append(
-            "loss is the mean over the batches, as the original has it; loss_by_rows counts each row "
-            "once, and does not depend on the batch size."
+            "loss is the mean over the batches, as in the original; loss_by_rows weights every "
+            "row equally, and does not depend on the batch size."
         )
     if measured.intervals:
         notes.append(
-            "Of 100 evaluations on other rows of the same kind 95 would be in the interval, as 100 resamplings "
-            f"of {measured.sampled_rows:,} rows tell (m out of n bootstrap). The model is the same one: another "
-            "training may end elsewhere."
+            "Of 100 evaluations on other rows of the same kind, 95 would fall into the interval, "
+            f"estimated by 100 resamplings of {measured.sampled_rows:,} rows (m out of n "
+            "bootstrap). The interval is for this one model: another training may end elsewhere."
         )
     return Section(
         title="Numbers",
@@ -154,7 +154,7 @@ def _metrics_table(measured: Measured, verdict: Verdict | None) -> Table:
 def _learning(run: RunData) -> Section:
     series = run.learning.series
     if not series:
-        return Section(title="Learning", says="No events of TensorBoard are there.")
+        return Section(title="Learning", says="No TensorBoard events were found.")
     by_name: dict[str, list[Series]] = {}
     for each in series:
         by_name.setdefault(each.name, []).append(each)
@@ -176,8 +176,8 @@ def _learning(run: RunData) -> Section:
         notes.append(f"{rest} other scalar{'s are' if rest > 1 else ' is'} in run.json.")
     if any(len(each.steps) < each.thinned_from for each in series):
         notes.append(
-            "Where there were more than 600 values, each of those drawn is the last of an equal "
-            "stretch of steps."
+            "Of more than 600 values, only the last one of each of 600 equal stretches of steps "
+            "is drawn."
         )
     count = len(run.learning.restarts)
     last = max(each.steps[-1] for each in series)
@@ -195,7 +195,7 @@ def _slices(run: RunData) -> Section:
     if not run.measured or not slices:
         return Section(
             title="Slices",
-            says="No parts of the eval split were measured: slicing_specs asks for them.",
+            says="No slices of the eval split were measured: set slicing_specs to measure some.",
         )
     shared = [name for name in run.measured.metrics if any(name in one.metrics for one in slices)]
     if not shared:
@@ -209,8 +209,8 @@ def _slices(run: RunData) -> Section:
     notes = []
     if few:
         notes.append(
-            f"{len(few):,} of {len(slices):,} slices have fewer than {_FEW_ROWS} rows: too few to say "
-            "much."
+            f"{len(few):,} of {len(slices):,} slices have fewer than {_FEW_ROWS} rows: too few to "
+            "say much about them."
         )
     if len(shown) < len(slices):
         notes.append(
@@ -267,24 +267,24 @@ _KINDS = {
 def _errors(run: RunData) -> Section:
     errors = run.errors
     if run.measured is None:
-        return Section(title="Errors", says="There is no evaluation.")
+        return Section(title="Errors", says="No evaluation was found.")
     if errors is None:
         return Section(
             title="Errors",
-            says="What the model gets wrong is not known: where eval_metrics has tensors named labels and "
-            "probabilities, predictions or logits, a row each, they are compared here.",
+            says="The model's errors are unknown: this section compares tensors of eval_metrics "
+            "named labels and probabilities, predictions or logits, with one value per row.",
         )
     right = sum(row[n] for n, row in enumerate(errors.confusion))
     says = f"{_KINDS[errors.kind]}: {cut(errors.prediction)} against {cut(errors.label)}"
     if errors.confusion:
-        says += f"; {right:,} of {errors.rows:,} rows are right"
+        says += f"; {right:,} of {errors.rows:,} rows are correct"
     notes = []
     if errors.rows < errors.seen:
-        notes.append(f"A sample of {errors.rows:,} of {errors.seen:,} rows, each as likely as any.")
+        notes.append(f"A sample of {errors.rows:,} of {errors.seen:,} rows, drawn uniformly.")
     if errors.is_weighted:
-        notes.append("Each row counts alike here: its weight is left out.")
+        notes.append("All rows count equally here: weights are ignored.")
     if errors.kind == "scores":
-        notes.append("Of the confusion matrix, rows with a score above 0.5 are taken for 1.")
+        notes.append("The confusion matrix counts rows with a score above 0.5 as 1.")
     charts = [draw_confusion(errors.confusion)] if errors.confusion else []
     charts += [
         draw_curve(curve, diagonal=curve.name in ("ROC", "Calibration")) for curve in errors.curves
@@ -305,7 +305,7 @@ def _errors(run: RunData) -> Section:
 
 def _lineage(run: RunData) -> Section:
     lineage = run.lineage
-    says = f"It ran on {lineage.ran_on}" if lineage.ran_on else "Nobody knows where it ran"
+    says = f"It ran on {lineage.ran_on}" if lineage.ran_on else "Where it ran is unknown"
     if lineage.phase_seconds:
         says += f"; it took {sum(lineage.phase_seconds.values()):,.1f} seconds"
     tables = {
@@ -326,7 +326,7 @@ def _lineage(run: RunData) -> Section:
     }
     if run.learning.restarts:
         tables["Restarts"] = Table(
-            head=("went on at step", "when"),
+            head=("resumed at step", "when"),
             rows=tuple(
                 (f"{restart.step:,}", time_text(restart.time)) for restart in run.learning.restarts
             ),
@@ -337,7 +337,7 @@ def _lineage(run: RunData) -> Section:
     notes = []
     if lineage.phase_seconds:
         notes.append(
-            "Seconds are those of the process that wrote this page; energy is left out: nothing here measures it."
+            "Seconds are those of the process that wrote this page. Energy is not measured."
         )
     if lineage.code:
         notes.append(f"Code: {lineage.code}")

@@ -18,7 +18,7 @@ from tfx_tpu_trainer.whole_files import write_whole
 
 RUN_FILE = "run.json"
 FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
-"""Value of `format` in the file. Keys may be added to it; none is removed or changes its meaning."""
+"""Value of `format` in the file. Keys may be added later; none is removed or changes its meaning."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,8 +144,8 @@ class Measured:
         sampled_rows: How many rows were sampled, or `None`.
         deviations: Metric name -> how far each of 100 resamplings is from their mean, scaled to all rows:
             1.96 of their standard deviations make the interval.
-        rows_digest: Digest of the sampled rows' labels: where two runs have the same one, their
-            resamplings have the same rows. `None` where nobody knows which tensor the labels are.
+        rows_digest: Digest of the sampled rows' labels: where two runs have the same one, their resamplings have the
+            same rows. `None` if it is unknown which tensor holds the labels.
     """
 
     global_step: int | None
@@ -166,11 +166,11 @@ class FeatureOfSplit:
     Attributes:
         missing: Rows without a value.
         values: Its values; more than rows where it is a list.
-        mean: Of numbers; `None` of texts, and where there are none.
+        mean: Of numbers; `None` of strings, and where there are none.
         deviation: The numbers' standard deviation, likewise.
         least: The smallest number, likewise.
         greatest: The largest number, likewise.
-        unique: How many texts differ; `None` of numbers.
+        unique: How many strings differ; `None` of numbers.
         most_frequent: The most frequent text; `None` of numbers.
     """
 
@@ -394,13 +394,13 @@ class Lineage:
     """Where a model comes from.
 
     Attributes:
-        ran_on: Where it was trained, such as `"4 emulated TPU cores"`; `None` where nobody knows.
+        ran_on: Where it was trained, such as `"4 emulated TPU cores"`; `None` if unknown.
         inputs: Input -> the artifacts' folders, one a line.
         settings: Setting that differs from its default -> value.
         versions: Package -> version.
-        identity: The digest of inputs, code and settings; `None` where there is none.
+        identity: The digest of inputs, code and settings; `None` if there is none.
         phase_seconds: Phase -> how long it took.
-        code: The user's module and a digest of its source; `None` where nobody knows.
+        code: The user's module and a digest of its source; `None` if unknown.
         rows: What was done -> how many rows went through it; a row counts each time.
     """
 
@@ -416,15 +416,15 @@ class Lineage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the pipeline's gate said of a model.
+    """The verdict of the pipeline's gate on a model.
 
     Attributes:
-        blessed: Whether it let the model pass; `None` where it judged nothing.
+        blessed: Whether the model passed; `None` if it was not judged.
         says: Why.
         baseline: Folder of the model that it was compared with; `None` where there was none.
         baseline_metrics: That model's metrics, by name.
         since: When the gate said so, in seconds since 1970; `None` where nobody wrote it down.
-        baseline_run: The pipeline run that has trained the baseline; `None` where nobody knows.
+        baseline_run: The pipeline run that has trained the baseline; `None` if unknown.
         baseline_since: When that model was written, in seconds since 1970; `None` likewise.
     """
 
@@ -439,7 +439,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunData:
-    """What is known of a training.
+    """The known facts about a training.
 
     Attributes:
         title: What it is called, such as `"taxi: TpuTrainer"`.
@@ -449,10 +449,10 @@ class RunData:
         measured: What its evaluation says; `None` where there was none.
         errors: What the model gets wrong; `None` where nobody can tell labels from predictions.
         learning: How its numbers went.
-        data: What it was trained on; `None` where nobody knows the statistics.
+        data: What it was trained on; `None` if its statistics are unknown.
         layers: Its variables, largest layer first; empty without a checkpoint.
         preflight: What the TPU's compiler says of it; `None` where it was not asked.
-        exported: The SavedModel; `None` where there is none.
+        exported: The SavedModel; `None` if there is none.
         serving_checks: What was checked of it.
         answers: How long it took to answer the check's requests.
         lineage: Where it comes from.
@@ -535,5 +535,5 @@ def read_run_data(path: str) -> RunData | None:
     except (ValueError, tf.errors.OpError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{path} can't be read: {reason}. Make it anew with `tfx-tpu-trainer report`."
+            f"{path} can't be read: {reason}. Create it again with `tfx-tpu-trainer report`."
         ) from error

@@ -1,4 +1,4 @@
-"""Writes the page of a training, and its numbers beside it."""
+"""Writes the page of a training, and its numbers next to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfx_tpu_trainer.report.run_data import Lineage, RunData, write_run_data
 from tfx_tpu_trainer.whole_files import write_whole
 
 PAGE_FILE = "run.html"
-"""Name of the page, beside the checkpoints of its training."""
+"""Name of the page, next to the checkpoints of its training."""
 
 _PACKAGES = ("tfx-tpu-trainer", "tensorflow", "tf-keras", "tfx", "tensorflow-transform", "numpy")
 
@@ -30,14 +30,14 @@ def write(
     title: str | None = None,
     exported: str | None = None,
 ) -> str:
-    """Writes the page of an estimator's training: `run.html`, and `run.json` beside it.
+    """Writes the page of an estimator's training: `run.html`, and `run.json` next to it.
 
     TensorBoard's dashboards go into `model_dir`, beside the events (`write_dashboards`).
 
     Args:
         estimator: Has been trained, and evaluated where the page is to say how good the model is.
         folder: Where they go; any path `tf.io.gfile` knows. Defaults to `None`: the estimator's `model_dir`.
-        title: What the training is called. Defaults to `None`: the last part of `model_dir`.
+        title: The name of the training. Defaults to `None`: the last part of `model_dir`.
         exported: The SavedModel that `export_saved_model` has returned. Defaults to `None`: the page
             describes no SavedModel.
 
@@ -49,7 +49,7 @@ def write(
         OSError: It can't be written there.
     """
     if not isinstance(estimator, Estimator):
-        raise TypeError(f"estimator={estimator!r} is no tfx_tpu_trainer.estimator.Estimator.")
+        raise TypeError(f"estimator={estimator!r} is not a tfx_tpu_trainer.estimator.Estimator.")
     model_dir = tf.compat.as_str_any(estimator.model_dir)
     settings = _settings(estimator)
     run = gather(
@@ -67,8 +67,8 @@ def write_page(run: RunData, folder: str, *, copies: Sequence[str] = ()) -> str:
     """Writes `run.json` and `run.html`; each appears whole or not at all.
 
     Args:
-        run: What is known of the training.
-        folder: Where they go; any path `tf.io.gfile` knows. Made where it is missing.
+        run: The data of the training.
+        folder: Where they go; any path `tf.io.gfile` knows. Created if missing.
         copies: Further files that hold the page. Defaults to none.
 
     Returns:

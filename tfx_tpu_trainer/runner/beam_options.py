@@ -57,21 +57,24 @@ def check_beam_arguments(arguments: Sequence[str], *, code_is_imported: bool) ->
     kind = runner.lower().removesuffix("runner")
     if kind not in _NEEDED:
         names = ", ".join(f"{each.capitalize()}Runner" for each in _NEEDED)
-        raise ValueError(f"the Beam argument --runner={runner} names none of the runners: {names}")
+        raise ValueError(
+            f"the Beam argument --runner={runner} names an unknown runner; use one of {names}"
+        )
     for name, example in _NEEDED[kind].items():
         if not options.get(name):
             raise ValueError(
-                f"--runner={runner} needs --{name}: add one such as --{name}={example}"
+                f"--runner={runner} needs --{name}; add it, such as --{name}={example}"
             )
     bucket = options.get("temp_location", "gs://")
     if kind == "dataflow" and not bucket.startswith("gs://"):
         raise ValueError(
-            f"--temp_location={bucket} is out of the reach of Dataflow's workers: use gs://"
+            f"--temp_location={bucket} is out of reach of Dataflow's workers; use a gs:// path"
         )
     if kind != "direct" and code_is_imported and not _workers_have_code(options):
         raise ValueError(
-            f"--runner={runner}: the workers would not have the pipeline's code: add --sdk_container_image "
-            "with the pipeline's image, or --setup_file=/app/setup.py, which is in that image"
+            f"--runner={runner}: the workers would lack the pipeline's code; add "
+            "--sdk_container_image with the pipeline's image, or --setup_file=/app/setup.py, "
+            "which that image contains"
         )
 
 

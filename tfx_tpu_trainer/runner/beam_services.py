@@ -60,7 +60,10 @@ def job_problem(arguments: Sequence[str], message: str) -> str | None:
         return None
     pool = ""
     if options.get("environment_type", "").upper() == "EXTERNAL":
-        pool = f", or a host of the job no worker pool at --environment_config={options.get('environment_config')}"
+        pool = (
+            ", or a host of the job reached no worker pool at "
+            f"--environment_config={options.get('environment_config')}"
+        )
     return (
         f"the job server at --job_endpoint={options['job_endpoint']} reached no cluster at its --flink-master{pool}: "
         "start what is missing (docs/beam.md)"
@@ -81,8 +84,8 @@ def _job_server_problem(address: str) -> str | None:
             channel.unary_unary(_DESCRIBE)(b"", timeout=CONNECT_SECONDS)
         except grpc.RpcError as error:
             return (
-                f"what answers at --job_endpoint={address} is no job server of Beam ({error.code().name}): give the "
-                "address of its --job-port"
+                f"what answers at --job_endpoint={address} is not a job server of Beam "
+                f"({error.code().name}): give the address of its --job-port"
             )
     return None
 
@@ -99,8 +102,8 @@ def _flink_problem(master: str, asked: str | None) -> str | None:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return (
-            f"what answers at --flink_master={master} is no Flink: give the address of the JobManager's REST API, "
-            "such as flink-jobmanager:8081"
+            f"what answers at --flink_master={master} is not Flink: give the address of the "
+            "JobManager's REST API, such as flink-jobmanager:8081"
         )
     # Late: it takes seconds, and most runs have no Flink.
     from apache_beam.options.pipeline_options import FlinkRunnerOptions

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CHECKPOINTS = "checkpoints"
-"""Folder of a root that holds those of its pipelines, each by its name."""
+"""Folder of a root for its pipelines' checkpoints, by the pipeline's name."""
 
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index$")
 # As `tfx_tpu_trainer.component.resume` names what it can't go on from.
@@ -27,7 +27,7 @@ class UnfinishedTraining:
         node: The component that trained.
         step: The step of the newest checkpoint; None where there is none.
         written: When anything in it was written last, in seconds since 1970.
-        set_aside: Whether a later attempt could not go on from it.
+        set_aside: Whether a later attempt could not resume from it.
     """
 
     folder: Path
@@ -68,7 +68,7 @@ def step_to_go_on_from(checkpoints: Path, *, since: float) -> int | None:
         since: When the run began, in seconds since 1970: what others have left is not its own.
 
     Returns:
-        The step; None where the run has no training to go on with.
+        The step; None where the run has no training to continue with.
     """
     steps = [
         training.step

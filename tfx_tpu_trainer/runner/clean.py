@@ -37,13 +37,16 @@ def clean(folder: Path, *, keep: int, remove: bool) -> None:
             with root_lock.locked(root):
                 _clean(console, root, keep=keep, removal=None if remove else removal)
         except root_lock.LockedError:
-            raise ConfigError(f"a run is going on in {str(root)!r}; wait for its end") from None
+            raise ConfigError(
+                f"a run is in progress in {str(root)!r}; wait until it ends"
+            ) from None
         except metadata.UnreadableError as error:
             raise ConfigError(f"{error}; only a root of the local runner can be cleaned") from None
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             raise ConfigError(
-                f"{str(root)!r} can't be cleaned: {error.strerror}{where}; let this user write there, then call again"
+                f"{str(root)!r} can't be cleaned: {error.strerror}{where}; give this user write "
+                "access, then run clean again"
             ) from None
 
 
@@ -53,8 +56,8 @@ def _roots(folder: Path) -> list[Path]:
     )
     if not roots:
         raise ConfigError(
-            f"{str(folder)!r} holds no {METADATA_FILE}, nor does a folder in it; give the root of a "
-            "pipeline, such as runs/taxi"
+            f"{str(folder)!r} contains no {METADATA_FILE}, nor does any of its folders; give the "
+            "root of a pipeline, such as runs/taxi"
         )
     return roots
 
@@ -72,8 +75,8 @@ def _clean(console: Console, root: Path, *, keep: int, removal: str | None) -> N
     for training in found.resumable:
         console.print(
             Text(
-                f"      kept  {training.folder.relative_to(root)}: the same command goes on with it, from step "
-                f"{training.step or 0:,}",
+                f"      kept  {training.folder.relative_to(root)}: the same command resumes it, "
+                f"from step {training.step or 0:,}",
                 style="dim",
             ),
             soft_wrap=True,
@@ -86,7 +89,10 @@ def _clean(console: Console, root: Path, *, keep: int, removal: str | None) -> N
         console.print(Text(f"{total:>10}  removed", style="bold"))
     else:
         console.print(
-            Text(f"{total:>10}  in all, of which nothing is removed yet: {removal}", style="bold"),
+            Text(
+                f"{total:>10}  in all; nothing has been removed yet. To remove it: {removal}",
+                style="bold",
+            ),
             soft_wrap=True,
         )
 
@@ -95,7 +101,7 @@ def _kept_in_words(found: Leftovers) -> str:
     parts = [f"{len(found.newest)} of {found.runs} runs"]
     for run, what in ((found.blessed, "blessed"), (found.pushed, "pushed")):
         if run is not None and run not in found.newest:
-            parts.append(f"run {run}, whose model was {what} last")
+            parts.append(f"run {run}, whose model was the last one {what}")
     return ", ".join(parts)
 
 

@@ -90,8 +90,8 @@ class ClusterPipeline:
         )
         if "_" in config.name:
             raise ConfigError(
-                f"name={config.name!r}: a pipeline on a cluster has no '_' in its name; give another with --set "
-                f"name={config.name.replace('_', '-')}"
+                f"name={config.name!r}: the name of a pipeline on a cluster can't contain '_'; "
+                f"give another with --set name={config.name.replace('_', '-')}"
             )
         module_file = config.trainer.module_file
         if module_file and "://" in module_file + config.root:

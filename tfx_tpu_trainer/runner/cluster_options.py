@@ -21,7 +21,12 @@ from tfx_tpu_trainer.runner.cluster import ClusterPipeline
 from tfx_tpu_trainer.runner.config import ConfigError
 
 _OPTIONS: Sequence[Callable[[Any], Any]] = (
-    click.option("--pipeline", "name", required=True, help="Folder in pipelines/, or import path."),
+    click.option(
+        "--pipeline",
+        "name",
+        required=True,
+        help="The pipeline's folder in pipelines/, or its import path.",
+    ),
     click.option("--root", required=True, help="Bucket or folder for everything that is written."),
     click.option("--data", required=True, help="Bucket or folder of the input data."),
     click.option("--image", required=True, help="Container image of the components, with its tag."),
@@ -31,7 +36,11 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         help="File to write the compiled pipeline to: .yaml or .json.",
     ),
     click.option(
-        "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable."
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Overrides one setting; repeatable.",
     ),
     click.option(
         "--spec-version",
@@ -44,23 +53,28 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
         "--retries",
         multiple=True,
         metavar="[NODE=]N",
-        help="How often a failed task is tried again; of one node with its id; repeatable.",
+        help="Number of retries of a failed task; with NODE=, of this node only; repeatable.",
     ),
     click.option(
         "--backoff",
         type=click.IntRange(0, LONGEST_BACKOFF),
         default=60,
         show_default=True,
-        help="Seconds before the first retry; each further one waits twice as long.",
+        help="Seconds before the first retry; doubled before each further one.",
     ),
     click.option(
-        "--cache/--no-cache", default=None, help="Whether results may come from the cache."
+        "--cache/--no-cache", default=None, help="Whether to take results from the cache."
     ),
     click.option(
-        "--no-cache-for", multiple=True, metavar="NODE", help="No cache for one node; repeatable."
+        "--no-cache-for",
+        multiple=True,
+        metavar="NODE",
+        help="Disables the cache for one node; repeatable.",
     ),
-    click.option("--submit", is_flag=True, help="Check and send the job."),
-    click.option("--dry-run", is_flag=True, help="Print what --submit would send; no network."),
+    click.option("--submit", is_flag=True, help="Checks the job and sends it."),
+    click.option(
+        "--dry-run", is_flag=True, help="Prints what --submit would send; uses no network."
+    ),
 )
 
 
@@ -75,9 +89,11 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
         warnings.simplefilter("ignore", FutureWarning)
         try:
             if not (values["output"] or values["submit"] or values["dry_run"]):
-                raise ConfigError("nothing to do: give --output, --dry-run or --submit")
+                raise ConfigError("nothing to do; give --output, --dry-run or --submit")
             if values["submit"] and values["dry_run"]:
-                raise ConfigError("--submit and --dry-run exclude each other: leave one out")
+                raise ConfigError(
+                    "--submit and --dry-run exclude each other; leave one of them out"
+                )
             if values["output"]:
                 form_of(values["output"])
                 check_can_be_written("output", values["output"])
@@ -91,7 +107,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def help_text(document: str) -> str:
-    """Keeps commands as they stand in a module's docstring; click would fill their lines like text's."""
+    """Keeps commands unchanged in a module's docstring; click would fill their lines like text's."""
     return document.replace("\n    python", "\n\b\n    python")
 
 

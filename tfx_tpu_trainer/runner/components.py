@@ -40,7 +40,8 @@ def preprocessing(config: PipelineConfig, module: str) -> dict[str, Any]:
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise ValueError(
-            f"the preprocessing module {module!r} cannot be found; run from the folder that holds it"
+            f"the preprocessing module {module!r} can't be found; run from the folder that "
+            "contains it"
         )
     if config.user_code == "file":
         return {"module_file": spec.origin}
@@ -68,7 +69,7 @@ def data_folder(config: PipelineConfig) -> str:
     """
     if not config.data:
         raise ValueError(
-            f"data of pipeline {config.name!r} is null; set it to the folder that holds the input data"
+            f"data of pipeline {config.name!r} is null; set it to the folder of the input data"
         )
     return config.data
 

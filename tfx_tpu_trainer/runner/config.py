@@ -130,7 +130,7 @@ class TrainerSettings(TrainSettings):
     def _is_flag(cls, value: Any) -> Any:
         # TFX stores them as 0 and 1; nobody writes them so.
         if value is not None and not isinstance(value, bool):
-            raise ValueError(f"{_shown(value)} is no truth value; give true or false")
+            raise ValueError(f"{_shown(value)} is not a boolean; give true or false")
         return value
 
     @pydantic.model_validator(mode="after")
@@ -157,7 +157,7 @@ class TrainerSettings(TrainSettings):
         """The settings as `TpuTrainer` takes them, without `params`, the steps and the splits.
 
         Returns:
-            Its parameters by name, but for those that have its defaults.
+            Its parameters by name, except for those that have its defaults.
         """
         given = {
             name: getattr(self, name)
@@ -191,7 +191,8 @@ class GateSettings(Settings):
         for name, drop in self.max_drop.items():
             if drop < 0:
                 raise ValueError(
-                    f"max_drop of {name!r} is {drop}; give how far it may fall as a positive number"
+                    f"max_drop of {name!r} is {drop}; give the largest allowed drop as a positive "
+                    "number"
                 )
         return self
 
@@ -200,8 +201,8 @@ class GateSettings(Settings):
         for name in self.at_least.keys() & self.at_most.keys():
             if self.at_least[name] > self.at_most[name]:
                 raise ValueError(
-                    f"at_least of {name!r} is {self.at_least[name]} and at_most {self.at_most[name]}: no model "
-                    "can be both; correct one of them"
+                    f"at_least of {name!r} is {self.at_least[name]} and at_most "
+                    f"{self.at_most[name]}: no model can satisfy both; correct one of them"
                 )
         return self
 
@@ -229,8 +230,8 @@ class PipelineConfig(Settings):
             reads a file that the gate writes, for backends without resolvers.
             `kubeflow/kubeflow_runner.py` sets it to 'pointer'.
         trainer: Settings of `TpuTrainer`.
-        vertex: The CustomJob of Vertex AI that trains on `trainer.tpu`, in place of the trainer's own
-            pod. `kubeflow/vertex_runner.py` fills it in.
+        vertex: The CustomJob of Vertex AI that trains on `trainer.tpu`, instead of the trainer's own pod.
+            `kubeflow/vertex_runner.py` fills it in.
         pods: What the pods of a cluster need, such as secrets and tolerations (docs/orchestration.md). Local runs
             have no use for it.
         gate: What a model must reach to be pushed.
@@ -362,7 +363,7 @@ class _Loader(yaml.SafeLoader):
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {_shown(key)} is no name", key_node.start_mark
+                    None, None, f"the key {_shown(key)} is not a name", key_node.start_mark
                 )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
@@ -396,7 +397,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"cannot read the config {str(path)!r}: {error.strerror or error}; give another with --config"
+            f"can't read the config {str(path)!r}: {error.strerror or error}; give another with "
+            "--config"
         ) from None
     except ValueError as error:
         raise ConfigError(
@@ -405,7 +407,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     tree = _parse(text, f"{path} is not valid YAML")
     if not isinstance(tree, dict):
         raise ConfigError(
-            f"{path} must hold a mapping of settings such as 'name: taxi', found {type(tree).__name__}"
+            f"{path} must contain a mapping of settings, such as 'name: taxi'; found "
+            f"{type(tree).__name__}"
         )
     return tree
 
@@ -430,7 +433,7 @@ def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
         raise ConfigError(f"{given} is not of the form key=value, such as trainer.train_steps=200")
     if len(keys) > _MAX_DEPTH:
         raise ConfigError(
-            f"{given} reaches {len(keys)} groups deep; no setting is deeper than {_MAX_DEPTH}, as in "
+            f"{given} is {len(keys)} groups deep; no setting is deeper than {_MAX_DEPTH}, as in "
             "gate.at_least.auc=0.9"
         )
     value = _parse(text, f"{given}: the value is not valid YAML")
@@ -440,8 +443,8 @@ def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
         if not isinstance(inner, dict):
             where = ".".join(keys[: depth + 1])
             raise ConfigError(
-                f"{given}: {where!r} is a value ({_shown(inner)}), not a group of settings; set it by itself, "
-                "or name a setting of a group"
+                f"{given}: {where!r} is a value ({_shown(inner)}), not a group of settings; set "
+                "that value itself, or name a setting of a group"
             )
         group = inner
     group[keys[-1]] = value

@@ -74,7 +74,7 @@ class Graph:
 
     @classmethod
     def read(cls, path: Path) -> Graph | None:
-        """Reads a graph; `None` where there is none, or none that can be understood."""
+        """Reads a graph; `None` if there is none, or none that can be understood."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             edges = [Edge(e["source"], e["target"], tuple(e["keys"])) for e in values["edges"]]

@@ -165,7 +165,7 @@ def to_dot(graph: Graph) -> str:
 FORMATS: Mapping[str, Callable[[Graph], str]] = MappingProxyType(
     {"svg": to_svg, "mermaid": to_mermaid, "dot": to_dot}
 )
-"""Name of a format -> what writes it."""
+"""Name of a format -> the function that writes it."""
 
 
 def _lines(graph: Graph, node: str) -> list[str]:

@@ -64,7 +64,7 @@ def _print_run(console: Console, store: ml_metadata.MetadataStore, run: str, roo
 
 
 def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:
-    """The components of a run as they stand, whatever a killed process has left in ML Metadata.
+    """The components of a run as they are, whatever a killed process has left in ML Metadata.
 
     Args:
         statuses: As ML Metadata has them.
@@ -90,7 +90,7 @@ def in_words(statuses: Sequence[NodeStatus]) -> str:
         statuses: Its components.
     """
     if not statuses:
-        return "no component has begun"
+        return "no component has started"
     states = {status.state for status in statuses}
     state = next(
         (state for state in (State.RUNNING, State.KILLED, State.FAILED) if state in states),
@@ -98,7 +98,7 @@ def in_words(statuses: Sequence[NodeStatus]) -> str:
     )
     began = datetime.datetime.fromtimestamp(min(status.started for status in statuses))
     seconds = sum(status.seconds for status in statuses)
-    return f"{state.value}, began {began:%Y-%m-%d %H:%M}, {seconds:.1f} s"
+    return f"{state.value}, started {began:%Y-%m-%d %H:%M}, {seconds:.1f} s"
 
 
 def _outputs(store: ml_metadata.MetadataStore, status: NodeStatus, root: Path) -> Iterator[str]:

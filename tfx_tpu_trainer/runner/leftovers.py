@@ -47,7 +47,7 @@ class Leftovers:
         blessed: The run that blessed a model last, None where none has.
         pushed: The run that pushed a model last, None where none has.
         left: What can go.
-        resumable: The trainings that stay, since the same command goes on with them.
+        resumable: The trainings that stay, since the same command continues with them.
     """
 
     runs: int
@@ -190,7 +190,7 @@ def _used_by(store: ml_metadata.MetadataStore, runs: Collection[str]) -> list[st
 def _trainings(
     root: Path, store: ml_metadata.MetadataStore
 ) -> tuple[list[Leftover], list[UnfinishedTraining]]:
-    """The folders of checkpoints that nobody will go on with, and the others."""
+    """The folders of checkpoints that nobody will continue with, and the others."""
     finished: dict[str, float] = {}
     for artifact in _artifacts_of_type(store, "ModelRun"):
         # <node>/model_run/<execution>
@@ -209,15 +209,15 @@ def _trainings(
 
 def _why_abandoned(training: UnfinishedTraining, finished: float) -> str | None:
     if training.set_aside:
-        return "checkpoints that could not be gone on from"
+        return "checkpoints that no training could resume from"
     if finished > training.written:
         at = f" at step {training.step:,}" if training.step is not None else ""
-        return f"a training that stopped{at}, since which another one has come to its end"
+        return f"a training that stopped{at}; a later one has ended"
     return None
 
 
 def _old_logs(logs: Path, kept: Sequence[float], *, until: float) -> Iterator[Leftover]:
-    """The logs of runs before a time, but for those that began just before one of some other times."""
+    """The logs of runs before a time, except for those that began just before one of some other times."""
     folders = sorted((path for path in logs.glob("*") if path.is_dir()), key=made)
     of_kept = {
         max((f for f in folders if made(f) <= began), key=made, default=None) for began in kept

@@ -1,6 +1,6 @@
 """Runs a project's pipeline on this machine and shows what happens.
 
-The pipeline runs in a child process that writes the log, and whose output is the debug log beside it; this process
+The pipeline runs in a child process that writes the log, and whose output is the debug log next to it; this process
 only watches and reports, and imports neither TensorFlow nor TFX.
 """
 
@@ -62,8 +62,8 @@ def run_to_end(
 
     Args:
         find: Finds the project.
-        config_file: A YAML file in place of the project's own. Defaults to `None`: its own.
-        root: A root in place of the config's. Defaults to `None`: the config's.
+        config_file: A YAML file instead of the project's own. Defaults to `None`: its own.
+        root: A root instead of the config's. Defaults to `None`: the config's.
         overrides: Settings as `key=value`. Defaults to none.
         plain: Whether to print lines even on a terminal. Defaults to `False`.
 
@@ -88,8 +88,8 @@ def run_to_end(
             raise
         where = f" ({error.filename})" if error.filename else ""
         message = (
-            f"root {config.root!r} cannot be written: {error.strerror}{where}; make room there, or choose another "
-            "with --root"
+            f"root {config.root!r} can't be written to: {error.strerror}{where}; free some space "
+            "there, or choose another with --root"
         )
         click.echo(f"error: {printable(message)}", err=True)
         return 2
@@ -106,8 +106,8 @@ def _check_inputs(project: Project, config: PipelineConfig) -> None:
         project.check_module(config.trainer.module)
     if not config.data and not project.finds_data:
         raise ConfigError(
-            f"data of {config.name!r} is null, and {str(project.folder)!r} has no data.py that finds it; set data to "
-            "the folder that holds the input files"
+            f"data of {config.name!r} is null, and {str(project.folder)!r} has no data.py that "
+            "finds it; set data to the folder of the input files"
         )
     if problem := run_child.data_problem(config):
         raise ConfigError(problem)
@@ -188,11 +188,11 @@ def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
     Returns:
         A sentence without its period.
     """
-    kept = ["what is complete comes from TFX's cache"] if config.enable_cache else []
+    kept = ["completed components come from TFX's cache"] if config.enable_cache else []
     step = checkpoints.step_to_go_on_from(Path(config.checkpoint_root), since=began)
     if step is not None:
-        kept.append(f"the training goes on from its checkpoint of step {step:,}")
-    return f"run the same command again to go on{': ' if kept else ''}{', '.join(kept)}"
+        kept.append(f"the training resumes from its checkpoint of step {step:,}")
+    return f"run the same command again to continue{': ' if kept else ''}{', '.join(kept)}"
 
 
 def child_environment() -> dict[str, str]:
@@ -303,7 +303,7 @@ def _new_run_folder(root: Path) -> Path:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
             return folder
-    raise ConfigError(f"no new folder can be made in {root / LOGS}")
+    raise ConfigError(f"can't create a folder in {root / LOGS}; check its permissions")
 
 
 @contextlib.contextmanager
@@ -311,8 +311,8 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
     """Holds the root for this run: two runs in one SQLite file would take each other's executions for their own."""
     if "://" in config.root:
         raise ConfigError(
-            f"root {config.root!r} is in a bucket, and a local run's lock, log and metadata are files; choose a "
-            "folder with --root"
+            f"root {config.root!r} is in a bucket, but a local run needs local files for its lock, "
+            "log and metadata; choose a folder with --root"
         )
     root = Path(config.root)
     with contextlib.ExitStack() as stack:
@@ -321,11 +321,13 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
             lock = stack.enter_context(root_lock.locked(root))
         except root_lock.LockedError:
             raise ConfigError(
-                f"another run is going on in {config.root!r}; wait for its end or choose another --root"
+                f"another run is in progress in {config.root!r}; wait until it ends or choose "
+                "another --root"
             ) from None
         except OSError as error:
             raise ConfigError(
-                f"root {config.root!r} cannot be written ({error.strerror}); choose another with --root"
+                f"root {config.root!r} can't be written to ({error.strerror}); choose another with "
+                "--root"
             ) from None
         yield lock
 

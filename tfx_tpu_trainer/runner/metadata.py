@@ -18,7 +18,9 @@ NODE_CONTEXT = "node"
 # Our custom property of a failed execution.
 ERROR_PROPERTY = "error"
 
-KILLED = "the run's process ended without a word: it was killed, or its machine was"
+KILLED = (
+    "the run's process ended without reporting a result: it was killed, or its machine went down"
+)
 
 
 class UnreadableError(RuntimeError):
@@ -99,7 +101,7 @@ def open_store(path: str | Path, *, read_only: bool = True) -> ml_metadata.Metad
         return ml_metadata.MetadataStore(config)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise UnreadableError(f"{str(path)!r} cannot be read as ML Metadata: {reason}") from None
+        raise UnreadableError(f"{str(path)!r} can't be read as ML Metadata: {reason}") from None
 
 
 def run_names(store: ml_metadata.MetadataStore) -> list[str]:

@@ -178,5 +178,5 @@ class PlainDisplay:
 
 
 def make_display(console: Console, *, plain: bool) -> Display:
-    """The display that suits the console: live on a terminal unless lines are asked for."""
+    """The display that suits the console: live on a terminal unless lines are requested."""
     return PlainDisplay(console) if plain or not console.is_terminal else LiveDisplay(console)

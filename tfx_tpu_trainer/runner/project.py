@@ -33,7 +33,7 @@ class Project:
 
     Attributes:
         folder: The folder.
-        package: Import path of the folder, such as `pipelines.taxi`; empty where it is no package, and its modules
+        package: Import path of the folder, such as `pipelines.taxi`; empty where it is not a package, and its modules
             are imported by their own names.
         base: The folder from which relative paths in its config start.
     """
@@ -78,7 +78,7 @@ class Project:
             ) from None
         if not (isinstance(found, type) and issubclass(found, PipelineConfig)):
             raise ConfigError(
-                f"{self.folder / 'config.py'}: Config is no PipelineConfig; derive it from "
+                f"{self.folder / 'config.py'}: Config is not a PipelineConfig; derive it from "
                 "tfx_tpu_trainer.runner.config.PipelineConfig"
             )
         return found
@@ -99,8 +99,8 @@ class Project:
         """Reads the project's config and makes its local paths absolute.
 
         Args:
-            config_file: A YAML file in place of the project's own. Defaults to `None`: its own.
-            root: A root in place of the config's, from the working directory. Defaults to `None`: the config's.
+            config_file: A YAML file instead of the project's own. Defaults to `None`: its own.
+            root: A root instead of the config's, from the working directory. Defaults to `None`: the config's.
             overrides: Settings as `key=value`. Defaults to none.
 
         Returns:
@@ -164,7 +164,7 @@ class Project:
         places = [*(spec.submodule_search_locations or []), spec.origin] if spec else []
         if spec and not any(place and Path(place).is_relative_to(self.folder) for place in places):
             raise ConfigError(
-                f"the module {name!r} of {str(self.folder)!r} has the name of one that is installed "
+                f"the module {name!r} of {str(self.folder)!r} has the name of an installed module "
                 f"({spec.origin or places[0]}); give it another name"
             )
 
@@ -211,12 +211,12 @@ def load_project(folder: str | Path = ".") -> Project:
     # A name that is too long is no folder either.
     if not os.path.isdir(path):
         raise ConfigError(
-            f"there is no folder {str(folder)!r}; give that of a project with --project"
+            f"the folder {str(folder)!r} does not exist; give a project's folder with --project"
         )
     if not (path / PIPELINE_FILE).is_file():
         raise ConfigError(
-            f"{str(path)!r} is no project: it has no {PIPELINE_FILE}; go to the folder that has it, or give it with "
-            "--project, or an example by its name with --pipeline"
+            f"{str(path)!r} is not a project: it has no {PIPELINE_FILE}; change to the folder that "
+            "has it, or give it with --project, or name an example with --pipeline"
         )
     package, above = "", path
     while (above / "__init__.py").is_file() and above.name.isidentifier():
@@ -249,8 +249,8 @@ def find_pipeline(name: str) -> Project:
         nearest = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {nearest[0]!r}? Pipelines" if nearest else "pipelines"
         raise ConfigError(
-            f"there is no pipeline {name!r}; {hint} here: {', '.join(names) or 'none'}; one elsewhere is "
-            "given by the import path of its package, or by its folder with --project"
+            f"unknown pipeline {name!r}; {hint} here: {', '.join(names) or 'none'}; name "
+            "another by the import path of its package, or give its folder with --project"
         )
     return Project(folder=folders[0], package=package, base=Path(here))
 

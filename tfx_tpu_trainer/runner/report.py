@@ -149,7 +149,7 @@ def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
     model_run = _artifact(produced, "model_run")
     for artifact in filter(None, (model, model_run)):
         if not os.path.isdir(artifact.uri):
-            raise FileNotFoundError(f"{artifact.uri!r} is not there")
+            raise FileNotFoundError(f"{artifact.uri!r} does not exist")
     return RunArtifacts(
         model=model,
         model_run=model_run,
@@ -210,7 +210,7 @@ def collect(
 
 
 def failed_nodes(statuses: Mapping[str, NodeStatus]) -> list[NodeStatus]:
-    """The components of a run that failed: TFX's local runner goes on after one whose inputs it cannot resolve."""
+    """The components of a run that failed: TFX's local runner continues after one whose inputs it cannot resolve."""
     return [status for status in statuses.values() if status.state is State.FAILED]
 
 
@@ -298,7 +298,7 @@ def _points(curve: Any) -> list[dict[str, float]]:
 
 
 def was_blessed(artifact: Any) -> bool | None:
-    """Returns what a gate's ModelBlessing says; `None` where there is none, or it judged nothing."""
+    """Returns what a gate's ModelBlessing says; `None` if there is none, or it judged nothing."""
     if artifact is None or "blessed" not in artifact.custom_properties:
         return None
     return bool(artifact.custom_properties["blessed"].int_value)

@@ -52,8 +52,8 @@ class Root:
         """
         if not self.metadata_file.is_file():
             raise ConfigError(
-                f"{str(self.folder)!r} has no runs: there is no {self.metadata_file.name}; run the pipeline first, or "
-                "give another root with --root"
+                f"{str(self.folder)!r} has no runs (no {self.metadata_file.name}); run the "
+                "pipeline first, or give another root with --root"
             )
         try:
             return metadata.open_store(self.metadata_file)

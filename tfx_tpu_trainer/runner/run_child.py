@@ -112,7 +112,7 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
     # A module that calls sys.exit(0) has not run to its end, whatever its exit code says.
     except (Exception, SystemExit) as error:
         _stop.ended()
-        _logger.error("The pipeline breaks off:", exc_info=True)
+        _logger.error("The pipeline stops:", exc_info=True)
         message = _stop.reason or data_problem(config) or _failure(config, error)
         run = metadata.newest_run(store, known=known)
         node = metadata.fail_unfinished(store, run, message) if run else None
@@ -129,10 +129,10 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
         return report.with_tensorboard(_link_events(config, run_folder, report))
     except Exception as error:
         _stop.ended()
-        _logger.error("The pipeline has ended, its result can't be used:", exc_info=True)
+        _logger.error("The pipeline ended, but its result can't be used:", exc_info=True)
         return RunReport(
             failure=Failure(
-                None, f"the pipeline ended, its result cannot be used: {one_line(error)}"
+                None, f"the pipeline ended, but its result can't be used: {one_line(error)}"
             )
         )
 
@@ -162,7 +162,7 @@ def data_problem(config: PipelineConfig) -> str | None:
     folder = Path(config.data or "")
     if not config.data or "://" in config.data:
         return None
-    fix = "set data to a folder that holds the input files"
+    fix = "set data to the folder of the input files"
     if not folder.is_dir():
         return f"data {config.data!r} is not a folder; {fix}"
     files = 0
@@ -171,7 +171,7 @@ def data_problem(config: PipelineConfig) -> str | None:
             files += 1
             if _has_rows(path):
                 return None
-    return f"data {config.data!r} holds no rows (files: {files}); {fix}"
+    return f"data {config.data!r} contains no rows (files: {files}); {fix}"
 
 
 def _has_rows(path: Path) -> bool:
@@ -190,7 +190,7 @@ def one_line(error: BaseException) -> str:
         return lines[-1][:MESSAGE_LIMIT]
     message = " ".join(lines)
     if len(message) > MESSAGE_LIMIT:
-        message = f"{message[:MESSAGE_LIMIT]} ... (the log has all of it)"
+        message = f"{message[:MESSAGE_LIMIT]} ... (see the log for the rest)"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 

@@ -41,14 +41,15 @@ def gather_run(root: Root, name: str | None) -> RunData:
         made = find_artifacts(store, run)
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{error}: what run {run} made has been removed, and a page is made of that"
+            f"{error}: the results of run {run} have been removed, so it has no page; choose a "
+            "newer run"
         ) from None
     if made.model_run is None:
         stopped = failure and _stopped_training(root, statuses, failure)
         if stopped:
             return dataclasses.replace(gather_folder(stopped), title=f"Run {run}")
         why = f": {failure.message}" if failure else ""
-        raise ConfigError(f"run {run} has trained no model{why}")
+        raise ConfigError(f"run {run} trained no model{why}")
     verdict = None
     if made.blessing is not None:
         verdict = _verdict(store, made.blessing)

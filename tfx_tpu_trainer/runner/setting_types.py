@@ -16,8 +16,8 @@ _PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,127}")
 def _pipeline_name(name: str) -> str:
     if not _PIPELINE_NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no name of a pipeline; give up to 128 small letters, digits, '_' and '-', beginning "
-            "with a letter"
+            f"{name!r} is not a valid pipeline name; give up to 128 lower-case letters, digits, '_' "
+            "and '-', starting with a letter"
         )
     return name
 
@@ -25,14 +25,15 @@ def _pipeline_name(name: str) -> str:
 def _folder(path: str) -> str:
     if not path.strip() or "\0" in path:
         raise ValueError(
-            f"{path!r} is no path; give a folder, or a bucket's such as gs://bucket/taxi"
+            f"{path!r} is not a path; give a folder, locally or in a bucket, such as "
+            "gs://bucket/taxi"
         )
     return path
 
 
 def _import_path(path: str) -> str:
     if path and not all(part.isidentifier() for part in path.split(".")):
-        raise ValueError(f"{path!r} is no import path; give one such as pipelines.taxi.model")
+        raise ValueError(f"{path!r} is not an import path; give one such as pipelines.taxi.model")
     return path
 
 
@@ -46,16 +47,16 @@ Seed = Annotated[int, Field(ge=-_LARGEST_SEED, le=_LARGEST_SEED)]
 """A seed of random numbers."""
 
 Text = Annotated[str, Field(min_length=1)]
-"""A text that is not empty."""
+"""A string that is not empty."""
 
 PipelineName = Annotated[str, AfterValidator(_pipeline_name)]
-"""A name that ML Metadata, folders and clusters take."""
+"""A name that ML Metadata, folders and clusters accept."""
 
 Folder = Annotated[str, AfterValidator(_folder)]
 """A path on this machine, or in a bucket."""
 
 ImportPath = Annotated[str, AfterValidator(_import_path)]
-"""An import path, or an empty text."""
+"""An import path, or an empty string."""
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
-"""What a YAML list becomes: strict models refuse a list where a tuple stands, and a frozen config wants tuples."""
+"""A YAML list as a tuple: strict models refuse a list for a tuple, and a frozen config wants tuples."""

@@ -47,8 +47,8 @@ def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] =
             report = collect(store, run, serving_absent=_absent(folder, serving_absent))
         except FileNotFoundError as error:
             raise ConfigError(
-                f"{error}: what run {run} made has been removed; its log may still be there, and "
-                f"`tfx-tpu-trainer history` lists its components"
+                f"{error}: the results of run {run} have been removed; its log may still exist, "
+                "and `tfx-tpu-trainer history` lists its components"
             ) from None
     names = root.folder / FOLDER
     if names.is_dir() and report.model_run:
@@ -87,14 +87,13 @@ def find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
         return meant[0]
     if meant:
         raise ConfigError(
-            f"{name!r} begins the names of {len(meant)} runs; give more of one, such as {meant[-1]!r}"
+            f"{name!r} is the beginning of {len(meant)} runs' names; give more of one, such as "
+            f"{meant[-1]!r}"
         )
     nearest = difflib.get_close_matches(name, runs, n=1)
     hint = f"did you mean {nearest[0]!r}? The" if nearest else "the"
     newest = ", ".join(runs[-_SHOWN:])
-    raise ConfigError(
-        f"there is no run {name!r} in {str(root.folder)!r}; {hint} newest are {newest}"
-    )
+    raise ConfigError(f"unknown run {name!r} in {str(root.folder)!r}; {hint} newest are {newest}")
 
 
 def failure_of(statuses: Sequence[NodeStatus]) -> Failure | None:
@@ -109,8 +108,8 @@ def failure_of(statuses: Sequence[NodeStatus]) -> Failure | None:
         if status.state is State.KILLED:
             return Failure(status.node, status.error or metadata.KILLED)
         if status.state is State.RUNNING:
-            return Failure(None, f"it goes on: {status.node} is running")
-    return None if statuses else Failure(None, "no component has begun")
+            return Failure(None, f"in progress: {status.node} is running")
+    return None if statuses else Failure(None, "no component has started")
 
 
 def _absent(folder: Path | None, otherwise: Collection[str]) -> Collection[str]:

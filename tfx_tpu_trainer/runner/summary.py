@@ -41,13 +41,13 @@ def print_summary(
         statuses: Where each component stands at the end.
         report: What came out.
         metadata_file: ML Metadata's file.
-        log: The log of the run, where it is there; the debug log is beside it.
+        log: The log of the run, where it is there; the debug log is next to it.
     """
     console.print(components_table(statuses))
     cached = [status.node for status in statuses if status.state is State.CACHED]
     if cached:
         console.print(
-            f"{len(cached)} of {len(statuses)} components were answered from TFX's cache.",
+            f"{len(cached)} of {len(statuses)} components came from TFX's cache.",
             style="cyan",
         )
     if report.failure is None:
@@ -118,7 +118,7 @@ def results_table(report: RunReport) -> Table:
         _add(table, "a real row", _joined(report.prediction.row))
         _add(table, "its prediction", _joined(report.prediction.outputs))
         if report.prediction.withheld:
-            _add(table, "not shown to it", _joined(report.prediction.withheld))
+            _add(table, "not judged by it", _joined(report.prediction.withheld))
     return table
 
 
@@ -151,7 +151,7 @@ def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
 
 
 def _sparkline(values: Sequence[float]) -> str:
-    """A character for each value, from the lowest to the highest; of one that is no number, a space."""
+    """A character for each value, from the lowest to the highest; of one that is not a number, a space."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     top = len(_BARS) - 1
@@ -213,7 +213,7 @@ def _pairs(title: str) -> Table:
 
 
 def _add(table: Table, name: str, value: str) -> None:
-    """Adds a row as it stands: rich would take brackets in a plain string for markup."""
+    """Adds a row unchanged: rich would take brackets in a plain string for markup."""
     table.add_row(Text(name), Text(value))
 
 

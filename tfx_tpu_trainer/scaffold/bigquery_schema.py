@@ -25,24 +25,26 @@ def read_schema(path: Path) -> Mapping[str, Kind]:
         Whether each column holds numbers or words.
 
     Raises:
-        ScaffoldError: If it can't be read, or has a type or mode that is no flat column.
+        ScaffoldError: If it can't be read, or has a type or mode that is not a flat column.
     """
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ScaffoldError(
-            f"the schema {path} can't be read ({error.strerror}): give a JSON file, as `bq show --schema` writes it"
+            f"the schema {path} can't be read ({error.strerror}): give a JSON file, as written by "
+            "`bq show --schema`"
         ) from None
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:100]
         raise ScaffoldError(
-            f"the schema {path} is no JSON ({reason}): give what `bq show --schema` writes"
+            f"the schema {path} is not valid JSON ({reason}): give the output of `bq show --schema`"
         ) from None
     if not isinstance(fields, list) or not all(
         isinstance(field, dict) and isinstance(field.get("name"), str) for field in fields
     ):
         raise ScaffoldError(
-            f'the schema {path} is no list of columns: give [{{"name": "age", "type": "INTEGER"}}, ...]'
+            f"the schema {path} is not a list of columns: give "
+            '[{"name": "age", "type": "INTEGER"}, ...]'
         )
     return {field["name"]: _kind(field, path) for field in fields}
 
@@ -51,7 +53,8 @@ def _kind(field: Mapping[str, object], path: Path) -> Kind:
     kind, mode = (str(field.get(key, "")).upper() for key in ("type", "mode"))
     if mode == "REPEATED" or kind not in (*_NUMBERS, *_WORDS):
         raise ScaffoldError(
-            f"the schema {path}: column {field['name']!r} is {mode if mode == 'REPEATED' else kind or 'untyped'}; "
-            f"leave it out there and in the data, or give one of {', '.join((*_NUMBERS, *_WORDS))}"
+            f"the schema {path}: column {field['name']!r} is "
+            f"{mode if mode == 'REPEATED' else kind or 'untyped'}; remove it from the schema and "
+            f"the data, or give one of {', '.join((*_NUMBERS, *_WORDS))}"
         )
     return "number" if kind in _NUMBERS else "word"

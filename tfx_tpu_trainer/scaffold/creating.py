@@ -33,10 +33,9 @@ def create_project(
         task: "regression" or "classification". Defaults to `None`: what the label looks like.
         schema: A BigQuery-like schema file, whose types win over those that the columns seem to have. Defaults to
             `None`.
-        say: Gets a line for what takes long. Defaults to nothing.
+        say: Called with a line before slow parts. Defaults to doing nothing.
 
-    Returns:
-        What became of the columns.
+    Returns: How each column is used.
 
     Raises:
         ScaffoldError: If no project can be made of it.

@@ -29,8 +29,8 @@ def columns(path: Path) -> tuple[str, ...]:
         raise ScaffoldError(f"{path} is empty: give a CSV file with a header and rows")
     if header[0].startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
         raise ScaffoldError(
-            f"{path} begins with a byte order mark, which CsvExampleGen takes for a part of the first column's "
-            f"name: save the file as UTF-8 without one"
+            f"{path} starts with a byte order mark, which CsvExampleGen takes for part of the "
+            "first column's name: save the file as UTF-8 without one"
         )
     for place, name in enumerate(header, start=1):
         if not name.strip():
@@ -51,7 +51,7 @@ def rows(path: Path) -> Iterator[Mapping[str, str | None]]:
         path: The file.
 
     Yields:
-        Each row's values by column; `None` where there is none.
+        Each row's values by column; `None` if there is none.
 
     Raises:
         ScaffoldError: If a row can't be read, or has not as many values as the header has names.
@@ -62,8 +62,8 @@ def rows(path: Path) -> Iterator[Mapping[str, str | None]]:
     for line, record in records:
         if len(record) != len(names):
             raise ScaffoldError(
-                f"{path}: line {line} has {len(record):,} values, and the header has {len(names):,} names; "
-                "correct the line"
+                f"{path}: line {line} has {len(record):,} values, but the header has "
+                f"{len(names):,} names; correct the line"
             )
         yield {name: value or None for name, value in zip(names, record, strict=True)}
 
@@ -94,8 +94,9 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
                 # Beam reads lines, and knows nothing of quotes.
                 if reader.line_num > line + 1:
                     raise ScaffoldError(
-                        f"{path}: a value in line {line + 1} has a line break in it, which CsvExampleGen can't "
-                        "read; replace it, or give a TFRecord file of tf.Examples"
+                        f"{path}: a value in line {line + 1} contains a line break, which "
+                        "CsvExampleGen can't read; replace it, or give a TFRecord file of "
+                        "tf.Examples"
                     )
                 line = reader.line_num
                 if record:

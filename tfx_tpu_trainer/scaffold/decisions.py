@@ -19,7 +19,7 @@ from tfx_tpu_trainer.scaffold.table import Column, Table
 Task = Literal["regression", "classification"]
 
 MOST_CLASSES = 100
-"""Values of a label that are classes still."""
+"""Largest number of label values that still count as classes."""
 
 # An integer label with more values than these is a quantity, unless the task is given.
 _MOST_INTEGER_CLASSES = 20
@@ -168,7 +168,8 @@ def decide(
             f"{name!r}: {why}" for name, why in itertools.islice(dropped.items(), 3)
         )
         raise ScaffoldError(
-            f"no column is left to predict {label!r} from ({reasons}): add columns that say something of it"
+            f"no column is left to predict {label!r} from ({reasons}): add columns that are "
+            "informative about it"
         )
     return Decisions(
         label=_label(
@@ -191,7 +192,8 @@ def _check_schema(table: Table, kinds: Mapping[str, Kind], label: str) -> None:
     unknown = sorted(set(kinds) - set(table.source.columns))
     if unknown:
         raise ScaffoldError(
-            f"the schema file names {unknown[0]!r}, and {table.source.path} has no such column; take it out"
+            f"the schema file names {unknown[0]!r}, but {table.source.path} has no such column; "
+            "remove it"
         )
     if label not in kinds:
         raise ScaffoldError(f"the schema file does not name the label {label!r}; add it")
@@ -200,8 +202,8 @@ def _check_schema(table: Table, kinds: Mapping[str, Kind], label: str) -> None:
     )
     if wrong is not None:
         raise ScaffoldError(
-            f"column {wrong!r} is a number in the schema file, and {table.source.path} has words there; correct "
-            "one of them"
+            f"column {wrong!r} is a number in the schema file, but a string in "
+            f"{table.source.path}; correct one of them"
         )
 
 
@@ -211,14 +213,14 @@ def _why_dropped(column: Column, rows: int, *, is_number: bool) -> str | None:
     if not present:
         return "it has no values"
     if column.most_values > 1:
-        return f"it has up to {column.most_values:,} values in a row, and the model takes one"
+        return f"it has up to {column.most_values:,} values in a row, but the model takes one"
     if len(column.counts or (1, 2)) == 1 and not column.missing:
-        return "it has one value only"
+        return "it has only one value"
     if is_number:
         return "it numbers the rows" if _numbers_rows(column, present) else None
     # The words of few rows may all differ by chance.
     if column.counts is None or len(column.counts) > _MOST_WORDS_PER_ROW * present:
-        return "most rows have a value of their own, as an id, a text or a time has"
+        return "most rows have a unique value, like an id, free text or a time"
     return None
 
 
@@ -240,38 +242,40 @@ def _numbers_rows(column: Column, present: int) -> bool:
 def _label(column: Column, rows: int, *, key: str, task: Task | None, kind: Kind | None) -> Label:
     if column.missing:
         raise ScaffoldError(
-            f"{column.missing:,} of {rows:,} rows have no value of the label {column.name!r}; leave these rows out"
+            f"{column.missing:,} of {rows:,} rows have no value of the label {column.name!r}; "
+            "remove these rows"
         )
     if column.most_values > 1:
         raise ScaffoldError(
-            f"the label {column.name!r} has up to {column.most_values:,} values in a row; give one"
+            f"the label {column.name!r} has up to {column.most_values:,} values in a row; give one "
+            "per row"
         )
     counts = column.counts
     if counts is not None and len(counts) == 1:
         raise ScaffoldError(
-            f"the label {column.name!r} has one value only, {next(iter(counts))[:50]!r}: there is nothing to learn"
+            f"the label {column.name!r} has only one value, {next(iter(counts))[:50]!r}: there is "
+            "nothing to learn; name another label"
         )
     task = task or _task(column, kind)
     if task == "regression":
         if column.type == "string" or column.mean is None or column.deviation is None:
             raise ScaffoldError(
-                f"the label {column.name!r} holds words, which a regression can't predict; leave --task out"
+                f"the label {column.name!r} contains strings, which a regression can't predict; "
+                "leave --task out"
             )
         if not all(map(math.isfinite, (column.mean, column.deviation))):
-            raise ScaffoldError(
-                f"the label {column.name!r} has an infinite value; leave its row out"
-            )
+            raise ScaffoldError(f"the label {column.name!r} has an infinite value; remove its row")
         return Label(column.name, key, (), False, column.mean, column.deviation, 1.0, 0.0)
     if counts is None or len(counts) > MOST_CLASSES:
         many = f"more than {MOST_CLASSES}" if counts is None else f"{len(counts):,}"
         raise ScaffoldError(
-            f"the label {column.name!r} has {many} classes, and a scaffolded model takes {MOST_CLASSES} at most; "
-            "gather the rare ones under one name"
+            f"the label {column.name!r} has {many} classes, but a scaffolded model takes at most "
+            f"{MOST_CLASSES}; merge the rare ones into one"
         )
     if column.type == "float" and not _all_integers(column):
         raise ScaffoldError(
-            f"the label {column.name!r} has fractions ({next(iter(counts))}), which are no classes; write its classes "
-            "as integers or words, or leave --task out"
+            f"the label {column.name!r} has fractions ({next(iter(counts))}), which are not "
+            "classes; write its classes as integers or words, or leave --task out"
         )
     return _classes(column, counts, rows, key)
 

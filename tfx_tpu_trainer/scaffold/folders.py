@@ -21,17 +21,15 @@ def check_folder(folder: Path) -> None:
     """
     try:
         if folder.is_symlink() or folder.exists():
-            raise ScaffoldError(f"{folder} is there already: remove it, or give a new folder")
+            raise ScaffoldError(f"{folder} already exists: remove it, or give a new folder")
         parents = folder.absolute().parents
         there = next(parent for parent in parents if parent.exists())
     except OSError as error:
         raise ScaffoldError(
-            f"{str(folder)[:100]!r} can be no folder ({error.strerror}): give another path"
+            f"{str(folder)[:100]!r} can't be a folder ({error.strerror}): give another path"
         ) from None
     if not there.is_dir():
-        raise ScaffoldError(
-            f"{there} is a file, so there can be no {folder}: give a folder elsewhere"
-        )
+        raise ScaffoldError(f"{there} is a file, so {folder} can't exist: give a folder elsewhere")
 
 
 def project_name(folder: Path) -> str:

@@ -34,7 +34,7 @@ def measure(source: Source) -> Table:
         Its columns and schema.
 
     Raises:
-        ScaffoldError: If TFDV can't read it, or finds a column that is no flat one.
+        ScaffoldError: If TFDV can't read it, or finds a column that is not a flat one.
     """
     try:
         with _quiet():
@@ -67,7 +67,7 @@ def _column(name: str, feature: Any, source: Source) -> Column:
     values = source.columns[name]
     if kind is None:
         raise ScaffoldError(
-            f"column {name!r} holds neither numbers nor strings; leave it out of {source.path}"
+            f"column {name!r} contains neither numbers nor strings; remove it from {source.path}"
         )
     numbers = feature.num_stats if kind != "string" else None
     common = (numbers or feature.string_stats).common_stats

@@ -11,13 +11,13 @@ from tfx_tpu_trainer.scaffold import csv_rows
 from tfx_tpu_trainer.scaffold.errors import ScaffoldError
 
 MOST_COLUMNS = 500
-"""Columns of which Transform's and the model's graphs are still made in minutes."""
+"""Largest number of columns for which Transform's and the model's graphs are built within minutes."""
 
 FEWEST_ROWS = 20
-"""Rows of which a third, the eval split, is never empty."""
+"""Smallest number of rows of which a third, the eval split, is never empty."""
 
 MOST_COUNTED = 10_000
-"""Values of a column that are told apart."""
+"""Largest number of distinct values that are counted in a column."""
 
 _SHOWN = 8
 _RECORD_ENDINGS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
@@ -71,10 +71,10 @@ def read_source(path: Path, *, label: str) -> Source:
     path = path.absolute()
     if not path.is_file():
         raise ScaffoldError(
-            f"{path} is no file: give a CSV file, or a TFRecord file of tf.Examples"
+            f"{path} is not a file: give a CSV file, or a TFRecord file of tf.Examples"
         )
     if any(letter in path.name for letter in "*?["):
-        raise ScaffoldError(f"{path}: TFX would take the name for a pattern; rename the file")
+        raise ScaffoldError(f"{path}: TFX would read the name as a pattern; rename the file")
     try:
         if _is_record_file(path):
             # TensorFlow is imported for TFRecords only, so that a wrong CSV is told in a moment.
@@ -127,8 +127,8 @@ def _count(
     _check_columns(path, tuple(counts), label)
     if number < FEWEST_ROWS:
         raise ScaffoldError(
-            f"{path} has {number} row{'s' if number != 1 else ''}, and a third is kept for the evaluation: give at "
-            f"least {FEWEST_ROWS}"
+            f"{path} has {number} row{'s' if number != 1 else ''}, but a third is kept for the "
+            f"evaluation: give at least {FEWEST_ROWS}"
         )
     return Source(
         path=path,
@@ -146,11 +146,11 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
         )
     if len(names) > MOST_COLUMNS:
         raise ScaffoldError(
-            f"{path} has {len(names):,} columns, and a scaffolded model takes {MOST_COLUMNS} at most: keep those that "
-            "say something of the label"
+            f"{path} has {len(names):,} columns, but a scaffolded model takes at most "
+            f"{MOST_COLUMNS}: keep those that are informative about the label"
         )
     if len(names) < 2:
         raise ScaffoldError(
-            f"{path} has no column beside the label {label!r}: add what it is to be predicted from (a CSV's values "
-            "are separated by commas)"
+            f"{path} has no column other than the label {label!r}: add columns to predict it from "
+            "(a CSV's values are separated by commas)"
         )

@@ -18,7 +18,7 @@ def rows(path: Path) -> Iterator[Mapping[str, str | None]]:
         path: The file, gzipped if its name ends with `.gz`.
 
     Yields:
-        Each row's first values by feature, as text; `None` where there is none.
+        Each row's first values by feature, as text; `None` if there is none.
 
     Raises:
         ScaffoldError: If the file holds something else.
@@ -30,7 +30,7 @@ def rows(path: Path) -> Iterator[Mapping[str, str | None]]:
             yield {name: _text(feature) for name, feature in _features(record, path, number)}
     except tf.errors.DataLossError:
         raise ScaffoldError(
-            f"{path} is no TFRecord file, or a damaged one: give one of tf.Examples, or a CSV file"
+            f"{path} is not a TFRecord file, or is damaged: give one of tf.Examples, or a CSV file"
         ) from None
 
 
@@ -41,7 +41,7 @@ def _features(record: bytes, path: Path, number: int) -> list[tuple[str, tf.trai
         example = tf.train.Example()
     if record and not example.features.feature:
         raise ScaffoldError(
-            f"{path}: record {number:,} is no tf.Example; write a tf.train.Example for each row"
+            f"{path}: record {number:,} is not a tf.Example; write a tf.train.Example for each row"
         )
     return list(example.features.feature.items())
 

@@ -52,7 +52,7 @@ def render(folder: Path, table: Table, decisions: Decisions) -> None:
         ) from None
     except CookiecutterException as error:
         raise ScaffoldError(
-            f"{folder} can't be rendered ({error}): install tfx-tpu-trainer anew"
+            f"{folder} can't be rendered ({error}): reinstall tfx-tpu-trainer"
         ) from error
 
 

@@ -18,7 +18,7 @@ class Column:
     Attributes:
         name: Its name in the data.
         type: What Transform will get: 64-bit integers, floats or strings.
-        missing: Rows without a value, or with one that is no number where numbers stand.
+        missing: Rows without a value, or with one that is not a number where numbers stand.
         counts: Rows of each value, as text; `None` if there are too many values to tell apart.
         most_values: The most values in one row; more than 1 in TFRecords only.
         least: The least number; `None` for strings, as `greatest`, `mean` and `deviation`.

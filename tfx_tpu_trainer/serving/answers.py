@@ -21,7 +21,7 @@ Answers = Mapping[str, Mapping[str, np.ndarray]]
 """Signature name -> output name -> array."""
 
 LOADING_PROCESS = "tfx_tpu_trainer.serving.loading_process"
-"""The module of a `FreshProcess` that `load_fresh` can be given."""
+"""The module to run in the `FreshProcess` passed to `load_fresh`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,10 +174,10 @@ def _problem(answer: np.ndarray, expected: np.ndarray, tolerance: float) -> tupl
         if difference <= tolerance:
             return "", difference
         return (
-            f"differs by {difference:.2g} of its largest value, and {tolerance:g} is allowed",
+            f"differs by {difference:.2g} of its largest value, but only {tolerance:g} is allowed",
             difference,
         )
-    return f"is {_described(answer)} in place of {_described(expected)}", float("inf")
+    return f"is {_described(answer)} instead of {_described(expected)}", float("inf")
 
 
 def _difference(answer: np.ndarray, expected: np.ndarray) -> float:

@@ -69,7 +69,7 @@ def check_saved_model(
             Defaults to none.
 
     Returns:
-        The report. It raises nothing for a broken model: that is what the report says.
+        The report. A broken model is reported, not raised.
 
     Raises:
         FileNotFoundError: There is no SavedModel.
@@ -158,15 +158,15 @@ def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:
     if not placement.num_on_tpu:
         return Finding(
             "failed",
-            "nothing of it runs on the TPU; call tf.compat.v1.tpu.rewrite in model_fn, or export "
+            "no part of it runs on the TPU; call tf.compat.v1.tpu.rewrite in model_fn, or export "
             "with export_to_tpu=False",
         )
     outside = (*placement.beside, *placement.after)
     if whole_model and outside:
         return Finding(
             "failed",
-            f"part of the model is left on the host: {_listed(outside)}; only what "
-            "outside_compilation asks for may be there",
+            f"part of the model is left on the host: {_listed(outside)}; only outside_compilation "
+            "may put ops there",
         )
     kept = sum(placement.outside_compilation.values())
     return Finding(

@@ -24,7 +24,7 @@ class Finding(NamedTuple):
     """What one check says.
 
     Attributes:
-        outcome: "passed", "failed", or "not run" where it could not be told.
+        outcome: "passed", "failed", or "not run" if it could not be checked.
         detail: What was found, in one line; the reason where it has not passed.
     """
 
@@ -42,7 +42,7 @@ class Check:
 
     Attributes:
         name: What was checked, for instance "serve: answers as the estimator predicts".
-        outcome: "passed", "failed", or "not run" where it could not be told.
+        outcome: "passed", "failed", or "not run" if it could not be checked.
         detail: What was found, in one line; the reason where it has not passed.
         seconds: How long it took.
     """
@@ -79,7 +79,7 @@ class ServingCheck:
     Attributes:
         checks: The checks, in the order in which they were made. Later kinds of checks (compiling
             for a TPU) are further entries.
-        latencies: How long its `serve` metagraph took to answer; empty where it was not asked.
+        latencies: How long its `serve` metagraph took to answer; empty if that was not measured.
     """
 
     checks: tuple[Check, ...]
@@ -144,7 +144,7 @@ def read_serving_check(model_uri: str) -> ServingCheck | None:
         model_uri: Root of the Model artifact.
 
     Returns:
-        The report, `None` where there is none.
+        The report, `None` if there is none.
 
     Raises:
         ValueError: The file is not such a report.
@@ -167,5 +167,6 @@ def read_serving_check(model_uri: str) -> ServingCheck | None:
 
 def _no_report(path: str, reason: str) -> ValueError:
     return ValueError(
-        f"{path} is no report of a serving check ({reason}): remove it, or let TpuTrainer write it anew."
+        f"{path} is not a report of a serving check ({reason}): remove it, or let TpuTrainer write "
+        "it again."
     )

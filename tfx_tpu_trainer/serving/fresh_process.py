@@ -1,4 +1,4 @@
-"""Runs a module of this package in a process of its own, as a server would start: nothing imported, nothing traced."""
+"""Runs a module of this package in a separate process, as a server would start: nothing imported, nothing traced."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FreshProcess:
         """Starts the process.
 
         Args:
-            module: Full name of a module with a function `main` of texts.
+            module: Full name of a module with a function `main` of strings.
         """
         self._module = module
         self._process = subprocess.Popen(
@@ -94,14 +94,14 @@ class FreshProcess:
         job = json.dumps({"libraries": _libraries(), "arguments": list(given)})
         try:
             with said_while_waiting(
-                f"{self._module} in a process of its own, which loads the exported model",
+                f"{self._module} in a separate process, which loads the exported model",
                 change=f"It is stopped after {timeout_seconds:g} s (serving_check_timeout).",
             ):
                 _, errors = self._process.communicate(job.encode(), timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise FreshProcessError(
-                f"it has not ended within {timeout_seconds:g} s and was stopped"
+                f"it did not finish within {timeout_seconds:g} s and was stopped"
             ) from None
         if self._process.returncode:
             raise FreshProcessError(

@@ -65,9 +65,9 @@ def load_serving(
 def _check_device(path: str, meta_graph: MetaGraphDescription) -> None:
     if meta_graph.has_tpu_ops and not tf.config.list_logical_devices("TPU"):
         raise ValueError(
-            f"The metagraph {list(meta_graph.tags)} of {path} runs on a TPU host only (it holds "
-            f"{', '.join(meta_graph.tpu_ops)}), and this machine has no TPU: load it with "
-            'tags=("serve",) here.'
+            f"The metagraph {list(meta_graph.tags)} of {path} runs only on a TPU host (it contains "
+            f"{', '.join(meta_graph.tpu_ops)}), and this machine has no TPU: on this machine, load "
+            'it with tags=("serve",).'
         )
 
 

@@ -47,7 +47,7 @@ def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
     shards = tf.io.gfile.glob(f"{prefix}.data-*")
     counts = {int(found[1]) for shard in shards if (found := _SHARDS.search(shard))}
     if counts != {len(shards)}:
-        raise _damaged(path, f"of its files {_VARIABLES}.data-* only {len(shards)} are there")
+        raise _damaged(path, f"only {len(shards)} of its files {_VARIABLES}.data-* exist")
     # Strings have no size of their own.
     least = sum(
         dtypes[name].size * tf.TensorShape(shape).num_elements()
@@ -57,11 +57,13 @@ def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
     there = sum(tf.io.gfile.stat(shard).length for shard in shards)
     if there < least:
         raise _damaged(
-            path, f"its files {_VARIABLES}.data-* hold {there:,} bytes, and its values {least:,}"
+            path,
+            f"its files {_VARIABLES}.data-* hold {there:,} bytes, but its values need {least:,}",
         )
 
 
 def _damaged(path: str, damage: str) -> ValueError:
     return ValueError(
-        f"The SavedModel at {path} is not whole: {damage}. Copy its folder again, or export the model anew."
+        f"The SavedModel at {path} is incomplete: {damage}. Copy its folder again, or export the "
+        "model again."
     )

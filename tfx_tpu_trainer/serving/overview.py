@@ -31,7 +31,7 @@ def overview(path: str | bytes | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: No such folder, or no SavedModel there.
-        ValueError: The file is no SavedModel, its variables are not all there, its warm-up requests
+        ValueError: The file is not a SavedModel, its variables are not all there, its warm-up requests
             or its report can't be read.
     """
     found = find_saved_model(path)

@@ -29,7 +29,7 @@ def request_inputs(
     """Makes the inputs of one request.
 
     An input with the name of a feature gets that feature's values, one row each. A signature with
-    one string input that is no feature gets the examples as they are.
+    one string input that is not a feature gets the examples as they are.
 
     Args:
         signature: The signature.
@@ -129,7 +129,7 @@ def _column(key: str, tensor: TensorDescription, rows: Sequence[Any], default: A
             row.extend([_missing(tensor.dtype)] * (wanted - len(row)))
         if len(row) != wanted:
             raise RequestError(
-                f"its input {key!r} ({tensor}) takes {wanted} values of a row, and a row has "
+                f"its input {key!r} ({tensor}) takes {wanted} values per row, but a row has "
                 f"{len(row)}"
             )
     dtype = object if tensor.dtype == "string" else tf.dtypes.as_dtype(tensor.dtype).as_numpy_dtype

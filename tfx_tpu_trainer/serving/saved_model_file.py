@@ -46,8 +46,8 @@ def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.Sa
         # A pipe would be waited at forever.
         if os.path.exists(file) and not os.path.isfile(file):
             raise ValueError(
-                f"The SavedModel at {path} can't be read: its {os.path.basename(file)} is no file. Copy its "
-                "folder again, or export the model anew."
+                f"The SavedModel at {path} can't be read: its {os.path.basename(file)} is not a "
+                "file. Copy its folder again, or export the model again."
             )
     saved_model = saved_model_pb2.SavedModel()
     try:
@@ -61,12 +61,12 @@ def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.Sa
             raise FileNotFoundError(_not_found(path))
     except (message.DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"The SavedModel at {path} can't be read: {str(error).rstrip('.')}. Copy its folder again, or export "
-            "the model anew."
+            f"The SavedModel at {path} can't be read: {str(error).rstrip('.')}. Copy its folder "
+            "again, or export the model again."
         ) from error
     if not saved_model.meta_graphs:
         raise ValueError(
-            f"The SavedModel at {path} is empty: it holds no metagraph. Export the model anew."
+            f"The SavedModel at {path} is empty: it contains no metagraph. Export the model again."
         )
     return saved_model
 
@@ -74,7 +74,7 @@ def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.Sa
 def meta_graph_with(
     saved_model: saved_model_pb2.SavedModel, tags: Collection[str]
 ) -> tf.compat.v1.MetaGraphDef | None:
-    """Finds the metagraph that has just these tags, `None` where there is none."""
+    """Finds the metagraph that has just these tags, `None` if there is none."""
     for meta_graph in saved_model.meta_graphs:
         if set(meta_graph.meta_info_def.tags) == set(tags):
             return meta_graph
@@ -93,9 +93,8 @@ def find_saved_model(path: str | bytes | os.PathLike[str]) -> str:
         'models/taxi/2'
 
     Args:
-        path: A version folder; the folder of the versions, as a server watches it: then the
-            newest that is whole; or the uri of a Model artifact. One that is being written file by
-            file, where there is no other, is waited for.
+        path: A version folder; the folder of the versions, as a server watches it: then the newest that is whole; or
+            the uri of a Model artifact. If the only one is still being written, it is waited for.
 
     Returns:
         The folder with `saved_model.pb` or `saved_model.pbtxt`.
@@ -128,17 +127,20 @@ def holds_saved_model(path: str) -> bool:
 
 def _not_found(path: str) -> str:
     if not path:
-        return f"The path is empty: give the folder that holds {BINARY_FILE}."
+        return f"The path is empty: give the folder that contains {BINARY_FILE}."
     if not tf.io.gfile.exists(path):
-        return f"There is no folder {path}: give the folder that holds {BINARY_FILE}."
+        return f"The folder {path} does not exist: give the folder that contains {BINARY_FILE}."
     if not tf.io.gfile.isdir(path):
-        return f"{path} is a file: give the folder that holds {BINARY_FILE}."
+        return f"{path} is a file: give the folder that contains {BINARY_FILE}."
     inside = sorted(name.rstrip("/") for name in tf.io.gfile.listdir(path))
     deeper = [name for name in inside if holds_saved_model(os.path.join(path, name))]
     if deeper:
-        return f"{path} holds no {BINARY_FILE}, but {os.path.join(path, deeper[-1])} does: give that folder."
+        return (
+            f"{path} contains no {BINARY_FILE}, but {os.path.join(path, deeper[-1])} does: give "
+            "that folder."
+        )
     more = f" and {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
     listed = ", ".join(inside[:_SHOWN]) or "no files"
     return (
-        f"{path} holds no {BINARY_FILE}; in it are: {listed}{more}. Give the folder that holds it."
+        f"{path} contains no {BINARY_FILE}, only {listed}{more}. Give the folder that contains it."
     )

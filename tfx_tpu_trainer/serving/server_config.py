@@ -78,7 +78,7 @@ class ServerBatching:
 
 
 CPU_BATCHING = ServerBatching(max_batch_size=128, batch_timeout_micros=1000, num_batch_threads=4)
-"""Short waits, no padding: a CPU takes any shape, and padded rows are work for nothing."""
+"""Short waits, no padding: a CPU takes any shape, and padded rows are wasted work."""
 
 TPU_BATCHING = ServerBatching(
     max_batch_size=128,
@@ -86,7 +86,7 @@ TPU_BATCHING = ServerBatching(
     num_batch_threads=8,
     allowed_batch_sizes=(8, 32, 128),
 )
-"""Few shapes, each compiled once; multiples of 8, which is what a TPU computes with at least."""
+"""Few shapes, each compiled once; multiples of 8, the least that a TPU computes with."""
 
 
 def batching_for_tpu(batch_sizes: tuple[int, ...]) -> ServerBatching:

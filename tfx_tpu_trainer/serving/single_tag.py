@@ -16,10 +16,10 @@ _FOLDERS = ("variables", "assets", "assets.extra")
 def copy_metagraph(
     path: str | bytes | os.PathLike[str], destination: str, tags: str | Sequence[str] = ("serve",)
 ) -> str:
-    """Copies one metagraph of a SavedModel, as a model of its own.
+    """Copies one metagraph of a SavedModel into a separate model.
 
-    Consumers that load a SavedModel without naming tags (`tf.saved_model.load(path)`, a Keras
-    `TFSMLayer`) refuse one with two metagraphs. They take such a copy. The original stays as it is.
+    Consumers that load a SavedModel without naming tags (`tf.saved_model.load(path)`, a Keras `TFSMLayer`) refuse one
+    with two metagraphs. They accept such a copy. The original is not changed.
 
     Args:
         path: Folder with `saved_model.pb`; a PushedModel's uri, or a Model's `Format-Serving`.
@@ -45,7 +45,7 @@ def copy_metagraph(
             "Give all the tags of one of them."
         )
     if tf.io.gfile.exists(destination):
-        raise ValueError(f"{destination} exists already: give a folder that is to be made.")
+        raise ValueError(f"{destination} already exists: give a new folder.")
     kept = tf.compat.v1.MetaGraphDef()
     kept.CopyFrom(meta_graph)
     del saved_model.meta_graphs[:]

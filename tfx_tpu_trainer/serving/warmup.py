@@ -34,8 +34,8 @@ MAX_RECORDS = 1000
 """Servers refuse a model with more warm-up requests than this."""
 
 DEFAULT_SIGNATURES = ("serving_default", "predict_raw")
-"""What is warmed up where every metagraph of the model has it: a server replays the one file
-whichever metagraph it loads, and gives up on a model that can't answer a request of it."""
+"""The signatures to warm up if every metagraph of the model has them: a server replays the same file whichever
+metagraph it loads, and rejects a model that can't answer one of its requests."""
 
 
 def warmup_requests(
@@ -131,5 +131,6 @@ def read_warmup(path: str | bytes | os.PathLike[str]) -> list[prediction_log_pb2
         found = _RECORD.search(str(error))
         reason = found[0] if found else str(error).strip().splitlines()[0]
         raise ValueError(
-            f"{file} is no file of warm-up requests ({reason}): remove it, or write it anew with write_warmup."
+            f"{file} is not a file of warm-up requests ({reason}): remove it, or write it again "
+            "with write_warmup."
         ) from None

@@ -51,7 +51,7 @@ class EstimatorTuner(BaseTuner):
 
     All of a search is below one folder, `<directory>/<digest>`: the oracle's state, `trial_<id>/training` with the
     checkpoints and events of a trial, and at the end the table and the picture. Another attempt at the same search
-    goes on there.
+    resumes there.
     """
 
     def __init__(self, *, job: TuneJob, directory: str) -> None:
@@ -79,8 +79,8 @@ class EstimatorTuner(BaseTuner):
             )
         except (ValueError, KeyError) as error:
             raise ValueError(
-                f"the search in {project} can't be gone on with ({type(error).__name__}: {error}): a process was "
-                "killed while it wrote; remove the folder to search anew"
+                f"the search in {project} can't be resumed ({type(error).__name__}: {error}): a "
+                "process was killed while it wrote; remove the folder to start the search again"
             ) from error
 
     def search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
@@ -98,14 +98,14 @@ class EstimatorTuner(BaseTuner):
             self._remove_all_checkpoints()
 
     def on_search_begin(self) -> None:
-        """Writes the state down before the first trial, so that another attempt goes on with that one too."""
+        """Writes the state down before the first trial, so that another attempt continues with that one too."""
         self.save()
         board.write_search(
             self.project_dir, self._job.space.hyperparameters, self._job.tune.objective
         )
 
     def on_trial_begin(self, trial: Trial) -> None:
-        """Says what is tried."""
+        """Logs the values of the trial."""
         values = self._job.space.shown_values_of(trial.hyperparameters)
         told = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
         _logger.info("Trial %s begins: %s", trial.trial_id, told)
@@ -119,7 +119,7 @@ class EstimatorTuner(BaseTuner):
             **fit_kwargs: None.
 
         Returns:
-            The objective. A trial that is given up has the worst value; `on_trial_end` says that it has failed.
+            The objective. An abandoned trial has the worst value; `on_trial_end` marks it as failed.
 
         Raises:
             FatalValueError: All other trials would fail likewise.
@@ -160,7 +160,7 @@ class EstimatorTuner(BaseTuner):
         if reason is not None:
             trial.status, trial.message = TrialStatus.FAILED, reason
             _logger.warning(
-                "Trial %s is given up, and the search goes on: %s", trial.trial_id, reason
+                "Trial %s is abandoned, and the search continues: %s", trial.trial_id, reason
             )
         folder = self._training_folder(trial.trial_id)
         board.write_trial_end(folder, failed=reason is not None)
@@ -188,8 +188,8 @@ class EstimatorTuner(BaseTuner):
         if not ended:
             reasons = [trial.message for trial in trials if trial.message]
             raise ValueError(
-                f"none of {len(trials)} trials has ended well, so there are no best hyperparameters; the first reason: "
-                f"{next(iter(reasons), 'see the log of the process that ran it')}"
+                f"all {len(trials)} trials failed, so there are no best hyperparameters; the first "
+                f"reason: {next(iter(reasons), 'see the log of the process that ran it')}"
             )
         return [self._with_params(trial) for trial in ended[:num_trials]]
 
@@ -253,7 +253,8 @@ class EstimatorTuner(BaseTuner):
         if picture is not None:
             write_whole(os.path.join(self.project_dir, PICTURE_FILE), picture)
         _logger.info(
-            "The search has ended: its table (%s), its picture (%s) and the events for TensorBoard are in %s",
+            "The search has ended; its table (%s), its picture (%s) and the TensorBoard events "
+            "are in %s",
             TABLE_FILE,
             PICTURE_FILE,
             self.project_dir,

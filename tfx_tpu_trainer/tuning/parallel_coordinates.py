@@ -18,7 +18,7 @@ _hp = keras_tuner.engine.hyperparameters
 _TICKS = 5
 
 Place = Callable[[Any], float]
-"""Returns where a value stands on an axis from 0 to 1."""
+"""Returns a value's position on an axis from 0 to 1."""
 
 
 def draw(

@@ -65,8 +65,9 @@ def explain_unread(unread: Iterable[str], seen: Iterable[str], *, of_search: Ite
     more = f" (nor {', '.join(map(repr, others))})" if others else ""
     candidates = sorted(set(seen) - set(of_search) - {"batch_size", "use_tpu", "context"})
     return (
-        f"search_space sets {first!r}, which model_fn never reads{more}: all trials would be alike in it; rename it to "
-        f"what model_fn reads in params, or leave it out; {suggest(first, candidates)}"
+        f"search_space sets {first!r}, which model_fn never reads{more}: it would make no "
+        "difference to any trial; use the name that model_fn reads from params, or leave it out; "
+        f"{suggest(first, candidates)}"
     )
 
 

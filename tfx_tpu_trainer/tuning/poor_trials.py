@@ -35,7 +35,7 @@ def reason_to_stop(
     best = _best(curve, goal)
     since = [step for step in curve if step > best]
     if goal.patience is not None and len(since) >= goal.patience:
-        return f"{goal.metric} has not become better for {len(since)} evaluations"
+        return f"{goal.metric} has not improved in {len(since)} evaluations"
     if least_others is None:
         return ""
     step = max(curve)

@@ -12,10 +12,10 @@ from tfx_tpu_trainer.component.json_values import json_problem, shown
 from tfx_tpu_trainer.component.parameter_rules import RESERVED_PARAMS
 
 Declare = Callable[[keras_tuner.HyperParameters], Mapping[str, Any] | None]
-"""Declares hyperparameters; what it returns are the params, where they are not the values themselves."""
+"""Declares hyperparameters; returns the params if they are not the values themselves."""
 
 OF_THE_ORACLE = "tuner/"
-"""How the names begin of what Hyperband says to a tuner among a trial's values."""
+"""Prefix of the names that Hyperband adds to a trial's values for the tuner."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,9 @@ class SearchSpace:
             space = cls(hyperparameters=declared, declare=given)
         else:
             raise ValueError(
-                f"search_space={shown(given)} is no search space; give keras_tuner.HyperParameters, or a function that "
-                "declares them: def search_space(hp): hp.Float('learning_rate', 1e-4, 1e-1, sampling='log')"
+                f"search_space={shown(given)} is not a search space; give "
+                "keras_tuner.HyperParameters, or a function that declares them: def "
+                "search_space(hp): hp.Float('learning_rate', 1e-4, 1e-1, sampling='log')"
             )
         if not space.hyperparameters.space:
             raise ValueError(
@@ -124,8 +125,8 @@ def _declared_by(
         return None
     if not isinstance(params, Mapping):
         raise ValueError(
-            f"search_space returned {shown(params)}; let it return a dict of params, or nothing where the values are "
-            "the params"
+            f"search_space returned {shown(params)}; let it return a dict of params, or nothing if "
+            "the values are the params"
         )
     return dict(params)
 
@@ -133,7 +134,7 @@ def _declared_by(
 def _check(params: Mapping[str, Any]) -> None:
     for name, value in params.items():
         if not isinstance(name, str):
-            raise ValueError(f"search_space gives the param {shown(name)}; give texts as keys")
+            raise ValueError(f"search_space returns the param {shown(name)}; give strings as keys")
         if name in RESERVED_PARAMS:
             raise ValueError(
                 f"search_space has {name!r}, which the engine sets itself; rename it, or give train_batch_size to the "
@@ -141,6 +142,6 @@ def _check(params: Mapping[str, Any]) -> None:
             )
         if problem := json_problem(value):
             raise ValueError(
-                f"search_space gives {name!r}={shown(value)}, which {problem}: TpuTrainer could not read it from "
-                "best_hyperparameters; give numbers, texts, lists of them"
+                f"search_space returns {name!r}={shown(value)}, which {problem}: TpuTrainer could "
+                "not read it from best_hyperparameters; give numbers, strings, or lists of them"
             )

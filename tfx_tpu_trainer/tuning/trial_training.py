@@ -32,7 +32,7 @@ from tfx_tpu_trainer.whole_files import files_below, write_document
 _logger = logging.getLogger(__name__)
 
 Report = Callable[[EvalMetrics], str]
-"""Takes the metrics of an evaluation; returns why the trial is to end now, or `""`."""
+"""Takes the metrics of an evaluation; returns the reason to end the trial now, or `""`."""
 
 
 class DivergedTrialError(RuntimeError):
@@ -61,10 +61,10 @@ class TrialTraining:
         """Trains, and evaluates at equal distances.
 
         Args:
-            first: Evaluations that another trial has had whose training this one goes on with.
+            first: Evaluations that another trial has had whose training this one continues with.
             last: Evaluations that it has had at the end, those of the other one included.
             report: Told of each evaluation after these, those of an earlier attempt included.
-            source: Folder of the other trial. Defaults to `None`: it begins anew.
+            source: Folder of the other trial. Defaults to `None`: it begins again.
 
         Raises:
             DivergedTrialError: Its loss or its objective is not finite.
@@ -126,7 +126,7 @@ class TrialTraining:
         return metrics
 
     def _folder(self, source: str | None) -> CheckpointFolder:
-        """Makes the trial's folder, with the checkpoints of the trial that it goes on with."""
+        """Makes the trial's folder, with the checkpoints of the trial that it continues with."""
         description = {"search": self.job.identity.digest, "params": dict(self.params)}
         folder = CheckpointFolder(path=self.folder, identity=TrainingIdentity(description))
         record = os.path.join(self.folder, RECORD_FILE)
@@ -134,8 +134,8 @@ class TrialTraining:
             return folder
         if not tf.io.gfile.isdir(source):
             _logger.warning(
-                "%s is not here, so this trial begins at step 0: let all processes of the search have one directory "
-                "(the setting `directory`).",
+                "%s is missing, so this trial starts at step 0: give all processes of the search "
+                "the same directory (the setting `directory`).",
                 source,
             )
             return folder

@@ -97,9 +97,9 @@ class TuneJob:
         tuning = TuneSettings.parse(of_pipeline, source=f"custom_config[{CUSTOM_CONFIG_TUNING!r}]")
         if not fn_args.train_steps or fn_args.train_steps < tuning.evaluations_of_a_trial:
             raise ValueError(
-                f"train_args.num_steps={fn_args.train_steps or 0}: a trial of evaluations="
-                f"{tuning.evaluations_of_a_trial} has at least as many steps; give the Tuner "
-                "train_args=tfx.proto.TrainArgs(num_steps=...)"
+                f"train_args.num_steps={fn_args.train_steps or 0}: a trial with "
+                f"evaluations={tuning.evaluations_of_a_trial} needs at least as many steps; give "
+                "the Tuner train_args=tfx.proto.TrainArgs(num_steps=...)"
             )
         space = SearchSpace.of(search_space)
         reads = ParamReads()
@@ -199,7 +199,7 @@ class TuneJob:
 
     @property
     def input_is_saved(self) -> bool:
-        """Whether a trial that was stopped goes on with the rows that come next."""
+        """Whether a trial that was stopped continues with the rows that come next."""
         if self.strategy is not None or strategies(self.settings):
             return False
         saves = self.settings.save_input_position
@@ -270,7 +270,7 @@ def _identity(
     space: SearchSpace,
     functions: Iterable[Callable[..., Any]],
 ) -> TrainingIdentity:
-    """Describes a search: another attempt at the same one goes on with its trials, another one begins anew."""
+    """Describes a search: another attempt at the same one continues with its trials, another one begins again."""
     stored = settings.to_exec_properties()
     in_checkpoint = {k: v for k, v in stored.items() if settings.about(k).in_checkpoint}
     return TrainingIdentity(

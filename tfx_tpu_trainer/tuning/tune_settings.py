@@ -34,7 +34,7 @@ class TuneSettings(pydantic.BaseModel):
         ('hyperband', 3, None)
 
     Attributes:
-        objective: The metric that is to become better: one that metric_fn gives, or `loss`.
+        objective: The metric to optimize: one that metric_fn returns, or `loss`.
         direction: "max" if a higher value of it is better, "min" if a lower one is. Defaults to "max".
         oracle: Who proposes the trials, of keras-tuner's: "random", "bayesian" or "hyperband". Defaults to "bayesian".
         max_trials: The most trials. Defaults to `None`: 10, and with "hyperband" as many as its brackets have.
@@ -46,7 +46,7 @@ class TuneSettings(pydantic.BaseModel):
             Defaults to `None`: 4, and 9 with "hyperband".
         patience: Evaluations in a row without a better value after which a trial ends. Defaults to `None`: none.
         stop_poor: Whether a trial ends early whose best value is worse than the median of what the others had on
-            average by that step. Defaults to `None`: yes, but with "hyperband", which has a rule of its own.
+            average by that step. Defaults to `None`: yes, except with "hyperband", which has its own rule.
         poor_after_trials: Ended trials that there must be before one can be called poor. Defaults to 3.
         seed: Seed of the oracle, 1 or more. Defaults to 1: the same search draws the same trials.
         directory: Folder of the search, in which another attempt finds it, and which the processes of one search share.
@@ -97,7 +97,7 @@ class TuneSettings(pydantic.BaseModel):
         known = {name: value for name, value in values.items() if value is not None}
         if "objective" not in known:
             raise ValueError(
-                f"{source}: objective is missing; name the metric that is to become better, such as 'auc'"
+                f"{source}: objective is missing; name the metric to optimize, such as 'auc'"
             )
         try:
             settings = cls.model_validate(known)
@@ -129,10 +129,13 @@ def _broken_rule(settings: TuneSettings) -> str | None:
     if settings.oracle != "hyperband":
         return None
     if settings.factor < 2:
-        return f"factor={settings.factor} is not valid; give 2 or more: of so many trials one is trained on"
+        return (
+            f"factor={settings.factor} is not valid; give 2 or more: one trial in this many is "
+            "trained further"
+        )
     if settings.evaluations_of_a_trial < settings.factor:
         return (
-            f"evaluations={settings.evaluations_of_a_trial} with oracle='hyperband' leaves no trial to be trained on; "
-            f"give at least factor={settings.factor}"
+            f"evaluations={settings.evaluations_of_a_trial} with oracle='hyperband' leaves no "
+            f"trial to train further; give at least factor={settings.factor}"
         )
     return None

@@ -49,7 +49,8 @@ def make_tuner_fn(
     Args:
         model_fn: The model, as TpuTrainer takes it.
         search_space: keras-tuner's `HyperParameters`, or a function that declares them on the `HyperParameters` that it
-            is given. What such a function returns are the params of the trial; nothing lets the values themselves be.
+            is given. The function returns the params of the trial; if it returns nothing, the values themselves are the
+            params.
         input_fn: As in a module of TpuTrainer. Defaults to `None`: Transform's examples are read.
         params: As in a module of TpuTrainer. Defaults to `None`.
         strategy: Makes the `tf.distribute` strategy that trials run under. Defaults to `None`: the host, or the cores
@@ -77,8 +78,8 @@ def make_tuner_fn(
         )
         if job.tune.directory is None:
             _logger.info(
-                "The search is in %s, which TFX removes: `directory` among the settings of the search keeps it, and "
-                "lets another attempt go on.",
+                "The search is in %s, which TFX removes: set `directory` to keep it, so that "
+                "another attempt can resume it.",
                 fn_args.working_dir,
             )
         directory = job.tune.directory or fn_args.working_dir

@@ -68,5 +68,5 @@ def exits_are_errors(module: str) -> Iterator[None]:
 def _message(module: str, how: str, frame: traceback.FrameSummary) -> str:
     return (
         f"the module {module!r} ended the process by {how} at {frame.filename}:{frame.lineno}; "
-        "let it raise an exception that says what is wrong, or return"
+        "raise an exception that says what is wrong, or return"
     )

@@ -55,7 +55,7 @@ def failures_are_named(module: types.ModuleType) -> Iterator[None]:
 
 
 def _last_of(frames: Sequence[traceback.FrameSummary], folder: str) -> traceback.FrameSummary:
-    """Returns the innermost frame of the module or of a helper beside it."""
+    """Returns the innermost frame of the module or of a helper next to it."""
     return next(frame for frame in reversed(frames) if os.path.dirname(frame.filename) == folder)
 
 

@@ -73,14 +73,14 @@ class UserModule:
             return {}
         if not isinstance(values, Mapping):
             raise ValueError(
-                f"params of module {self.name!r} gave {values!r}; it must give a dict, such as "
-                f"{{'learning_rate': 0.1}}"
+                f"params of module {self.name!r} returned {values!r}; let it return a dict, such "
+                "as {'learning_rate': 0.1}"
             )
         for name in values:
             if name in _RESERVED_PARAMS or not isinstance(name, str):
                 raise ValueError(
-                    f"params of module {self.name!r} has the key {name!r}; give texts as keys, and "
-                    f"others than {', '.join(_RESERVED_PARAMS)}, which the engine sets"
+                    f"params of module {self.name!r} has the key {name!r}; give strings as keys, "
+                    f"except {', '.join(_RESERVED_PARAMS)}, which the engine sets"
                 )
         return dict(values)
 
@@ -211,8 +211,8 @@ def _check_arguments(
     for argument in taken:
         if argument not in allowed:
             raise ValueError(
-                f"{where} has an argument {argument!r} that nothing is passed for, {shown}; "
-                f"allowed are {', '.join(allowed)}"
+                f"{where} has an argument {argument!r}, which gets no value, {shown}; allowed are "
+                f"{', '.join(allowed)}"
             )
     for missing in required:
         if missing not in taken:
@@ -222,13 +222,13 @@ def _check_arguments(
 
 
 _USE_OF = {
-    "features": "the input's features come in it",
-    "params": "the batch size comes in params['batch_size']",
+    "features": "it receives the input's features",
+    "params": "params['batch_size'] is the batch size",
 }
 
 
 def import_module(name: str) -> types.ModuleType:
-    """Imports a module, anew where it is imported already.
+    """Imports a module, again where it is imported already.
 
     Args:
         name: The import path.
@@ -256,7 +256,8 @@ def import_file(path: str) -> types.ModuleType:
     """
     if not path.endswith(".py") or not os.path.exists(path):
         raise ValueError(
-            f"module_file={path!r} is no Python file here; give the path of a .py file"
+            f"module_file={path!r} is not a Python file on this machine; give the path of a .py "
+            "file"
         )
     name = os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(name, path)

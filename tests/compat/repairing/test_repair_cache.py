@@ -62,7 +62,7 @@ def test_what_is_left_to_be_edited_is_shown_each_time(capsys):
         repairs._tensorflow = 2
         repairs.text_to_run("program.py", original)
         assert (
-            "program.py, to be edited by hand: line 2, tf.compat.v1.contrib.nccl: "
+            "program.py, to edit by hand: line 2, tf.compat.v1.contrib.nccl: "
             in capsys.readouterr().err
         )
 

@@ -64,18 +64,19 @@ def _replaced(**others):
         ),
         pytest.param(
             _replaced(estimator=object()),
-            "estimator of module '.*small' is a builtins.object, and no Estimator of "
-            r"tfx_tpu_trainer\.estimator; leave restore_tf_estimator on",
+            "estimator of module '.*small' is a builtins.object, not tfx_tpu_trainer's Estimator; "
+            "leave restore_tf_estimator on",
             id="foreign-estimator",
         ),
         pytest.param(
             _replaced(estimator=_KerasModel()),
-            "is a .*_KerasModel, and no Estimator .* becomes one with model_to_estimator",
+            "is a .*_KerasModel, not tfx_tpu_trainer's Estimator; convert a Keras model with "
+            "model_to_estimator",
             id="keras-model",
         ),
         pytest.param(
             _replaced(train_spec={"max_steps": 3}),
-            "train_spec of module .* is a builtins.dict, and no TrainSpec",
+            "train_spec of module .* is a builtins.dict, not tfx_tpu_trainer's TrainSpec",
             id="no-train-spec",
         ),
         pytest.param(
@@ -85,7 +86,7 @@ def _replaced(**others):
         ),
         pytest.param(
             _replaced(eval_input_receiver_fn=lambda: 3),
-            "eval_input_receiver_fn fails, .*returned 3, and no EvalInputReceiver",
+            "eval_input_receiver_fn fails, .*returned 3, not an EvalInputReceiver",
             id="eval-receiver-of-something-else",
         ),
         pytest.param(
@@ -134,7 +135,7 @@ def test_an_evaluation_that_would_not_end(execution, changes, refused):
         ),
         pytest.param(
             {"train_batches": 1},
-            r"\(FinalExporter\) has exported nothing.*at step 1, .*=2\. Where the input ended",
+            r"\(FinalExporter\) has exported nothing.*at step 1, .*=2\. If the input ended",
             id="input-ended",
         ),
     ],
@@ -152,15 +153,18 @@ def test_nothing_exported_is_an_error(execution, changes, change, message, refus
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"trainer_fn": "trainer_fn"}, "trainer_fn='trainer_fn' is no import path of a function"),
+        (
+            {"trainer_fn": "trainer_fn"},
+            "trainer_fn='trainer_fn' is not an import path of a function",
+        ),
         (
             {"trainer_fn": "tests.component.legacy.small.trainerfn"},
             r"the module has no 'trainerfn'; did you mean 'trainer_fn'\?",
         ),
         ({"train_batch_size": 128}, "train_batch_size=128 has no meaning .* input functions"),
         ({"params": '{"a": 1}'}, "params={'a': 1} has no meaning .*custom_config"),
-        ({"use_tpu": 1}, "use_tpu=True has no meaning .* RunConfig that the module makes"),
-        ({"eval_every_steps": 5}, "eval_every_steps=5 has no meaning .* after each checkpoint"),
+        ({"use_tpu": 1}, "use_tpu=True has no meaning .* RunConfig decide it"),
+        ({"eval_every_steps": 5}, "eval_every_steps=5 has no meaning .* evaluated"),
     ],
     ids=["no-module", "no-function", "batch-size", "params", "cores", "evaluations"],
 )
@@ -172,7 +176,7 @@ def test_an_execution_is_refused(execution, properties, message):
 
 
 @row(
-    "modules", "a trainer_fn in a cluster", "trains on one host here, and this process is the chief"
+    "modules", "a trainer_fn in a cluster", "trains on one host only, but this process is the chief"
 )
 def test_several_hosts_are_refused(execution, monkeypatch, refused):
     monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "a,b")

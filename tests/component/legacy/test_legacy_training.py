@@ -183,7 +183,7 @@ def test_checkpoints_elsewhere_are_left_there(execution, changes, tmp_path, capl
     changes["model_dir"] = str(tmp_path / "own")
     trained = execution(steps=1, eval_args=_FEW, checkpoint_root=str(tmp_path / "checkpoints"))
     trained.run()
-    assert "has its checkpoints in" in caplog.text
+    assert "keeps its checkpoints in" in caplog.text
     assert checkpoints.global_step_of(str(tmp_path / "own")) == 1
     assert load_serving(trained.serving_dir).signatures["serving_default"]
     assert not os.path.exists(f"{trained.outputs['model_run'][0].uri}/Format-Serving")
@@ -208,7 +208,7 @@ class _AnotherAttempt(Exporter):
 def test_a_folder_that_another_attempt_has_taken_is_left_to_it(execution, changes, tmp_path):
     changes["exporter"] = _AnotherAttempt
     trained = execution(steps=20, eval_args=_FEW, checkpoint_root=str(tmp_path / "checkpoints"))
-    with pytest.raises(RuntimeError, match="Another attempt at this training has taken"):
+    with pytest.raises(RuntimeError, match="Another attempt at this training now uses"):
         trained.run()
     (folder,) = (tmp_path / "checkpoints" / "Trainer").iterdir()
     # It has not saved again.

@@ -208,7 +208,7 @@ def test_what_is_no_receiver(trained, tmp_path):
         ValueError, match=r"label_key='z' is not in the feature_spec, which has \['age"
     ):
         build_parsing_eval_input_receiver_fn(_SPEC, "z")
-    with pytest.raises(ValueError, match="returned 3, and no EvalInputReceiver"):
+    with pytest.raises(ValueError, match="returned 3, not an EvalInputReceiver"):
         export_eval_savedmodel(
             estimator=trained, export_dir_base=str(tmp_path), eval_input_receiver_fn=lambda: 3
         )

@@ -53,17 +53,17 @@ def test_parts_that_several_cores_hold():
         (
             [4, 1],
             4,
-            "Dimension 0 of 't' has the size 6, which 4 partitions do not divide: pad it to 8",
+            "Dimension 0 of 't' has the size 6, which is not divisible by 4 partitions: pad it to 8",
         ),
         (
             [1, 8],
             8,
-            "Dimension 1 of 't' has the size 4, which 8 partitions do not divide: pad it to 8",
+            "Dimension 1 of 't' has the size 4, which is not divisible by 8 partitions: pad it to 8",
         ),
         (
             [2, 1],
             4,
-            "'t' is sharded over 2 cores, and a replica has 4: set TPUConfig(num_cores_per",
+            "'t' is sharded over 2 cores, but a replica has 4: set TPUConfig(num_cores_per",
         ),
     ],
 )

@@ -40,7 +40,7 @@ def _restore(path: str) -> None:
 
 
 def _broken(given, how):
-    says = "model.ckpt-9 can't be read (", "the latest one before it that can is", "model.ckpt-5: "
+    says = "model.ckpt-9 can't be read (", "the latest readable one before it is", "model.ckpt-5: "
     return case("checkpoints", f"a checkpoint {given}", "The checkpoint", *says, values=how)
 
 
@@ -61,7 +61,7 @@ def test_a_broken_checkpoint_is_named_with_the_last_one_that_is_not(tmp_path, ho
         _restore(path)
     message = str(raised.value)
     assert message.startswith(f"The checkpoint {path} can't be read (")
-    assert f"the latest one before it that can is {tmp_path / 'model.ckpt-5'}: give it" in message
+    assert f"the latest readable one before it is {tmp_path / 'model.ckpt-5'}: give it" in message
 
     # What the message advises.
     assert f"update_checkpoint_state({str(tmp_path)!r}, 'model.ckpt-5')" in message
@@ -74,7 +74,8 @@ def test_a_broken_checkpoint_is_named_with_the_last_one_that_is_not(tmp_path, ho
     "the only checkpoint, cut off",
     "The checkpoint",
     "can't be read (",
-    "no earlier checkpoint of its folder can be read either: train anew in another model_dir",
+    "no earlier checkpoint of its folder can be read either: start a new training in another "
+    "model_dir",
 )
 def test_without_an_earlier_one_the_advice_is_to_train_anew(tmp_path, refused):
     path = save(tmp_path, 3)
@@ -108,14 +109,14 @@ def test_a_sound_checkpoint_has_no_damage(tmp_path):
         ),
         case(
             "checkpoints",
-            "the path of a checkpoint in a folder that is not there",
+            "the path of a checkpoint in a folder that does not exist",
             "The passed save_path is not a valid checkpoint: ",
             "its folder has no other",
             values=("nothing/model.ckpt-5", ValueError),
         ),
         case(
             "checkpoints",
-            "a folder in place of a checkpoint",
+            "a folder instead of a checkpoint",
             "The passed save_path is not a valid checkpoint: ",
             "It is a folder: give one of its checkpoints, which are model.ckpt-3, model.ckpt-12",
             values=("", tf.errors.NotFoundError),
@@ -137,8 +138,8 @@ def test_a_path_of_no_checkpoint_is_named_with_those_that_are(tmp_path, path, er
 
 @row(
     "checkpoints",
-    "a number in place of a checkpoint",
-    "named by a text such as 'model.ckpt-100', not 3",
+    "a number instead of a checkpoint",
+    "a string such as 'model.ckpt-100', not 3",
 )
 def test_a_path_is_a_text(refused):
     with refused(TypeError):

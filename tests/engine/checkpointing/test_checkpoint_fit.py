@@ -128,6 +128,6 @@ def test_names_are_looked_up_in_an_object_based_checkpoint_as_tensorflow_does(tm
 
 def test_a_session_does_not_look_names_up_in_an_object_based_checkpoint(tmp_path):
     path = _save_objects(tmp_path)
-    says = r"object-based.* Let its Scaffold have saver=tf.train.Checkpoint"
+    says = r"object-based.* Give its Scaffold saver=tf.train.Checkpoint"
     with fresh_graph(), pytest.raises(ValueError, match=says):
         check_fits_graph(path)

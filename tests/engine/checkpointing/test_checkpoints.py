@@ -32,7 +32,7 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path, refused):
         checkpoints.variable_value(folder, "layer/weights")
 
 
-_SOUND = "the latest checkpoint that can be read is", "model.ckpt-12: let the file name it, by"
+_SOUND = "the latest readable checkpoint is", "model.ckpt-12: write its name into the file with"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ _SOUND = "the latest checkpoint that can be read is", "model.ckpt-12: let the fi
         ),
         case(
             "checkpoints",
-            "a file `checkpoint` with bytes that are no text",
+            "a file `checkpoint` with bytes that are not text",
             "/checkpoint can't be read ('utf-8' codec",
             *_SOUND,
             values=b"\xff\xfe garbage",
@@ -55,14 +55,14 @@ _SOUND = "the latest checkpoint that can be read is", "model.ckpt-12: let the fi
         case(
             "checkpoints",
             "a file `checkpoint` with another text",
-            "/checkpoint names no checkpoint that is there: it was changed after it was written",
+            "/checkpoint names a checkpoint that does not exist: it was changed after it was written",
             *_SOUND,
             values=b"hello: [world",
         ),
         case(
             "checkpoints",
             "a file `checkpoint` that names one which is gone",
-            "/checkpoint names no checkpoint that is there",
+            "/checkpoint names a checkpoint that does not exist",
             *_SOUND,
             values=b'model_checkpoint_path: "model.ckpt-99"',
         ),
@@ -83,8 +83,8 @@ def test_a_damaged_state_is_no_reason_to_begin_anew(tmp_path, content, refused):
 @row(
     "checkpoints",
     "a file `checkpoint` beside no checkpoint",
-    "/checkpoint names no checkpoint that is there: ",
-    "remove it to train anew",
+    "/checkpoint names a checkpoint that does not exist: ",
+    "remove it to train from scratch",
 )
 def test_a_state_beside_no_checkpoint(tmp_path, refused):
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-99"')
@@ -97,7 +97,7 @@ def test_a_state_beside_no_checkpoint(tmp_path, refused):
     "a variable's value in a checkpoint that was cut off",
     "The checkpoint",
     "model.ckpt-12 can't be read (",
-    "it was cut off or changed after it was written; the latest one before it that can is",
+    "it was cut off or changed after it was written; the latest readable one before it is",
     "model.ckpt-3",
 )
 def test_a_value_that_cannot_be_read(tmp_path, refused):
@@ -163,7 +163,7 @@ def test_a_folder_is_made_and_left_as_it_was(tmp_path):
     "a model_dir below a file",
     "model_dir '",
     "/file/model' can't be written: ",
-    "is not a directory. Give another model_dir, or the right to write to this one",
+    "is not a directory. Give another model_dir, or permission to write to this one",
 )
 def test_a_folder_that_cannot_be_made_is_named(tmp_path, refused):
     (tmp_path / "file").write_text("")

@@ -228,9 +228,9 @@ def test_a_loop_of_xlas_runs_jointly():
             lambda x: tf.raw_ops.CollectivePermute(input=x, source_target_pairs=[[0, 1], [0, 2]]),
             "twice a source",
         ),
-        (lambda x: v1.tpu.cross_replica_sum(x, v1.placeholder(tf.int32, [1, 4])), "no constant"),
-        (_in_changing_groups, "no constant"),
-        (lambda x: function.Defun(tf.float32, func_name="f")(_numbered)(x), "tf.function only"),
+        (lambda x: v1.tpu.cross_replica_sum(x, v1.placeholder(tf.int32, [1, 4])), "not constant"),
+        (_in_changing_groups, "not constant"),
+        (lambda x: function.Defun(tf.float32, func_name="f")(_numbered)(x), "tf.function"),
     ],
 )
 def test_what_can_not_be_exchanged_says_why(model, message):

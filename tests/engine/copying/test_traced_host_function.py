@@ -71,7 +71,7 @@ def test_a_scalar_has_no_batch_to_gather():
 def test_v1_summaries_are_refused(make):
     with fresh_graph():
         host = _host(lambda x: make("s", x[0]), [tf.constant([1.0])])
-        with pytest.raises(ValueError, match="makes a summary of the v1 API"):
+        with pytest.raises(ValueError, match="creates a summary of the v1 API"):
             TracedHostFunction(host, cores=1, broadcast=False)
 
 

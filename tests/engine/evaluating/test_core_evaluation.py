@@ -63,7 +63,7 @@ def test_steps_limit_the_batches(tmp_path):
 
 
 def test_no_batch_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="got no batch"):
+    with pytest.raises(ValueError, match="received no batch"):
         _evaluate(tmp_path, 0, cores=2)
 
 

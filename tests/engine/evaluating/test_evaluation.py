@@ -97,7 +97,7 @@ def test_steps_or_the_end_of_the_data_whichever_is_first(tmp_path, steps, rows, 
 
 @pytest.mark.parametrize("steps", [None, 3])
 def test_an_empty_input_is_refused(tmp_path, steps):
-    with pytest.raises(ValueError, match="got no batch: the input is empty"):
+    with pytest.raises(ValueError, match="received no batch: the input is empty"):
         _evaluate(tmp_path, values=[], steps=steps)
 
 

@@ -74,7 +74,7 @@ def test_each_core_has_the_numbers_as_they_are():
 def test_numbers_that_differ_between_calls_are_refused():
     with fresh_graph():
         sources = [as_input_tensors({"k": k, "x": X}).with_tensors() for k in (3, 4)]
-        with pytest.raises(ValueError, match="the same in each of its calls; got 3 and 4"):
+        with pytest.raises(ValueError, match="the same in every call; got 3 and 4"):
             CoreFeed(sources, row_slices(InputMode.PER_SHARD_V1, CoreLayout(2)), batch_axes=None)
 
 
@@ -131,7 +131,7 @@ def test_the_batch_is_open_to_the_model_only_where_short_ones_may_come():
         (
             lambda: as_input_tensors({"x": tf.sparse.from_dense(X)}),
             {},
-            "SparseTensor inputs can't be given to TPU cores.*dense in input_fn",
+            "SparseTensor inputs can't be passed to TPU cores.*dense in input_fn",
         ),
     ],
 )
@@ -146,5 +146,5 @@ def test_sources_of_different_structure_are_refused():
     with fresh_graph():
         other = tf.data.Dataset.from_tensor_slices(({"z": X}, Y)).batch(4, drop_remainder=True)
         sources = [_source(4), as_input_tensors(other)]
-        with pytest.raises(ValueError, match=r"features\['x'\] is in one of them only"):
+        with pytest.raises(ValueError, match=r"features\['x'\] is in only one of them"):
             CoreFeed(sources, slices, batch_axes=None)

@@ -24,7 +24,9 @@ def test_hosts_have_eight_cores(replicas, cores, hosts):
 
 
 def test_replicas_that_do_not_spread_evenly_are_refused():
-    with pytest.raises(ValueError, match="9 replicas of 1 cores do not spread evenly over 2 hosts"):
+    with pytest.raises(
+        ValueError, match="9 replicas of 1 cores can't be spread evenly over 2 hosts"
+    ):
         _ = CoreLayout(9).replicas_per_host
 
 

@@ -156,8 +156,8 @@ def test_the_first_tensor_that_differs_is_named():
         "labels is float32 (4, 3) in one and int32 (4, 3) in another"
     )
     assert structure_difference(({"x": x}, None), ({"x": x, "y": x}, None)) == (
-        "features['y'] is in one of them only"
+        "features['y'] is in only one of them"
     )
     assert structure_difference(({"x": x}, x), ({"x": x}, None)) == (
-        "labels is in one of them only"
+        "labels is in only one of them"
     )

@@ -49,7 +49,7 @@ def test_a_lost_process_is_named_in_one_line_that_says_how_to_go_on(error, messa
     said = lost_process(error(None, None, message), CLUSTER)
     assert said is not None
     assert said.startswith(f"{named} no longer answers")
-    assert said.endswith("start all of them again, and they go on from the last checkpoint")
+    assert said.endswith("start all of them again, and they resume from the last checkpoint")
     assert "\n" not in said
 
 

@@ -332,7 +332,7 @@ def test_a_summary_of_the_v1_api_in_host_call_is_refused():
         template = make_template(
             "train", loss=template.loss, train_op=template.train_op, host_call=host_call
         )
-        with pytest.raises(ValueError, match=r"host_call makes a summary of the v1 API \(t\)"):
+        with pytest.raises(ValueError, match=r"host_call creates a summary of the v1 API \(t\)"):
             place_training_under_strategy(template, feed)
 
 
@@ -421,7 +421,7 @@ def test_tables_are_refused():
 
 def test_a_sum_in_the_body_of_a_loop_is_refused():
     with (
-        pytest.raises(ValueError, match="must stand at the top level"),
+        pytest.raises(ValueError, match="must be at the top level"),
         training(2, logits_fn=_logits_that_sum_in_a_loop),
     ):
         pass

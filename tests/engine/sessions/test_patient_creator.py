@@ -91,8 +91,8 @@ def test_a_chief_goes_on_when_its_parameter_server_has_come(tmp_path):
     "tf_config",
     "a worker whose chief never starts",
     "Session was not ready after waiting 1 secs. The chief (127.0.0.1:",
-    "which does not answer, has not made the variables ready: its log says why. Start it, or wait longer "
-    "with session_creation_timeout_secs.",
+    "which does not answer, has not initialized the variables: its log says why. Start it, or "
+    "wait longer with session_creation_timeout_secs.",
 )
 def test_a_worker_without_a_chief_names_it(tmp_path, refused):
     configs = _configs(tmp_path, session_creation_timeout_secs=1)
@@ -144,7 +144,7 @@ def test_a_session_that_is_lost_while_it_opens_is_tried_again_and_the_loss_is_to
 ):
     with log_lines(caplog) as logged:
         assert _open(_Lost(2), tmp_path, 60) == 0
-    said = [line for line in logged if line.startswith("A session was lost while it opened")]
+    said = [line for line in logged if line.startswith("A session was lost while opening")]
     assert len(said) == 1
     assert "UnavailableError: the store is away" in said[0]
 

@@ -71,7 +71,7 @@ def test_it_stops_at_a_checkpoint_and_with_the_signals_exit_code(tmp_path, place
     name = signal.Signals(number).name
     assert f"{name}: training stops after this loop and its checkpoint, within 25 s" in errors
     path = tmp_path / f"model.ckpt-{step}"
-    assert f"Training was stopped by {name}. Start it again to go on from {path}." in errors
+    assert f"Training was stopped by {name}. Start it again to resume from {path}." in errors
 
 
 @pytest.mark.e2e
@@ -94,7 +94,7 @@ def test_a_second_signal_or_the_end_of_the_grace_ends_it_at_once(tmp_path):
         process.send_signal(signal.SIGTERM)
         errors = process.communicate(timeout=20)[1]
     assert process.returncode == 143
-    assert "has not ended within the 0.5 s of TFX_TPU_TRAINER_GRACE_SECS" in errors
+    assert "did not finish within the 0.5 s of TFX_TPU_TRAINER_GRACE_SECS" in errors
 
 
 @pytest.mark.e2e
@@ -265,5 +265,5 @@ def test_in_another_thread_signals_are_the_main_threads():
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", ""])
 def test_a_grace_that_is_no_number_is_named(monkeypatch, text):
     monkeypatch.setenv(polite_stop.GRACE_VARIABLE, text)
-    with pytest.raises(ValueError, match=f"TFX_TPU_TRAINER_GRACE_SECS='{text}' is no number of"):
+    with pytest.raises(ValueError, match=f"TFX_TPU_TRAINER_GRACE_SECS='{text}' is not a number of"):
         polite_stop.grace_seconds()

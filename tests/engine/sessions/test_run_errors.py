@@ -153,7 +153,7 @@ def test_an_op_that_wants_other_rows_is_named_as_the_model_knows_it(template):
     name = {"infer": "predict"}.get(template.mode, template.mode) + "_batch_size"
     for node in ("batch/core0/head/Reshape", "head/Reshape", "a/step/core0/head/Reshape"):
         explained = explain(f"{reshape}\n\t [[{{{{node {node}}}}}]]", template)
-        assert f"at 'head/Reshape'. If it reckons with {name} rows" in explained
+        assert f"at 'head/Reshape'. If it assumes {name} rows" in explained
     short = explain(f"{reshape}\n\t [[{{{{node short_batch/core0/Reshape}}}}]]", template)
     assert short.startswith(f"The last batch has fewer rows than {name}")
     assert "at 'Reshape' (Input to reshape is a tensor with 9 values" in short
@@ -179,7 +179,7 @@ def test_a_nan_is_told_with_its_place_in_training_only(template):
 
 def test_an_error_keeps_its_type_and_its_cause(template):
     error = tf.errors.InvalidArgumentError(None, None, "Incompatible shapes: [4] vs. [3]")
-    says = "^model_fn does not take this batch"
+    says = "^model_fn fails on this batch"
     of_type = pytest.raises(tf.errors.InvalidArgumentError, match=says)
     with of_type as raised, run_errors_explained(template):
         raise error

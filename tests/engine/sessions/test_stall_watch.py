@@ -57,7 +57,8 @@ def test_a_stalled_call_is_cancelled_and_all_stacks_are_logged(caplog):
         waiting = threading.Event()
         threading.Thread(target=waiting.wait, name="another thread").start()
         with pytest.raises(
-            StalledError, match=r"Training has made no step for \d+ s \(stall_timeout_secs=0.3\)"
+            StalledError,
+            match=r"Training has finished no step for \d+ s \(stall_timeout_secs=0.3\)",
         ) as raised:
             _run(fetches, watch)
         waiting.set()
@@ -87,8 +88,10 @@ def test_hosts_that_do_not_answer_are_named(caplog):
         ):
             _run(_stuck(), watch)
     silence = f"no answer from ps 1 ({addresses[1]})"
-    said = next(line for line in logged if line.startswith("Training has made no step"))
-    assert said.startswith(f"Training has made no step for 0 s: {silence}. stall_timeout_secs")
+    said = next(line for line in logged if line.startswith("Training has finished no step"))
+    assert said.startswith(
+        f"Training has finished no step for 0 s: {silence}. The time limit is stall_timeout_secs"
+    )
     assert f"stall_timeout_secs=0.6): {silence}. Start what is missing" in str(raised.value)
     assert "ps 0" not in str(raised.value)
 
@@ -100,7 +103,7 @@ def test_what_cant_be_cancelled_ends_the_process(caplog):
         _run(_sleeping(1), watch)
     assert ended == [EXIT_CODE] == [os.EX_TEMPFAIL]
     # The last line of the log is what a runner shows.
-    assert logged[-1].startswith("StalledError: Training has made no step")
+    assert logged[-1].startswith("StalledError: Training has finished no step")
     assert logged[-1].endswith("The call can't be cancelled: the process ends with exit code 75.")
 
 
@@ -147,7 +150,7 @@ def test_an_evaluation_that_stalls_inside_of_a_training_call_is_the_one_that_end
         with (
             v1.train.MonitoredSession(hooks=[Evaluating()]) as session,
             watch,
-            pytest.raises(StalledError, match="Evaluation has made no batch"),
+            pytest.raises(StalledError, match="Evaluation has finished no batch"),
         ):
             PatientSession(session, watch).run(zero)
 
@@ -155,7 +158,7 @@ def test_an_evaluation_that_stalls_inside_of_a_training_call_is_the_one_that_end
 @pytest.mark.parametrize(
     ("timeout", "ends"),
     [
-        (None, "Nothing ends it: stall_timeout_secs is not set."),
+        (None, "This has no time limit: stall_timeout_secs is not set."),
         (60, "stall_timeout_secs=60 ends it."),
     ],
 )
@@ -163,7 +166,7 @@ def test_a_long_call_is_named_again_and_again(caplog, timeout, ends):
     watch = StallWatch("Training", timeout_secs=timeout, first_notice_secs=0.1, notice_secs=0.2)
     with tf.Graph().as_default(), log_lines(caplog) as logged:
         _run(_sleeping(0.45), watch)
-    said = [line for line in logged if "has made no step" in line]
+    said = [line for line in logged if "has finished no step" in line]
     assert len(said) >= 2
     assert all(line.endswith(ends) for line in said)
 
@@ -177,7 +180,7 @@ def test_a_call_as_long_as_those_before_it_is_worth_no_line(caplog):
             patient = PatientSession(session, watch)
             for each in (0.15, 0.35, 1.5):
                 patient.run(sleep, {seconds: each})
-                assert any("has made no" in line for line in caplog.messages) == (each == 1.5)
+                assert any("has finished no" in line for line in caplog.messages) == (each == 1.5)
 
 
 def test_its_thread_ends_with_it():

@@ -74,14 +74,19 @@ def test_a_folder_named_by_the_second_as_bytes(trained, tmp_path):
     [
         case("exports", f"`export_saved_model({given})`", *says, values=(base, options))
         for given, base, options, *says in (
-            ("None", None, {}, "export_dir_base=None is no path: give the folder of the versions"),
-            ("5", 5, {}, "export_dir_base=5 is no path: give the folder of the versions"),
-            (r"'a\0b'", "a\0b", {}, r"export_dir_base='a\x00b' is no path: give the folder"),
+            (
+                "None",
+                None,
+                {},
+                "export_dir_base=None is not a path: give the folder of the versions",
+            ),
+            ("5", 5, {}, "export_dir_base=5 is not a path: give the folder of the versions"),
+            (r"'a\0b'", "a\0b", {}, r"export_dir_base='a\x00b' is not a path: give the folder"),
             (
                 "'foo://a/b'",
                 "foo://a/b",
                 {},
-                "export_dir_base='foo://a/b': TensorFlow opens no foo://",
+                "export_dir_base='foo://a/b': this TensorFlow can't open foo://",
             ),
             (
                 "assets_extra=['a']",
@@ -105,7 +110,7 @@ def test_a_folder_named_by_the_second_as_bytes(trained, tmp_path):
                 "checkpoint_path='nope'",
                 "a",
                 {"checkpoint_path": "nope"},
-                "Couldn't find trained model at nope: there is no such checkpoint. Train first, or",
+                "Couldn't find trained model at nope: this checkpoint does not exist. Train first, or",
             ),
         )
     ],
@@ -377,7 +382,9 @@ class TestFoldersThatCannotBeWritten:
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
         try:
-            with pytest.raises(RuntimeError, match=f"Can't export to {tmp_path}.*room on the disk"):
+            with pytest.raises(
+                RuntimeError, match=f"Can't export to {tmp_path}.*does the disk have room"
+            ):
                 estimator.export_saved_model(str(tmp_path), RECEIVER_FN)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -137,7 +137,9 @@ class TestNormaliseExportOutputs:
         assert list(outputs) == ["serving_default"]
         assert outputs["serving_default"].outputs == predictions
 
-    @row("exports", "`export_outputs` that is no dict", "`export_outputs` must be dict, received")
+    @row(
+        "exports", "`export_outputs` that is not a dict", "`export_outputs` must be dict, received"
+    )
     def test_no_dict(self, refused):
         with refused(TypeError):
             normalise_export_outputs(export.PredictOutput(floats()), None)

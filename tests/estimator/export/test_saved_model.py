@@ -294,7 +294,7 @@ class TestRefused:
 
         self.refuse(
             tmp_path,
-            r"\['serve', 'tpu'\] has variables which the one tagged \['serve'\] has not: "
+            r"\['serve', 'tpu'\] has variables that the one tagged \['serve'\] lacks: "
             "'only_there'",
             model,
             api_version=2,

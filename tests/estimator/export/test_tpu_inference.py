@@ -68,7 +68,7 @@ def test_version_1_rewrites_all_of_it_already(model_fn):
     with pytest.raises(
         NotImplementedError,
         match=r"^tpu_shard_context cannot be nested: .* export_saved_model_api_version=2, and in "
-        r"runs, where model_fn finds params\[\"batch_size\"\], call the computation as it is\.$",
+        r"runs, where model_fn finds params\[\"batch_size\"\], call the computation directly\.$",
     ):
         build_tpu_meta_graph(call, recorded_serving.receiver_fn(export), api_version=1)
 
@@ -87,7 +87,7 @@ def test_runs_on_cores_rewrite_all_of_it_already(model_fn, tmp_path):
         return tf.data.Dataset.from_tensors({"x": tf.ones([4, 3])})
 
     estimator = tpu.TPUEstimator(config=config, export_saved_model_api_version=2, **settings)
-    with pytest.raises(NotImplementedError, match="call the computation as it is"):
+    with pytest.raises(NotImplementedError, match="call the computation directly"):
         next(estimator.predict(input_fn))
 
 

@@ -100,7 +100,7 @@ class Unfinished(heads.Head):
         (
             lambda: heads.MultiHead([heads.RegressionHead(name="a")] * 2),
             ValueError,
-            r"names of their own. Given: \['a', 'a'\]",
+            r"unique names. Given: \['a', 'a'\]",
         ),
         (
             lambda: heads.MultiHead([heads.RegressionHead(name="a")], head_weights=[1.0, 2.0]),

@@ -78,7 +78,7 @@ def test_a_hook_sees_evaluations_of_the_training_it_stops(tmp_path):
     hook = experimental.stop_if_lower_hook(
         estimator, "global_loss", 0, run_every_secs=None, run_every_steps=1
     )
-    with pytest.raises(ValueError, match=r"'global_loss'.*step 2 does not have; it has.*'loss'"):
+    with pytest.raises(ValueError, match=r"'global_loss'.*step 2 lacks; it has.*'loss'"):
         tfe.train_and_evaluate(
             estimator,
             tfe.TrainSpec(plain.train_input, max_steps=6, hooks=[hook]),

@@ -129,7 +129,7 @@ _ONES = np.ones([2, 1], "float32")
 _BAD_INPUT = {
     "feature": ({"y": _ROWS}, _ONES, KeyError, r"inputs keys[\s\S]*Expected keys: \['x'\]"),
     "label": ({"x": _ROWS}, {"in": _ONES}, KeyError, r"outputs keys[\s\S]*Missed keys: \['out'\]"),
-    "features": ((_ROWS, _ROWS), _ONES, ValueError, r"1 inputs, \['x'\]; input_fn gives 2"),
+    "features": ((_ROWS, _ROWS), _ONES, ValueError, r"1 inputs, \['x'\]; input_fn returns 2"),
     "labels": ({"x": _ROWS}, (_ONES, _ONES), ValueError, r"1 outputs, \['out'\].*gives 2 labels"),
     "weights": (
         {"features": {"x": _ROWS}, "sample_weights": {"in": _ONES}},
@@ -158,7 +158,7 @@ def test_input_that_does_not_fit(case, tmp_path):
 @row(
     "estimator",
     "input without labels for a Keras model",
-    "no labels, which the loss 'mse'",
+    "no labels, but the loss 'mse'",
     "['out']",
 )
 def test_input_without_labels(tmp_path, refused):
@@ -171,7 +171,7 @@ def test_input_without_labels(tmp_path, refused):
     "estimator",
     "a Keras model that has nothing to train",
     "no trainable variable",
-    "model.trainable = True",
+    "trainable = True on the model",
 )
 def test_a_model_with_nothing_to_train(tmp_path, refused):
     keras = keras_of("tf_keras")
@@ -222,7 +222,7 @@ def test_a_saved_model_that_is_elsewhere(tmp_path):
     with pytest.raises(OSError, match=r"^No file or directory found at ram://models/big.h5"):
         tfe.model_to_estimator(keras_model_path="ram://models/big.h5", model_dir=tmp_path)
     (tmp_path / "text.h5").write_text("text")
-    with pytest.raises(ValueError, match=r"text.h5' is no saved Keras model"):
+    with pytest.raises(ValueError, match=r"text.h5' is not a saved Keras model"):
         tfe.model_to_estimator(keras_model_path=str(tmp_path / "text.h5"), model_dir=tmp_path)
 
 

@@ -135,5 +135,7 @@ def test_what_cannot_be_made_again(tmp_path):
         )
         with pytest.raises(ValueError, match=says):
             tfe.model_to_estimator(model, model_dir=tmp_path)
-    with pytest.raises(ValueError, match=r"was made in a graph that is not the default one now"):
+    with pytest.raises(
+        ValueError, match=r"was created in a graph that is no longer the default one"
+    ):
         tfe.model_to_estimator(model, model_dir=tmp_path)

@@ -309,7 +309,9 @@ def _cut(path):
 @pytest.mark.parametrize(
     "write",
     [
-        case("exports", f"a `.keras` file {given}", "is no saved Keras model", *says, values=write)
+        case(
+            "exports", f"a `.keras` file {given}", "is not a saved Keras model", *says, values=write
+        )
         for given, says, write in (
             (
                 "without metadata.json",
@@ -317,24 +319,24 @@ def _cut(path):
                 _archive_of({"config.json": "{}"}),
             ),
             (
-                "whose metadata.json is no JSON",
-                ["its metadata.json is no JSON"],
+                "whose metadata.json is not valid JSON",
+                ["its metadata.json is not valid JSON"],
                 _archive_of({"metadata.json": "{", "config.json": "{}"}),
             ),
             (
                 "whose config.json is 100,000 brackets",
-                ["its config.json is no JSON"],
+                ["its config.json is not valid JSON"],
                 _archive_of({"metadata.json": "{}", "config.json": "[" * 100_000}),
             ),
             (
                 "whose metadata.json is a list",
-                ["its metadata.json is no object"],
+                ["its metadata.json is not an object"],
                 _archive_of({"metadata.json": "[]", "config.json": "{}"}),
             ),
             ("that is damaged", ["the archive can't be read"], _cut),
             (
                 "that is empty",
-                ["no HDF5 file and no archive"],
+                ["neither an HDF5 file nor an archive"],
                 lambda path: path.write_bytes(b""),
             ),
         )
@@ -348,9 +350,9 @@ def test_what_is_no_saved_model_is_named(write, tmp_path, refused):
 
 @row(
     "exports",
-    "an archive whose name does not end with `.keras`",
-    "a.zip' is no saved Keras model",
-    "does not end with .keras",
+    "an archive whose name must end with `.keras`",
+    "a.zip' is not a saved Keras model",
+    "must end with .keras",
 )
 def test_an_archive_of_another_name_is_named(tmp_path, refused):
     path = _saved(models.small(keras_of("keras")), tmp_path / "a.keras")
@@ -392,7 +394,7 @@ def test_layers_of_the_programs_own_are_loaded_from_a_folder(tmp_path):
 @row(
     "exports",
     "`keras_model_path` of a folder whose saved_model.pb is damaged",
-    "is no saved Keras model",
+    "is not a saved Keras model",
     "its saved_model.pb is damaged",
 )
 def test_a_damaged_folder_is_named(tmp_path, refused):

@@ -108,7 +108,7 @@ def test_a_task_that_cannot_be_is_refused(monkeypatch, tmp_path, task_type, refu
     "a port that another process has",
     "The server of chief:0 can't listen at 'localhost:",
     "TF_CONFIG",
-    "Where another process has the port, end it or give this task another one",
+    "If another process uses the port, stop it, or give this task another port",
 )
 def test_a_port_in_use_is_named(monkeypatch, refused):
     with socket.create_server(("localhost", 0)) as other:

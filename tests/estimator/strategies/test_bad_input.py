@@ -115,7 +115,7 @@ def test_a_strategy_of_one_process_is_refused_in_a_cluster(tmp_path, monkeypatch
     task = {"type": "worker", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
     estimator = runs.make(tmp_path, runs.STRATEGIES[name][0]())
-    says = r"\(2 replicas\) is of this process only.*2 tasks that train.*MultiWorkerMirrored"
+    says = r"\(2 replicas\) covers only this process, but.*2 tasks that train.*MultiWorkerMirrored"
     with pytest.raises(ValueError, match=says):
         estimator.train(runs.train_input_of(), steps=1)
 
@@ -156,5 +156,7 @@ def test_an_assignment_in_a_condition_is_refused_where_variables_are_shared(tmp_
             return runs.sgd_step(loss)
 
     estimator = runs.make(tmp_path, runs.central(), runs.model_fn_for(step))
-    with pytest.raises(ValueError, match=r"changes a variable and gives a value.*MirroredStrategy"):
+    with pytest.raises(
+        ValueError, match=r"changes a variable and returns a value.*MirroredStrategy"
+    ):
         estimator.train(runs.train_input_of(), steps=1)

@@ -80,7 +80,7 @@ KILLED = [-signal.SIGKILL] * 2
 def test_killed_workers_go_on_with_their_own_rows_and_end_with_the_same_model(tmp_path):
     assert _run(tmp_path, {"die_at": 13}, {}) == [KILLED, [0, 0]], _logs(tmp_path)
     for host, log in enumerate(_logs(tmp_path)):
-        assert log.count("The input goes on where it stood at step 10") == 1, log
+        assert log.count("The input resumes at its position of step 10") == 1, log
         assert f"input_position/host{host}-10" in log
     _assert_rows_came_once(_trained(tmp_path))
     counting_model.assert_equal(_trained(tmp_path), _in_one_process(tmp_path))
@@ -90,7 +90,7 @@ def test_killed_workers_go_on_with_their_own_rows_and_end_with_the_same_model(tm
 def test_a_chief_that_dies_before_its_checkpoint_takes_them_to_the_one_before(tmp_path):
     assert _run(tmp_path, {"die_before_saving": 20}, {}) == [KILLED, [0, 0]], _logs(tmp_path)
     for log in _logs(tmp_path):
-        assert log.count("The input goes on where it stood at step 10") == 1, log
+        assert log.count("The input resumes at its position of step 10") == 1, log
     counting_model.assert_equal(_trained(tmp_path), _in_one_process(tmp_path))
 
 
@@ -98,7 +98,7 @@ def test_a_chief_that_dies_before_its_checkpoint_takes_them_to_the_one_before(tm
 def test_a_signal_to_one_of_them_stops_all_at_the_same_step(tmp_path):
     assert _run(tmp_path, {"stop_at": 13}) == [[143, 143]], _logs(tmp_path)
     for log in _logs(tmp_path):
-        assert "Training was stopped by SIGTERM. Start it again to go on from" in log, log
+        assert "Training was stopped by SIGTERM. Start it again to resume from" in log, log
     assert _trained(tmp_path).get_variable_value("global_step") == 13
     assert _run(tmp_path, {}) == [[0, 0]], _logs(tmp_path)
     counting_model.assert_equal(_trained(tmp_path), _in_one_process(tmp_path))

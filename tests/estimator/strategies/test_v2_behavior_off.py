@@ -161,7 +161,7 @@ def test_replicas_in_other_processes_are_refused_before_anything_is_traced(tmp_p
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("RuntimeError: CollectiveAllReduceStrategy")
-    assert "disable_v2_behavior(). Leave that call out" in last
+    assert "disable_v2_behavior(). Remove that call" in last
 
 
 def _run(folder, *words: str) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ def test_input_fn_calls_that_differ_are_refused_by_key(tmp_path):
         return features, tf.zeros([4])
 
     options = {"per_host_input_for_training": cores.PER_SHARD_V1}
-    with pytest.raises(ValueError, match=r"features\['only_here'\] is in one of them only"):
+    with pytest.raises(ValueError, match=r"features\['only_here'\] is in only one of them"):
         cores.run(cores.linear(tmp_path, tpu_options=options), "train", input_fn)
 
     def other_shape(params):
@@ -37,9 +37,9 @@ def test_input_fn_calls_that_differ_are_refused_by_key(tmp_path):
 def test_a_batch_size_built_into_the_model_fails_on_a_short_batch_of_cores(tmp_path):
     built_in = estimator(tmp_path, "cores", reckons_with_full_batches)
     says = (
-        r"^The last batch has fewer rows than eval_batch_size, and runs as one short batch, but "
-        r"model_fn reckons with another number of rows, at 'Reshape' \(.* 18 values.*12\)\. Use .*"
-        r"params\['batch_size'\], or .*drop_remainder=True"
+        r"^The last batch has fewer rows than eval_batch_size and runs as one short last batch, but "
+        r"model_fn assumes another number of rows, at 'Reshape' \(.* 18 values.*12\)\. Use "
+        r".*params\['batch_size'\], or .*drop_remainder=True"
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=says):
         built_in.evaluate(lambda params: linear_model.input_fn(params, count=22))

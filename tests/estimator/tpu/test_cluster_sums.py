@@ -32,6 +32,6 @@ def test_a_sum_over_cores_is_refused_before_a_cluster_is_asked(tmp_path, monkeyp
     estimator = tpu.TPUEstimator(
         _model_fn, config=tpu.RunConfig(model_dir=str(tmp_path)), train_batch_size=2, use_tpu=False
     )
-    message = r"'CrossReplicaSum' is a sum over TPU cores.*only where params\['use_tpu'\] is true"
+    message = r"'CrossReplicaSum' is a sum over TPU cores.*only if params\['use_tpu'\] is true"
     with pytest.raises(ValueError, match=message):
         estimator.train(_input_fn, max_steps=1)

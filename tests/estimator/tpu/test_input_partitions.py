@@ -68,7 +68,7 @@ def test_a_dimension_that_does_not_divide_is_named(caplog):
         _check([{"image": [1, 4, 1]}], features={"image": IMAGE})
     assert (
         "TPUConfig.input_partition_dims[0]['image'] is [1, 4, 1]. Dimension 1 of "
-        "\"features['image']\" has the size 6, which 4 partitions do not divide: pad it to 8"
+        "\"features['image']\" has the size 6, which is not divisible by 4 partitions: pad it to 8"
     ) in caplog.text
 
 

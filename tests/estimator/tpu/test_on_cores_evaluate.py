@@ -438,7 +438,7 @@ def test_steps_that_do_not_hold(tmp_path):
 
 @pytest.mark.sweep
 def test_an_empty_input_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"evaluate\(\) got no batch: the input is empty"):
+    with pytest.raises(ValueError, match=r"evaluate\(\) received no batch: the input is empty"):
         cores.linear(tmp_path).evaluate(_rows(0))
 
 

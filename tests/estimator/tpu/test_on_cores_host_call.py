@@ -122,7 +122,9 @@ def test_v1_summaries_in_the_function_are_refused(tmp_path):
     def host_call(features, spec, step):
         return (lambda loss: v1.summary.scalar("l", loss[0])), [tf.reshape(spec.loss, [1])]
 
-    with pytest.raises(ValueError, match=r"TensorFlow 2.*host_call makes a summary of the v1 API"):
+    with pytest.raises(
+        ValueError, match=r"TensorFlow 2.*host_call creates a summary of the v1 API"
+    ):
         _trains(tmp_path, host_call)
     _trains(tmp_path / "host", host_call, use_tpu=False, train_batch_size=4)
 

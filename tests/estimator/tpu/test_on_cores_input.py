@@ -454,7 +454,7 @@ def test_other_unknown_dimensions_are_refused(tmp_path, mode, which):
 @row(
     "estimator",
     "sparse or ragged features on cores",
-    "can't be given to TPU cores",
+    "can't be passed to TPU cores",
     "dense in input_fn",
 )
 def test_sparse_and_ragged_features_are_refused_with_advice(tmp_path, sparse, refused):
@@ -544,7 +544,7 @@ def test_annotated_tensors_train_as_one_replica(tmp_path):
 @row(
     "estimator",
     "a tensor that `xla_sharding` splits unevenly",
-    "which 2 partitions do not divide: pad",
+    "which is not divisible by 2 partitions: pad",
 )
 def test_annotated_tensors_that_do_not_divide(tmp_path, refused):
     with refused(ValueError) as raised:

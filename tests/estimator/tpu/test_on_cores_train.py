@@ -405,7 +405,7 @@ def test_v1_summaries_of_the_model_are_refused(tmp_path):
         v1.summary.scalar("x", tf.reduce_mean(features["x"]))
         return linear_model.model_fn_for(tpu)(features, labels, mode, params)
 
-    with pytest.raises(ValueError, match=r"makes a summary of the v1 API \(x\).*host_call"):
+    with pytest.raises(ValueError, match=r"creates a summary of the v1 API \(x\).*host_call"):
         cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
 
 

@@ -53,7 +53,7 @@ _ONE_SET = "one set of heads has the words of the second API for both"
 _NUMBERS = "found before TensorFlow's cast fails: the original's own words for it, a ValueError"
 
 _SHAPES = "the words for weights of every other wrong shape"
-_COLUMNS = "what is no column at all is not told to be one of TensorFlow 1"
+_COLUMNS = "what is not a column at all is not told to be one of TensorFlow 1"
 _BEFORE = "checked before the line that model_fn is called"
 
 _NOT_RUN = "an export runs nothing on a host, so it does not say so"
@@ -221,7 +221,7 @@ ROWS: dict[str, str] = {
     "keras_lib:_create_keras_model_fn:": "documented: new optimizers train as they are (434)",
     "canned.optimizers:get_optimizer_instance_v2:": "documented: new optimizers train as they "
     "are (heads.md)",
-    "training:_is_google_env:": "dead: TF_GOOGLE_ENV is no environment of a user's",
+    "training:_is_google_env:": "dead: TF_GOOGLE_ENV is not an environment of a user's",
     "training:train_and_evaluate:log:1": _STRATEGY,
     "training:_TrainingExecutor._start_": _STRATEGY,
     "training:_TrainingExecutor.__init__:raise:3": "dead: _assert_eval_spec raises before",

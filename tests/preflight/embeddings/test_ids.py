@@ -133,9 +133,9 @@ def _bad_file(folder, kind):
         case("preflight", f"`--embeddings`: a .npy file that {given}", *says, values=kind)
         for kind, given, *says in (
             ("none", "does not exist", "ids.npy can't be read: No such file or directory"),
-            ("text", "is none", "ids.npy is no .npy file (", "write it with np.save"),
-            ("cut", "is cut off", "ids.npy ends after ", "it is not whole; write it again"),
-            ("floats", "holds floats", "ids.npy holds float64; ids are integers"),
+            ("text", "is none", "ids.npy is not a .npy file (", "write it with np.save"),
+            ("cut", "is cut off", "ids.npy ends after ", "it is incomplete; write it again"),
+            ("floats", "holds floats", "ids.npy holds float64; ids must be integers"),
             ("cube", "has three dimensions", "an array of shape [2, 2, 2]: give [rows] or [rows,"),
             ("columns", "is ordered by columns", "of shape [2, 3] by columns: give [rows] or"),
         )
@@ -156,7 +156,7 @@ def test_a_bad_file_is_refused(tmp_path, kind, refused):
                 [[[1, 2]], [[1, 2, 3]]],
                 None,
                 "ids1.npy has rows of shape [3], and ",
-                "ids0.npy of [2]: give files of one kind",
+                "ids0.npy of [2]: give all files of",
             ),
             (
                 "`row_ends` for rows that have ends",
@@ -168,7 +168,7 @@ def test_a_bad_file_is_refused(tmp_path, kind, refused):
                 "`row_ends` for fewer ids",
                 [[1, 2, 3]],
                 [1, 2],
-                "ends.npy ends with 2, and the files of the ids hold 3",
+                "ends.npy ends with 2, but the files of ids contain 3",
             ),
             (
                 "`row_ends` that fall",
@@ -194,9 +194,9 @@ def test_files_that_do_not_fit_each_other_are_refused(tmp_path, files, ends, ref
             (
                 "an id that is the table's size",
                 [0, 1, 2, 100],
-                "feature 'x': id 100 in row 3 is none of table 'words', which has 0 to 99: enlarge",
+                "feature 'x': id 100 in row 3 is not in table 'words', which has 0 to 99: enlarge",
             ),
-            ("an id below -1", [0, -2, 2, 3], "feature 'x': id -2 in row 1 is none of table"),
+            ("an id below -1", [0, -2, 2, 3], "feature 'x': id -2 in row 1 is not in table"),
         )
     ],
 )

@@ -144,17 +144,17 @@ def test_slots_are_those_of_tensorflows_optimizers(name):
             (
                 "of a table without an optimizer",
                 ([_feature("a", 10, 8)], None),
-                "table 'a' has no optimizer, whose values take HBM too: give one of SGD, Adagrad",
+                "table 'a' has no optimizer, whose slots take HBM too: give one of SGD, Adagrad",
             ),
             (
                 "with an optimizer of Keras",
                 ([_feature("a", 10, 8)], tf.keras.optimizers.Adam),
-                "table 'a': SparseCores have no optimizer Adam; use one of SGD, Adagrad",
+                "table 'a': SparseCores don't support the optimizer Adam; use one of SGD, Adagrad",
             ),
             (
                 "of a table of 2^31 rows",
                 ([_feature("a", 2**31 - 200, 8)], SGD),
-                "table 'a': vocabulary_size=2,147,483,448 is more rows than SparseCores number",
+                "table 'a': vocabulary_size=2,147,483,448 is more rows than SparseCores can number",
             ),
             (
                 "of a table without a name",
@@ -172,7 +172,7 @@ def test_tables_that_sparse_cores_can_not_hold_are_refused(features, optimizer, 
 @row(
     "preflight",
     "`plan_embeddings` of two tables of one name",
-    "two tables have the name 'a': give each its own",
+    "two tables have the name 'a': rename one, or give",
 )
 def test_two_tables_of_one_name_are_refused(refused):
     features = {"x": _feature("a", 10, 8), "y": _feature("a", 10, 8)}

@@ -171,7 +171,7 @@ def test_the_settings_and_the_json_have_the_buffers():
                 {"tpu": "v5e:2x4"},
                 "TPU 'v5e:2x4': chips of v5e have no SparseCores; use v4, v5p, v6e, tpu7x",
             ),
-            ("tpu='v9:8'", {"tpu": "v9:8"}, "there is no generation 'v9'; use one of v2"),
+            ("tpu='v9:8'", {"tpu": "v9:8"}, "unknown generation 'v9'; use one of v2"),
             (
                 "batch_size=200",
                 {"batch_size": 200},
@@ -201,7 +201,8 @@ def test_what_can_not_be_planned_is_refused(options, refused):
 @row(
     "preflight",
     "`plan_embeddings` of features with different numbers of rows",
-    "feature 'b' has 512 rows of ids, and 'a' has 2,560: a row of each belongs to one example",
+    "feature 'b' has 512 rows of ids, and 'a' has 2,560: give every feature the same number of "
+    "rows, one per example",
 )
 def test_features_of_different_rows_are_refused(refused):
     with refused(ValueError):
@@ -211,7 +212,7 @@ def test_features_of_different_rows_are_refused(refused):
 @row(
     "preflight",
     "`plan_embeddings` without ids for a feature",
-    "ids and features have different names: 'b' is in one of them only",
+    "ids and features have different names: 'b' is in only one of them",
 )
 def test_a_feature_without_ids_is_refused(refused):
     with refused(ValueError):

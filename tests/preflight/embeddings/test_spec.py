@@ -71,22 +71,33 @@ def _changed(path, value):
     [
         case("preflight", f"`--embeddings spec.json` {given}", *says, values=values)
         for given, values, *says in (
-            ("that is cut off", '{"tables": {"movies"', "spec.json is no JSON: Expecting ':'"),
-            ("that is a list", [], "spec.json: the file is no object with some of tables"),
+            (
+                "that is cut off",
+                '{"tables": {"movies"',
+                "spec.json is not valid JSON: Expecting ':'",
+            ),
+            (
+                "that is a list",
+                [],
+                "spec.json: the file is not an object; give one with any of tables",
+            ),
             (
                 "with an unknown key",
                 _changed("bands", 1),
-                "the file has no key 'bands'; use some of tables, features, optimizer, rows, seed",
+                (
+                    "the file has the unknown key 'bands'; use any of tables, features, optimizer, "
+                    "rows, seed"
+                ),
             ),
             (
                 "without tables",
                 _changed("tables", None),
-                '"tables" is no object with a name for each table',
+                '"tables" is not an object with a name for each table',
             ),
             (
                 "of a table with a wrong key",
                 _changed("tables.movies.width", 3),
-                "table 'movies' has no key 'width'; use some of vocabulary_size, dim",
+                "table 'movies' has the unknown key 'width'; use any of vocabulary_size, dim",
             ),
             (
                 "of a table without a width",
@@ -117,7 +128,7 @@ def _changed(path, value):
             (
                 "of a feature of an unknown table",
                 _changed("features.user.table", "people"),
-                "feature 'user': there is no table 'people'; use one of movies, users",
+                "feature 'user': unknown table 'people'; use one of movies, users",
             ),
             (
                 "with a table of no feature",
@@ -127,7 +138,7 @@ def _changed(path, value):
             (
                 "with ids of some features",
                 _changed("features.user.ids", None),
-                "feature 'user' has no \"ids\", and others have",
+                "feature 'user' has no \"ids\", but other features have",
             ),
             (
                 "with ids of two kinds",
@@ -137,7 +148,7 @@ def _changed(path, value):
             (
                 "of files that are not there",
                 _changed("features.watched.ids", {"files": "no-*.npy"}),
-                "ids of feature 'watched': there is no file ",
+                "ids of feature 'watched': the file ",
                 "no-*.npy",
             ),
             (

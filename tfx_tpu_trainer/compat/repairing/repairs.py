@@ -1,4 +1,4 @@
-"""A program's texts, repaired as they are asked for."""
+"""A program's strings, repaired as they are requested."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Repairs:
             original: Its text.
 
         Returns:
-            The text; the original where there is nothing to repair, or it is no Python 3.
+            The text; the original where there is nothing to repair, or it is not Python 3.
         """
         if path in self._texts:
             return self._texts[path]
@@ -57,7 +57,7 @@ class Repairs:
             shown_lines.show(path, repair.text)
             self._show_difference(path, original, repair.text)
         for each in repair.left:
-            self._show(f"{path}, to be edited by hand: {each}")
+            self._show(f"{path}, to edit by hand: {each}")
         return repair.text
 
     def _note_tensorflow(self, path: str, version: int | None) -> None:
@@ -73,8 +73,8 @@ class Repairs:
         if version == 1 and tensorflow.executing_eagerly():
             _disable_v2_behavior(tensorflow)
             self._show(
-                f"{path}: a program for TensorFlow 1, so that tf.compat.v1.disable_v2_behavior() "
-                "was called for it"
+                f"{path}: a program for TensorFlow 1, so tf.compat.v1.disable_v2_behavior() was "
+                "called for it"
             )
 
     def _show_difference(self, path: str, original: str, text: str) -> None:
@@ -112,7 +112,7 @@ def _repaired(path: str, original: str) -> Repair:
         # Python says it better, when it compiles the text.
         return Repair(original, None)
     except (Exception, RecursionError) as error:
-        _logger.warning("%s is run as it stands: the doctor failed on it, %r.", path, error)
+        _logger.warning("%s runs unrepaired, because the doctor failed on it: %r.", path, error)
         return Repair(original, None)
     text = found.text if found.text == original else keep_lines(original, found.text)
     left = (each for each in found.left if each.verdict is doctor.Verdict.EDIT)

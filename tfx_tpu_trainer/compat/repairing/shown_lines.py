@@ -10,10 +10,10 @@ _read_from_disk: Final = linecache.updatecache
 
 
 def show(path: str, text: str) -> None:
-    """Lets `linecache` have a repaired text in place of its file's.
+    """Lets `linecache` have a repaired text instead of its file's.
 
-    AutoGraph asks `linecache` to read a file anew before it compiles a function of it: what is in
-    `linecache.cache` alone would not do.
+    AutoGraph asks `linecache` to read a file again before it compiles a function of it: what is in `linecache.cache`
+    alone would not do.
 
     Args:
         path: The file.

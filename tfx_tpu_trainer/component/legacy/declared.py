@@ -30,7 +30,7 @@ def declared_source(
         The place of a module that is given by an import path; `None` for a file.
 
     Raises:
-        ValueError: Not exactly one of them is given, a parameter is no text, or others have no
+        ValueError: Not exactly one of them is given, a parameter is not a text, or others have no
             meaning for a legacy module.
     """
     if sum(map(bool, (module_file, module, trainer_fn))) != 1:

@@ -42,7 +42,7 @@ def find_legacy(module: types.ModuleType, function: str | None = None) -> Legacy
     Args:
         module: The module, loaded.
         function: Name of the function, where the component names it. Defaults to `None`: the module
-            has it as `trainer_fn`, or is no legacy module.
+            has it as `trainer_fn`, or is not a legacy module.
 
     Returns:
         The legacy module; `None` where the module has no trainer_fn.
@@ -70,9 +70,9 @@ def find_legacy(module: types.ModuleType, function: str | None = None) -> Legacy
 def both_message(name: str) -> str:
     """Says what to do about a module that has a trainer_fn and a model_fn."""
     return (
-        f"module {name!r} has a trainer_fn and a model_fn, so it may be meant either way: give "
-        "trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 did, "
-        "or rename its trainer_fn to have TpuTrainer train the model_fn"
+        f"module {name!r} has a trainer_fn and a model_fn, which is ambiguous: give "
+        "trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 "
+        "did, or rename its trainer_fn to have TpuTrainer train the model_fn"
     )
 
 
@@ -150,8 +150,8 @@ class LegacyFnArgs(tfx.components.FnArgs):
         if name in config:
             return config[name]
         raise AttributeError(
-            f"trainer_fn_args has no {name!r}; it has {', '.join(sorted(self))}. A value of your own "
-            f"comes with TpuTrainer(custom_config={{{name!r}: ...}})"
+            f"trainer_fn_args has no {name!r}; it has {', '.join(sorted(self))}. To add your own, "
+            f"use TpuTrainer(custom_config={{{name!r}: ...}})"
         )
 
     def __getitem__(self, name: str) -> Any:

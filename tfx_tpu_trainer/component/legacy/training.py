@@ -80,7 +80,7 @@ class LegacyTraining(Training[LegacyModels]):
         """Calls trainer_fn, and checks what can be checked without training.
 
         Args:
-            job: What is asked for.
+            job: What is requested.
             module: The user's module.
             host: This process's part. Defaults to that of the only host.
             checkpoint_folder: Takes the place of the ModelRun artifact until the training has ended.
@@ -110,9 +110,10 @@ class LegacyTraining(Training[LegacyModels]):
         )
         if not training._is_in_working_folder:
             _logger.warning(
-                "The module's estimator has its checkpoints in %s, and not in "
-                "trainer_fn_args.serving_model_dir: they are no part of the ModelRun, and another "
-                "attempt at this training finds them if the module does.",
+                "The module's estimator keeps its checkpoints in %s, not in "
+                "trainer_fn_args.serving_model_dir: they are not part of the ModelRun, and "
+                "another attempt at this training resumes from them only if the module finds "
+                "them.",
                 spec.estimator.model_dir,
             )
         return training
@@ -179,11 +180,11 @@ class LegacyTraining(Training[LegacyModels]):
             return schedule.export
         exporter = self.spec.eval_spec.exporters[0]
         raise ValueError(
-            f"the exporter {exporter.name!r} ({type(exporter).__name__}) has exported nothing, at the "
-            f"end of training neither: it ended at step {schedule.last_step}, and a FinalExporter "
-            f"exports at train_spec.max_steps={self.spec.train_spec.max_steps}. Where the input ended "
-            "before, let input_fn repeat it or give fewer train_args.num_steps; an exporter of your own "
-            "returns the path of what it exports"
+            f"the exporter {exporter.name!r} ({type(exporter).__name__}) has exported nothing, not "
+            f"even at the end of training: it ended at step {schedule.last_step}, and a "
+            f"FinalExporter exports at train_spec.max_steps={self.spec.train_spec.max_steps}. If "
+            "the input ended early, let input_fn repeat it or lower train_args.num_steps; an "
+            "exporter of your own must return the path of its export"
         )
 
     def _export_for_evaluation(self, export: Export) -> str:
@@ -225,8 +226,8 @@ class LegacyTraining(Training[LegacyModels]):
 def _check_alone(host: Host) -> None:
     if not host.is_alone:
         raise ValueError(
-            "trainer_fn: a module that makes its own estimator trains on one host here, and "
-            f"this process is the {host.role.value} of several: unset TF_CONFIG and "
+            "trainer_fn: a module that makes its own estimator trains on one host only, but this "
+            f"process is the {host.role.value} of several: unset TF_CONFIG and "
             "TPU_WORKER_HOSTNAMES, or give TpuTrainer the model_fn, which trains on all of them"
         )
 
@@ -234,7 +235,7 @@ def _check_alone(host: Host) -> None:
 def _read_schema(path: str | None) -> schema_pb2.Schema:
     if not path:
         raise ValueError(
-            "schema is missing, which trainer_fn(trainer_fn_args, schema) is called with; give "
+            "schema is missing, but trainer_fn(trainer_fn_args, schema) needs it; give "
             "schema=schema_gen.outputs['schema']"
         )
     with tf.io.gfile.GFile(path, "r") as file:

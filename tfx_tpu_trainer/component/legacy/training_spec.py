@@ -54,8 +54,8 @@ class TrainingSpec:
         for name, kind in (("train_spec", TrainSpec), ("eval_spec", EvalSpec)):
             if not isinstance(values[name], kind):
                 raise ValueError(
-                    f"{name} of module {module!r} is {_described(values[name])}, and no {kind.__name__} of "
-                    f"tfx_tpu_trainer.estimator; {_WAY_TO_OURS}"
+                    f"{name} of module {module!r} is {_described(values[name])}, not "
+                    f"tfx_tpu_trainer's {kind.__name__}; {_WAY_TO_OURS}"
                 )
         if not callable(values["eval_input_receiver_fn"]):
             raise ValueError(
@@ -71,7 +71,7 @@ class TrainingSpec:
         exporters, steps = self.eval_spec.exporters, self.train_spec.max_steps
         if not exporters:
             raise ValueError(
-                f"eval_spec of module {module!r} has no exporters, so that no model would be exported: "
+                f"eval_spec of module {module!r} has no exporters, so no model would be exported; "
                 "give EvalSpec(..., exporters=FinalExporter('name', serving_input_receiver_fn))"
             )
         if steps is None and isinstance(exporters[0], FinalExporter):
@@ -143,7 +143,7 @@ def _entries(returned: Any, module: str) -> dict[str, Any]:
         )
     if unexpected:
         tf.get_logger().warning(
-            "%s returned %s too, which nothing reads.", where, ", ".join(map(repr, unexpected))
+            "%s also returned %s, which is ignored.", where, ", ".join(map(repr, unexpected))
         )
     return {key: returned[key] for key in _KEYS}
 
@@ -154,12 +154,12 @@ def _check_estimator(estimator: Any, module: str) -> None:
     way_out = _WAY_TO_OURS
     if isinstance(estimator, tf.Module) or callable(getattr(estimator, "compile", None)):
         way_out = (
-            "a Keras model becomes one with model_to_estimator, or trains in the stock Trainer with a "
-            "run_fn"
+            "convert a Keras model with model_to_estimator, or train it in the stock Trainer with "
+            "a run_fn"
         )
     raise ValueError(
-        f"estimator of module {module!r} is {_described(estimator)}, and no Estimator of "
-        f"tfx_tpu_trainer.estimator; {way_out}"
+        f"estimator of module {module!r} is {_described(estimator)}, not tfx_tpu_trainer's "
+        f"Estimator; {way_out}"
     )
 
 
@@ -169,6 +169,6 @@ def _described(value: Any) -> str:
 
 
 _WAY_TO_OURS = (
-    "leave restore_tf_estimator on, so that tf.estimator is that one, or let the module import it from "
-    "there"
+    "leave restore_tf_estimator on, so that tf.estimator is ours, or import it from there in the "
+    "module"
 )

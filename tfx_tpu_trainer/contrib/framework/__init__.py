@@ -1,4 +1,4 @@
-"""What `tf.contrib.framework` had: default arguments by scope, and a model's variables."""
+"""Replaces `tf.contrib.framework`: default arguments by scope, and a model's variables."""
 
 from tfx_tpu_trainer.contrib.framework import nest
 from tfx_tpu_trainer.contrib.framework.arg_scope import (

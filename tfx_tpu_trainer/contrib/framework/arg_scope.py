@@ -86,7 +86,7 @@ def arg_scope(
 
 
 def current_arg_scope() -> Scope:
-    """Returns the scope that holds here."""
+    """Returns the scope in effect."""
     return _scopes[-1]
 
 

@@ -21,10 +21,10 @@ def assign_from_values(var_names_to_values: Mapping[str, np.ndarray]) -> Assignm
         var_names_to_values: Name -> value, of as many numbers as the variable has.
 
     Returns:
-        The op, and what to feed as it is run.
+        The op, and the values to feed when it runs.
 
     Raises:
-        ValueError: If there is no such variable.
+        ValueError: If the variable does not exist.
     """
     by_name = {each.op.name: each for each in v1.global_variables()}
     missing = sorted(set(var_names_to_values) - set(by_name))
@@ -56,11 +56,11 @@ def assign_from_checkpoint(
     Args:
         model_path: The checkpoint.
         var_list: Variables, or name in the checkpoint -> variable, or several.
-        ignore_missing_vars: Whether what the checkpoint lacks is left out, with a warning. Defaults
-            to `False`, an error.
+        ignore_missing_vars: Whether to skip variables that the checkpoint lacks, with a warning. Defaults to `False`,
+            an error.
 
     Returns:
-        The op, and what to feed as it is run.
+        The op, and the values to feed when it runs.
 
     Raises:
         ValueError: If the checkpoint lacks a variable, or a shape is another.
@@ -117,8 +117,7 @@ def assign_from_checkpoint_fn(
     Args:
         model_path: The checkpoint.
         var_list: Variables, or name in the checkpoint -> variable.
-        ignore_missing_vars: Whether what the checkpoint lacks is left out, with a warning. Defaults
-            to `False`.
+        ignore_missing_vars: Whether to skip variables that the checkpoint lacks, with a warning. Defaults to `False`.
         reshape_variables: Whether shapes may differ. Defaults to `False`.
 
     Returns:

@@ -47,7 +47,7 @@ def smart_cond(
         What the function returns.
 
     Raises:
-        TypeError: If a function can't be called, or `pred` is no condition.
+        TypeError: If a function can't be called, or `pred` is not a condition.
     """
     for function in (true_fn, false_fn):
         if not callable(function):

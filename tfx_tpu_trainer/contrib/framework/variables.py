@@ -49,12 +49,10 @@ def variable(
         device: Where it lies: a device, or a function of the op. Defaults to `None`, where the
             code around says.
         partitioner: As for `tf.compat.v1.get_variable`. Defaults to `None`.
-        custom_getter: Called in place of `tf.compat.v1.get_variable`, with the same arguments.
-            Defaults to `None`.
-        use_resource: Whether it is a resource variable. Defaults to `None`, as the scope says.
-        synchronization: When copies of it on several devices are put together. Defaults to
-            `AUTO`.
-        aggregation: How they are put together. Defaults to `NONE`.
+        custom_getter: Called instead of `tf.compat.v1.get_variable`, with the same arguments. Defaults to `None`.
+        use_resource: Whether it is a resource variable. Defaults to `None`, the enclosing scope's setting.
+        synchronization: When copies of it on several devices are combined. Defaults to `AUTO`.
+        aggregation: How they are combined. Defaults to `NONE`.
 
     Returns:
         The variable.
@@ -113,7 +111,7 @@ def model_variable(
         device: As for `variable`. Defaults to `None`.
         partitioner: As for `tf.compat.v1.get_variable`. Defaults to `None`.
         custom_getter: As for `variable`. Defaults to `None`.
-        use_resource: Whether it is a resource variable. Defaults to `None`, as the scope says.
+        use_resource: Whether it is a resource variable. Defaults to `None`, the enclosing scope's setting.
         synchronization: As for `variable`. Defaults to `AUTO`.
         aggregation: As for `variable`. Defaults to `NONE`.
 
@@ -279,6 +277,6 @@ def get_unique_variable(var_op_name: str) -> tf.Variable:
             return each
     others = ", ".join(each.op.name for each in found)
     raise ValueError(
-        f"There is no variable {var_op_name!r}"
-        + (f"; several names begin so: {others}." if others else ".")
+        f"Unknown variable {var_op_name!r}"
+        + (f"; several names start with it: {others}." if others else ".")
     )

@@ -1,4 +1,4 @@
-"""What `tf.contrib.layers` had, with the same arguments and the same variables."""
+"""Replaces `tf.contrib.layers`, with the same arguments and the same variables."""
 
 from tfx_tpu_trainer.contrib.layers.batch_norm import batch_norm
 from tfx_tpu_trainer.contrib.layers.convolution import (

@@ -62,8 +62,8 @@ def batch_norm(
             updates with every output. Defaults to `GraphKeys.UPDATE_OPS`, which the train op
             has to run.
         is_training: Whether to normalize by the batch: a bool, or a tensor. Defaults to `True`.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to
-            `None`, as the scope around says.
+        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+            scope's setting.
         variables_collections: Collections of the variables, or a dict of them by name. Defaults to
             `None`.
         outputs_collections: Collections of the output. Defaults to `None`.
@@ -84,14 +84,14 @@ def batch_norm(
         A tensor of the shape and type of `inputs`.
 
     Raises:
-        ValueError: If the channels are not known, the data format is neither of the two, or what
-            is not supported is asked for.
+        ValueError: If the channels are not known, the data format is neither of the two, or what is not supported is
+            requested.
     """
     del renorm_clipping, renorm_decay
     if renorm or adjustment is not None:
         raise ValueError(
-            "batch_norm has no renorm and no adjustment here; tf.compat.v1.layers.batch_normalization has, with "
-            "TF_USE_LEGACY_KERAS=1."
+            "batch_norm supports neither renorm nor adjustment; use "
+            "tf.compat.v1.layers.batch_normalization with TF_USE_LEGACY_KERAS=1."
         )
     channels_first = check_data_format(data_format, "NHWC", "NCHW")
     inputs = tf.convert_to_tensor(inputs)

@@ -64,14 +64,14 @@ def convolution(
         rate: The dilation: an integer, or one for each spatial axis; more than 1 only with a
             stride of 1. Defaults to 1.
         activation_fn: Applied to the output. Defaults to a ReLU; `None` for nothing.
-        normalizer_fn: Called in place of adding biases. Defaults to `None`.
+        normalizer_fn: Called instead of adding biases. Defaults to `None`.
         normalizer_params: Its arguments. Defaults to `None`.
         weights_initializer: Makes the first weights. Defaults to `xavier_initializer()`.
         weights_regularizer: Makes a loss of them. Defaults to `None`.
         biases_initializer: Makes the first biases; `None` for no biases. Defaults to zeros.
         biases_regularizer: Makes a loss of them. Defaults to `None`.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to
-            `None`, as the scope around says.
+        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+            scope's setting.
         variables_collections: Collections of the variables, or a dict of them by `"weights"` and
             `"biases"`. Defaults to `None`.
         outputs_collections: Collections of the output. Defaults to `None`.

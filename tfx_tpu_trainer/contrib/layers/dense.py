@@ -49,14 +49,14 @@ def fully_connected(
         inputs: A tensor of two axes or more, the last of known size.
         num_outputs: The size of the output's last axis.
         activation_fn: Applied to the output. Defaults to a ReLU; `None` for nothing.
-        normalizer_fn: Called in place of adding biases. Defaults to `None`.
+        normalizer_fn: Called instead of adding biases. Defaults to `None`.
         normalizer_params: Its arguments. Defaults to `None`.
         weights_initializer: Makes the first weights. Defaults to `xavier_initializer()`.
         weights_regularizer: Makes a loss of them. Defaults to `None`.
         biases_initializer: Makes the first biases; `None` for no biases. Defaults to zeros.
         biases_regularizer: Makes a loss of them. Defaults to `None`.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to
-            `None`, as the scope around says.
+        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+            scope's setting.
         variables_collections: Collections of the variables, or a dict of them by `"weights"` and
             `"biases"`. Defaults to `None`.
         outputs_collections: Collections of the output. Defaults to `None`.
@@ -68,7 +68,7 @@ def fully_connected(
         A tensor with the axes of `inputs`, the last of size `num_outputs`.
 
     Raises:
-        ValueError: If `num_outputs` is no integer, or the inputs' rank or last size is not known.
+        ValueError: If `num_outputs` is not an integer, or the inputs' rank or last size is not known.
     """
     if not isinstance(num_outputs, numbers.Integral):
         raise ValueError(f"num_outputs is an integer; got {num_outputs!r}.")

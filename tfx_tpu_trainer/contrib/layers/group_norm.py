@@ -53,8 +53,8 @@ def group_norm(
         epsilon: Added to the variance. Defaults to 1e-6.
         activation_fn: Applied to the output. Defaults to `None`, nothing.
         param_initializers: Initializers by `"beta"` and `"gamma"`. Defaults to `None`.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to
-            `None`, as the scope around says.
+        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+            scope's setting.
         variables_collections: Collections of the variables, or a dict of them by name. Defaults to
             `None`.
         outputs_collections: Collections of the output. Defaults to `None`.
@@ -85,7 +85,9 @@ def group_norm(
     if channels_axis in axes:
         raise ValueError(f"The channels' axis {channels_axis} can't be in reduction_axes {axes}.")
     if groups > channels or channels % groups:
-        raise ValueError(f"{channels} channels can't be put into {groups} groups of one size.")
+        raise ValueError(
+            f"{channels} channels can't be divided into {groups} groups of equal size."
+        )
     sizes = [tf.shape(inputs)[at] if each is None else each for at, each in enumerate(inputs.shape)]
     split = [groups, channels // groups]
     grouped = tf.reshape(inputs, [*sizes[:channels_axis], *split, *sizes[channels_axis + 1 :]])

@@ -58,7 +58,7 @@ def variance_scaling_initializer(
         The initializer.
 
     Raises:
-        TypeError: If `dtype` is no float, or `mode` none of the three.
+        TypeError: If `dtype` is not a float, or `mode` none of the three.
     """
     if not tf.as_dtype(dtype).is_floating:
         raise TypeError(f"An initializer of scaled variance makes floats; got dtype {dtype!r}.")

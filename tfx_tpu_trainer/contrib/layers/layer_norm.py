@@ -39,8 +39,8 @@ def layer_norm(
         center: Whether to add `beta`. Defaults to `True`.
         scale: Whether to multiply by `gamma`. Defaults to `True`.
         activation_fn: Applied to the output. Defaults to `None`, nothing.
-        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to
-            `None`, as the scope around says.
+        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+            scope's setting.
         variables_collections: Collections of the variables, or a dict of them by `"beta"` and
             `"gamma"`. Defaults to `None`.
         outputs_collections: Collections of the output. Defaults to `None`.

@@ -67,7 +67,7 @@ def optimize_loss(
             Defaults to `None`.
         update_ops: Ops that run before the loss. Defaults to `None`, those in
             `GraphKeys.UPDATE_OPS`.
-        variables: What to train. Defaults to `None`, all trainable variables.
+        variables: The variables to train. Defaults to `None`, all trainable variables.
         name: The variable scope. Defaults to `None`, `OptimizeLoss`.
         summaries: Which of `OPTIMIZER_SUMMARIES` to write. Defaults to `None`: loss, learning rate
             and global norm.
@@ -101,7 +101,9 @@ def optimize_loss(
         rate = None if learning_rate is None else _rate(learning_rate)
         if rate is not None and learning_rate_decay_fn is not None:
             if step is None:
-                raise ValueError("learning_rate_decay_fn needs a global step; there is none.")
+                raise ValueError(
+                    "learning_rate_decay_fn needs a global step, but global_step is None."
+                )
             rate = learning_rate_decay_fn(rate, step)
             if "learning_rate" in wanted:
                 v1.summary.scalar("learning_rate", rate)
@@ -172,7 +174,9 @@ def _optimizer(optimizer: Any, rate: Any) -> Any:
         else optimizer(*([] if rate is None else [rate]))
     )
     if not isinstance(made, v1.train.Optimizer):
-        raise ValueError(f"The function given as optimizer makes no optimizer of TF 1: {made!r}.")
+        raise ValueError(
+            f"The function given as optimizer must return a TF 1 optimizer; it returned {made!r}."
+        )
     return made
 
 

@@ -226,7 +226,7 @@ def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -
         A tensor of the same shape.
 
     Raises:
-        ValueError: If the rank is not known, or there is no such axis.
+        ValueError: If the rank is not known, or the axis does not exist.
     """
     with v1.variable_scope(scope, "UnitNorm", [inputs]):
         rank = inputs.shape.rank
@@ -250,7 +250,7 @@ def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> tf
         A tensor with `num_units` values along the axis.
 
     Raises:
-        ValueError: If `num_units` is no divisor.
+        ValueError: If `num_units` is not a divisor.
     """
     with v1.variable_scope(scope, "MaxOut", [inputs]):
         inputs = tf.convert_to_tensor(inputs)
@@ -267,7 +267,7 @@ def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> tf
 def repeat(
     inputs: Any, repetitions: int, layer: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Applies a layer several times, each time in a variable scope of its own.
+    """Applies a layer several times, each time in a separate variable scope.
 
     Args:
         inputs: The first layer's inputs.
@@ -296,7 +296,7 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
         The last layer's output.
 
     Raises:
-        ValueError: If `stack_args` is no list.
+        ValueError: If `stack_args` is not a list.
     """
     if not isinstance(stack_args, (list, tuple)):
         raise ValueError(f"stack_args is a list or tuple; got {stack_args!r}.")

@@ -1,4 +1,4 @@
-"""Regularizers: functions of weights that make a loss, or `None` where there is none."""
+"""Regularizers: functions of weights that make a loss, or `None` if there is none."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def sum_regularizer(
         scope: The ops' name scope. Defaults to `None`, `sum_regularizer`.
 
     Returns:
-        The regularizer; `None` where there is none to add.
+        The regularizer; `None` if there is none to add.
     """
     parts = [each for each in regularizer_list if each is not None]
     if not parts:
@@ -132,11 +132,11 @@ def apply_regularization(
         The sum, a scalar.
 
     Raises:
-        ValueError: If there are no weights, or a loss is no scalar.
+        ValueError: If there are no weights, or a loss is not a scalar.
     """
     weights = weights_list or v1.get_collection(v1.GraphKeys.WEIGHTS)
     if not weights:
-        raise ValueError("There are no weights to regularize: give a weights_list.")
+        raise ValueError("No weights to regularize: give a weights_list.")
     with v1.name_scope("get_regularization_penalty", values=weights) as scope:
         made = [regularizer(each) for each in weights]
         losses = [tf.constant(0.0) if each is None else each for each in made]

@@ -1,4 +1,4 @@
-"""What `tf.contrib.metrics` had, with contrib's arguments: predictions first, labels second."""
+"""Replaces `tf.contrib.metrics`, with contrib's arguments: predictions first, labels second."""
 
 from tfx_tpu_trainer.contrib.metrics.classification import (
     accuracy,

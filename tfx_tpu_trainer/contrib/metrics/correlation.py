@@ -165,7 +165,7 @@ def streaming_concat(
     """Puts the values of all batches together.
 
     Args:
-        values: A tensor whose sizes are known, but for the axis.
+        values: A tensor whose sizes are known, except for the axis.
         axis: The axis along which batches follow each other. Defaults to 0.
         max_size: How many are kept, the first ones. Defaults to `None`, all.
         metrics_collections: Collections of the value. Defaults to `None`.
@@ -176,7 +176,7 @@ def streaming_concat(
         What was put together, and the update op: how many there are.
 
     Raises:
-        ValueError: If a size is not known, or there is no such axis.
+        ValueError: If a size is not known, or the axis does not exist.
     """
     with v1.variable_scope(name, "streaming_concat", [values]):
         values = tf.convert_to_tensor(values)

@@ -1,4 +1,4 @@
-"""What `tf.contrib.quantize` found patterns in graphs with; it rewrites no graph here."""
+"""The pattern matcher of `tf.contrib.quantize`; it rewrites no graphs."""
 
 from tfx_tpu_trainer.contrib.quantize import graph_matcher
 

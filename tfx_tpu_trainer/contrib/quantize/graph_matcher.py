@@ -40,7 +40,9 @@ class MatchResult:
         self._found[pattern] = op, tensor
         if pattern.name is not None:
             if self._named.get(pattern.name, pattern) is not pattern:
-                raise ValueError(f"Two patterns have the name {pattern.name!r}: give each its own.")
+                raise ValueError(
+                    f"Two patterns have the name {pattern.name!r}: give each a unique one."
+                )
             self._named[pattern.name] = pattern
 
     def merge_from(self, other_match_result: MatchResult) -> None:
@@ -86,7 +88,7 @@ class MatchResult:
 
 
 class Pattern(abc.ABC):
-    """What an op, and what it takes, has to be."""
+    """A pattern that an op and its inputs must match."""
 
     @property
     def name(self) -> str | None:
@@ -131,7 +133,7 @@ class OpTypePattern(Pattern):
         self._ordered = ordered_inputs
         if not ordered_inputs and len(self._inputs) > _MOST_UNORDERED:
             raise ValueError(
-                f"At most {_MOST_UNORDERED} inputs can be without order; got {len(self._inputs)}."
+                f"At most {_MOST_UNORDERED} inputs can be unordered; got {len(self._inputs)}."
             )
 
     @property

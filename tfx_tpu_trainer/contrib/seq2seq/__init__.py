@@ -1,4 +1,4 @@
-"""What `tf.contrib.seq2seq` had: decoders, their helpers, attention, and the loss of sequences."""
+"""Replaces `tf.contrib.seq2seq`: decoders, their helpers, attention, and the loss of sequences."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

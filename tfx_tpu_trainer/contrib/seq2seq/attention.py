@@ -47,7 +47,7 @@ class AttentionWrapperState(NamedTuple):
 
 
 class AttentionMechanism:
-    """What an `AttentionWrapper` attends with."""
+    """The attention of an `AttentionWrapper`."""
 
 
 class _OfMemory(AttentionMechanism):
@@ -305,7 +305,8 @@ class AttentionWrapper(_cells.RNNCell):
             layers = list(given) if isinstance(given, (list, tuple)) else [given]
             if len(layers) != len(mechanisms):
                 raise ValueError(
-                    f"There are {len(mechanisms)} mechanisms, and {len(layers)} attention layers."
+                    f"Got {len(mechanisms)} mechanisms, but {len(layers)} attention layers; give "
+                    "one layer per mechanism."
                 )
         depths = [int(each.values.shape[-1]) for each in mechanisms]
         if attention_layer_size is not None:

@@ -30,7 +30,7 @@ class BeamSearchDecoderState(NamedTuple):
 
 
 class BeamSearchDecoderOutput(NamedTuple):
-    """What a step puts out, `[batch, beam]` each.
+    """The output of a step, `[batch, beam]` each.
 
     Attributes:
         scores: The sequences' scores.
@@ -44,7 +44,7 @@ class BeamSearchDecoderOutput(NamedTuple):
 
 
 class FinalBeamSearchDecoderOutput(NamedTuple):
-    """What the search puts out.
+    """The output of the search.
 
     Attributes:
         predicted_ids: The sequences, the best first, `[batch, length, beam]`.
@@ -68,7 +68,7 @@ def gather_tree(
         step_ids: The ids of each step, `[length, batch, beam]`, int32.
         parent_ids: Which sequence of the step before each goes on, of the same shape.
         max_sequence_lengths: The greatest length of each row, `[batch]`.
-        end_token: What ends a sequence, and is put out after its end.
+        end_token: What ends a sequence, and is returned after its end.
         name: The ops' name scope. Defaults to `None`.
 
     Returns:
@@ -127,12 +127,13 @@ class BeamSearchDecoder(Decoder):
             reorder_tensor_arrays: Not used.
 
         Raises:
-            ValueError: If the tokens have another shape, or what is not supported is asked for.
+            ValueError: If the tokens have another shape, or what is not supported is requested.
         """
         del reorder_tensor_arrays
         if not isinstance(coverage_penalty_weight, (int, float)) or coverage_penalty_weight:
             raise ValueError(
-                f"There is no coverage penalty; coverage_penalty_weight is 0.0, got {coverage_penalty_weight!r}."
+                "Coverage penalty is not supported; coverage_penalty_weight must be 0.0, got "
+                f"{coverage_penalty_weight!r}."
             )
         if callable(embedding):
             self._embedding_fn = embedding

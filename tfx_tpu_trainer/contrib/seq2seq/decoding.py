@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 
 class BasicDecoderOutput(NamedTuple):
-    """What a `BasicDecoder` puts out.
+    """The output of a `BasicDecoder`.
 
     Attributes:
         rnn_output: The cell's output, or the output layer's.
@@ -26,7 +26,7 @@ class BasicDecoderOutput(NamedTuple):
 
 
 class Decoder(abc.ABC):
-    """What `dynamic_decode` runs."""
+    """A decoder for `dynamic_decode`."""
 
     @property
     @abc.abstractmethod

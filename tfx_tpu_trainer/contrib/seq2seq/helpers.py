@@ -99,7 +99,7 @@ class CustomHelper(Helper):
     def batch_size(self) -> Any:
         """The number of rows, once the first inputs are there."""
         if self._batch_size is None:
-            raise ValueError("batch_size is known after initialize() only.")
+            raise ValueError("batch_size is known only after initialize().")
         return self._batch_size
 
     @property

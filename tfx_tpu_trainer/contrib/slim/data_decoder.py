@@ -1,4 +1,4 @@
-"""What decodes a record to items."""
+"""Decoders of a record into items."""
 
 from __future__ import annotations
 

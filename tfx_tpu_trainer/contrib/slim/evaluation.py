@@ -43,19 +43,19 @@ def evaluate_once(
         logdir: The folder of the summaries.
         num_evals: How often eval_op runs. Defaults to 1.
         initial_op: Runs first. Defaults to `None`.
-        initial_op_feed_dict: What it is fed with. Defaults to `None`.
+        initial_op_feed_dict: Values to feed to it. Defaults to `None`.
         eval_op: Runs num_evals times. Defaults to `None`.
-        eval_op_feed_dict: What it is fed with. Defaults to `None`.
+        eval_op_feed_dict: Values to feed to it. Defaults to `None`.
         final_op: Runs last. Defaults to `None`.
-        final_op_feed_dict: What it is fed with. Defaults to `None`.
-        summary_op: The summaries; `None` for none. Defaults to 0, which stands for all.
-        summary_op_feed_dict: What they are fed with. Defaults to `None`.
+        final_op_feed_dict: Values to feed to it. Defaults to `None`.
+        summary_op: The summaries; `None` for none. Defaults to 0, meaning all.
+        summary_op_feed_dict: Values to feed to them. Defaults to `None`.
         variables_to_restore: What the checkpoint has. Defaults to `None`, slim's choice.
         session_config: The session's `ConfigProto`. Defaults to `None`.
         hooks: More hooks. Defaults to `None`.
 
     Returns:
-        What final_op was, `None` without one.
+        The value of final_op, `None` without one.
     """
     return training.evaluate_once(
         checkpoint_path,
@@ -100,24 +100,24 @@ def evaluation_loop(
         logdir: The folder of the summaries.
         num_evals: How often eval_op runs. Defaults to 1.
         initial_op: Runs first. Defaults to `None`.
-        initial_op_feed_dict: What it is fed with. Defaults to `None`.
+        initial_op_feed_dict: Values to feed to it. Defaults to `None`.
         init_fn: Called with the session after it. Defaults to `None`.
         eval_op: Runs num_evals times. Defaults to `None`.
-        eval_op_feed_dict: What it is fed with. Defaults to `None`.
+        eval_op_feed_dict: Values to feed to it. Defaults to `None`.
         final_op: Runs last. Defaults to `None`.
-        final_op_feed_dict: What it is fed with. Defaults to `None`.
-        summary_op: The summaries; `None` for none. Defaults to 0, which stands for all.
-        summary_op_feed_dict: What they are fed with. Defaults to `None`.
+        final_op_feed_dict: Values to feed to it. Defaults to `None`.
+        summary_op: The summaries; `None` for none. Defaults to 0, meaning all.
+        summary_op_feed_dict: Values to feed to them. Defaults to `None`.
         variables_to_restore: What the checkpoints have. Defaults to `None`, slim's choice.
         eval_interval_secs: The least time between two evaluations, in seconds. Defaults to 60.
-        max_number_of_evaluations: How many evaluations there are. Defaults to `None`, no end.
+        max_number_of_evaluations: Most evaluations to run. Defaults to `None`, no end.
         session_config: The sessions' `ConfigProto`. Defaults to `None`.
         timeout: How long to wait for a checkpoint, in seconds. Defaults to `None`, forever.
         timeout_fn: Whether a wait that was too long is the end. Defaults to `None`, it is.
         hooks: More hooks. Defaults to `None`.
 
     Returns:
-        What the last evaluation's final_op was, `None` without one.
+        The last evaluation's final_op, `None` without one.
     """
     return training.evaluate_repeatedly(
         checkpoint_dir,

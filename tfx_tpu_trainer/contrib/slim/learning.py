@@ -43,18 +43,17 @@ def create_train_op(
     Args:
         total_loss: The loss, a scalar.
         optimizer: An optimizer of TF 1.
-        global_step: The step to count; `None` for none. Defaults to 0, which stands for the
-            graph's.
+        global_step: The step to count; `None` for none. Defaults to 0, meaning the graph's.
         update_ops: Ops that run before the loss. Defaults to `None`, those in
             `GraphKeys.UPDATE_OPS`.
-        variables_to_train: What to train. Defaults to `None`, all trainable variables.
+        variables_to_train: The variables to train. Defaults to `None`, all trainable variables.
         clip_gradient_norm: The greatest norm of a gradient. Defaults to 0, no clipping.
         summarize_gradients: Whether to write summaries of them. Defaults to `False`.
         gate_gradients: As for `compute_gradients`. Defaults to `GATE_OP`.
         aggregation_method: As for `compute_gradients`. Defaults to `None`.
         colocate_gradients_with_ops: As for `compute_gradients`. Defaults to `False`.
         gradient_multipliers: Variable, or its name -> factor of its gradient. Defaults to `None`.
-        check_numerics: Whether a loss that is no number is an error. Defaults to `True`.
+        check_numerics: Whether a loss that is not a number is an error. Defaults to `True`.
 
     Returns:
         The loss, after the update.

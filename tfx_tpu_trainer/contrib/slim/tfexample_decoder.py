@@ -202,7 +202,7 @@ class BackupHandler(ItemHandler):
             backup: The other.
 
         Raises:
-            ValueError: If one is no handler.
+            ValueError: If one is not a handler.
         """
         for each in (handler, backup):
             if not isinstance(each, ItemHandler):

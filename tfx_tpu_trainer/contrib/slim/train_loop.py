@@ -25,7 +25,7 @@ class _Supervisor(v1.train.Supervisor):
 def train_step(
     sess: Any, train_op: Any, global_step: Any, train_step_kwargs: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Makes a step, and says whether it was the last.
+    """Runs a step, and returns whether it was the last.
 
     Args:
         sess: The session.
@@ -83,31 +83,30 @@ def train(
 ) -> Any:
     """Trains until a step's count, or the end of the input.
 
-    The last checkpoint of logdir is where it goes on. Replicas that step together and traces are
-    not here: a distribution strategy, and `tf.compat.v1.train.ProfilerHook`, are for that.
+    Training resumes from the last checkpoint of logdir. Synchronous replicas and traces are not supported: use a
+    distribution strategy, and `tf.compat.v1.train.ProfilerHook`.
 
     Args:
         train_op: Trains, and is the loss: that of `create_train_op`.
         logdir: The folder of checkpoints and summaries; `None` where neither is written.
         train_step_fn: Makes a step; takes session, train_op, step and train_step_kwargs, and
             returns the loss and whether to stop. Defaults to `train_step`.
-        train_step_kwargs: What it takes. Defaults to 0, which stands for the tensors `should_log`
-            and, with number_of_steps, `should_stop`. `summary_writer` is added to them.
+        train_step_kwargs: What it takes. Defaults to 0, meaning the tensors `should_log` and, with number_of_steps,
+            `should_stop`. `summary_writer` is added to them.
         log_every_n_steps: How often the loss is logged, in steps. Defaults to 1.
         graph: The graph. Defaults to `None`, the default one.
         master: The session's target. Defaults to `""`, this process.
         is_chief: Whether this process begins and saves. Defaults to `True`.
         global_step: The step. Defaults to `None`, the graph's.
         number_of_steps: The step to stop at. Defaults to `None`, no end.
-        init_op: Makes the first values. Defaults to 0, which stands for all initializers.
-        init_feed_dict: What it is fed with. Defaults to `None`.
-        local_init_op: The same for local variables and tables. Defaults to 0, which stands for
-            their initializers.
+        init_op: Makes the first values. Defaults to 0, meaning all initializers.
+        init_feed_dict: Values to feed to it. Defaults to `None`.
+        local_init_op: The same for local variables and tables. Defaults to 0, meaning their initializers.
         init_fn: Called with the session after init_op. Defaults to `None`.
-        ready_op: Names what has no value yet. Defaults to 0, which stands for all variables.
-        summary_op: The summaries. Defaults to 0, which stands for all of the graph.
+        ready_op: Names what has no value yet. Defaults to 0, meaning all variables.
+        summary_op: The summaries. Defaults to 0, meaning all of the graph.
         save_summaries_secs: How often they are written, in seconds. Defaults to 600.
-        summary_writer: What writes them. Defaults to 0, which stands for a `FileWriter` of logdir.
+        summary_writer: What writes them. Defaults to 0, meaning a `FileWriter` of logdir.
         startup_delay_steps: The step that another process waits for. Defaults to 0.
         saver: Writes checkpoints. Defaults to `None`, a `Saver` of all variables.
         save_interval_secs: How often it does, in seconds. Defaults to 600.
@@ -115,14 +114,14 @@ def train(
         session_config: The session's `ConfigProto`. Defaults to `None`.
         session_wrapper: Makes another session of the session. Defaults to `None`.
         trace_every_n_steps: Must be `None`, which it is by default.
-        ignore_live_threads: Whether threads may go on after the end. Defaults to `False`.
+        ignore_live_threads: Whether threads may keep running after the end. Defaults to `False`.
 
     Returns:
         The last loss, `None` if no step was made.
 
     Raises:
-        ValueError: If there is no train_op, a summary_op or saver without a folder, a number of
-            steps that is not positive, or something of what is not here.
+        ValueError: If there is no train_op, a summary_op or saver without a folder, a number of steps that is not
+            positive, or something unsupported.
     """
     if train_op is None:
         raise ValueError("train_op is None; slim.learning.create_train_op makes one.")
@@ -202,7 +201,7 @@ def train(
                             if stop:
                                 supervisor.request_stop()
                     except tf.errors.OutOfRangeError:
-                        _logger.info("The input has ended, and so does the training.")
+                        _logger.info("The input has ended; the training ends too.")
                         supervisor.request_stop()
                     if logdir and supervisor.is_chief:
                         supervisor.saver.save(session, supervisor.save_path, supervisor.global_step)
@@ -211,7 +210,7 @@ def train(
                     )
             except tf.errors.AbortedError:
                 # A server was started anew: its variables are those of the last checkpoint.
-                _logger.info("The session was lost; a new one goes on with the last checkpoint.")
+                _logger.info("The session was lost; a new one continues from the last checkpoint.")
                 again = True
     return loss
 
@@ -255,7 +254,7 @@ def _start_services(
 def _wait_for_step(session: Any, step: Any, wanted: int) -> None:
     with said_while_waiting(
         f"the global step {wanted}, to which other processes train",
-        change="startup_delay_steps says how many steps this one starts after them.",
+        change="startup_delay_steps is the number of steps that this one starts after them.",
     ):
         while session.run(step) < wanted:
             time.sleep(1)

@@ -1,4 +1,4 @@
-"""What `tf.contrib.tfprof` had besides the profiler, which is in `tf.compat.v1.profiler`."""
+"""Replaces `tf.contrib.tfprof`, without the profiler, which is in `tf.compat.v1.profiler`."""
 
 from tfx_tpu_trainer.contrib.tfprof import model_analyzer
 

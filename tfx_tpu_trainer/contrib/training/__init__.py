@@ -1,4 +1,4 @@
-"""What `tf.contrib.training` had: hyperparameters, train ops, loops that train and evaluate."""
+"""Replaces `tf.contrib.training`: hyperparameters, train ops, loops that train and evaluate."""
 
 from tfx_tpu_trainer.contrib.training.evaluation import (
     StopAfterNEvalsHook,

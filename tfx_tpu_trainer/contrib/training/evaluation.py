@@ -1,4 +1,4 @@
-"""Evaluates checkpoints by a loop of one's own, without an estimator."""
+"""Evaluates checkpoints in a loop, without an estimator."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SummaryAtEndHook(v1.train.SessionRunHook):
             log_dir: The folder to write into. Defaults to `None`; then there must be a writer.
             summary_writer: What writes. Defaults to `None`, a `FileWriter` of the folder.
             summary_op: The summaries. Defaults to `None`, all of the graph.
-            feed_dict: What they are fed with. Defaults to `None`.
+            feed_dict: Values to feed to them. Defaults to `None`.
         """
         self._log_dir, self._writer = log_dir, summary_writer
         self._summary_op, self._feed_dict = summary_op, feed_dict
@@ -102,20 +102,20 @@ def evaluate_repeatedly(
     Args:
         checkpoint_dir: The folder.
         master: The session's target. Defaults to `""`, this process.
-        scaffold: How a session begins. Defaults to `None`, by restoring the checkpoint.
+        scaffold: How a session is initialized. Defaults to `None`, by restoring the checkpoint.
         eval_ops: Run until a hook ends the evaluation. Defaults to `None`.
-        feed_dict: What they are fed with. Defaults to `None`.
+        feed_dict: Values to feed to them. Defaults to `None`.
         final_ops: Run once, when the evaluation ends. Defaults to `None`.
-        final_ops_feed_dict: What these are fed with. Defaults to `None`.
+        final_ops_feed_dict: Values to feed to these. Defaults to `None`.
         eval_interval_secs: The least time between two evaluations, in seconds. Defaults to 60.
         hooks: Hooks of the evaluations. Defaults to `None`.
         config: The sessions' `ConfigProto`. Defaults to `None`.
-        max_number_of_evaluations: How many evaluations there are. Defaults to `None`, no end.
+        max_number_of_evaluations: Most evaluations to run. Defaults to `None`, no end.
         timeout: How long to wait for a checkpoint, in seconds. Defaults to `None`, forever.
         timeout_fn: Whether a wait that was too long is the end. Defaults to `None`, it is.
 
     Returns:
-        What the last evaluation's final_ops were, `None` without any.
+        The last evaluation's final_ops, `None` without any.
 
     Raises:
         ValueError: If max_number_of_evaluations is not positive.
@@ -133,7 +133,7 @@ def evaluate_repeatedly(
     count = 0
     while True:
         with said_while_waiting(
-            f"a new checkpoint in {checkpoint_dir}", change=f"timeout={timeout} says for how long."
+            f"a new checkpoint in {checkpoint_dir}", change=f"The time limit is timeout={timeout}."
         ):
             path = next(checkpoints, None)
         if path is None:

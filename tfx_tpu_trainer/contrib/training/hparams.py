@@ -102,7 +102,7 @@ def _cast(name: str, kind: type, value: Any) -> Any:
 
 
 class HParams:
-    """Hyperparameters: attributes with types, which are those of the values that they begin with."""
+    """Hyperparameters: attributes with the types of their initial values."""
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **kwargs: Any) -> None:
         """Makes hyperparameters of names and values.
@@ -151,7 +151,7 @@ class HParams:
             value: The value; for one with several a list, or a dict of some by index.
 
         Raises:
-            KeyError: If there is no such hyperparameter.
+            KeyError: If the hyperparameter does not exist.
             ValueError: If the value is of another type, or an index is beyond the list.
         """
         kind, is_list = self._hparam_types[name]
@@ -159,7 +159,9 @@ class HParams:
             elements = list(getattr(self, name))
             for index, element in value.items():
                 if not 0 <= index < len(elements):
-                    raise ValueError(f"{name} has {len(elements)} elements; there is no {index}.")
+                    raise ValueError(
+                        f"{name} has {len(elements)} elements, so index {index} is out of range."
+                    )
                 elements[index] = element
             value = elements
         if isinstance(value, list) != is_list:
@@ -175,7 +177,7 @@ class HParams:
             setattr(self, name, _cast(name, kind, value))
 
     def del_hparam(self, name: str) -> None:
-        """Removes a hyperparameter, if it is there.
+        """Removes a hyperparameter, if it exists.
 
         Args:
             name: Its name.
@@ -185,7 +187,7 @@ class HParams:
             del self._hparam_types[name]
 
     def parse(self, values: str) -> HParams:
-        """Sets hyperparameters from text.
+        """Sets hyperparameters from a string.
 
         Args:
             values: As for `parse_values`.
@@ -209,7 +211,7 @@ class HParams:
             Itself.
 
         Raises:
-            KeyError: If there is no such hyperparameter.
+            KeyError: If the hyperparameter does not exist.
             ValueError: If it can't be read, or a value is of another type.
         """
         return self.override_from_dict(json.loads(values_json))
@@ -224,7 +226,7 @@ class HParams:
             Itself.
 
         Raises:
-            KeyError: If there is no such hyperparameter.
+            KeyError: If the hyperparameter does not exist.
             ValueError: If a value is of another type.
         """
         for name, value in values_dict.items():
@@ -263,7 +265,7 @@ class HParams:
         return {name: getattr(self, name) for name in self._hparam_types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns a hyperparameter, or another value where it is not there.
+        """Returns a hyperparameter, or a default if it does not exist.
 
         Args:
             key: Its name.

@@ -33,7 +33,7 @@ def train(
         logdir: The folder of checkpoints and summaries; `None` where neither is written.
         master: The session's target. Defaults to `""`, this process.
         is_chief: Whether this process starts the session. Defaults to `True`.
-        scaffold: How a session begins. Defaults to `None`, TensorFlow's own.
+        scaffold: How a session is initialized. Defaults to `None`, TensorFlow's own.
         hooks: Hooks of the training. Defaults to `None`.
         chief_only_hooks: Hooks of the chief's. Defaults to `None`.
         save_checkpoint_secs: How often a checkpoint is written, in seconds; `None`: never.

@@ -36,17 +36,16 @@ def create_train_op(
     Args:
         total_loss: The loss, a scalar.
         optimizer: An optimizer of TF 1.
-        global_step: The step to count; `None` for none. Defaults to 0, which stands for the
-            graph's.
+        global_step: The step to count; `None` for none. Defaults to 0, meaning the graph's.
         update_ops: Ops that run before the loss. Defaults to `None`, those in
             `GraphKeys.UPDATE_OPS`.
-        variables_to_train: What to train. Defaults to `None`, all trainable variables.
+        variables_to_train: The variables to train. Defaults to `None`, all trainable variables.
         transform_grads_fn: Changes the pairs of gradient and variable. Defaults to `None`.
         summarize_gradients: Whether to write summaries of them. Defaults to `False`.
         gate_gradients: As for `compute_gradients`. Defaults to `GATE_OP`.
         aggregation_method: As for `compute_gradients`. Defaults to `None`.
         colocate_gradients_with_ops: As for `compute_gradients`. Defaults to `False`.
-        check_numerics: Whether a loss that is no number is an error. Defaults to `True`.
+        check_numerics: Whether a loss that is not a number is an error. Defaults to `True`.
 
     Returns:
         The loss, after the update. It is in `GraphKeys.TRAIN_OP`.
@@ -63,7 +62,7 @@ def create_train_op(
             total_loss = tf.identity(total_loss)
     variables = v1.trainable_variables() if variables_to_train is None else variables_to_train
     if not variables:
-        raise ValueError("There is nothing to train: the graph has no trainable variables.")
+        raise ValueError("Nothing to train: the graph has no trainable variables.")
     gradients = optimizer.compute_gradients(
         total_loss,
         variables,
@@ -195,7 +194,7 @@ def wait_for_new_checkpoint(
     """
     end = None if timeout is None else time.monotonic() + timeout
     with said_while_waiting(
-        f"a new checkpoint in {checkpoint_dir}", change=f"timeout={timeout} says for how long."
+        f"a new checkpoint in {checkpoint_dir}", change=f"The time limit is timeout={timeout}."
     ):
         while True:
             found = tf.train.latest_checkpoint(checkpoint_dir)

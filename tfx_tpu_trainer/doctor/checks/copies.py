@@ -52,8 +52,9 @@ def copied_estimator(program: Program) -> Finding | None:
         name="class TPUEstimator",
         verdict=Verdict.EDIT,
         says=(
-            "A copy of TensorFlow's TPUEstimator, built on private modules that are gone. What it changed, ours may do "
-            "as it is: hooks, eval_on_tpu, host_call and metrics of short batches."
+            "A copy of TensorFlow's TPUEstimator, built on private modules that no longer exist. "
+            "Ours may already do what it changed: hooks, eval_on_tpu, host_call and metrics of a "
+            "short last batch."
         ),
         edit="from tfx_tpu_trainer.estimator.tpu import TPUEstimator where this module is imported: use ours instead",
     )

@@ -41,8 +41,8 @@ def check_dimensions(context: Context) -> Iterator[Finding]:
             theme="shapes",
             name=".shape[i].value",
             says=(
-                "A shape of TensorFlow 2 holds numbers, not Dimensions: an AttributeError, unless "
-                "tf.compat.v1.disable_v2_behavior() is called first."
+                "A TensorFlow 2 shape contains integers, not Dimensions: an AttributeError, "
+                "unless tf.compat.v1.disable_v2_behavior() is called first."
             ),
             edit=new,
             edits=(place.replaced_by(new), *added),

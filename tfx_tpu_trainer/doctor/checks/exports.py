@@ -38,7 +38,7 @@ def check_exports(context: Context) -> Iterator[Finding]:
                 theme=_THEME,
                 name=f".{call.attribute}()",
                 says=history.ONE_GRAPH,
-                edit="export_to_tpu=False in the constructor for the graph for CPUs alone",
+                edit="export_to_tpu=False in the constructor for the CPU graph only",
             )
         if call.attribute == "export_savedmodel":
             yield context.finding(
@@ -47,7 +47,7 @@ def check_exports(context: Context) -> Iterator[Finding]:
                 theme=_THEME,
                 name=".export_savedmodel()",
                 says=(
-                    "The old name is there on every estimator, also on those where the original hid it; "
+                    "Every estimator has the old name, even those on which the original hid it; "
                     "export_saved_model is the newer one."
                 ),
             )

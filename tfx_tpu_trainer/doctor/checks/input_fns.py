@@ -38,8 +38,9 @@ def check_input_fns(context: Context) -> Iterator[Finding]:
                 theme=_THEME,
                 name=function.name,
                 says=(
-                    'The input function of a TPUEstimator does not read params["batch_size"]: on N cores it is '
-                    "called for a host's or a core's rows, not for those of the constructor."
+                    'The input function of a TPUEstimator does not read params["batch_size"]: '
+                    "on N cores it must return batches of a host's or a core's size, not of the "
+                    "constructor's."
                 ),
                 edit='batch_size = params["batch_size"]',
             )
@@ -65,8 +66,8 @@ def _no_params(context: Context, function: Function) -> Finding:
         theme=_THEME,
         name=function.name,
         says=(
-            "A TPUEstimator calls input_fn with params, which this one does not take: a ValueError. "
-            'params["batch_size"] is the number of rows that it is to give in a batch.'
+            "A TPUEstimator calls input_fn with params, which this one does not take: a "
+            'ValueError. params["batch_size"] is the number of rows that a batch must have.'
         ),
         edit=f'def {function.name}(params): batch_size = params["batch_size"]',
     )
@@ -117,8 +118,8 @@ def _short_batches(context: Context, function: Function) -> Iterator[Finding]:
                 theme=_THEME,
                 name=name,
                 says=(
-                    "Evaluation and prediction on cores take a last, short batch: it counts, and nothing is "
-                    "padded. The original refused it without drop_remainder=True."
+                    "Evaluation and prediction on cores accept a short last batch: it counts, and "
+                    "nothing is padded. The original refused it without drop_remainder=True."
                 ),
             )
         else:
@@ -127,7 +128,8 @@ def _short_batches(context: Context, function: Function) -> Iterator[Finding]:
                 Verdict.EDIT,
                 theme=_THEME,
                 name=name,
-                says="Training on cores needs batches of one size, known before the first is read.",
+                says="Training on cores needs batches of a fixed size, known before the first one "
+                "is read.",
                 edit=f".{call.attribute}(..., drop_remainder=True)",
                 edits=(_appended(context, call, "drop_remainder=True"),),
             )

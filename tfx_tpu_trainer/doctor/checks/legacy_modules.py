@@ -30,8 +30,8 @@ def check_legacy_modules(context: Context) -> Iterator[Finding]:
                     theme=_THEME,
                     name="trainer_fn",
                     says=(
-                        "A module for the Trainer of TFX <= 1.15; tfx_tpu_trainer.component runs it as it stands: "
-                        f"{_COMPONENT} in place of Trainer, in the pipeline."
+                        "A module for the Trainer of TFX <= 1.15; tfx_tpu_trainer.component runs "
+                        f"it unchanged: {_COMPONENT} instead of Trainer, in the pipeline."
                     ),
                 )
             else:

@@ -16,7 +16,8 @@ _THEME: Final = "model_fn"
 # Arguments of an EstimatorSpec that a TPUEstimatorSpec does not take, and what it takes.
 _NOT_OF_TPU: Final = {
     "eval_metric_ops": (
-        "eval_metrics=(metric_fn, [labels, logits]), where metric_fn(labels, logits) returns what eval_metric_ops was"
+        "eval_metrics=(metric_fn, [labels, logits]), where metric_fn(labels, logits) returns the "
+        "former eval_metric_ops"
     ),
     "scaffold": "scaffold_fn=..., a function without arguments that returns the Scaffold",
     "training_chief_hooks": "training_hooks=[...]",
@@ -71,7 +72,8 @@ def _arguments(context: Context) -> Iterator[Finding]:
                     Verdict.EDIT,
                     theme=_THEME,
                     name=f"TPUEstimatorSpec({argument.arg}=...)",
-                    says="A TPUEstimatorSpec has no such argument, as an EstimatorSpec has: a TypeError.",
+                    says="An EstimatorSpec has this argument, a TPUEstimatorSpec does not: a "
+                    "TypeError.",
                     edit=_NOT_OF_TPU[argument.arg],
                 )
 
@@ -88,7 +90,8 @@ def _params(context: Context, function: Function) -> Iterator[Finding]:
         Verdict.EDIT,
         theme=_THEME,
         name=function.name,
-        says="The model function of a TPUEstimator must take params, where its batch size is: a ValueError.",
+        says="The model function of a TPUEstimator must take params, which hold its batch size: a "
+        "ValueError.",
         edit=f"def {function.name}({', '.join(function.parameters)}, params)",
         # Behind an argument with a default there must be another one.
         edits=(
@@ -126,8 +129,9 @@ def _plain_metrics(context: Context, function: Function) -> Iterator[Finding]:
                     "that the cores send."
                 ),
                 edit=(
-                    "tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [labels, logits])), where "
-                    "metric_fn(labels, logits) returns what eval_metric_ops was; or eval_on_tpu=False"
+                    "tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [labels, "
+                    "logits])), where metric_fn(labels, logits) returns the former "
+                    "eval_metric_ops; or eval_on_tpu=False"
                 ),
             )
 
@@ -148,8 +152,8 @@ def _summary(context: Context, call: Call) -> Finding:
         theme="summaries",
         name=f"tf.summary.{call.attribute}",
         says=(
-            "A summary of TensorFlow 1 in the model function: on cores a ValueError, since nothing there writes "
-            "files."
+            "A TensorFlow 1 summary in the model function: on cores a ValueError, since cores "
+            "write no files."
         ),
         edit=(
             "host_call=(host_call_fn, [tf.reshape(global_step, [1]), tf.reshape(loss, [1])]) in the spec; "
@@ -165,8 +169,8 @@ def _host_only(context: Context, call: Call) -> Finding:
         theme=_THEME,
         name=_shown(call.name),
         says=(
-            "No TPU has this op. With use_tpu=False and on emulated cores it runs, there with a warning; preflight "
-            "and a TPU refuse it."
+            "No TPU has this op. It runs with use_tpu=False, and on emulated cores with a "
+            "warning; preflight and a TPU refuse it."
         ),
         edit="for a TPU: do it in input_fn, or after the model in metric_fn or host_call",
     )
@@ -185,8 +189,8 @@ def _host_calls(context: Context) -> Iterator[Finding]:
                     theme="summaries",
                     name=f"tf.summary.{kind}",
                     says=(
-                        "A summary of TensorFlow 1 in a host_call: on cores a ValueError. Those of TensorFlow 2 are "
-                        "written by a writer that the function makes."
+                        "A TensorFlow 1 summary in a host_call: on cores a ValueError. TensorFlow "
+                        "2 summaries need a writer that the function creates."
                     ),
                     edit=(
                         "with tf.compat.v2.summary.create_file_writer(model_dir).as_default(), "

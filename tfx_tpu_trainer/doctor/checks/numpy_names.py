@@ -21,7 +21,7 @@ from tfx_tpu_trainer.doctor.text_edits import TextEdit
 _NUMPY: Final = "numpy."
 _ITEM: Final = "asscalar"
 _EARLIER: Final = "NumPy 1.24 and later have no np.{0}."
-_BY_2: Final = "NumPy 2 has no np.{0}; what is written here is in all versions."
+_BY_2: Final = "NumPy 2 has no np.{0}; the replacement exists in all versions."
 
 
 def check_numpy_names(context: Context) -> Iterator[Finding]:

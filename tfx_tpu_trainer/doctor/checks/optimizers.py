@@ -69,8 +69,9 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
             theme=_THEME,
             name=f".{call.attribute}()",
             says=(
-                "Training on several cores without CrossShardOptimizer: each core would go its own way, so it is a "
-                "ValueError. On one core, and with use_tpu=False, the wrapper changes nothing."
+                "Training on several cores without CrossShardOptimizer: the cores would diverge, "
+                "so it is a ValueError. On one core, and with use_tpu=False, the wrapper changes "
+                "nothing."
             ),
             edit=f"optimizer = {wrapped}(optimizer), right after it is made",
             edits=edits,
@@ -84,8 +85,9 @@ def _keras_optimizer(context: Context, call: Call) -> Finding:
         theme=_THEME,
         name=f".{call.attribute}()",
         says=(
-            "A Keras optimizer trains on the host and on one core. It does not sum the gradients of several cores: a "
-            "ValueError. And CrossShardOptimizer takes optimizers of tf.compat.v1.train only."
+            "A Keras optimizer trains on the host and on one core. It does not sum the gradients "
+            "of several cores: a ValueError. CrossShardOptimizer accepts only optimizers of "
+            "tf.compat.v1.train."
         ),
         edit=(
             "tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer(...)); or each gradient through "

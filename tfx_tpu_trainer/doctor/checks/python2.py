@@ -48,7 +48,7 @@ def check_abstract_collections(context: Context) -> Iterator[Finding]:
             Verdict.EDIT,
             theme=_THEME,
             name=use.name,
-            says=f"Python 3.10 and later have {name} in collections.abc only.",
+            says=f"Since Python 3.10, {name} is in collections.abc only.",
             edit=edit,
             edits=edits,
         )

@@ -30,7 +30,7 @@ def check_schedules(context: Context) -> Iterator[Finding]:
                 Verdict.EDIT,
                 theme=_THEME,
                 name="TrainSpec",
-                says="Training on cores must be told where it ends: without max_steps it is a ValueError.",
+                says="Training on cores needs an end: without max_steps it is a ValueError.",
                 edit="max_steps=...",
             )
     for call in context.api_calls("EvalSpec"):
@@ -41,8 +41,8 @@ def check_schedules(context: Context) -> Iterator[Finding]:
                 theme=_THEME,
                 name="EvalSpec(steps=None)",
                 says=(
-                    "The original refused it on cores. Here it goes to the end of the input, and the last, short "
-                    "batch counts."
+                    "The original refused it on cores. Here it runs to the end of the input, and "
+                    "a short last batch counts."
                 ),
             )
     for call in context.program.calls:
@@ -56,6 +56,6 @@ def check_schedules(context: Context) -> Iterator[Finding]:
                 Verdict.EDIT,
                 theme=_THEME,
                 name=".train()",
-                says="Training on cores must be told where it ends: without steps it is a ValueError.",
+                says="Training on cores needs an end: without steps it is a ValueError.",
                 edit="max_steps=..., or steps=...",
             )

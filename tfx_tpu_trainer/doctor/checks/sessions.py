@@ -38,7 +38,7 @@ def check_sessions(context: Context) -> Iterator[Finding]:
                 Verdict.WORKS,
                 theme=_THEME,
                 name="tf.enable_eager_execution",
-                says="Eager execution is on in TensorFlow 2; estimators make graphs all the same.",
+                says="Eager execution is on in TensorFlow 2; estimators still build graphs.",
             )
 
 
@@ -50,8 +50,8 @@ def _session(context: Context, call: Call) -> Finding:
         theme=_THEME,
         name=f"tf.{call.attribute}",
         says=(
-            "A session of the program's own runs a graph, and TensorFlow 2 makes none by itself. Estimators need no "
-            "such switch, but mind none."
+            "The program's own session runs a graph, and TensorFlow 2 builds none by default. "
+            "Estimators do not need this switch, nor does it disturb them."
         ),
         edit=f"{switch}(), right after the imports",
         edits=(*added, _switch(context, switch)),

@@ -58,7 +58,7 @@ def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
                 Verdict.EDIT,
                 theme=_THEME,
                 name=f"params[{context.program.written(key)}]",
-                says="The key is reserved: TPUEstimator puts it there itself, so it is a ValueError.",
+                says="The key is reserved: TPUEstimator sets it itself, so it is a ValueError.",
                 edit="train_batch_size=..., eval_batch_size=... in the constructor, and no such key in params",
             )
 

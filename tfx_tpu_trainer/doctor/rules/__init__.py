@@ -97,8 +97,7 @@ def look_up(name: str) -> tuple[str, Advice] | None:
         name: A name in full, as `canonical` gives it.
 
     Returns:
-        The part of the name that the rule speaks of, a prefix, and the advice; `None` where there
-        is none.
+        The part of the name that the rule speaks of, a prefix, and the advice; `None` if there is none.
     """
     key = _longest(name, RULES)
     if key is not None:

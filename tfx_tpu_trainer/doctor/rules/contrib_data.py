@@ -32,8 +32,9 @@ RULES: Final[dict[str, Advice]] = {
     f"{_DATA}.batch_and_drop_remainder": Advice(
         _THEME,
         Verdict.EDIT,
-        "TensorFlow 2 has no tf.contrib; a dataset's batch() does it.",
-        edit=".batch(n, drop_remainder=True) in place of .apply(tf.contrib.data.batch_and_drop_remainder(n))",
+        "TensorFlow 2 has no tf.contrib; a dataset's batch() does the same.",
+        edit=".batch(n, drop_remainder=True) instead of "
+        ".apply(tf.contrib.data.batch_and_drop_remainder(n))",
         becomes="batch",
         calls_only=True,
     ),

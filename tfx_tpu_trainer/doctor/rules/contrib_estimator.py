@@ -94,12 +94,13 @@ RULES: Final[dict[str, Advice]] = {
             "Estimator": (
                 "Its model_fn returns a tuple or ModelFnOps, and fit() trains it.",
                 (
-                    "tf.estimator.Estimator(model_fn, model_dir, config, params), whose model_fn returns a "
-                    "tf.estimator.EstimatorSpec; train(input_fn, max_steps=...) in place of fit()"
+                    "tf.estimator.Estimator(model_fn, model_dir, config, params), whose model_fn "
+                    "returns a tf.estimator.EstimatorSpec; train(input_fn, max_steps=...) instead "
+                    "of fit()"
                 ),
             ),
             "Experiment": (
-                "It put training and evaluation together.",
+                "It combined training and evaluation.",
                 (
                     "tf.estimator.train_and_evaluate(estimator, tf.estimator.TrainSpec(...), "
                     "tf.estimator.EvalSpec(...))"
@@ -110,32 +111,35 @@ RULES: Final[dict[str, Advice]] = {
                 "tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)",
             ),
             "RunConfig": (
-                "Some of its arguments went.",
+                "Some of its arguments are gone.",
                 "tf.estimator.RunConfig(model_dir=..., save_checkpoints_steps=..., session_config=...)",
             ),
             "DNNClassifier": (
-                "Its fit() and feature columns are others.",
+                "It had a fit() and other feature columns.",
                 "tf.estimator.DNNClassifier(hidden_units, feature_columns=[tf.feature_column...])",
             ),
             "LinearClassifier": (
-                "Its fit() and feature columns are others.",
+                "It had a fit() and other feature columns.",
                 "tf.estimator.LinearClassifier(feature_columns=[tf.feature_column...])",
             ),
             "DNNLinearCombinedClassifier": (
-                "Its fit() and feature columns are others.",
+                "It had a fit() and other feature columns.",
                 "tf.estimator.DNNLinearCombinedClassifier(linear_feature_columns=..., dnn_feature_columns=...)",
             ),
-            "ModelFnOps": ("model_fn's result.", "tf.estimator.EstimatorSpec(mode, loss=..., ...)"),
+            "ModelFnOps": (
+                "The result of a model_fn.",
+                "tf.estimator.EstimatorSpec(mode, loss=..., ...)",
+            ),
             "MetricSpec": (
-                "How metrics were told to an Estimator of contrib.",
+                "It passed metrics to a contrib Estimator.",
                 "eval_metric_ops of the EstimatorSpec, or tf.estimator.add_metrics(estimator, metric_fn)",
             ),
             "InputFnOps": (
-                "What a serving input function returned.",
+                "The result of a serving input function.",
                 "tf.estimator.export.ServingInputReceiver",
             ),
             "make_export_strategy": (
-                "How exports were told to an Experiment.",
+                "It passed exports to an Experiment.",
                 'tf.estimator.LatestExporter("name", serving_input_receiver_fn) in EvalSpec(exporters=...)',
             ),
             "read_batch_examples": (

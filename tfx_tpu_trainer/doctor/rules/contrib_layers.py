@@ -16,7 +16,7 @@ _CORE: Final = "TensorFlow 2 has no tf.contrib; tf.compat.v1 has this name."
 _COLUMN: Final = (
     "tf.contrib's feature columns became those of tf.feature_column, with other arguments."
 )
-_SLIM: Final = "TensorFlow 2 has no tf.contrib; slim lives on as a package of its own, tf_slim."
+_SLIM: Final = "TensorFlow 2 has no tf.contrib; slim lives on as the package tf_slim."
 
 RULES: Final[dict[str, Advice]] = {
     **moved(
@@ -32,7 +32,10 @@ RULES: Final[dict[str, Advice]] = {
         {
             "": (
                 "TensorFlow 2 has no tf.contrib.",
-                "look for the layer in tf.compat.v1.layers, or take the tf_slim package: `import tf_slim`",
+                (
+                    "look for the layer in tf.compat.v1.layers, or use the tf_slim package: `import "
+                    "tf_slim`"
+                ),
             ),
             "real_valued_column": (
                 _COLUMN,

@@ -114,8 +114,11 @@ RULES: Final[dict[str, Advice]] = {
         _CONTRIB,
         {
             "": (
-                "TensorFlow 2 has no tf.contrib, and this part of it has no rule here.",
-                "look for it in TensorFlow 2, in tf_slim or in TensorFlow's sister packages; else write it anew",
+                "TensorFlow 2 has no tf.contrib, and the doctor has no rule for this part of it.",
+                (
+                    "look for it in TensorFlow 2, in tf_slim or in TensorFlow's sister packages; "
+                    "otherwise rewrite it"
+                ),
             ),
             "crf": (_GONE, "tfx_tpu_trainer.contrib.crf has the likelihood and the decoding"),
             "cudnn_rnn": (
@@ -138,7 +141,10 @@ RULES: Final[dict[str, Advice]] = {
             "lookup": (_GONE, "look for the name in tf.lookup"),
             "losses": (
                 _GONE,
-                "tf.compat.v1.losses, whose losses take labels first; metric_learning has no place",
+                (
+                    "tf.compat.v1.losses, whose losses take labels first; metric_learning has no "
+                    "replacement"
+                ),
             ),
             "opt": (
                 _GONE,

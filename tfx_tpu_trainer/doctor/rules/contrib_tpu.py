@@ -36,9 +36,9 @@ RULES: Final[dict[str, Advice]] = {
     ),
     **moved(
         _THEME,
-        "TensorFlow 2 has no tf.contrib; the resolvers are in tf.distribute.cluster_resolver. Without a TPU "
-        "a resolver with a name fails as it is made: `python -m tfx_tpu_trainer.compat` with emulation on "
-        "answers it.",
+        "TensorFlow 2 has no tf.contrib; the resolvers are in tf.distribute.cluster_resolver. "
+        "Without a TPU, a resolver with a name fails when it is created: `python -m "
+        "tfx_tpu_trainer.compat` with emulation answers it.",
         "tensorflow.contrib.cluster_resolver",
         "tensorflow.distribute.cluster_resolver",
         "ClusterResolver GceClusterResolver:GCEClusterResolver KubernetesClusterResolver "
@@ -72,11 +72,11 @@ RULES: Final[dict[str, Advice]] = {
                 "tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver(...))",
             ),
             "AsyncCheckpointSaverHook": (
-                "It wrote checkpoints in a thread; nothing has its place.",
+                "It wrote checkpoints in a thread; it has no replacement.",
                 "RunConfig(save_checkpoints_steps=...): checkpoints are written between loops",
             ),
             "TPUInfeedOutfeedSessionHook": (
-                "There is no infeed to look after: batches are plain inputs of the loop.",
+                "No infeed needs a thread: batches are plain inputs of the loop.",
                 "leave the hook out",
             ),
         },

@@ -18,14 +18,14 @@ RULES: Final[dict[str, Advice]] = {
         f"{_V1}.{name}": Advice(
             _THEME,
             Verdict.WORKS,
-            "TensorFlow 2.16 took it out; tfx_tpu_trainer.compat puts it back. Without compat: "
+            "TensorFlow 2.16 removed it; tfx_tpu_trainer.compat restores it. Without compat: "
             f"tfx_tpu_trainer.estimator.tpu.experimental.{name}.",
         )
         for name in _PARAMETERS.split()
     },
     **moved(
         _THEME,
-        "TensorFlow 2 never had it but in tf.compat.v1, where tfx_tpu_trainer.compat puts it back.",
+        "TensorFlow 2 had it only in tf.compat.v1, where tfx_tpu_trainer.compat restores it.",
         "tensorflow.tpu.experimental",
         _V1,
         _PARAMETERS,

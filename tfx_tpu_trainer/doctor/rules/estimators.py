@@ -9,7 +9,7 @@ from tfx_tpu_trainer.doctor.rules.advice import Advice
 from tfx_tpu_trainer.original_names import NAMES, SUBMODULES, TPU_NAMES
 
 THEME: Final = "estimators"
-_WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat puts it back. "
+_WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat restores it. "
 
 # Where programs find the API. Each stands for the next, name for name.
 MODULES: Final = (
@@ -26,36 +26,36 @@ MODULES: Final = (
 )
 _MISSING: Final = {
     "experimental.KMeans": (
-        "KMeans is a name only; making one is an error.",
+        "KMeans exists as a name only; creating one is an error.",
         (
-            "sklearn.cluster.MiniBatchKMeans; or tft.bucketize and embeddings in Transform, where clusters are to be "
-            "features of a model"
+            "sklearn.cluster.MiniBatchKMeans; or tft.bucketize and embeddings in Transform, to "
+            "use clusters as features of a model"
         ),
     ),
     "experimental.LinearSDCA": (
-        "LinearSDCA is a name only; making one is an error.",
+        "LinearSDCA exists as a name only; creating one is an error.",
         (
             "LinearClassifier(optimizer=tf.keras.optimizers.legacy.Ftrl(0.2, l1_regularization_strength=..., "
             "l2_regularization_strength=...)), which regularizes alike"
         ),
     ),
     "experimental.RNNClassifier": (
-        "RNNClassifier is a name only; making one is an error.",
+        "RNNClassifier exists as a name only; creating one is an error.",
         "a model_fn with tf.keras.layers.GRU or LSTM, whose logits go to a head's create_estimator_spec",
     ),
     "experimental.RNNEstimator": (
-        "RNNEstimator is a name only; making one is an error.",
+        "RNNEstimator exists as a name only; creating one is an error.",
         "a model_fn with tf.keras.layers.GRU or LSTM, whose logits go to a head's create_estimator_spec",
     ),
 }
 _SPOKEN_OF: Final = {
     "inputs.numpy_input_fn": (
-        "It gives the original's batches, without queues. It takes no params: a TPUEstimator needs an input_fn "
-        "of its own, with tf.data."
+        "It returns the original's batches, without queues. It takes no params: for a "
+        "TPUEstimator, write an input_fn with tf.data."
     ),
     "inputs.pandas_input_fn": (
-        "It gives the original's batches, without queues. It takes no params: a TPUEstimator needs an input_fn "
-        "of its own, with tf.data."
+        "It returns the original's batches, without queues. It takes no params: for a "
+        "TPUEstimator, write an input_fn with tf.data."
     ),
     "tpu.experimental.EmbeddingConfigSpec": (
         "Its tables train on emulated cores and, with use_tpu=False, as ordinary columns. With TPU hardware it is "
@@ -64,8 +64,8 @@ _SPOKEN_OF: Final = {
     "LatestExporter": "Exporters run after each evaluation, into model_dir/export/<name>.",
     "FinalExporter": "It exports once, when max_steps is reached.",
     "BestExporter": (
-        "After a restart it exports only what is better than the best result in the events; the original "
-        "exported whatever came first."
+        "After a restart it exports only a result better than the best one in the events; the "
+        "original exported the first one it saw."
     ),
 }
 _CANNED: Final = frozenset(

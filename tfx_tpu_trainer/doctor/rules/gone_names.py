@@ -36,7 +36,7 @@ GONE: Final = {
     "keras.utils.convert_all_kernels_in_model": "leave it out: it converted weights of Theano",
     "keras.utils.multi_gpu_model": "tf.distribute.MirroredStrategy",
     "keras.wrappers": _SCIKIT,
-    "lite.experimental.nn": "tf.keras.layers.LSTM, which TensorFlow Lite converts as it is",
+    "lite.experimental.nn": "tf.keras.layers.LSTM, which TensorFlow Lite converts unchanged",
     "lite.experimental.get_potentially_supported_ops": "tf.lite.experimental.Analyzer",
     "pywrap_tensorflow": "tf.compat.v1.train.NewCheckpointReader(path) for its reader",
 }
@@ -45,7 +45,7 @@ RULES: Final[dict[str, Advice]] = {
     f"tensorflow{version}.{name}": Advice(
         "names",
         Verdict.EDIT,
-        "TensorFlow 2.16 has this name no more, not in tf.compat.v1 either.",
+        "TensorFlow 2.16 no longer has this name, not even in tf.compat.v1.",
         edit,
     )
     for name, edit in GONE.items()

@@ -11,13 +11,14 @@ _THEME: Final = "keras"
 _MODEL_TO_ESTIMATOR: Final = Advice(
     _THEME,
     Verdict.WORKS,
-    "tfx_tpu_trainer.compat puts it back; it gives an Estimator on the host, as the original's did. For TPU cores: "
-    "tfx_tpu_trainer.estimator.keras_to_estimator(model, ...), a TPUEstimator with its batch sizes.",
+    "tfx_tpu_trainer.compat restores it; it returns an Estimator on the host, like the original. "
+    "For TPU cores: tfx_tpu_trainer.estimator.keras_to_estimator(model, ...), a TPUEstimator with "
+    "its batch sizes.",
 )
 _OPTIMIZER: Final = Advice(
     _THEME,
     Verdict.EDIT,
-    "It made an optimizer of tf.compat.v1.train one of Keras.",
+    "It wrapped an optimizer of tf.compat.v1.train for Keras.",
     "tf.keras.optimizers.legacy.Adam(...), or whichever of Keras 2 it is",
 )
 
@@ -31,7 +32,7 @@ RULES: Final[dict[str, Advice]] = {
         f"tensorflow.keras.backend.{name}": Advice(
             _THEME,
             Verdict.EDIT,
-            "TensorFlow 2's Keras has no sessions; tf.compat.v1.keras has, where Keras is Keras 2.",
+            "TensorFlow 2's Keras has no sessions; tf.compat.v1.keras has them if Keras is Keras 2.",
             becomes=f"tensorflow.compat.v1.keras.backend.{name}",
         )
         for name in ("get_session", "set_session")

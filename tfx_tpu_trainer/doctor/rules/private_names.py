@@ -13,12 +13,12 @@ from tfx_tpu_trainer.doctor.rules.advice import Advice
 _THEME: Final = "private names"
 _PYTHON: Final = "tensorflow.python"
 _V1: Final = "tensorflow.compat.v1"
-_SAYS: Final = "A private {0} of {1} that is gone in TensorFlow 2.16."
+_SAYS: Final = "A private {0} of {1} that TensorFlow 2.16 no longer has."
 _CHECKPOINTS: Final = (
     "tf.train.Checkpoint, tf.Module, or tf.keras.layers.Layer, whichever it is for"
 )
 _LAYERS: Final = "Layer, Input, InputSpec are in tf.keras.layers, Model in tf.keras"
-_ESTIMATORS_OWN: Final = "leave it out: it was a helper of the estimator's own"
+_ESTIMATORS_OWN: Final = "leave it out: it was an internal helper of the estimator"
 
 # Modules whose names another one has.
 MOVED_MODULES: Final = {
@@ -112,12 +112,12 @@ GONE: Final = {
             "distribute.estimator_training": _ESTIMATORS_OWN,
             "eager.function.defun": "tf.function",
             "framework.ops.register_dense_tensor_like_type": "leave it out: nothing asks for it",
-            "framework.tensor_like": "tf.Tensor, or the type of your own",
+            "framework.tensor_like": "tf.Tensor, or your own type",
             "ops.control_flow_ops.smart_cond": (
                 "from tensorflow.python.framework.smart_cond import smart_cond; or tf.cond"
             ),
             "ops.rnn_cell_impl._linear": (
-                "a kernel of your own, tf.compat.v1.get_variable, and tf.matmul"
+                "your own kernel, tf.compat.v1.get_variable, and tf.matmul"
             ),
             "ops.seq2seq": "the loops that you need, with tf.while_loop",
             "ops.spectral_ops": "tf.signal",
@@ -126,7 +126,7 @@ GONE: Final = {
             "tpu.error_handling": _ESTIMATORS_OWN,
             "tpu.keras_support": "tfx_tpu_trainer.estimator.keras_to_estimator(model, ...)",
             "tpu.session_support": _ESTIMATORS_OWN,
-            "tpu.tpu_embedding": "tpu.EmbeddingConfigSpec, or a table of model_fn's own",
+            "tpu.tpu_embedding": "tpu.EmbeddingConfigSpec, or a table in model_fn",
             "tpu.util": _ESTIMATORS_OWN,
             "training.checkpointable": _CHECKPOINTS,
             "training.distribute": "tf.distribute",

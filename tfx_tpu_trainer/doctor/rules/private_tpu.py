@@ -59,9 +59,9 @@ _GONE: Final = {
         "tfx_tpu_trainer.estimator.keras_to_estimator(model, ...), or tf.distribute.TPUStrategy for a Keras model"
     ),
     "session_support": "leave it out: a lost TPU is an error of the session",
-    "tpu_embedding": "tpu.EmbeddingConfigSpec, or a table of model_fn's own",
+    "tpu_embedding": "tpu.EmbeddingConfigSpec, or a table in model_fn",
     "tpu_infeed": "leave it out: batches are plain inputs of the loop",
-    "util": "leave it out: they were helpers of the estimator's own",
+    "util": "leave it out: they were internal helpers of the estimator",
 }
 
 RULES: Final[dict[str, Advice]] = {
@@ -79,7 +79,7 @@ RULES: Final[dict[str, Advice]] = {
         f"{_PRIVATE}.tpu.{module}": Advice(
             _THEME,
             Verdict.EDIT,
-            "A private module of tf.contrib.tpu; nothing has its place.",
+            "A private module of tf.contrib.tpu; it has no replacement.",
             edit,
         )
         for module, edit in _GONE.items()

@@ -8,8 +8,8 @@ from tfx_tpu_trainer.doctor.rules.advice import Advice, by_hand
 
 _THEME: Final = "queues"
 _SAYS: Final = (
-    "Input by queues. The host still runs it, from Python threads beside the session; on cores it is a warning, "
-    "and slow. tf.data has its place since TensorFlow 1.4."
+    "Input by queues. The host still runs it, from Python threads beside the session; on cores it "
+    "causes a warning and is slow. tf.data has replaced it since TensorFlow 1.4."
 )
 _WITHOUT: Final = (
     "leave it out: a dataset has no threads to start, and its iterator is initialized for you"

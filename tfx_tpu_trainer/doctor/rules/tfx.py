@@ -12,14 +12,14 @@ _EXECUTOR: Final = "tfx.components.trainer.executor"
 _TFMA: Final = "tensorflow_model_analysis"
 _GONE: Final = "TFX 1.16 removed the executor of estimators."
 _TRAINER: Final = (
-    "tfx_tpu_trainer.component.TpuTrainer(module_file=...) in place of Trainer: it runs "
-    "trainer_fn(fn_args, schema) as it stands"
+    "tfx_tpu_trainer.component.TpuTrainer(module_file=...) instead of Trainer: it runs "
+    "trainer_fn(fn_args, schema) unchanged"
 )
 _EXPORT: Final = Advice(
     _THEME,
     Verdict.WORKS,
-    "TFMA 0.47 removed tfma.export; tfx_tpu_trainer.compat puts this name back, and the export is one that today's "
-    "TFMA reads.",
+    "TFMA 0.47 removed tfma.export; tfx_tpu_trainer.compat restores this name, and today's TFMA "
+    "can read the export.",
 )
 
 RULES: Final[dict[str, Advice]] = {
@@ -39,14 +39,14 @@ RULES: Final[dict[str, Advice]] = {
     f"{_TFMA}.eval_saved_model.export.EvalInputReceiver": Advice(
         _THEME,
         Verdict.EDIT,
-        "A private path of TFMA that is gone.",
-        "tfma.export.EvalInputReceiver, which tfx_tpu_trainer.compat puts back",
+        "A private path of TFMA that no longer exists.",
+        "tfma.export.EvalInputReceiver, which tfx_tpu_trainer.compat restores",
     ),
     f"{_TFMA}.eval_saved_model.export.export_eval_savedmodel": Advice(
         _THEME,
         Verdict.EDIT,
-        "A private path of TFMA that is gone.",
-        "tfma.export.export_eval_savedmodel, which tfx_tpu_trainer.compat puts back",
+        "A private path of TFMA that no longer exists.",
+        "tfma.export.export_eval_savedmodel, which tfx_tpu_trainer.compat restores",
     ),
     **by_hand(
         _THEME,
@@ -65,7 +65,7 @@ RULES: Final[dict[str, Advice]] = {
             ),
             "exporter": (
                 "TFMA's exporters of eval SavedModels are gone.",
-                "eval_input_receiver_fn in what trainer_fn returns: TpuTrainer makes the export",
+                "return eval_input_receiver_fn from trainer_fn: TpuTrainer makes the export",
             ),
         },
     ),

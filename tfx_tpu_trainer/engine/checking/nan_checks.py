@@ -14,7 +14,7 @@ class NanLossError(v1.train.NanLossDuringTrainingError):
     """Training stopped because the loss became NaN; the last good checkpoint is kept."""
 
     def __init__(self, *, step: int, checkpoint: str | None):
-        """Names the step and the checkpoint to go on from.
+        """Names the step and the checkpoint to resume from.
 
         Args:
             step: Global step after the step whose loss was NaN.

@@ -41,8 +41,8 @@ class _Kind(NamedTuple):
 _KINDS = (
     _Kind(
         "TPUEmbedding|^XlaSparse|DedupData|Physical|Minibatch|CooTensor|^GlobalIterId$",
-        "TPU embeddings are emulated by TPUEstimator(embedding_config_spec=...), which makes no such "
-        "ops; take this one out",
+        "TPU embeddings are emulated by TPUEstimator(embedding_config_spec=...), which creates no "
+        "such ops; remove this one",
     ),
     _Kind(
         "^TPU(Replicat|Partitioned|CompilationResult|OrdinalSelector)|^_TPUReplicate$",
@@ -51,12 +51,12 @@ _KINDS = (
     ),
     _Kind(
         "^Infeed|^Outfeed|^Prelinearize",
-        "features and labels come from the input_fn, and tensors go to the host by host_call or "
-        "eval_metrics",
+        "features and labels come from the input_fn, and tensors reach the host through host_call "
+        "or eval_metrics",
     ),
     _Kind(
         "^XlaHostCompute$|^_XlaHostCompute|^XlaSendToHost$|^XlaRecvFromHost$|^_Xla(Send|Recv)",
-        "call what the host shall do by tf.compat.v1.tpu.outside_compilation(function, *tensors)",
+        "call what the host should do with tf.compat.v1.tpu.outside_compilation(function, *tensors)",
     ),
     _Kind(
         "^(Xla)?(Send|Recv)$|^_(Host)?(Send|Recv)$",
@@ -64,29 +64,29 @@ _KINDS = (
     ),
     _Kind(
         "^_?Collective(?!Permute)",
-        "it needs a tf.distribute strategy of its own; cores read each other by cross_replica_sum, "
+        "it needs its own tf.distribute strategy; cores read each other by cross_replica_sum, "
         "CollectivePermute and AllToAll",
     ),
     _Kind("^DTensor|^CopyToMesh|^Relayout", "it needs a device mesh of DTensor"),
     _Kind(
         "^XlaSpmd|^XlaSplitND$|^XlaConcatND$|^ReadVariableXla|^AssignVariableXla",
-        "an emulated replica is one core, whatever num_cores_per_replica says, so there is nothing "
-        "to split over its cores; xla_sharding's annotations do nothing here and may stay",
+        "an emulated replica is one core, whatever num_cores_per_replica is, so nothing can be "
+        "split over its cores; annotations of xla_sharding have no effect and may stay",
     ),
     _Kind(
         "^XlaSet|^XlaRemoveDynamic|^TPU(CopyWith|AnnotateTensorsWith)Dynamic",
-        "shapes are known here: take the op out, or cut the tensor with tf.slice",
+        "shapes are static here: remove the op, or cut the tensor with tf.slice",
     ),
     _Kind("^XlaIf$", "use tf.cond"),
-    _Kind("^XlaCustomCall", "it calls code of a TPU's or GPU's compiler: use TensorFlow's own ops"),
+    _Kind("^XlaCustomCall", "it calls code of a TPU or GPU compiler: use TensorFlow's own ops"),
     _Kind("^TopK(With)?Unique$|^KthOrderStatistic$|^MakeUnique$", "use tf.math.top_k"),
     _Kind(
         "ConfigureDistributedTPU|ShutdownDistributedTPU|ShutdownTPUSystem|GlobalTPU|"
         "ForDistributedTPU|FromDistributedTPU|SetGlobalTPUArray|^WorkerHeartbeat$",
-        "the estimator starts and ends TPU systems itself: take initialize_system and "
-        "shutdown_system out of model_fn",
+        "the estimator initializes and shuts down TPU systems itself: remove initialize_system "
+        "and shutdown_system from model_fn",
     ),
-    _Kind("^GetTpuTaskId$", "all emulated cores are on one host, so take it out"),
+    _Kind("^GetTpuTaskId$", "all emulated cores are on one host, so remove it"),
     _Kind(
         "^_?TPU(Compile|Execute)|^TPU(ReshardVariables|RoundRobin|DummyInput)$|^TpuHandle|^XlaLaunch|"
         "^XlaClusterOutput$|^_Xla(Compile|Run|Merge|Aot)",
@@ -147,7 +147,7 @@ def refuse_ops_that_end_the_process(template: ModelTemplate) -> None:
             if node.op in (CORE_NUMBER, "XlaReduceScatter") or _is_module_of_several_devices(node):
                 raise ValueError(
                     f"Operation of type {node.op} ({node.name}) would end the process: without TPU "
-                    "cores TensorFlow knows no replicas. Leave it out where params['use_tpu'] is "
+                    "cores, TensorFlow has no replicas. Leave it out if params['use_tpu'] is "
                     f"false. ({_where(op)})"
                 )
 
@@ -182,8 +182,8 @@ def warn_of_ops_for_hosts(template: ModelTemplate) -> None:
     shown = [f"{op.type} {op.name!r} {why} ({_where(op)})" for op, why in found.items()][:_SHOWN]
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     _logger.warning(
-        "TPU cores are emulated: these ops run here, and no TPU can run them: %s%s. Compute this "
-        "in the input_fn or in Transform, or call it through "
+        "These ops run on emulated TPU cores, but no TPU can run them: %s%s. Compute this in the "
+        "input_fn or in Transform, or call it through "
         "tf.compat.v1.tpu.outside_compilation(function, *tensors).",
         "; ".join(shown),
         more,
@@ -205,7 +205,7 @@ def _is_made_for_emulation(op: tf.Operation) -> bool:
 
 
 def _where(op: tf.Operation) -> str:
-    return source_line(op) or "its source line is not known"
+    return source_line(op) or "source line unknown"
 
 
 def nodes_of_step(template: ModelTemplate) -> Iterator[tuple[tf.Operation, Iterator[Any]]]:

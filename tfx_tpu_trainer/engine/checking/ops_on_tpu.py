@@ -15,7 +15,7 @@ from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside
 
 ON_TPU_MARK = "_tpu_replicate"
-"""Attribute of the nodes that `tf.compat.v1.tpu.rewrite` has put on the TPU."""
+"""Attribute of the nodes that `tf.compat.v1.tpu.rewrite` placed on the TPU."""
 
 # Where a result leaves the computation. What comes from the host passes through one too, and is
 # taken out of the program again.
@@ -111,7 +111,7 @@ def why_not_on_tpu(node: Any) -> str | None:
         node: A NodeDef.
 
     Returns:
-        The reason, or `None` where there is none that can be known without the TPU's compiler.
+        The reason, or `None` if there is none that can be known without the TPU's compiler.
     """
     if node.op in _DROPPED or node.op in SCAFFOLDING or _OUTPUT_MARK in node.attr:
         return None

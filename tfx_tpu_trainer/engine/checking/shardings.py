@@ -21,7 +21,7 @@ from tfx_tpu_trainer.engine.checking.source_lines import source_line
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 ATTRIBUTE = "_XlaSharding"
-"""The attribute by which any op may say how its output is cut."""
+"""The attribute in which any op may declare how its output is partitioned."""
 
 _VARIABLE = "VarHandleOp"
 _READ = "ReadVariableOp"
@@ -96,7 +96,7 @@ def misfit(
     annotated = math.prod(sharding.tile_assignment_dimensions)
     if annotated not in (1, cores):
         return (
-            f"{name!r} is sharded over {annotated} cores, and a replica has {cores}: set "
+            f"{name!r} is sharded over {annotated} cores, but a replica has {cores}: set "
             f"TPUConfig(num_cores_per_replica={annotated}), or change the annotation."
         )
     return not_divisible(name, shape, parts(sharding, len(shape)))
@@ -117,8 +117,8 @@ def not_divisible(name: str, shape: Sequence[int | None], counts: Sequence[int])
         if size is not None and size % count:
             up = -(-size // count) * count
             return (
-                f"Dimension {dimension} of {name!r} has the size {size}, which {count} partitions do "
-                f"not divide: pad it to {up}, or partition it differently."
+                f"Dimension {dimension} of {name!r} has the size {size}, which is not divisible by "
+                f"{count} partitions: pad it to {up}, or partition it differently."
             )
     return None
 
@@ -165,7 +165,7 @@ def check_shardings(template: ModelTemplate, *, cores: int) -> None:
             continue
         wrong = misfit(op.name, _shape(op), sharding, cores=cores)
         if wrong is not None:
-            raise ValueError(f"{wrong} ({source_line(op) or 'its source line is not known'})")
+            raise ValueError(f"{wrong} ({source_line(op) or 'source line unknown'})")
 
 
 def _shape(op: tf.Operation) -> Sequence[int | None]:

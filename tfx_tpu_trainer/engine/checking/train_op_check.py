@@ -47,8 +47,8 @@ def check_train_op(template: ModelTemplate) -> bool:
     made = [op for op in upstream([template.train_op]) if op.name in changing and not _counts(op)]
     if not made and trainable:
         _logger.warning(
-            "train_op %r changes no variable but the global step, though there are %d trainable "
-            "ones: training goes through its steps and leaves them as they are. %s",
+            "train_op %r changes no variable except the global step, although the model has %d "
+            "trainable ones: training will not change them. %s",
             getattr(template.train_op, "name", None),
             len(trainable),
             _likely_cause(template.graph, changing, trainable),
@@ -81,8 +81,8 @@ def check_gradients_are_combined(graph: tf.Graph) -> None:
     """
     if not any(node.op == SUM for node in all_nodes(graph.as_graph_def())):
         raise ValueError(
-            "CrossShardOptimizer must be used for model training on TPUs: no CrossReplicaSum is "
-            "in the graph, so each core would train on its own. Wrap the optimizer: "
+            "CrossShardOptimizer must be used for model training on TPUs: the graph has no "
+            "CrossReplicaSum, so each core would train on its own. Wrap the optimizer: "
             "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
         )
 
@@ -111,13 +111,13 @@ def _likely_cause(graph: tf.Graph, changing: Collection[str], trainable: Collect
     ]
     if unused:
         return (
-            f"The graph has {unused[-1]!r}, which would change one, and train_op does not run it: "
-            "return what the optimizer's minimize() or apply_gradients() gives, alone or in a "
+            f"The graph has {unused[-1]!r}, which would change one, but train_op does not run it: "
+            "return the result of the optimizer's minimize() or apply_gradients(), alone or in a "
             "tf.group with the rest."
         )
     return (
-        "No optimizer's op is in the graph: return what minimize() or apply_gradients() of an "
-        "optimizer gives, of tf.compat.v1.train.AdamOptimizer for instance; a dry run needs none."
+        "The graph has no op of an optimizer: return the result of an optimizer's minimize() or "
+        "apply_gradients(), such as tf.compat.v1.train.AdamOptimizer's; a dry run needs none."
     )
 
 

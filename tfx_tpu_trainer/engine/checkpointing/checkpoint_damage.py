@@ -35,11 +35,13 @@ def open_checkpoint(path: str) -> Any:
     Raises:
         NoCheckpointError: If there is none at the path.
         tf.errors.DataLossError: If its index can't be read.
-        TypeError: If it is no path.
+        TypeError: If it is not a path.
         ValueError: If TensorFlow has no file system for it.
     """
     if not isinstance(path, str):
-        raise TypeError(f"A checkpoint is named by a text such as 'model.ckpt-100', not {path!r}.")
+        raise TypeError(
+            f"The name of a checkpoint is a string such as 'model.ckpt-100', not {path!r}."
+        )
     check_can_be_opened("checkpoint_path", path)
     if problem := _no_checkpoint(path):
         raise NoCheckpointError(
@@ -120,13 +122,14 @@ def damaged(path: str, damage: str) -> tf.errors.DataLossError:
     sound = last_sound_checkpoint_before(path)
     folder, name = os.path.split(sound or path)
     advice = (
-        "no earlier checkpoint of its folder can be read either: train anew in another model_dir"
+        "no earlier checkpoint of its folder can be read either: start a new training in another "
+        "model_dir"
     )
     if sound:
         advice = (
-            f"the latest one before it that can is {sound}: give it as checkpoint_path, or go on "
-            f"training from it after tf.compat.v1.train.update_checkpoint_state({folder!r}, "
-            f"{name!r})"
+            f"the latest readable one before it is {sound}: give it as checkpoint_path, or "
+            "continue training from it after "
+            f"tf.compat.v1.train.update_checkpoint_state({folder!r}, {name!r})"
         )
     return tf.errors.DataLossError(
         None,
@@ -147,7 +150,9 @@ def _no_checkpoint(path: str) -> str | None:
     # The other one is that of a checkpoint of TensorFlow 0, which can still be read.
     if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.glob(path):
         return None
-    return f"There is no {path}.index; its folder has {_names(os.path.dirname(path)) or 'no other'}"
+    return (
+        f"{path}.index does not exist; its folder has {_names(os.path.dirname(path)) or 'no other'}"
+    )
 
 
 def _names(folder: str) -> str:

@@ -71,10 +71,9 @@ def check_fits_graph(path: str, saver: v1.train.Saver | None = None) -> None:
         if _looks_names_up(wanted, open_checkpoint(path).get_variable_to_shape_map()):
             # TensorFlow's saver would make new ops, in a graph that is final by then.
             raise ValueError(
-                f"The checkpoint {path} is object-based, of a tf.train.Checkpoint, and the model "
-                "looks its variables up by name. Let its Scaffold have "
-                "saver=tf.train.Checkpoint(...) with the same objects, or warm-start from the "
-                "checkpoint in another model_dir."
+                f"The checkpoint {path} is object-based, from a tf.train.Checkpoint, but the model "
+                "looks its variables up by name. Give its Scaffold saver=tf.train.Checkpoint(...) "
+                "with the same objects, or warm-start from the checkpoint in another model_dir."
             )
         return
     error = tf.errors.NotFoundError if misfit.missing else tf.errors.InvalidArgumentError
@@ -82,7 +81,7 @@ def check_fits_graph(path: str, saver: v1.train.Saver | None = None) -> None:
         None,
         None,
         f"Restoring from checkpoint {path} failed: a mismatch between it and the graph. {misfit} "
-        "Was the model changed, or the features that its variables are made for? Use another "
+        "Did the model change, or the features that determine its variables? Use another "
         "model_dir, or warm-start from this checkpoint.",
     )
 
@@ -212,7 +211,7 @@ def restored_by(saver: v1.train.Saver, graph: tf.Graph) -> dict[str, tf.TensorSp
 
 
 def _shape_of_variable_given(tensor: tf.Tensor) -> tf.TensorShape:
-    """The shape of the variable to which a restored tensor is assigned, if it is as it stands."""
+    """The shape of the variable to which a restored tensor is assigned, if it is unchanged."""
     for consumer in tensor.consumers():
         if consumer.type == "Identity":
             return _shape_of_variable_given(consumer.outputs[0])

@@ -34,11 +34,11 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
     Raises:
         tf.errors.DataLossError: If the file that names it is damaged, or names one that is gone: training
-            would begin anew, over what is there, and an evaluation would be one of no training.
+            would begin again, over what is there, and an evaluation would be one of no training.
     """
     wait_for_writes(model_dir)
     state = os.path.join(model_dir, _STATE_FILE)
-    reason = "names no checkpoint that is there"
+    reason = "names a checkpoint that does not exist"
     for _ in range(_LOOKS):
         try:
             path = tf.train.latest_checkpoint(model_dir)
@@ -48,11 +48,12 @@ def latest_checkpoint(model_dir: str) -> str | None:
         if path is not None or not tf.io.gfile.exists(state):
             return path
     sound = newest_sound_checkpoint(model_dir)
-    advice = "remove it to train anew"
+    advice = "remove it to train from scratch"
     if sound:
         advice = (
-            f"the latest checkpoint that can be read is {sound}: let the file name it, by "
-            f"tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {os.path.basename(sound)!r})"
+            f"the latest readable checkpoint is {sound}: write its name into the file with "
+            f"tf.compat.v1.train.update_checkpoint_state({model_dir!r}, "
+            f"{os.path.basename(sound)!r})"
         )
     raise tf.errors.DataLossError(
         None, None, f"{state} {reason}: it was changed after it was written; {advice}."
@@ -148,5 +149,5 @@ def check_writable(folder: str) -> None:
             None,
             None,
             f"model_dir {folder!r} can't be written: {error.message}. Give another model_dir, or "
-            "the right to write to this one.",
+            "permission to write to this one.",
         ) from error

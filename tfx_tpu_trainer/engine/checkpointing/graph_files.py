@@ -2,7 +2,7 @@
 
 A Saver turns the whole graph into a message for each checkpoint, which takes most of the pause that a checkpoint of a
 small model with many ops is. Here the message is made once and written again as long as the graph stays the same: it is
-final, but for the loop of steps that is added to it early on.
+final, except for the loop of steps that is added to it early on.
 
 TensorFlow's writers also turn it into a GraphDef once for each place that they write it to, five times before a
 training's first step; `converted_once` lets them share one.
@@ -24,7 +24,7 @@ Save = Callable[[v1.Session], str | None]
 """Saves the variables of a session."""
 
 Writer = Callable[[v1.train.Saver, v1.Session, Save], str | None]
-"""Calls what saves with a session, sooner or later."""
+"""Calls the saving function with a session, now or later."""
 
 
 def write_at_once(saver: v1.train.Saver, session: v1.Session, save: Save) -> str | None:
@@ -72,7 +72,7 @@ class GraphOnceSaver:
         global_step: int | None = None,
         write_meta_graph: bool = True,
     ) -> str | None:
-        """Saves the variables, and the graph where that is asked for.
+        """Saves the variables, and the graph where that is requested.
 
         Args:
             session: Holds the variables.

@@ -1,4 +1,4 @@
-"""Where the input stands, saved with each checkpoint, so that a later session goes on from there.
+"""Where the input stands, saved with each checkpoint, so that a later session resumes from there.
 
 The position lies in files of its own: `<model_dir>/input_position/host<number>-<step>`, in the format of
 a checkpoint. So checkpoints stay what every other program reads, and their size is what it was. Where
@@ -26,11 +26,11 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 FOLDER = "input_position"
-"""Name of the folder below the checkpoints' one."""
+"""Name of the folder below that of the checkpoints."""
 
 
 class InputPosition(v1.train.SessionRunHook):
-    """Saves where the input stands with each checkpoint, and goes on from there.
+    """Saves where the input stands with each checkpoint, and resumes from there.
 
     The position is written before its checkpoint: whoever finds the checkpoint finds it, too. It is
     that of the step saved, as rows are drawn only for steps that are made. Positions go when their
@@ -67,7 +67,7 @@ class InputPosition(v1.train.SessionRunHook):
         self._input = self._input or iterators_of_default_graph()
         self._can_save = self._input is not None
         if not self._can_save:
-            log_not_saved("no tf.data iterator of this session draws it")
+            log_not_saved("no tf.data iterator of this session reads it")
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> None:
         """Goes on from the position of the session's checkpoint, before its first step.
@@ -93,7 +93,7 @@ class InputPosition(v1.train.SessionRunHook):
     def save(self, session: v1.Session, step: int) -> None:
         """Saves the position of a checkpoint that is about to be written, in all processes.
 
-        Before its first step a session, which may be made anew after one that was lost, saves what it has restored:
+        Before its first step a session, which may be made again after one that was lost, saves what it has restored:
         its position is there.
         """
         if self._input is not None and session is self._stands_in:
@@ -144,10 +144,10 @@ class InputPosition(v1.train.SessionRunHook):
                 self._input.save(session, path, policy=IGNORED)
                 self._policy = IGNORED
                 _logger.info(
-                    "After a restart the input goes on with the rows that come next, but what it "
-                    "calls has a state that is not saved and begins anew (%s): Python code, or "
-                    "random ops. Those of tf.random.stateless_*, with a seed made of the row, have "
-                    "none.",
+                    "After a restart the input continues with the next rows, but it calls Python "
+                    "code or random ops whose state is not saved and starts again from the "
+                    "beginning (%s). Ops of tf.random.stateless_*, with a seed derived from the "
+                    "row, have no state.",
                     _cause(error),
                 )
         except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
@@ -160,7 +160,7 @@ class InputPosition(v1.train.SessionRunHook):
         if not tf.io.gfile.exists(f"{path}.index"):
             if step:
                 _logger.info(
-                    "The checkpoint of step %d has no input position (%s): the input starts from "
+                    "The checkpoint of step %d has no input position (%s); the input starts from "
                     "its beginning.",
                     step,
                     path,
@@ -175,8 +175,9 @@ class InputPosition(v1.train.SessionRunHook):
             return
         if description != self._input.description:
             _logger.warning(
-                "The input position %s is that of another input: its datasets, batch sizes, shapes "
-                "or number of hosts differ from this one's. The input starts from its beginning.",
+                "The input position %s belongs to another input: its datasets, batch sizes, "
+                "shapes or number of hosts differ from this one's. The input starts from its "
+                "beginning.",
                 path,
             )
             return
@@ -186,7 +187,7 @@ class InputPosition(v1.train.SessionRunHook):
             self._input.start(session)
             self._set_aside(path, _cause(error))
             return
-        _logger.info("The input goes on where it stood at step %d (%s).", step, path)
+        _logger.info("The input resumes at its position of step %d (%s).", step, path)
 
     def _set_aside(self, path: str, cause: str) -> None:
         _logger.warning(
@@ -255,7 +256,8 @@ def log_not_saved(cause: str) -> None:
         cause: Why.
     """
     _logger.info(
-        "Where the input stands is not saved: %s. A restarted training reads it from its beginning.",
+        "The position of the input is not saved: %s. A restarted training reads it from the "
+        "beginning.",
         cause,
     )
 

@@ -65,7 +65,7 @@ def wait_for_writes(folder: str) -> None:
 def _wait(folder: str, thread: threading.Thread) -> None:
     if thread.is_alive():
         with said_while_waiting(
-            f"the checkpoint that is being written to {folder}", change="Nothing ends it."
+            f"the checkpoint that is being written to {folder}", change="This has no time limit."
         ):
             thread.join()
     if _under_way.get(_key(folder)) is thread:

@@ -111,7 +111,7 @@ class GrowingTimer:
         self.reset()
 
     def reset(self) -> None:
-        """Begins anew."""
+        """Begins again."""
         self._secs = self._first_secs
         self._step: int | None = None
         self._time: float | None = None

@@ -10,7 +10,7 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_fit import check_fits_graph
 v1 = tf.compat.v1
 
 CHECKPOINTS = (tf.train.Checkpoint, v1.train.Checkpoint)
-"""What a Scaffold takes for a saver besides a tf.compat.v1.train.Saver."""
+"""What a Scaffold accepts as a saver besides a tf.compat.v1.train.Saver."""
 
 
 def fitted_scaffold(

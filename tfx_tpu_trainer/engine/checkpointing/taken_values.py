@@ -46,16 +46,16 @@ class TakenValues:
 
     def __str__(self) -> str:
         """Tells it in a line."""
-        told = f"Variables that begin with values of the checkpoint {self.path}: {self.taken}."
+        told = f"Variables initialized from the checkpoint {self.path}: {self.taken}."
         if self.left_in_model:
             told += (
-                f" {len(self.left_in_model)} of the model's {self.of_model} do not: "
+                f" {len(self.left_in_model)} of the model's {self.of_model} are not: "
                 f"{_first(self.left_in_model)}."
             )
         if self.left_in_checkpoint:
             told += (
-                f" {len(self.left_in_checkpoint)} of the checkpoint's {self.of_checkpoint} are not taken: "
-                f"{_first(self.left_in_checkpoint)}."
+                f" {len(self.left_in_checkpoint)} of the checkpoint's {self.of_checkpoint} are not "
+                f"used: {_first(self.left_in_checkpoint)}."
             )
         return told
 

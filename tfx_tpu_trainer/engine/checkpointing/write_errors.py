@@ -38,8 +38,9 @@ def write_errors_explained(folder: str) -> Iterator[None]:
         raise tf.errors.ResourceExhaustedError(
             None,
             None,
-            f"A checkpoint can't be written to {folder} ({reason[0]}): make room on its disk, or give a "
-            "model_dir that this user may write to. Training goes on from the last checkpoint that is whole.",
+            f"A checkpoint can't be written to {folder} ({reason[0]}): free space on its disk, or "
+            "give a model_dir that this user may write to. Training will resume from the last "
+            "complete checkpoint.",
         ) from None
 
 

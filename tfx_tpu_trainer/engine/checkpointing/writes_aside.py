@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 WORTH_SECONDS = 0.1
-"""A checkpoint that was written in less time costs less than copying the next one."""
+"""Seconds below which writing a checkpoint costs less than copying the next one."""
 
 _MEMORY_SHARE = 0.25
 
@@ -62,7 +62,7 @@ class WritesAside(v1.train.CheckpointSaverListener):
     def join(
         self, listeners: Sequence[v1.train.CheckpointSaverListener]
     ) -> list[v1.train.CheckpointSaverListener]:
-        """Returns what a hook is to tell in place of its listeners.
+        """Returns what a hook is to tell instead of its listeners.
 
         One that has an `after_save` of its own is to find the checkpoint, and the model of that step, when it
         is called: with such a one the hook tells its listeners itself, and no checkpoint is written aside.

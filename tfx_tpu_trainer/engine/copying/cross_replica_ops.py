@@ -1,6 +1,6 @@
 """Ops that know the core they run on or read other cores, made of ordinary ops for emulated cores.
 
-TensorFlow has CPU kernels for none of them, but for `XlaReplicaId`, whose kernel ends the process.
+TensorFlow has CPU kernels for none of them, except for `XlaReplicaId`, whose kernel ends the process.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _PERMUTE = "CollectivePermute"
 _ALL_TO_ALL = "AllToAll"
 
 EXCHANGES = frozenset({SUM, _REDUCE, _SCATTER, _PERMUTE, _ALL_TO_ALL})
-"""Types of ops that read other cores; their second input says which."""
+"""Types of ops that read other cores; their second input selects which."""
 
 # What the cores' tensors become, two by two; sums have an op that takes them all.
 _REDUCTIONS = {b"Min": "Minimum", b"Max": "Maximum", b"Mul": "Mul"}
 
 Read = Callable[[int], str]
-"""Returns the reference to what one core puts into an exchange."""
+"""Returns the reference to one core's contribution to an exchange."""
 
 
 def give_seed_of_core(node: v1.NodeDef, core: int) -> None:
@@ -83,7 +83,8 @@ def senders(node: v1.NodeDef, assignment: np.ndarray, core: int) -> tuple[int, .
             cores = [pair[column] for pair in rows]
             if len(set(cores)) < len(cores):
                 raise ValueError(
-                    f"{node.name}: a core is twice a {role} in the source_target_pairs {rows}."
+                    f"{node.name}: a core occurs twice as a {role} in the source_target_pairs "
+                    f"{rows}; name it once."
                 )
         return tuple(source for source, target in rows if target == core)
     for group in rows:
@@ -139,9 +140,8 @@ def exchange(
         in_function: Whether references are those of a function's body. Defaults to `False`.
 
     Returns:
-        The nodes, the last one with the name and the result. Where values would have to come from
-        cores that there are not, running it is an error, but for sums and other reductions, which
-        are then of those that there are.
+        The nodes, the last one with the name and the result. Where values would have to come from cores that there are
+        not, running it is an error, except for sums and other reductions, which are then of those that there are.
     """
     made = _Nodes(node, name, in_function=in_function)
     present = [sender for sender in senders if sender in cores]
@@ -247,9 +247,9 @@ class _Nodes:
         here = self.constant("/here", False, tf.bool)
         why = self.constant(
             "/why",
-            f"{self._node.name} ({self._node.op}) needs values of other TPU cores, and this copy of "
-            "the model runs alone, as for the short last batch of an evaluation: let the "
-            "input_fn drop it (batch(..., drop_remainder=True)).",
+            f"{self._node.name} ({self._node.op}) needs values of other TPU cores, but this copy "
+            "of the model runs alone, on the short last batch of an evaluation for example: let "
+            "the input_fn drop that batch (batch(..., drop_remainder=True)).",
             tf.string,
         )
         self.op("Assert", "/assert", [here, why], summarize=1)

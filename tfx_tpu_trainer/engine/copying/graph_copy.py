@@ -181,7 +181,7 @@ class GraphCopier:
         return self._order[op.name]
 
     def node_def(self, op: tf.Operation) -> v1.NodeDef:
-        """Returns an operation's definition; made once, as it is asked for by every core."""
+        """Returns an operation's definition; made once, as it is requested by every core."""
         if op.name not in self._node_defs:
             self._node_defs[op.name] = op.node_def
         return self._node_defs[op.name]
@@ -374,7 +374,7 @@ class _CopyJob:
             value = self._copier.joint_functions.scope.value(op.inputs[index].name)
         if value is None:
             raise ValueError(
-                f"{op.name} ({op.type}) has groups of cores that are no constant: give it a list."
+                f"{op.name} ({op.type}) has groups of cores that are not constant: give it a list."
             )
         return np.asarray(value)
 

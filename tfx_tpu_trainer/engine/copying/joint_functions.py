@@ -99,8 +99,8 @@ class JointFunctions:
             scope: Where the call stands. Defaults to `None`: in the graph.
 
         Returns:
-            The call. It takes the deciding inputs once, then the others core by core, and gives
-            the outputs core by core.
+            The call. It takes the deciding inputs once, then the others core by core, and returns the outputs core by
+            core.
         """
         scope = scope or self.scope
         given = [each for each in node.input if not each.startswith("^")][deciding_inputs(node) :]
@@ -148,7 +148,8 @@ class JointFunctions:
             raise ValueError(
                 f"{node.name} ({node.op}) calls a function in which an op reads other TPU cores or "
                 "asks for the core's number (tpu.cross_replica_sum, xla.replica_id and the like). "
-                "On emulated cores these may stand in a condition, a loop or a tf.function only."
+                "On emulated cores, these ops may be used only in a condition, a loop or a "
+                "tf.function."
             )
         return True
 
@@ -311,7 +312,7 @@ class _Body:
         if value is None:
             raise ValueError(
                 f"{node.name} ({node.op}) in the function {self._function.signature.name!r} has "
-                "groups of cores that are no constant: give it a list."
+                "groups of cores that are not constant: give it a list."
             )
         return value
 

@@ -172,7 +172,7 @@ class ReplicaStages:
         readers = {reader.name for tensor in op.outputs for reader in tensor.consumers()}
         if readers & set(self._ops):
             raise ValueError(
-                f"{op.name} ({op.type}) changes a variable and gives a value, which "
+                f"{op.name} ({op.type}) changes a variable and returns a value, which "
                 f"{sorted(readers & set(self._ops))} read. Under a strategy that has one copy of "
                 "each variable, only the first replica changes it: assign outside of conditions, "
                 "loops and functions, or use a MirroredStrategy."
@@ -190,9 +190,9 @@ def _check_functions_have_no_sum(graph: tf.Graph) -> None:
         for node in function.node_def:
             if node.op == SUM:
                 raise ValueError(
-                    f"The sum over replicas {node.name!r} stands in the function "
+                    f"The sum over replicas {node.name!r} is in the function "
                     f"{function.signature.name!r}, the body of a loop, a condition or a "
-                    "tf.function. Under a tf.distribute strategy sums must stand at the top level "
+                    "tf.function. Under a tf.distribute strategy, sums must be at the top level "
                     "of model_fn."
                 )
 

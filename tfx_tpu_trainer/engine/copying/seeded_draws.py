@@ -112,8 +112,9 @@ def _log_others(nodes: Iterable[v1.NodeDef]) -> None:
     named = sorted({f"{node.name} ({node.op})" for node in nodes})
     if named:
         _logger.info(
-            "Random ops whose state no checkpoint holds draw from their beginning after a restart, "
-            "as they are inside of functions or of types without a stateless one: %s.",
+            "After a restart, these random ops draw the same numbers again, since checkpoints "
+            "can't hold the state of ops in functions or of types without a stateless "
+            "counterpart: %s.",
             ", ".join(named),
         )
 

@@ -83,9 +83,9 @@ class TracedHostFunction:
             if op.type in _V1_SUMMARIES:
                 raise ValueError(
                     "Please use tf.contrib.summary instead of tf.summary inside of host_calls. "
-                    f"It is now tf.summary of TensorFlow 2, with tf.summary.create_file_writer: "
-                    f"{name} makes a summary of the v1 API ({op.name}), which can't be written from "
-                    "TPU cores."
+                    "Its successor is tf.summary of TensorFlow 2, with "
+                    f"tf.summary.create_file_writer: {name} creates a summary of the v1 API "
+                    f"({op.name}), which can't be written from TPU cores."
                 )
 
     def for_one_core(self) -> TracedHostFunction:
@@ -197,7 +197,7 @@ class _Variables:
 
     @contextlib.contextmanager
     def taken_again(self) -> Iterator[None]:
-        """Yields what was made in place of what would be."""
+        """Yields what was made instead of what would be."""
         rest = iter(self._made)
 
         def take(next_creator: Any, **options: Any) -> tf.Variable:
@@ -217,7 +217,7 @@ class _Variables:
 def trace_host_function(
     host_function: HostFunction | None, *, cores: int, broadcast: bool, full: bool = True
 ) -> TracedHostFunction | None:
-    """Traces a host function; returns `None` where there is none, or none with a tensor.
+    """Traces a host function; returns `None` if there is none, or none with a tensor.
 
     On TPU cores a function without tensors is never called: nothing comes from the cores that
     could start it.

@@ -16,7 +16,7 @@ CHANGES = (
     "ResourceScatter",
     "ResourceStridedSliceAssign",
 )
-"""What the types of ops that change a variable begin with."""
+"""Prefix of the types of ops that change a variable."""
 # Attributes that say which outputs a call, a conditional or a loop has.
 _OUTPUT_TYPES = ("Tout", "T")
 _HANDLE_TYPES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)

@@ -206,8 +206,8 @@ class GradientTap:
         if missing:
             _logger.warning(
                 "The embeddings of %s have undefined gradients: the model does not use them, or "
-                "its optimizer was given a var_list without all trainable variables. Gradients "
-                "of zeros are taken instead.",
+                "its optimizer was given a var_list without all trainable variables. Zero "
+                "gradients are used instead.",
                 missing,
             )
         return {

@@ -18,7 +18,7 @@ from tfx_tpu_trainer.engine.sessions.run_errors import without_preamble
 _logger = tf.get_logger()
 
 MOST_BYTES = 64 << 20
-"""How much is collected before the slices are measured on it."""
+"""Bytes of rows to collect before the slices are measured on them."""
 
 # An update of more than this gains nothing, and needs more memory than one of a batch.
 _ROWS_OF_UPDATE, _BYTES_OF_UPDATE = 2048, 1 << 20
@@ -30,10 +30,9 @@ _NODE = re.compile(r"\s*\[\[\{\{node (\S+)\}\}\]\]")
 class CollectedSlices:
     """Measures slices on rows that come batch by batch.
 
-    Many batches have few rows of a slice each: metrics are updated with the rows of many batches
-    together. Whether that gives the same is tried on the first rows; metrics for which it matters
-    which rows are together (a mean of the batches' means) are updated batch by batch, as those
-    of the whole are.
+    Many batches have few rows of a slice each: metrics are updated with the rows of many batches together. Whether that
+    returns the same is tried on the first rows; metrics for which it matters which rows are together (a mean of the
+    batches' means) are updated batch by batch, as those of the whole are.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class CollectedSlices:
         """Takes a batch.
 
         Args:
-            before: Number of batches of this evaluation before this one: 0 begins anew.
+            before: Number of batches of this evaluation before this one: 0 begins again.
             members: [rows, slices]: other than 0 where a row belongs to a slice.
             *tensors: The values of each row.
 
@@ -167,8 +166,8 @@ class CollectedSlices:
         if all(map(_alike, at_once, in_parts)) and all(map(_alike, in_parts, with_none)):
             return True
         _logger.info(
-            "The metrics depend on which rows are in a batch together: those of the slices are "
-            "updated batch by batch, which takes longer."
+            "The metrics depend on which rows share a batch, so the metrics of slices are updated "
+            "batch by batch, which takes longer."
         )
         return False
 

@@ -258,6 +258,6 @@ def _for_one_core(counts: _MetricCounts | None) -> _MetricCounts | None:
         function = counts.function.for_one_core()
         _, updates = metric_ops.split(check_metrics(function.result))
     except Exception as error:  # Whatever a user's function does with a batch that is too small.
-        _logger.info("metric_fn takes the batches of all cores only: %s", error)
+        _logger.info("metric_fn accepts only the batches of all cores together: %s", error)
         return None
     return _MetricCounts(function, tf.nest.flatten(updates))

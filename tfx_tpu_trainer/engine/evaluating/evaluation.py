@@ -156,8 +156,8 @@ def evaluate(
     metrics, sums = final_values.final_ops_values
     if not sums["batches"]:
         raise ValueError(
-            "evaluate() got no batch: the input is empty. Check the files that input_fn reads, "
-            "and that a batch size with drop_remainder=True is not larger than the data."
+            "evaluate() received no batch: the input is empty. Check the files that input_fn "
+            "reads, and that a batch size with drop_remainder=True is not larger than the data."
         )
     rows = int(sums["rows"])
     result = EvalResult(

@@ -21,7 +21,7 @@ LOSS_BY_ROWS = "loss_by_rows"
 GLOBAL_STEP = "global_step"
 
 SECONDS_PER_CALL = 1.0
-"""How long a session call that runs many batches takes before it comes back.
+"""Seconds after which a session call that runs many batches returns.
 
 An input may be endless, or not be read at all: between two calls Ctrl-C gets through, which a call
 holds up, and hooks can stop the evaluation.
@@ -59,7 +59,7 @@ class EvaluationPlan:
 
 
 def clock() -> tf.Tensor:
-    """Returns the time in seconds, a float64 scalar, read anew wherever it is called."""
+    """Returns the time in seconds, a float64 scalar, read again wherever it is called."""
     if tf_private.is_op_determinism_enabled():
         # tf.timestamp() fails there, though what it is asked for here changes no result.
         now = tf.numpy_function(time.time, [], tf.float64)
@@ -126,7 +126,7 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
         self._left_out = None if left_out is None else left_out.read_value()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Begins to count: a session made anew begins with the first batch."""
+        """Begins to count: a session made again begins with the first batch."""
         del session, coord
         self._logged = 0
 
@@ -149,8 +149,9 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
             rows = int(run_context.session.run(self._left_out))
             if rows:
                 _logger.warning(
-                    "The last %d rows of the input are not evaluated: they are batches for some of "
-                    "the cores, and metric_fn takes no others than all cores' together.",
+                    "The last %d rows of the input are not evaluated: they fill batches for only "
+                    "some of the cores, but metric_fn accepts only the batches of all cores "
+                    "together.",
                     rows,
                 )
         run_context.request_stop()
@@ -160,7 +161,7 @@ def check_metrics(metrics: Any) -> Mapping[str, Any]:
     """Checks what a metric_fn returned, and returns it.
 
     Raises:
-        TypeError: If it is no mapping.
+        TypeError: If it is not a mapping.
         ValueError: If a metric has a reserved name.
     """
     if not isinstance(metrics, Mapping):

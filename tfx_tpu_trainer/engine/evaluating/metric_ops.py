@@ -72,7 +72,7 @@ def split(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
 
 
 def local_zero(name: str) -> Any:
-    """Makes a count that begins anew with each evaluation.
+    """Makes a count that begins again with each evaluation.
 
     Args:
         name: Its name, in the variable scope of the call.

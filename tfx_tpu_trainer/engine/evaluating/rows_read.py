@@ -79,8 +79,9 @@ class SayRowsRead(RowsReadHook):
     def look(self, batches: int, rows: int, seconds: float) -> None:
         """Says it."""
         _logger.warning(
-            "Evaluation has read %d batches (%d rows) in %.0f s. It ends with its input: where that has no "
-            "end, give evaluate(steps=...), EvalSpec(steps=...) or eval_args.num_steps.",
+            "Evaluation has read %d batches (%d rows) in %.0f s. It ends when its input ends; if "
+            "the input is endless, give evaluate(steps=...), EvalSpec(steps=...) or "
+            "eval_args.num_steps.",
             batches,
             rows,
             seconds,

@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 MOST_ROWS = 20_000
-"""How many rows are kept."""
+"""Number of rows to keep."""
 
 _MOST_BYTES = 32 << 20
 _REPLICATES, _ROWS_OF_REPLICATE = 100, 2000
@@ -32,8 +32,8 @@ class RowSample:
     """Rows of an evaluation, each as likely to be among them as any other.
 
     Attributes:
-        columns: Name of a tensor of eval_metrics -> its values, a row each on axis 0. Tensors of a
-            list have the names that metric_fn gives them.
+        columns: Name of a tensor of eval_metrics -> its values, a row each on axis 0. Tensors of a list have the names
+            that metric_fn gives them.
         seen: How many rows the evaluation had.
         deviations: Returns metric name -> how far it would be from its mean in evaluations on as many
             other rows, one of each replicate; see `RowSampler.taken`.
@@ -83,7 +83,7 @@ class RowSampler:
         return _SampledMetricFn(metric_fn, self)
 
     def taken(self) -> RowSample | None:
-        """Returns the sample of the last evaluation; `None` where there is none.
+        """Returns the sample of the last evaluation; `None` if there is none.
 
         The sample's deviations are those of 100 replicates of the m out of n bootstrap (Bickel, Götze and
         van Zwet, 1997): a replicate has 2,000 rows at most, and its deviation is scaled to the
@@ -111,7 +111,7 @@ class RowSampler:
         """Takes a batch.
 
         Args:
-            before: Number of batches of this evaluation before this one: 0 begins anew.
+            before: Number of batches of this evaluation before this one: 0 begins again.
             *tensors: The values of each row.
 
         Returns:

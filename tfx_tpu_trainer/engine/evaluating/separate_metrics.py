@@ -34,7 +34,7 @@ _KNOWN_BEGINNINGS = ("Assign", "ResourceGather", "ResourceScatter", "ResourceStr
 
 
 class NotSeparableError(Exception):
-    """A metric_fn that can't be called in a graph of its own."""
+    """A metric_fn that can't be called in a separate graph."""
 
 
 class SeparateMetrics:
@@ -196,7 +196,7 @@ def _check_state(
     ops = [op for op in graph.get_operations() if op not in others]
     for op in ops:
         if op.type in _VARIABLES and op not in variables:
-            raise NotSeparableError(f"{op.name} is no local variable")
+            raise NotSeparableError(f"{op.name} is not a local variable")
         if op.op_def.is_stateful:
             _check_known(op.type, op.name)
     for function in graph.as_graph_def().library.function:
@@ -208,7 +208,7 @@ def _check_state(
 
 def _check_known(kind: str, name: str) -> None:
     if kind not in _KNOWN and not kind.startswith(_KNOWN_BEGINNINGS):
-        raise NotSeparableError(f"{name} ({kind}) may keep something, or do it once only")
+        raise NotSeparableError(f"{name} ({kind}) may have state, or act only once")
 
 
 def _check_without_rows(
@@ -225,5 +225,5 @@ def _check_without_rows(
             continue
         seen.add(op)
         if op in rows:
-            raise NotSeparableError("a metric's value is that of a batch")
+            raise NotSeparableError("a metric's value depends on the batch")
         waiting += [source.op for source in op.inputs] + list(op.control_inputs)

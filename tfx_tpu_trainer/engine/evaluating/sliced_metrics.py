@@ -52,7 +52,7 @@ def slice_membership(features: Mapping[str, Feature], slices: Sequence[Slice]) -
         slices: The slices.
 
     Returns:
-        int32 [rows, slices] of 0 and 1: numbers, which may go to TPU cores where texts may not.
+        int32 [rows, slices] of 0 and 1: numbers, which may go to TPU cores where strings may not.
     """
     # In a few large ops: a graph with some for each of many slices would take long to build.
     conditions = _Conditions(features, slices)
@@ -166,11 +166,10 @@ def slice_eval_metrics(
 ) -> tuple[MetricFn, dict[str, Any]]:
     """Makes eval_metrics that measure slices beside the whole, in the same pass over the data.
 
-    The function is called once for all rows, as ever. For the slices it is called once more, in a
-    graph of its own, which measures one slice after the other on rows that were collected. Where
-    it needs the model's graph, or the session runs in another process, it is called there once for
-    each slice; batches without a row of a slice give it empty tensors: means of
-    `tf.compat.v1.metrics` and Keras metrics take them as they are.
+    The function is called once for all rows, as ever. For the slices it is called once more, in a separate graph, which
+    measures one slice after the other on rows that were collected. Where it needs the model's graph, or the session
+    runs in another process, it is called there once for each slice; batches without a row of a slice give it empty
+    tensors: means of `tf.compat.v1.metrics` and Keras metrics take them as they are.
 
     Args:
         metric_fn: The model's function: returns metric name -> metric.
@@ -182,8 +181,8 @@ def slice_eval_metrics(
             to 64 MiB.
 
     Returns:
-        The pair (function, tensors) to use in place of the model's own. Metrics of a slice are
-        named `<metric>/<slice>`, see `split_by_slice`.
+        The pair (function, tensors) to use instead of the model's own. Metrics of a slice are named `<metric>/<slice>`,
+        see `split_by_slice`.
     """
     sliced = _SlicedMetrics(metric_fn, slice_names, on_this_host, most_bytes)
     return sliced, {"tensors": tensors, "membership": membership}
@@ -210,7 +209,7 @@ class _SlicedMetrics:
         metrics = dict(_call(self._metric_fn, tensors))
         if EXAMPLE_COUNT in metrics:
             raise ValueError(
-                f"metric_fn gives a metric {EXAMPLE_COUNT!r}, a name that slices need for their "
+                f"metric_fn returns a metric {EXAMPLE_COUNT!r}, the name that slices use for their "
                 "number of rows: rename it, or leave slicing_specs out."
             )
         separate = self._separately(tensors)
@@ -223,7 +222,7 @@ class _SlicedMetrics:
                 full_name = _full_name(name, slice_name)
                 if full_name in metrics:
                     raise ValueError(
-                        f"metric_fn gives a metric {full_name!r}, which is the name of metric "
+                        f"metric_fn returns a metric {full_name!r}, which is the name of metric "
                         f"{name!r} on slice {slice_name!r}: rename it."
                     )
                 metrics[full_name] = metric
@@ -237,7 +236,7 @@ class _SlicedMetrics:
                 self._may_collect = False
                 _logger.info(
                     "metric_fn is called in the model's graph for each of %d slices, which takes "
-                    "longer than in a graph apart: %s.",
+                    "longer than in a separate graph: %s.",
                     len(self._names),
                     error,
                 )
@@ -355,6 +354,6 @@ def _not_rows(tensor: tf.Tensor) -> str:
     # Without an apostrophe: TensorFlow puts a backslash before it.
     return (
         f"eval_metrics tensor {tensor.name} of shape {tensor.shape} does not have the rows of the "
-        "batch on axis 0, so no slice of it can be taken: give metric_fn the values of each row, or "
-        "leave slicing_specs out."
+        "batch on axis 0, so it can't be sliced: give metric_fn the values of each row, or leave "
+        "slicing_specs out."
     )

@@ -157,8 +157,8 @@ def _check_same_input(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
     difference = structure_difference(first, other)
     if difference is not None:
         raise ValueError(
-            "input_fn must give the same features and labels in each of its calls, one for each "
-            f"core or host, but {difference}."
+            "input_fn must return the same features and labels in every call, one for each core "
+            f"or host, but {difference}."
         )
     tf.nest.assert_same_structure(first, other)
 
@@ -170,8 +170,8 @@ def _check_same_numbers(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
         values = [tf.get_static_value(leaf) for leaf in (one, another)]
         if values[0] != values[1]:
             raise ValueError(
-                "A number that input_fn returns is given to each core as it is, so it must be the "
-                f"same in each of its calls; got {values[0]} and {values[1]}. Give it rows."
+                "A scalar that input_fn returns is passed to every core, so it must be the same "
+                f"in every call; got {values[0]} and {values[1]}. Return it with a batch axis."
             )
 
 
@@ -196,7 +196,7 @@ def _dense(structure: Any) -> list[tf.Tensor]:
     for leaf in leaves:
         if isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
             raise ValueError(
-                f"{type(leaf).__name__} inputs can't be given to TPU cores: {leaf!r}. Make it "
+                f"{type(leaf).__name__} inputs can't be passed to TPU cores: {leaf!r}. Make it "
                 "dense in input_fn, or look it up with a TPU embedding."
             )
     return leaves

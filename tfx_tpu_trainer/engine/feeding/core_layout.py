@@ -65,9 +65,9 @@ class CoreLayout:
         """
         if self.num_replicas % self.num_hosts:
             raise ValueError(
-                f"{self.num_replicas} replicas of {self.num_cores_per_replica} cores do not spread "
-                f"evenly over {self.num_hosts} hosts of {self.cores_per_host} cores: choose a number "
-                "of shards that does."
+                f"{self.num_replicas} replicas of {self.num_cores_per_replica} cores can't be "
+                f"spread evenly over {self.num_hosts} hosts of {self.cores_per_host} cores: choose "
+                "a number of shards that can."
             )
         return self.num_replicas // self.num_hosts
 

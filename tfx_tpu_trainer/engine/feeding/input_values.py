@@ -22,8 +22,8 @@ def as_tensors(structure: Any) -> Any:
         structure: Nested structure of tensors and values, or `None`.
 
     Returns:
-        The structure with tensors of the default graph in place of the values; the structure
-        itself where there are none.
+        The structure with tensors of the default graph instead of the values; the structure itself where there are
+        none.
     """
     if all(_is_tensor(leaf) and not _is_variable(leaf) for leaf in _values(structure)):
         return structure
@@ -138,13 +138,12 @@ def structure_difference(first: Any, second: Any) -> str | None:
         second: Another one.
 
     Returns:
-        The first tensor that one of them lacks, or whose type or shape differs; `None` where
-        there is none.
+        The first tensor that one of them lacks, or whose type or shape differs; `None` if there is none.
     """
     named, others = named_leaves(*first), named_leaves(*second)
     for name in {**named, **others}:
         if name not in named or name not in others:
-            return f"{name} is in one of them only"
+            return f"{name} is in only one of them"
         one, other = named[name], others[name]
         if one.dtype != other.dtype or not one.shape.is_compatible_with(other.shape):
             return (

@@ -49,6 +49,6 @@ def lost_process(error: tf.errors.OpError, cluster: tf.train.ClusterSpec) -> str
         where = named({where: cluster.task_address(job, index)})
     return (
         f"{where} no longer answers: it has ended, or the network between it and this process is "
-        "down. A training over several processes can't go on without one of them: start all of "
-        "them again, and they go on from the last checkpoint"
+        "down. A training over several processes can't continue without one of them: start all of "
+        "them again, and they resume from the last checkpoint"
     )

@@ -11,10 +11,10 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 DESCRIPTION = "input"
-"""The key under which a file describes the input that it is of."""
+"""The key under which a file describes its input."""
 
 IGNORED, REFUSED = 1, 2
-"""The policies for state outside of tf.data, of Python code and random ops: left out, or an error."""
+"""The policies for state outside tf.data, in Python code and random ops: leave it out, or raise an error."""
 
 # The collection in which TensorFlow keeps the iterators of a graph.
 _ITERATORS = "iterators"

@@ -41,15 +41,15 @@ def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
     """Refuses a strategy whose devices elsewhere a program without eager execution can't reach."""
     if is_elsewhere(strategy):
         raise RuntimeError(
-            f"{type(strategy).__name__} connects to its devices eagerly, and this program switched "
-            "eager execution off with tf.compat.v1.disable_eager_execution() or disable_v2_behavior(). Leave that "
-            "call out; model_fn is traced into a v1 graph all the same. A strategy with its "
-            "replicas in this process (MirroredStrategy) needs no edit."
+            f"{type(strategy).__name__} connects to its devices eagerly, but this program disabled "
+            "eager execution with tf.compat.v1.disable_eager_execution() or "
+            "disable_v2_behavior(). Remove that call; model_fn is traced into a v1 graph anyway. "
+            "A strategy with its replicas in this process (MirroredStrategy) needs no change."
         )
 
 
 def _made_eagerly(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """Makes a strategy of GPUs anew: what orders their collectives is made with it, when eager."""
+    """Makes a strategy of GPUs again: what orders their collectives is made with it, when eager."""
     kinds = (tf.distribute.MirroredStrategy, v1.distribute.MirroredStrategy)
     devices = strategy.extended.worker_devices
     if isinstance(strategy, kinds) and any("GPU" in device for device in devices):

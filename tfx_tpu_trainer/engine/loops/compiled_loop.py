@@ -237,7 +237,7 @@ def _batch_tensors(template: ModelTemplate) -> list[tf.Tensor]:
     batch: dict[str, tf.Tensor] = {}
     for op_type, name, drawn in _needed(template):
         if op_type.startswith(_OTHER_IN_XLA):
-            raise CannotCompileError(f"{name} ({op_type}) is another op when XLA compiles it")
+            raise CannotCompileError(f"{name} ({op_type}) behaves differently when XLA compiles it")
         batch.update({tensor.name: tensor for tensor in drawn})
     tensors = list(batch.values())
     if len({tensor.op for tensor in tensors}) != 1:

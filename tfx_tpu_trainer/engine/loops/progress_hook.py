@@ -46,7 +46,7 @@ class ProgressHook(v1.train.SessionRunHook):
             max_steps: Global step to stop at. With neither, nobody knows.
             rows_per_step: Rows of a step over all replicas. Defaults to `None`, unknown.
             report_every: Steps from one log line to the next, at least. Defaults to `None`.
-            is_resumed: Whether the session goes on from a checkpoint. Defaults to `False`.
+            is_resumed: Whether the session resumes from a checkpoint. Defaults to `False`.
         """
         self._progress = progress
         self._loss = loss

@@ -1,7 +1,7 @@
 """Which models' steps are so small that threads which share an op's work cost more than they gain.
 
-The graph alone decides, never a clock: one thread and several may differ in the last bit, and a
-training that goes on after a kill must end with the bits of one that was never stopped.
+The graph alone decides, never a clock: one thread and several may differ in the last bit, and a training that continues
+after a kill must end with the bits of one that was never stopped.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def is_small(template: ModelTemplate) -> bool:
         template: A template of mode `"train"`, placed on the host.
 
     Returns:
-        `False`, too, where that can't be told, or where the step can't run inside of a dataset:
-        other devices than one CPU, Python code, handles that are made anew in each call.
+        `False`, too, where that can't be told, or where the step can't run inside of a dataset: other devices than one
+        CPU, Python code, handles that are made again in each call.
     """
     if any(device.device_type != "CPU" for device in tf.config.list_physical_devices()):
         return False

@@ -32,9 +32,8 @@ def build_step_loop(step: Callable[[tf.Tensor], tf.Tensor], *, loss_dtype: tf.DT
     """Puts a loop of steps into the default graph.
 
     Args:
-        step: Builds one step in the graph under construction: takes the step's number in the
-            loop, an int32 scalar, and gives its loss, a scalar that is there when all effects of
-            the step are.
+        step: Builds one step in the graph under construction: takes the step's number in the loop, an int32 scalar, and
+            returns its loss, a scalar that is there when all effects of the step are.
         loss_dtype: Dtype of the loss.
 
     Returns:

@@ -81,9 +81,9 @@ def check_runs_in_cluster(graph: tf.Graph) -> None:
     for op in graph.get_operations():
         if op.type == SUM:
             raise ValueError(
-                f"{op.name!r} is a sum over TPU cores (CrossReplicaSum), which no other process of a "
-                "TF_CONFIG cluster can be given: wrap the optimizer in CrossShardOptimizer only "
-                "where params['use_tpu'] is true."
+                f"{op.name!r} is a sum over TPU cores (CrossReplicaSum), which can't run in the "
+                "processes of a TF_CONFIG cluster: wrap the optimizer in CrossShardOptimizer only "
+                "if params['use_tpu'] is true."
             )
 
 

@@ -168,8 +168,8 @@ def place_training_under_strategy(
     in_several = spans_processes(feed.strategy)
     if in_several and host_call is not None:
         raise ValueError(
-            f"host_call can't see the replicas of other processes, and {_named(feed.strategy)} "
-            "has some there. Leave host_call out, or train in one process."
+            f"host_call can't see the replicas of other processes, but {_named(feed.strategy)} has "
+            "some there. Leave host_call out, or train in one process."
         )
     steps = TrainingSteps(
         template,
@@ -321,8 +321,8 @@ def _drop_summaries() -> None:
     summaries = v1.get_collection_ref(v1.GraphKeys.SUMMARIES)
     if summaries:
         _logger.warning(
-            "Under a tf.distribute strategy the summaries of model_fn are not written, as on TPU "
-            "cores: %s. Write them in host_call.",
+            "Under a tf.distribute strategy, as on TPU cores, the summaries of model_fn are not "
+            "written: %s. Write them in host_call.",
             [summary.op.name for summary in summaries],
         )
         summaries.clear()

@@ -225,7 +225,7 @@ class TrainingSteps(_ReplicaSteps):
         return self._feed.eager.run(self._call_with_iterator, function)
 
     def start_input(self) -> None:
-        """Begins the input anew."""
+        """Begins the input again."""
         self._feed.eager.run(self._start_input)
 
     def end_loop(self) -> None:
@@ -460,8 +460,8 @@ def _check_handles_are_variables(handles: Sequence[tf.Tensor]) -> None:
     others = [handle.op for handle in handles if handle.op.type != "VarHandleOp"]
     if others:
         raise ValueError(
-            "Under a tf.distribute strategy a model can read variables only; it also reads "
-            f"{[f'{op.name} ({op.type})' for op in others]}. Look tables up in input_fn."
+            "Under a tf.distribute strategy a model can read only variables, but this one also "
+            f"reads {[f'{op.name} ({op.type})' for op in others]}. Look tables up in input_fn."
         )
 
 

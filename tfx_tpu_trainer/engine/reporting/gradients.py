@@ -21,7 +21,7 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 NORM = "gradient_norm"
-"""Tag of the norm of all gradients; that of a variable is `gradient_norm/<variable>`."""
+"""Tag of the norm of all gradients; a variable's is `gradient_norm/<variable>`."""
 
 _APPLIES = ("ResourceApply", "ResourceSparseApply")
 # What these ops call it; `delta` is plain gradient descent's.
@@ -148,7 +148,7 @@ def add_histograms_of_weights(template: ModelTemplate, *, after: Any) -> None:
 
 
 def add_to_summaries(template: ModelTemplate, asked: Asked) -> None:
-    """Adds what is asked for to the summaries of the default graph, where each step is a call.
+    """Adds what is requested to the summaries of the default graph, where each step is a call.
 
     Args:
         template: A template of mode `"train"`, placed on this host.
@@ -177,8 +177,8 @@ def log_not_written(where: str) -> None:
         where: Where the steps run, in words.
     """
     _logger.warning(
-        "RunConfig(gradient_norms=..., histograms=...) writes nothing: gradients and weights are not "
-        "read from %s. Train on the host or on emulated cores to look at them.",
+        "RunConfig(gradient_norms=..., histograms=...) writes nothing: gradients and weights "
+        "can't be read from %s. Train on the host or on emulated cores to see them.",
         where,
     )
 

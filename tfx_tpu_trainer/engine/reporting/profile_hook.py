@@ -108,7 +108,7 @@ class ProfileHook(v1.train.SessionRunHook):
             _logger.warning("The profile could not be written: %s", error.message)
         else:
             _logger.info(
-                "Profiled steps %d to %d: TensorBoard's profile plugin opens %s.",
+                "Profiled steps %d to %d; open %s with TensorBoard's profile plugin.",
                 self._first,
                 self._last,
                 self._output_dir,

@@ -79,9 +79,9 @@ class SummaryHook(v1.train.SessionRunHook):
 class SteadySummaryHook(v1.train.SummarySaverHook):
     """A SummarySaverHook that fetches the summaries with each call, and writes those that are due.
 
-    For each set of what its calls fetch, a session optimizes and instantiates the functions of the graph
-    anew; with a loop of steps of many cores in one of them that takes longer than the loop. So this is for
-    summaries that cost next to nothing: those of what a call fetches anyway.
+    For each set of what its calls fetch, a session optimizes and instantiates the functions of the graph again; with a
+    loop of steps of many cores in one of them that takes longer than the loop. So this is for summaries that cost next
+    to nothing: those of what a call fetches anyway.
     """
 
     _summary: Any = None

@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 0.1
 
 @contextlib.contextmanager
 def closed_aside(calls: PatientSession, *, master: str) -> Iterator[None]:
-    """Lets a session that ends after the block go on closing in a thread of its own.
+    """Lets a session that ends after the block go on closing in a separate thread.
 
     The thread with which tf.data tunes a dataset can miss that its iterator ends, and sleep on for
     up to a minute (see `engine.feeding.autotuning`). The session has read its last row by then.

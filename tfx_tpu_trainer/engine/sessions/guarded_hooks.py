@@ -112,10 +112,10 @@ class _GuardedHook(v1.train.SessionRunHook):
 
     def _rule(self) -> str:
         return (
-            f"The hook {type(self._hook).__name__} fetches it, and it is part of the computation on "
-            "TPU cores: a hook runs on the host and must not capture tensors of model_fn. Give the "
-            "tensor to host_call or eval_metrics of a TPUEstimatorSpec, whose functions run on the "
-            "host; variables, such as the global step, can be fetched."
+            f"The hook {type(self._hook).__name__} fetches it, but it is part of the computation "
+            "on TPU cores: a hook runs on the host and must not capture tensors of model_fn. Give "
+            "the tensor to host_call or eval_metrics of a TPUEstimatorSpec, whose functions run "
+            "on the host; variables, such as the global step, can be fetched."
         )
 
 

@@ -78,7 +78,7 @@ class PatientCreator(v1.train.SessionCreator):
         if self._folder is not None:
             wait_for_writes(self._folder)
         seconds = self._settings.session_creation_timeout_secs
-        bound = "Nothing ends it" if seconds is None else f"It ends after {seconds} s"
+        bound = "This has no time limit" if seconds is None else f"The time limit is {seconds} s"
         wait_for_hosts(hosts_of(self._settings, self._master), seconds=seconds, setting=_SETTING)
         try:
             with said_while_waiting(self._what, change=f"{bound} ({_SETTING})."):
@@ -92,15 +92,15 @@ class PatientCreator(v1.train.SessionCreator):
             raise tf.errors.DeadlineExceededError(
                 error.node_def,
                 error.op,
-                f"{error.message} {_capitalized(_chief(self._settings))} has not made the variables ready: its log "
-                f"says why. Start it, or wait longer with {_SETTING}.",
+                f"{error.message} {_capitalized(_chief(self._settings))} has not initialized the "
+                f"variables: its log says why. Start it, or wait longer with {_SETTING}.",
             ) from error
         self._failed = None
         return session
 
     def _what(self) -> str:
         if self._for_chief:
-            return f"{_chief(self._settings)} to make the variables ready"
+            return f"{_chief(self._settings)} to initialize the variables"
         where = f"through {self._master}" if self._master else "on this host"
         return (
             f"a session {where} to open: variables are initialized, or restored from a checkpoint"
@@ -119,7 +119,7 @@ class PatientCreator(v1.train.SessionCreator):
         if not self._said or now - self._said > _REPEAT_SECONDS:
             self._said = now
             _logger.warning(
-                "A session was lost while it opened (%s: %s). It is tried again until %s s are over (%s).",
+                "A session was lost while opening (%s: %s). Retrying for up to %s s (%s).",
                 type(error).__name__,
                 error.message,
                 seconds,

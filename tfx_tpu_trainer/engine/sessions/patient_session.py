@@ -37,8 +37,8 @@ class PatientSession:
         Args:
             session: The session.
             watch: Watches its calls.
-            retries: Calls that may be lost one after the other before the error is raised.
-                Defaults to 10; 0 suits what can't be begun anew, such as rows already yielded.
+            retries: Calls that may be lost one after the other before the error is raised. Defaults to 10; 0 suits what
+                can't be begun again, such as rows already yielded.
         """
         self._session = session
         self._watch = watch

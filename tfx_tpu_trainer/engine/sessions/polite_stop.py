@@ -19,13 +19,13 @@ from typing import NoReturn
 import tensorflow as tf
 
 GRACE_VARIABLE = "TFX_TPU_TRAINER_GRACE_SECS"
-"""Environment variable: the seconds from the signal to the end of the process, whatever is not yet done."""
+"""Environment variable: the seconds from the signal to the end of the process, finished or not."""
 
 _GRACE_SECONDS = 25.0
 # The part of the grace in which a loop may come to its own end; the rest is for its last step and the checkpoint.
 _FOR_LOOPS = 0.25
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""What asks a process to stop."""
+"""The signals that ask a process to stop."""
 
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
@@ -65,8 +65,8 @@ class PoliteStop:
         """Lets the block end in its own way: it asks for `number` where it can stop.
 
         Args:
-            end_loop: Ends a loop of the block that takes longer than a quarter of the grace, so that
-                it asks; called in a thread of its own. Defaults to `None`.
+            end_loop: Ends a loop of the block that takes longer than a quarter of the grace, so that it asks; called in
+                a separate thread. Defaults to `None`.
 
         Raises:
             StoppedBySignal: After the block, where SIGTERM asked for a stop.
@@ -129,8 +129,8 @@ class PoliteStop:
 
     def _grace_is_over(self, number: int) -> None:
         _logger.error(
-            "The loop of steps has not ended within the %g s of %s: the process ends without its "
-            "checkpoint, and the next attempt goes on from the one before.",
+            "The loop of steps did not finish within the %g s of %s: the process ends without a "
+            "checkpoint, and the next attempt resumes from the previous one.",
             grace_seconds(),
             GRACE_VARIABLE,
         )
@@ -213,7 +213,7 @@ def grace_seconds() -> float:
     """Returns the seconds between a signal and the end of the process.
 
     Raises:
-        ValueError: The environment variable is no number of seconds.
+        ValueError: The environment variable is not a number of seconds.
     """
     text = os.environ.get(GRACE_VARIABLE)
     if text is None:
@@ -223,7 +223,9 @@ def grace_seconds() -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{GRACE_VARIABLE}={text!r} is no number of seconds; give one, such as 25")
+        raise ValueError(
+            f"{GRACE_VARIABLE}={text!r} is not a number of seconds; give one, such as 25"
+        )
     return seconds
 
 

@@ -173,13 +173,13 @@ def _explain_short_batch(
     name = {"infer": "predict"}.get(mode, mode) + "_batch_size"
     if short:
         begin = (
-            f"The last batch has fewer rows than {name}, and runs as one short batch, but model_fn "
-            f"reckons with another number of rows, at {op!r}"
+            f"The last batch has fewer rows than {name} and runs as one short last batch, but "
+            f"model_fn assumes another number of rows, at {op!r}"
         )
     else:
         begin = (
-            f"model_fn does not take this batch, at {op!r}. If it reckons with {name} rows, it was "
-            "the last batch, which may be shorter"
+            f"model_fn fails on this batch, at {op!r}. If it assumes {name} rows, this was the "
+            "last batch, which may be shorter"
         )
     return (
         f"{begin} ({_first_line(said)}). Use tf.shape(x)[0] or -1 for the rows of a batch, not "

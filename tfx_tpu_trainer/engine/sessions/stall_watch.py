@@ -34,7 +34,7 @@ _CLOSE_SECONDS = 10.0
 _END_SECONDS = 150.0
 
 EXIT_CODE = os.EX_TEMPFAIL
-"""Exit code of a process whose stalled call nothing else can end."""
+"""Exit code of a process that ends because a stalled call can't be cancelled."""
 
 _innermost = threading.local()
 
@@ -167,7 +167,7 @@ class StallWatch:
                 self._look(call)
 
     def _look(self, call: _Call) -> None:
-        """Looks how many steps a call has made; one that makes steps has its clock set anew."""
+        """Looks how many steps a call has made; one that makes steps has its clock set again."""
         if self._steps_done is None or (self._looker is not None and self._looker.is_alive()):
             return
 
@@ -183,13 +183,13 @@ class StallWatch:
 
     def _say(self, waited: float) -> None:
         ends = (
-            f"stall_timeout_secs={self._timeout:g} ends it."
+            f"The time limit is stall_timeout_secs={self._timeout:g}."
             if self._timeout
-            else "Nothing ends it: stall_timeout_secs is not set."
+            else "This has no time limit: stall_timeout_secs is not set."
         )
-        reason = self._silence() or f"it waits for its input, or for what a {self._unit} takes"
+        reason = self._silence() or f"it waits for its input, or its {self._unit} takes that long"
         _logger.warning(
-            "%s has made no %s for %.0f s: %s. %s", self._what, self._unit, waited, reason, ends
+            "%s has finished no %s for %.0f s: %s. %s", self._what, self._unit, waited, reason, ends
         )
 
     def _silence(self) -> str:
@@ -200,18 +200,18 @@ class StallWatch:
     def _end(self, session: Any, waited: float) -> None:
         if silence := self._silence():
             reason = (
-                f"{silence}. Start what is missing, or mend the network, and start this again: it "
-                "goes on from its last checkpoint"
+                f"{silence}. Start what is missing or repair the network, then restart this: it "
+                "resumes from its last checkpoint"
             )
         else:
             reason = (
-                f"its input gives nothing, or a {self._unit} takes that long. Start it again, and "
-                "it goes on from its last checkpoint; where nothing is wrong, give a larger "
+                f"its input delivers nothing, or its {self._unit} takes that long. Restart it, and "
+                "it resumes from its last checkpoint; if nothing is wrong, give a larger "
                 "stall_timeout_secs, or fewer iterations_per_loop"
             )
         self._stalled = (
-            f"{self._what} has made no {self._unit} for {waited:.0f} s (stall_timeout_secs="
-            f"{self._timeout:g}): {reason}"
+            f"{self._what} has finished no {self._unit} for {waited:.0f} s "
+            f"(stall_timeout_secs={self._timeout:g}): {reason}"
         )
         _logger.error("%s. All Python threads:\n%s", self._stalled, _all_stacks())
         self._left.clear()
@@ -242,7 +242,7 @@ def _start(function: Callable[[], Any]) -> threading.Thread:
 def _all_stacks() -> str:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
-        f"Thread {names.get(number, 'of no name')!r} ({number}):\n"
+        f"Thread {names.get(number, 'without a name')!r} ({number}):\n"
         + "".join(traceback.format_stack(frame)).rstrip()
         for number, frame in sys._current_frames().items()
     )

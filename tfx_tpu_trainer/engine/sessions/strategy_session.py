@@ -63,10 +63,10 @@ class _FetchNeeds:
 class StrategySession(v1.Session):
     """A session on this host that keeps the variables' names, and leaves the steps to a strategy.
 
-    Hooks, savers and the engine's own loops run in it as in any session: whoever fetches what a
-    step gives (the loss, the tensors of metrics, predictions) has a step made; whoever fetches
-    variables, as a saver does, gets the strategy's values, which are brought here when they are
-    asked for. What can't be had is the inside of a step: its tensors are in another runtime.
+    Hooks, savers and the engine's own loops run in it as in any session: whoever fetches what a step gives (the loss,
+    the tensors of metrics, predictions) has a step made; whoever fetches variables, as a saver does, gets the
+    strategy's values, which are brought here when they are requested. What can't be had is the inside of a step: its
+    tensors are in another runtime.
     """
 
     def __init__(
@@ -117,9 +117,9 @@ class StrategySession(v1.Session):
             owner, node = needs.inputs[0]
             raise RuntimeError(
                 f"{owner} fetches {node!r}, which depends on the batch of a step. Under a "
-                "tf.distribute strategy steps do not run in a session: hooks can fetch the loss, "
-                "the global step and whatever depends on variables only. Take the hook out, or "
-                "train without the strategy (use_tpu=False, or emulated TPU cores)."
+                "tf.distribute strategy, steps do not run in a session: hooks can fetch only the "
+                "loss, the global step and what depends on nothing but variables. Remove the "
+                "hook, or train without the strategy (use_tpu=False, or emulated TPU cores)."
             )
         if needs.makes_step:
             # Before the steps: those made before the input ends have changed the variables, too.

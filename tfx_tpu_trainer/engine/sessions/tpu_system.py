@@ -65,7 +65,9 @@ def find_tpu_system(
     here = [core for core in cores if core.job == found]
     if not here:
         jobs = sorted({str(core.job) for core in cores})
-        raise _no_tpu(master, f"no core is of the job {job!r} (TPUConfig.tpu_job_name), but {jobs}")
+        raise _no_tpu(
+            master, f"no core belongs to the job {job!r} (TPUConfig.tpu_job_name), only to {jobs}"
+        )
     remote = found if master else None
     topology = None
     if with_topology:
@@ -143,7 +145,7 @@ def translated_tpu_errors(master: str) -> Iterator[None]:
     except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
         if "No session factory registered" in str(error):
             raise _no_tpu(
-                master, "it is no address of a session, as 'grpc://10.0.0.1:8470' is"
+                master, "it is not the address of a session, such as 'grpc://10.0.0.1:8470'"
             ) from error
         if _TPU not in str(error):
             raise
@@ -181,7 +183,7 @@ class TPUSystemHook(v1.train.SessionRunHook):
             translated_tpu_errors(self._master),
             said_while_waiting(
                 f"the TPU at {self._master or 'this host'} to initialize",
-                change=f"It ends after {_INITIALIZE_SECONDS} s.",
+                change=f"The time limit is {_INITIALIZE_SECONDS} s.",
             ),
         ):
             session.run(self._initialize, options=_patient())

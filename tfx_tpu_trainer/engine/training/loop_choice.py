@@ -87,10 +87,10 @@ class LoopChoice:
         self._chosen = self._compiled if compiled < plain else self._plain
         _logger.info(
             "jit_compile='auto': a step takes %.3f ms in the loop that XLA compiled and %.3f ms "
-            "in the one of single ops; going on with the %s.",
+            "in the loop of single ops; continuing with the %s.",
             compiled * 1000,
             plain * 1000,
-            "compiled one" if self._chosen is self._compiled else "one of single ops",
+            "compiled one" if self._chosen is self._compiled else "loop of single ops",
         )
 
 
@@ -105,7 +105,7 @@ def runs_on_one_thread(template: ModelTemplate, *, jit_compile: bool | str | Non
     if one_thread and jit_compile is None:
         _logger.info(
             "The steps of this model are small: in loops each op runs on one thread, which takes "
-            "less time than to share it among several. RunConfig(jit_compile=False) shares it."
+            "less time than sharing it among several. RunConfig(jit_compile=False) shares it."
         )
     return one_thread
 
@@ -137,11 +137,11 @@ def choose_loop(
 def log_no_loops() -> None:
     """Says that there is nothing to compile."""
     _logger.warning(
-        "jit_compile has no effect: it compiles loops of steps, and these are made one by one or "
-        "on cores. On the host (use_tpu=False, without a cluster) steps run in loops unless a hook "
-        "wants to see each of them."
+        "jit_compile has no effect: it compiles loops of steps, but these steps run one by one or "
+        "on cores. On the host (use_tpu=False, without a cluster) steps run in loops unless a "
+        "hook needs to see each of them."
     )
 
 
 def _log_fallback(error: CannotCompileError) -> None:
-    _logger.warning("jit_compile is ignored, as the steps can't be compiled by XLA: %s.", error)
+    _logger.warning("jit_compile is ignored, because XLA can't compile the steps: %s.", error)

@@ -108,7 +108,7 @@ class Reporting:
         steps: Steps to make from where the session starts; excludes `max_steps`.
         max_steps: Global step to stop at.
         rows_per_step: Rows of a step over all replicas; `None` where nobody has said.
-        every_steps: Steps from one log line to the next, at least; `None` where none are asked for.
+        every_steps: Steps from one log line to the next, at least; `None` where none are requested.
     """
 
     progress: Progress
@@ -122,7 +122,7 @@ class Reporting:
 
         Args:
             loss: Scalar tensor.
-            is_resumed: Whether the session goes on from a checkpoint.
+            is_resumed: Whether the session resumes from a checkpoint.
         """
         return ProgressHook(
             self.progress,
@@ -265,7 +265,7 @@ def train(
         tf_private.add_checkpoint_listeners(saver_hooks[0], [progress_hook.listener])
     if settings.save_input_position and master:
         # A position is saved by the process whose iterators it is of, which no test could show yet.
-        log_not_saved("steps are made in sessions of other processes")
+        log_not_saved("the steps run in sessions of other processes")
     elif settings.save_input_position and (plan.agreed_stop or (saver_hooks and settings.is_chief)):
         position = InputPosition(model_dir, plan.saved_input)
         worker_hooks.append(position)
@@ -349,7 +349,7 @@ def _stop_reported(stop: PoliteStop, model_dir: str) -> Iterator[None]:
     yield
     if stop.number is not None:
         _logger.warning(
-            "Training was stopped by %s. Start it again to go on from %s.",
+            "Training was stopped by %s. Start it again to resume from %s.",
             signal.Signals(stop.number).name,
             checkpoints.latest_checkpoint(model_dir) or "the start: it writes no checkpoints",
         )

@@ -51,9 +51,8 @@ class BaselineClassifier(Estimator):
                 Defaults to `None`, all alike.
             label_vocabulary: The classes' names, where labels are strings. Defaults to `None`:
                 labels are integers in [0, n_classes).
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults
-                to 'Ftrl'.
+            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
+                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             loss_reduction: How the losses of the rows become one, a constant of
                 `tf.losses.Reduction`. Defaults to their mean.
@@ -95,9 +94,8 @@ class BaselineRegressor(Estimator):
             label_dimension: How many numbers a row's label has. Defaults to 1.
             weight_column: Name or numeric column of the feature that weights each row's loss.
                 Defaults to `None`, all alike.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults
-                to 'Ftrl'.
+            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
+                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             loss_reduction: How the losses of the rows become one, a constant of
                 `tf.losses.Reduction`. Defaults to their mean.
@@ -135,9 +133,8 @@ class BaselineEstimator(Estimator):
             head: A `Head`: loss, metrics, predictions and signatures.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
                 a temporary folder.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults
-                to 'Ftrl'.
+            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
+                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'.
             config: Configuration of the runs. Defaults to `RunConfig()`.
 
         Raises:

@@ -75,7 +75,7 @@ def _logits(
     }
     if not lengths:
         raise ValueError(
-            f"A baseline needs a feature that tells how many rows there are; got {list(features)}."
+            f"A baseline needs a feature from which to count the rows; got {list(features)}."
         )
     (first, batch_size), *others = lengths.items()
     same = [

@@ -10,12 +10,12 @@ def check_features(features: Any) -> None:
     """Checks what input_fn returns as features.
 
     Raises:
-        ValueError: If it is no dict.
+        ValueError: If it is not a dict.
     """
     if not isinstance(features, Mapping):
         raise ValueError(
             f"features should be a dictionary of `Tensor`s. Given type: {type(features)}. Let "
-            "input_fn give a dict of the names that the feature columns have."
+            "input_fn return a dict keyed by the names of the feature columns."
         )
 
 

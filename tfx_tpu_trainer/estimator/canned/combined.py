@@ -66,9 +66,8 @@ class DNNLinearCombinedClassifier(Estimator):
             linear_feature_columns: Columns of the linear half. Defaults to `None`, no such half.
             linear_optimizer: As `dnn_optimizer`, of the linear half. Defaults to 'Ftrl'.
             dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no such half.
-            dnn_optimizer: Of the deep half: a `tf.keras.optimizers.legacy.Optimizer`, one of the
-                names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an
-                optimizer. Defaults to 'Adagrad'.
+            dnn_optimizer: Of the deep half: a `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
+                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns an optimizer. Defaults to 'Adagrad'.
             dnn_hidden_units: Width of each of its hidden layers; needed with
                 `dnn_feature_columns`.
             dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
@@ -86,8 +85,8 @@ class DNNLinearCombinedClassifier(Estimator):
                 `tf.losses.Reduction`. Defaults to their mean.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults
                 to `False`.
-            linear_sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several
-                values of a categorical column in one row are put together.
+            linear_sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical
+                column in one row are combined.
 
         Raises:
             ValueError: If an argument does not hold.
@@ -146,9 +145,8 @@ class DNNLinearCombinedRegressor(Estimator):
             linear_feature_columns: Columns of the linear half. Defaults to `None`, no such half.
             linear_optimizer: As `dnn_optimizer`, of the linear half. Defaults to 'Ftrl'.
             dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no such half.
-            dnn_optimizer: Of the deep half: a `tf.keras.optimizers.legacy.Optimizer`, one of the
-                names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an
-                optimizer. Defaults to 'Adagrad'.
+            dnn_optimizer: Of the deep half: a `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
+                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns an optimizer. Defaults to 'Adagrad'.
             dnn_hidden_units: Width of each of its hidden layers; needed with
                 `dnn_feature_columns`.
             dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
@@ -164,8 +162,8 @@ class DNNLinearCombinedRegressor(Estimator):
                 `tf.losses.Reduction`. Defaults to their mean.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults
                 to `False`.
-            linear_sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several
-                values of a categorical column in one row are put together.
+            linear_sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical
+                column in one row are combined.
 
         Raises:
             ValueError: If an argument does not hold.
@@ -222,9 +220,8 @@ class DNNLinearCombinedEstimator(Estimator):
             linear_feature_columns: Columns of the linear half. Defaults to `None`, no such half.
             linear_optimizer: As `dnn_optimizer`, of the linear half. Defaults to 'Ftrl'.
             dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no such half.
-            dnn_optimizer: Of the deep half: a `tf.keras.optimizers.legacy.Optimizer`, one of the
-                names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an
-                optimizer. Defaults to 'Adagrad'.
+            dnn_optimizer: Of the deep half: a `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
+                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns an optimizer. Defaults to 'Adagrad'.
             dnn_hidden_units: Width of each of its hidden layers; needed with
                 `dnn_feature_columns`.
             dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
@@ -233,8 +230,8 @@ class DNNLinearCombinedEstimator(Estimator):
             config: Configuration of the runs. Defaults to `RunConfig()`.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults
                 to `False`.
-            linear_sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several
-                values of a categorical column in one row are put together.
+            linear_sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical
+                column in one row are combined.
 
         Raises:
             ValueError: If an argument does not hold.

@@ -61,9 +61,8 @@ class DNNClassifier(Estimator):
                 Defaults to `None`, all alike.
             label_vocabulary: The classes' names, where labels are strings. Defaults to `None`:
                 labels are integers in [0, n_classes).
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults
-                to 'Adagrad'.
+            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
+                'SGD', or a function that returns an optimizer. Defaults to 'Adagrad'.
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that are dropped in training, in [0, 1). Defaults to
                 `None`.
@@ -123,9 +122,8 @@ class DNNRegressor(Estimator):
             label_dimension: How many numbers a row's label has. Defaults to 1.
             weight_column: Name or numeric column of the feature that weights each row's loss.
                 Defaults to `None`, all alike.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults
-                to 'Adagrad'.
+            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
+                'SGD', or a function that returns an optimizer. Defaults to 'Adagrad'.
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that are dropped in training, in [0, 1). Defaults to
                 `None`.
@@ -181,9 +179,8 @@ class DNNEstimator(Estimator):
                 `indicator_column` or `embedding_column`.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
                 a temporary folder.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults
-                to 'Adagrad'.
+            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
+                'SGD', or a function that returns an optimizer. Defaults to 'Adagrad'.
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that are dropped in training, in [0, 1). Defaults to
                 `None`.

@@ -105,7 +105,7 @@ def dnn_logits(features: Any, mode: str, *, deep: Deep, units: int) -> DnnLogits
         units: Length of a row of logits.
 
     Raises:
-        ValueError: If `units` is no int.
+        ValueError: If `units` is not an int.
     """
     with v1.variable_scope("dnn", use_resource=True) as scope:
         with v1.variable_scope("input_from_feature_columns"):

@@ -54,16 +54,16 @@ class LinearClassifier(Estimator):
                 Defaults to `None`, all alike.
             label_vocabulary: The classes' names, where labels are strings. Defaults to `None`:
                 labels are integers in [0, n_classes).
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults
-                to 'Ftrl'; with `None`, its rate follows the number of columns.
+            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
+                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'; with `None`, its rate follows the
+                number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             warm_start_from: Where first values come from: a checkpoint, a SavedModel or
                 `WarmStartSettings`. Defaults to `None`.
             loss_reduction: How the losses of the rows become one, a constant of
                 `tf.losses.Reduction`. Defaults to their mean.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a
-                categorical column in one row are put together.
+            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical column in
+                one row are combined.
 
         Raises:
             ValueError: If an argument does not hold.
@@ -105,16 +105,16 @@ class LinearRegressor(Estimator):
             label_dimension: How many numbers a row's label has. Defaults to 1.
             weight_column: Name or numeric column of the feature that weights each row's loss.
                 Defaults to `None`, all alike.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults
-                to 'Ftrl'; with `None`, its rate follows the number of columns.
+            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
+                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'; with `None`, its rate follows the
+                number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             warm_start_from: Where first values come from: a checkpoint, a SavedModel or
                 `WarmStartSettings`. Defaults to `None`.
             loss_reduction: How the losses of the rows become one, a constant of
                 `tf.losses.Reduction`. Defaults to their mean.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a
-                categorical column in one row are put together.
+            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical column in
+                one row are combined.
 
         Raises:
             ValueError: If an argument does not hold.
@@ -169,12 +169,12 @@ class LinearEstimator(Estimator):
             feature_columns: Columns of `tf.feature_column`, dense or categorical.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
                 a temporary folder.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that gives an optimizer. Defaults
-                to 'Ftrl'; with `None`, its rate follows the number of columns.
+            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
+                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'; with `None`, its rate follows the
+                number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a
-                categorical column in one row are put together.
+            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical column in
+                one row are combined.
             warm_start_from: Where first values come from: a checkpoint, a SavedModel or
                 `WarmStartSettings`. Defaults to `None`.
 

@@ -71,8 +71,8 @@ def linear_logits(
         features: Feature name -> tensor.
         columns: Feature columns.
         units: Length of a row of logits.
-        sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`: how several values of a categorical
-            column in one row are put together.
+        sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`: how several values of a categorical column in one row are
+            combined.
     """
     column_variables: dict[Any, Any] = {}
     logits = without_notice(v1.feature_column.linear_model)(

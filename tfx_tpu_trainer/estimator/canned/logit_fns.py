@@ -59,7 +59,7 @@ def dnn_logit_fn_builder(
         batch_norm: Whether each hidden layer's output is normalized.
 
     Raises:
-        ValueError: If `units` is no int.
+        ValueError: If `units` is not an int.
     """
     if isinstance(units, bool) or not isinstance(units, int):
         raise ValueError(f"units must be an int.  Given type: {type(units)}, value: {units!r}")
@@ -92,7 +92,7 @@ def call_logit_fn(
 
     Args:
         logit_fn: Takes `features`; may take `mode`, `params` and `config`.
-        features: What input_fn gives.
+        features: What input_fn returns.
         mode: One of `ModeKeys`.
         params: Parameters, or `None`.
         config: The run's configuration.

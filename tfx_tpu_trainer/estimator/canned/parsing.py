@@ -33,7 +33,7 @@ def classifier_parse_example_spec(
         Feature name -> `FixedLenFeature` or `VarLenFeature`, for `tf.io.parse_example`.
 
     Raises:
-        ValueError: If label or weight are features of the columns, or the weight is no numeric
+        ValueError: If label or weight are features of the columns, or the weight is not a numeric
             column.
     """
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)

@@ -25,7 +25,7 @@ class _Unsupported:
 
 
 class LinearSDCA(_Unsupported):
-    """Not here: `tf.estimator.experimental.LinearSDCA`."""
+    """Not supported: `tf.estimator.experimental.LinearSDCA`."""
 
     _advice = (
         "Its kernels read whole examples by id and run on one host only. Use "
@@ -47,11 +47,11 @@ class LinearSDCA(_Unsupported):
 
 
 class KMeans(_Unsupported):
-    """Not here: `tf.compat.v1.estimator.experimental.KMeans`."""
+    """Not supported: `tf.compat.v1.estimator.experimental.KMeans`."""
 
     _advice = (
-        "Use sklearn.cluster.MiniBatchKMeans, or tft.bucketize and embeddings in Transform where "
-        "clusters are to be features of a model."
+        "Use sklearn.cluster.MiniBatchKMeans, or tft.bucketize and embeddings in Transform to use "
+        "clusters as features of a model."
     )
     SQUARED_EUCLIDEAN_DISTANCE = "squared_euclidean"
     COSINE_DISTANCE = "cosine"
@@ -81,13 +81,13 @@ class KMeans(_Unsupported):
 
 
 _RNN_ADVICE = (
-    "Write a model_fn with the layers of Keras 2 (tf.keras.layers.GRU or LSTM on the sequence) and "
-    "give its logits to a head's create_estimator_spec."
+    "Write a model_fn with the layers of Keras 2 (tf.keras.layers.GRU or LSTM on the sequence) "
+    "and pass its logits to a head's create_estimator_spec."
 )
 
 
 class RNNClassifier(_Unsupported):
-    """Not here: `tf.estimator.experimental.RNNClassifier`."""
+    """Not supported: `tf.estimator.experimental.RNNClassifier`."""
 
     _advice = f"{_RNN_ADVICE} BinaryClassHead and MultiClassHead are the heads of classifiers."
 
@@ -113,7 +113,7 @@ class RNNClassifier(_Unsupported):
 
 
 class RNNEstimator(_Unsupported):
-    """Not here: `tf.estimator.experimental.RNNEstimator`."""
+    """Not supported: `tf.estimator.experimental.RNNEstimator`."""
 
     _advice = _RNN_ADVICE
 

@@ -20,9 +20,8 @@ class BaselineClassifier(Estimator):
     """Tells which class a row is of, by a bias, the same for all rows.
 
     Mirrors `tf.compat.v1.estimator.BaselineClassifier`. The arguments are those of
-    `tfx_tpu_trainer.estimator.BaselineClassifier`, but for an `optimizer` of
-    `tf.compat.v1.train`, and a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default
-    the sum.
+    `tfx_tpu_trainer.estimator.BaselineClassifier`, except for an `optimizer` of `tf.compat.v1.train`, and a
+    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum.
     """
 
     def __init__(
@@ -50,9 +49,8 @@ class BaselineRegressor(Estimator):
     """Tells the numbers of a row, by a bias, the same for all rows.
 
     Mirrors `tf.compat.v1.estimator.BaselineRegressor`. The arguments are those of
-    `tfx_tpu_trainer.estimator.BaselineRegressor`, but for an `optimizer` of
-    `tf.compat.v1.train`, and a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default
-    the sum.
+    `tfx_tpu_trainer.estimator.BaselineRegressor`, except for an `optimizer` of `tf.compat.v1.train`, and a
+    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum.
     """
 
     def __init__(
@@ -79,8 +77,7 @@ class BaselineEstimator(Estimator):
     """A head of your own on a bias, the same for all rows.
 
     Mirrors `tf.compat.v1.estimator.BaselineEstimator`. The arguments are those of
-    `tfx_tpu_trainer.estimator.BaselineEstimator`, but for an `optimizer` of
-    `tf.compat.v1.train`.
+    `tfx_tpu_trainer.estimator.BaselineEstimator`, except for an `optimizer` of `tf.compat.v1.train`.
     """
 
     def __init__(

@@ -20,10 +20,9 @@ class DNNLinearCombinedClassifier(Estimator):
     """Tells which class a row is of, by a linear and a deep model, summed up.
 
     Mirrors `tf.compat.v1.estimator.DNNLinearCombinedClassifier`. The arguments are those of
-    `tfx_tpu_trainer.estimator.DNNLinearCombinedClassifier`, but for optimizers of
-    `tf.compat.v1.train`; a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the
-    sum; and `input_layer_partitioner`, which cuts the variables of the columns over parameter
-    servers, by default into slices of at least 64 MB.
+    `tfx_tpu_trainer.estimator.DNNLinearCombinedClassifier`, except for optimizers of `tf.compat.v1.train`; a
+    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum; and `input_layer_partitioner`, which cuts
+    the variables of the columns over parameter servers, by default into slices of at least 64 MB.
     """
 
     def __init__(
@@ -73,10 +72,9 @@ class DNNLinearCombinedRegressor(Estimator):
     """Tells the numbers of a row, by a linear and a deep model, summed up.
 
     Mirrors `tf.compat.v1.estimator.DNNLinearCombinedRegressor`. The arguments are those of
-    `tfx_tpu_trainer.estimator.DNNLinearCombinedRegressor`, but for optimizers of
-    `tf.compat.v1.train`; a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the
-    sum; and `input_layer_partitioner`, which cuts the variables of the columns over parameter
-    servers, by default into slices of at least 64 MB.
+    `tfx_tpu_trainer.estimator.DNNLinearCombinedRegressor`, except for optimizers of `tf.compat.v1.train`; a
+    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum; and `input_layer_partitioner`, which cuts
+    the variables of the columns over parameter servers, by default into slices of at least 64 MB.
     """
 
     def __init__(
@@ -125,9 +123,9 @@ class DNNLinearCombinedEstimator(Estimator):
     """A head of your own on a linear and a deep model, summed up.
 
     Mirrors `tf.compat.v1.estimator.DNNLinearCombinedEstimator`. The arguments are those of
-    `tfx_tpu_trainer.estimator.DNNLinearCombinedEstimator`, but for optimizers of
-    `tf.compat.v1.train`, and `input_layer_partitioner`, which cuts the variables of the columns
-    over parameter servers, by default into slices of at least 64 MB.
+    `tfx_tpu_trainer.estimator.DNNLinearCombinedEstimator`, except for optimizers of `tf.compat.v1.train`, and
+    `input_layer_partitioner`, which cuts the variables of the columns over parameter servers, by default into slices of
+    at least 64 MB.
     """
 
     def __init__(

@@ -20,10 +20,9 @@ class DNNClassifier(Estimator):
     """Tells which class a row is of, by a deep model.
 
     Mirrors `tf.compat.v1.estimator.DNNClassifier`. The arguments are those of
-    `tfx_tpu_trainer.estimator.DNNClassifier`, but for an `optimizer` of `tf.compat.v1.train`; a
-    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum; and
-    `input_layer_partitioner`, which cuts the variables of the columns over parameter servers,
-    by default into slices of at least 64 MB.
+    `tfx_tpu_trainer.estimator.DNNClassifier`, except for an `optimizer` of `tf.compat.v1.train`; a `loss_reduction` of
+    `tf.compat.v1.losses.Reduction`, by default the sum; and `input_layer_partitioner`, which cuts the variables of the
+    columns over parameter servers, by default into slices of at least 64 MB.
     """
 
     def __init__(
@@ -63,11 +62,10 @@ class DNNClassifier(Estimator):
 class DNNRegressor(Estimator):
     """Tells the numbers of a row, by a deep model.
 
-    Mirrors `tf.compat.v1.estimator.DNNRegressor`. The arguments are those of
-    `tfx_tpu_trainer.estimator.DNNRegressor`, but for an `optimizer` of `tf.compat.v1.train`; a
-    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum; and
-    `input_layer_partitioner`, which cuts the variables of the columns over parameter servers,
-    by default into slices of at least 64 MB.
+    Mirrors `tf.compat.v1.estimator.DNNRegressor`. The arguments are those of `tfx_tpu_trainer.estimator.DNNRegressor`,
+    except for an `optimizer` of `tf.compat.v1.train`; a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default
+    the sum; and `input_layer_partitioner`, which cuts the variables of the columns over parameter servers, by default
+    into slices of at least 64 MB.
     """
 
     def __init__(
@@ -106,10 +104,9 @@ class DNNRegressor(Estimator):
 class DNNEstimator(Estimator):
     """A head of your own on a deep model.
 
-    Mirrors `tf.compat.v1.estimator.DNNEstimator`. The arguments are those of
-    `tfx_tpu_trainer.estimator.DNNEstimator`, but for an `optimizer` of `tf.compat.v1.train`,
-    and `input_layer_partitioner`, which cuts the variables of the columns over parameter
-    servers, by default into slices of at least 64 MB.
+    Mirrors `tf.compat.v1.estimator.DNNEstimator`. The arguments are those of `tfx_tpu_trainer.estimator.DNNEstimator`,
+    except for an `optimizer` of `tf.compat.v1.train`, and `input_layer_partitioner`, which cuts the variables of the
+    columns over parameter servers, by default into slices of at least 64 MB.
     """
 
     def __init__(

@@ -20,10 +20,9 @@ class LinearClassifier(Estimator):
     """Tells which class a row is of, by a linear model.
 
     Mirrors `tf.compat.v1.estimator.LinearClassifier`. The arguments are those of
-    `tfx_tpu_trainer.estimator.LinearClassifier`, but for an `optimizer` of
-    `tf.compat.v1.train`; a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the
-    sum; and `partitioner`, which cuts the variables of the model over parameter servers, by
-    default into slices of at least 64 MB.
+    `tfx_tpu_trainer.estimator.LinearClassifier`, except for an `optimizer` of `tf.compat.v1.train`; a `loss_reduction`
+    of `tf.compat.v1.losses.Reduction`, by default the sum; and `partitioner`, which cuts the variables of the model
+    over parameter servers, by default into slices of at least 64 MB.
     """
 
     def __init__(
@@ -58,10 +57,9 @@ class LinearRegressor(Estimator):
     """Tells the numbers of a row, by a linear model.
 
     Mirrors `tf.compat.v1.estimator.LinearRegressor`. The arguments are those of
-    `tfx_tpu_trainer.estimator.LinearRegressor`, but for an `optimizer` of `tf.compat.v1.train`;
-    a `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum; and
-    `partitioner`, which cuts the variables of the model over parameter servers, by default into
-    slices of at least 64 MB.
+    `tfx_tpu_trainer.estimator.LinearRegressor`, except for an `optimizer` of `tf.compat.v1.train`; a `loss_reduction`
+    of `tf.compat.v1.losses.Reduction`, by default the sum; and `partitioner`, which cuts the variables of the model
+    over parameter servers, by default into slices of at least 64 MB.
     """
 
     def __init__(
@@ -95,9 +93,8 @@ class LinearEstimator(Estimator):
     """A head of your own on a linear model.
 
     Mirrors `tf.compat.v1.estimator.LinearEstimator`. The arguments are those of
-    `tfx_tpu_trainer.estimator.LinearEstimator`, but for an `optimizer` of `tf.compat.v1.train`,
-    and `partitioner`, which cuts the variables of the model over parameter servers, by default
-    into slices of at least 64 MB.
+    `tfx_tpu_trainer.estimator.LinearEstimator`, except for an `optimizer` of `tf.compat.v1.train`, and `partitioner`,
+    which cuts the variables of the model over parameter servers, by default into slices of at least 64 MB.
     """
 
     def __init__(

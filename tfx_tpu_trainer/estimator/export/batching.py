@@ -18,10 +18,10 @@ class _BatchFields(NamedTuple):
 
 
 class BatchConfig(_BatchFields):
-    """How requests are put together into batches; mirrors the original's named tuple.
+    """How requests are combined into batches; mirrors the original's named tuple.
 
-    A TPU compiles a program for each shape that it sees. With `allowed_batch_sizes` batches are
-    padded up to one of those sizes, so that there are only so many programs.
+    A TPU compiles a program for each shape that it sees. With `allowed_batch_sizes` batches are padded up to one of
+    those sizes, which limits the number of programs.
 
     Example:
     ```python
@@ -108,7 +108,7 @@ def call_in_batches(
         The structure that the function returned, with the rows that were put in.
 
     Raises:
-        ValueError: If an input or result is no dense tensor, or has no axis.
+        ValueError: If an input or result is not a dense tensor, or has no axis.
     """
     if config is None:
         return function(*inputs)
@@ -140,5 +140,5 @@ def _check_rows(tensors: Sequence[Any], what: str) -> None:
         if tensor.shape.rank == 0:
             raise ValueError(
                 f"The {what} {tensor.name!r} of a batched computation is a scalar: rows of several "
-                "requests are put together along axis 0. Give it a batch axis."
+                "requests are concatenated along axis 0. Give it a batch axis."
             )

@@ -1,4 +1,4 @@
-"""The metagraph for CPU hosts, tagged `serve`: model_fn as it stands, without sums over cores."""
+"""The metagraph for CPU hosts, tagged `serve`: model_fn unchanged, without sums over cores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build_cpu_meta_graph(
     *,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph in a graph of its own.
+    """Builds the metagraph in a separate graph.
 
     Args:
         call_model: Calls model_fn.

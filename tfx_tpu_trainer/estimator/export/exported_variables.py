@@ -16,7 +16,7 @@ def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: 
     """Returns the checkpoint to export, and checks that it is there.
 
     Args:
-        checkpoint_path: The one asked for, or else the latest; `None` where there is none.
+        checkpoint_path: The one asked for, or else the latest; `None` if there is none.
         model_dir: The folder of the model, for the message.
         warm_start: `WarmStartSettings` of a model that may not be trained: it is exported with
             the values that it would start from. Defaults to `None`.
@@ -30,15 +30,15 @@ def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: 
             checkpoint_path = tf.train.latest_checkpoint(checkpoint_path)
     if not checkpoint_path:
         raise ValueError(
-            f"Couldn't find trained model at {model_dir}: there is no checkpoint to export. Train "
+            f"Couldn't find trained model at {model_dir}: it has no checkpoint to export. Train "
             "before you export, or name a checkpoint_path."
         )
     checkpoint_path = os.fsdecode(checkpoint_path)
     if not tf.io.gfile.exists(f"{checkpoint_path}.index"):
         raise ValueError(
-            f"Couldn't find trained model at {checkpoint_path}: there is no such checkpoint. "
+            f"Couldn't find trained model at {checkpoint_path}: this checkpoint does not exist. "
             "Train first, or give the checkpoint_path of a trained model "
-            "(as tf.train.latest_checkpoint(model_dir) gives it)."
+            "(tf.train.latest_checkpoint(model_dir) returns it)."
         )
     return checkpoint_path
 
@@ -71,9 +71,10 @@ def check_same_variables(meta_graph: MetaGraph, first: MetaGraph) -> None:
     missing = sorted(set(restored_variables(meta_graph)) - set(restored_variables(first)))
     if missing:
         raise ValueError(
-            f"The graph tagged {list(meta_graph.tags)} has variables which the one tagged "
-            f"{list(first.tags)} has not: {_quoted(missing)}. The SavedModel holds the variables "
-            "of the latter only; model_fn must make the same ones, under the same names, for both."
+            f"The graph tagged {list(meta_graph.tags)} has variables that the one tagged "
+            f"{list(first.tags)} lacks: {_quoted(missing)}. The SavedModel holds only the "
+            "variables of the latter; model_fn must create the same variables, under the same "
+            "names, for both."
         )
 
 

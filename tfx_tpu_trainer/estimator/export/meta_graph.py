@@ -55,7 +55,7 @@ class MetaGraph:
     def of_default_graph(
         cls, *, mode: str, tags: tuple[str, ...], signatures: Mapping[str, Any], spec: Any
     ) -> MetaGraph:
-        """Takes the default graph as it stands; no op is added to it later but by the writer.
+        """Takes the default graph unchanged; no op is added to it later but by the writer.
 
         Args:
             mode: The mode that model_fn was called in.
@@ -127,7 +127,7 @@ def _check_in_graph(op: tf.Operation, graph: tf.Graph, what: str) -> None:
 
 def _foreign(what: str, name: str) -> ValueError:
     return ValueError(
-        f"The scaffold's {what} ({name!r}) is not of the graph that is exported: model_fn made it "
-        "inside of the TPU computation. Return a TPUEstimatorSpec whose scaffold_fn makes the "
+        f"The scaffold's {what} ({name!r}) does not belong to the exported graph: model_fn created "
+        "it inside the TPU computation. Return a TPUEstimatorSpec whose scaffold_fn creates the "
         "Scaffold: it is called outside."
     )

@@ -1,9 +1,8 @@
 """What a model exports under one signature: predictions, classes with scores, or a value.
 
-A model_fn gives these in `export_outputs` of its spec, in mode `"infer"`. Each becomes one
-signature of the SavedModel, of the kind that TensorFlow Serving's Predict, Classify or Regress
-call takes. TensorFlow's own classes of the same names, which libraries import from where the
-original has them, are taken too.
+A model_fn returns these in `export_outputs` of its spec, in mode `"infer"`. Each becomes one signature of the
+SavedModel, of the kind that TensorFlow Serving's Predict, Classify or Regress call takes. TensorFlow's own classes of
+the same names, which libraries import from where the original has them, are taken too.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class PredictOutput(ExportOutput):
                 of strings is taken as a key too, joined by `/`, as heads of several heads do.
 
         Raises:
-            ValueError: If a key is no string, or a value no tensor.
+            ValueError: If a key is not a string, or a value no tensor.
         """
         self._outputs = named_tensors(outputs, SINGLE_OUTPUT_NAME, label="Prediction")
 
@@ -103,7 +102,7 @@ class ClassificationOutput(ExportOutput):
             classes: Labels as strings, not ids, [batch, classes]. Defaults to `None`.
 
         Raises:
-            ValueError: If neither is given, or one is no tensor of its type.
+            ValueError: If neither is given, or one is not a tensor of its type.
         """
         if scores is not None and not _is_floating(scores):
             raise ValueError(f"Classification scores must be a float32 Tensor; got {scores}.")
@@ -157,7 +156,7 @@ class RegressionOutput(ExportOutput):
             value: Floating point values, [batch, 1].
 
         Raises:
-            ValueError: If it is no floating point tensor.
+            ValueError: If it is not a floating point tensor.
         """
         if not _is_floating(value):
             raise ValueError(f"Regression output value must be a float32 Tensor; got {value}.")
@@ -214,7 +213,7 @@ def normalise_export_outputs(
         under another name stands under both names.
 
     Raises:
-        TypeError: If `export_outputs` is no dict, or a value no `ExportOutput`.
+        TypeError: If `export_outputs` is not a dict, or a value no `ExportOutput`.
         ValueError: If there are several outputs and none is the default, or the predictions
             cannot be exported.
     """
@@ -238,8 +237,8 @@ def normalise_export_outputs(
     if normalised and DEFAULT_SIGNATURE not in normalised:
         raise ValueError(
             "Multiple `export_outputs` were provided, but none of them are specified as the "
-            "default. Use `tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY` to specify a default: "
-            f"{DEFAULT_SIGNATURE!r}; there are {list(normalised)}."
+            "default. Use `tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY` to specify a "
+            f"default: {DEFAULT_SIGNATURE!r}; the outputs are {list(normalised)}."
         )
     return normalised
 
@@ -253,7 +252,7 @@ def named_tensors(tensors: Any, single_name: str, *, label: str) -> dict[str, tf
         label: What the tensors are, for the messages.
 
     Raises:
-        ValueError: If a key is no string, or a value no tensor.
+        ValueError: If a key is not a string, or a value no tensor.
     """
     if not isinstance(tensors, Mapping):
         tensors = {single_name: tensors}

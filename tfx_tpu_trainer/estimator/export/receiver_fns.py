@@ -64,15 +64,14 @@ def build_raw_serving_input_receiver_fn(
         (['fare'], [None, 1])
 
     Args:
-        features: Feature name -> tensor whose name, type and shape (but for the batch) the
-            placeholder takes.
+        features: Feature name -> tensor whose name, type and shape (except for the batch) the placeholder takes.
         default_batch_size: Rows of a request. Defaults to `None`, any number.
 
     Returns:
         A function without arguments, for `export_saved_model`.
 
     Raises:
-        ValueError: If a feature is no tensor.
+        ValueError: If a feature is not a tensor.
     """
     _check_tensors("features", features)
 
@@ -97,7 +96,7 @@ def build_raw_supervised_input_receiver_fn(
         A function without arguments, for an export of the train or eval graph.
 
     Raises:
-        ValueError: If features and labels share a key, or one of them is no tensor.
+        ValueError: If features and labels share a key, or one of them is not a tensor.
     """
     feature_keys = set(features if isinstance(features, Mapping) else [SINGLE_RECEIVER_NAME])
     label_keys = set(labels if isinstance(labels, Mapping) else [SINGLE_LABEL_NAME])
@@ -130,7 +129,7 @@ def build_supervised_input_receiver_fn_from_input_fn(
 ) -> Callable[[], SupervisedInputReceiver]:
     """Makes a receiver function that takes what an input_fn returns.
 
-    input_fn is called once, in a graph of its own, for its types and shapes only.
+    input_fn is called once, in a separate graph, for its types and shapes only.
 
     Args:
         input_fn: Returns a `tf.data.Dataset` of (features, labels), or such a pair of tensors.
@@ -140,15 +139,15 @@ def build_supervised_input_receiver_fn_from_input_fn(
         A function without arguments, for an export of the train or eval graph.
 
     Raises:
-        ValueError: If input_fn gives no labels.
+        ValueError: If input_fn returns no labels.
     """
     with tf.Graph().as_default():
         result = input_fn(**input_fn_args)
     elements = result.element_spec if isinstance(result, tf.data.Dataset) else result
     if not isinstance(elements, (tuple, list)) or len(elements) != 2:
         raise ValueError(
-            "labels must be defined. input_fn must give (features, labels), or a Dataset of such "
-            f"pairs, got: {elements!r}."
+            "labels must be defined. input_fn must return (features, labels), or a Dataset of "
+            f"such pairs, got: {elements!r}."
         )
     return build_raw_supervised_input_receiver_fn(*elements)
 
@@ -185,6 +184,6 @@ def _check_tensors(name: str, tensors: Any) -> None:
     for where, tensor in given.items():
         if not (hasattr(tensor, "shape") and hasattr(tensor, "dtype")):
             raise ValueError(
-                f"{where} must be a tensor or a tf.TensorSpec, got: {tensor!r}. Its type and shape, but for the "
-                "batch, are those of what is fed."
+                f"{where} must be a tensor or a tf.TensorSpec, got: {tensor!r}. Its type and "
+                "shape, except for the batch, are those of the fed tensor."
             )

@@ -15,7 +15,7 @@ SINGLE_RECEIVER_NAME = "input"
 
 @dataclasses.dataclass(frozen=True)
 class HostSignature:
-    """A further predict signature of the host's graph, one that model_fn knows nothing of.
+    """An additional predict signature of the host's graph, independent of model_fn.
 
     It is written into the metagraph tagged `serve` only. `TpuTrainer` uses it for
     `transform_features`, through which the stock Evaluator gets at transformed labels.
@@ -219,7 +219,7 @@ def name_tensors(
         allow_int_keys: Whether ints are keys too. Defaults to `False`.
 
     Raises:
-        ValueError: If it is `None`, holds something that is no tensor, or a key is of the wrong
+        ValueError: If it is `None`, holds something that is not a tensor, or a key is of the wrong
             type.
     """
     if tensors is None:

@@ -136,8 +136,8 @@ def check_receiver_fns(input_receiver_fns: Mapping[str, Callable[[], Any]]) -> N
         if not callable(receiver_fn):
             raise ValueError(
                 f"An input_receiver_fn must be defined. That of mode {mode!r} is {receiver_fn!r}, "
-                "which is no function. Use build_parsing_serving_input_receiver_fn(feature_spec) for "
-                "serialised Examples."
+                "which is not a function. Use "
+                "build_parsing_serving_input_receiver_fn(feature_spec) for serialised Examples."
             )
 
 
@@ -238,7 +238,9 @@ def _config_for_variables(session_config: v1.ConfigProto | None) -> v1.ConfigPro
 
 def _check_base(base: Any) -> None:
     if not isinstance(base, str | bytes | os.PathLike) or "\0" in os.fsdecode(base):
-        raise ValueError(f"export_dir_base={base!r} is no path: give the folder of the versions.")
+        raise ValueError(
+            f"export_dir_base={base!r} is not a path: give the folder of the versions."
+        )
 
 
 def _check_assets_extra(assets_extra: Mapping[str, str] | None) -> dict[str, str]:

@@ -55,7 +55,7 @@ class _SupervisedOutput(ExportOutput):
                 single one is called `metrics`. Defaults to `None`, no metrics.
 
         Raises:
-            ValueError: If a key is no string or a tuple of strings, or a value no tensor.
+            ValueError: If a key is not a string or a tuple of strings, or a value no tensor.
         """
         self._loss = _group(loss, _LOSS)
         self._predictions = _group(predictions, _PREDICTIONS)
@@ -155,7 +155,7 @@ def build_supervised_meta_graph(
     mode: str,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph in a graph of its own.
+    """Builds the metagraph in a separate graph.
 
     Args:
         call_model: Calls model_fn.

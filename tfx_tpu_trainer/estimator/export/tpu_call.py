@@ -69,7 +69,8 @@ def call_partitioned(build: Callable[[], Any]) -> Any:
     program = tf.function(tpu_program, autograph=False).get_concrete_function()
     if not program.outputs:
         raise ValueError(
-            "The computation for the TPU returns no tensor. Return what the host shall see."
+            "The computation for the TPU returns no tensor. Return the tensors that the host "
+            "should see."
         )
     check_runs_on_tpu(program.graph)
     results = tf.raw_ops.TPUPartitionedCall(
@@ -92,10 +93,11 @@ def _nesting_explained() -> Iterator[None]:
         if already_told or "cannot be nested" not in str(error):
             raise
         raise NotImplementedError(
-            f"{error}: this computation is already inside of one that is rewritten for the TPU. An "
-            "export with export_saved_model_api_version=1 rewrites all of model_fn itself, as runs "
-            "on cores do. Construct the TPUEstimator with export_saved_model_api_version=2, and in "
-            'runs, where model_fn finds params["batch_size"], call the computation as it is.'
+            f"{error}: this computation is already inside one that is rewritten for the TPU. An "
+            "export with export_saved_model_api_version=1 rewrites all of model_fn itself, as "
+            "runs on cores do. Construct the TPUEstimator with export_saved_model_api_version=2, "
+            'and in runs, where model_fn finds params["batch_size"], call the computation '
+            "directly."
         ) from error
 
 
@@ -144,7 +146,7 @@ def check_runs_on_tpu(graph: tf.Graph) -> None:
         reason = ops_on_tpu.why_not_on_tpu(node)
         if reason:
             line = source_line(graph.get_operation_by_name(caller.name))
-            where = line or "its source line is not known"
+            where = line or "source line unknown"
             part_of = "" if caller is node else f" in {caller.op} {caller.name!r}"
             refused.append(f"{node.op} {node.name!r}{part_of}, which {reason} ({where})")
     if not refused:

@@ -1,8 +1,8 @@
 """What a model_fn calls to serve on a TPU, with `export_saved_model_api_version=2`.
 
-Version 2 leaves it to model_fn which part of it runs on the TPU, and whether the rows of several
-requests are put together before. model_fn finds `params["use_tpu"]` True while the graph for TPUs
-is built, and False in the graph for CPUs, where it does without these functions:
+Version 2 leaves it to model_fn which part of it runs on the TPU, and whether the rows of several requests are combined
+before. model_fn finds `params["use_tpu"]` True while the graph for TPUs is built, and False in the graph for CPUs,
+where it does without these functions:
 
 ```python
 def model_fn(features, labels, mode, params):
@@ -44,7 +44,7 @@ def call_computation(
         computation_inputs: A tensor, or a dict or other structure of tensors.
         computation: Takes the inputs in their structure; calls `tf.compat.v1.tpu.rewrite` for what
             the TPU shall run, and returns tensors. Its other ops run on the host.
-        batch_config: How the rows of several requests are put together. Defaults to `None`, not.
+        batch_config: How the rows of several requests are combined. Defaults to `None`, not.
 
     Returns:
         A list of tensors, also of a single one; a dict where the computation returns one.
@@ -120,7 +120,7 @@ def model_fn_inference_on_tpu(
         labels: Handed to model_fn. Defaults to `None`.
         config: Handed to model_fn. Defaults to `None`.
         params: Handed to model_fn. Defaults to `None`, an empty dict.
-        batch_config: How the rows of several requests are put together. Defaults to `None`, not.
+        batch_config: How the rows of several requests are combined. Defaults to `None`, not.
 
     Returns:
         What model_fn returned, with predictions and export outputs that stand outside of the call.

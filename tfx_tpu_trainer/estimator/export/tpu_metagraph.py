@@ -32,7 +32,7 @@ def build_tpu_meta_graph(
     api_version: int,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph in a graph of its own. No TPU is needed.
+    """Builds the metagraph in a separate graph. No TPU is needed.
 
     Args:
         call_model: Calls model_fn.
@@ -72,7 +72,7 @@ def _call_model_that_rewrites(
     if not runs_on_tpu(v1.get_default_graph()):
         _logger.warning(
             "The exported graph for TPU hosts runs nothing on a TPU: with "
-            "export_saved_model_api_version=2 it is model_fn that calls inference_on_tpu where "
+            "export_saved_model_api_version=2, model_fn must call inference_on_tpu if "
             "params['use_tpu'] is True. Version 1 puts all of model_fn on the TPU."
         )
     return spec, normalise_export_outputs(spec.export_outputs, spec.predictions)
@@ -118,11 +118,10 @@ def rewrite_model(
     cannot hold.
 
     Args:
-        call_model: Takes features and gives the spec of a prediction.
+        call_model: Takes features and returns the spec of a prediction.
         features: A structure of tensors.
-        batch_config: How the rows of several requests are put together. Defaults to `None`, not.
-        predictions_come_out: Whether the predictions are asked for beside the export outputs.
-            Defaults to `False`.
+        batch_config: How the rows of several requests are combined. Defaults to `None`, not.
+        predictions_come_out: Whether the predictions are requested beside the export outputs. Defaults to `False`.
 
     Returns:
         The model.

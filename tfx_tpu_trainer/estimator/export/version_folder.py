@@ -65,8 +65,8 @@ def write_errors_explained(base: str) -> Iterator[None]:
         yield
     except (tf.errors.OpError, OSError) as error:
         raise RuntimeError(
-            f"Can't export to {base}: {reason_of(error)}. Nothing is left of this version. Is the folder "
-            "writable, and is there room on the disk?"
+            f"Can't export to {base}: {reason_of(error)}. Nothing remains of this version. Is the "
+            "folder writable, and does the disk have room?"
         ) from error
 
 

@@ -101,7 +101,7 @@ def check_n_classes(n_classes: Any, *, least: int, message: str) -> int:
 
     Raises:
         ValueError: If it is less.
-        TypeError: If it is no whole number.
+        TypeError: If it is not a whole number.
     """
     if isinstance(n_classes, (str, bytes)):
         raise TypeError(

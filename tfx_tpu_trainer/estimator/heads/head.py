@@ -17,11 +17,11 @@ v1 = tf.compat.v1
 
 
 class Head(abc.ABC):
-    """The top of a model: what it says of logits; mirrors `tf.estimator.Head`.
+    """The top of a model, which interprets its logits; mirrors `tf.estimator.Head`.
 
-    A head turns logits into predictions, a loss, metrics and signatures, so that a model_fn only
-    makes the logits. One head object serves any number of calls of model_fn. Heads work eagerly
-    too, where `loss` and `metrics` are wanted in a loop of one's own.
+    A head turns logits into predictions, a loss, metrics and signatures, so that a model_fn only makes the logits. One
+    head object serves any number of calls of model_fn. Heads work eagerly too, for `loss` and `metrics` in a custom
+    loop.
 
     Example:
     ```python
@@ -34,8 +34,7 @@ class Head(abc.ABC):
         )
     ```
 
-    A class of one's own gives the abstract methods, and `create_estimator_spec` or
-    `_create_tpu_estimator_spec`.
+    Your own subclass implements the abstract methods, and `create_estimator_spec` or `_create_tpu_estimator_spec`.
     """
 
     @property
@@ -68,10 +67,10 @@ class Head(abc.ABC):
         """Returns the loss that training makes small.
 
         Args:
-            labels: The labels, as the head wants them.
+            labels: The labels, in the form that the head expects.
             logits: [D0, ... DN, logits_dimension].
             features: Where the weights of the rows are. Defaults to `None`.
-            mode: One of `ModeKeys`; the heads here do not look at it. Defaults to `None`.
+            mode: One of `ModeKeys`; these heads ignore it. Defaults to `None`.
             regularization_losses: Scalars to add. Defaults to `None`.
 
         Returns:
@@ -117,11 +116,11 @@ class Head(abc.ABC):
         """Updates metrics with a batch.
 
         Args:
-            eval_metrics: What `metrics` gave.
+            eval_metrics: The result of `metrics`.
             features: Where the weights of the rows are.
             logits: [D0, ... DN, logits_dimension].
-            labels: The labels, as the head wants them.
-            mode: One of `ModeKeys`; the heads here do not look at it. Defaults to `None`.
+            labels: The labels, in the form that the head expects.
+            mode: One of `ModeKeys`; these heads ignore it. Defaults to `None`.
             regularization_losses: As given to `metrics`. Defaults to `None`.
 
         Returns:
@@ -148,13 +147,12 @@ class Head(abc.ABC):
             mode: One of `ModeKeys`.
             logits: [D0, ... DN, logits_dimension].
             labels: The labels; needed in modes `"train"` and `"eval"`. Defaults to `None`.
-            optimizer: A Keras optimizer, a `tf.compat.v1.train.Optimizer`, one of the names
-                'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', or a function without arguments
-                that gives an optimizer. Defaults to `None`.
+            optimizer: A Keras optimizer, a `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl',
+                'RMSProp' and 'SGD', or a function without arguments that returns an optimizer. Defaults to `None`.
             trainable_variables: What a Keras optimizer trains. Defaults to `None`, which a v1
                 optimizer takes as all trainable variables of the graph.
-            train_op_fn: Takes the loss and gives the train op; for training, either this or
-                `optimizer` must be given. Defaults to `None`.
+            train_op_fn: Takes the loss and returns the train op; for training, either this or `optimizer` must be
+                given. Defaults to `None`.
             update_ops: Ops that are run with every step, such as those of batch normalization.
                 Defaults to `None`.
             regularization_losses: Scalars to add to the loss. Defaults to `None`.
@@ -164,7 +162,7 @@ class Head(abc.ABC):
 
         Raises:
             ValueError: If what the mode needs is missing, or does not fit the head.
-            NotImplementedError: If a class of one's own does not say how a spec is made.
+            NotImplementedError: If a class of your own does not say how a spec is made.
         """
         try:
             spec = self._create_tpu_estimator_spec(
@@ -218,7 +216,7 @@ class Head(abc.ABC):
         update_ops: Sequence[Any] | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> TPUEstimatorSpec:
-        """Returns the spec of either kind of estimator; heads of one's own may override it."""
+        """Returns the spec of either kind of estimator; heads of your own may override it."""
         raise NotImplementedError(
             "TPUEstimatorSpec not available for this model head. "
             f"{type(self).__name__} has no _create_tpu_estimator_spec()."

@@ -32,7 +32,7 @@ class MeasuredBatch:
         weights: Of a shape that broadcasts to `losses`; `None` for none.
         labels: The labels, as the loss sees them.
         predictions: Prediction key -> tensor; those that the head's measures need.
-        regularization_loss: Scalar or [1]; `None` where there is none.
+        regularization_loss: Scalar or [1]; `None` if there is none.
     """
 
     losses: tf.Tensor

@@ -58,7 +58,7 @@ class MultiHead(Head):
             if not name:
                 raise ValueError(f"All given heads must have name specified. Given: {head!r}.")
         if len(set(names)) != len(names):
-            raise ValueError(f"Heads must have names of their own. Given: {names}.")
+            raise ValueError(f"Heads must have unique names. Given: {names}.")
         if head_weights and len(head_weights) != len(heads):
             raise ValueError(
                 f"heads and head_weights must have the same size. Given len(heads): {len(heads)}. "

@@ -43,9 +43,8 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None, *, word: str =
     """Returns an optimizer for the heads of `tf.estimator`.
 
     Args:
-        optimizer: A Keras 2 or Keras 3 optimizer, a `tf.compat.v1.train.Optimizer`, one of the
-            names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', or a function without arguments
-            that gives an optimizer.
+        optimizer: A Keras 2 or Keras 3 optimizer, a `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
+            'Ftrl', 'RMSProp' and 'SGD', or a function without arguments that returns an optimizer.
         learning_rate: Of a name's optimizer. Defaults to `None`, Keras's own default.
         word: What an error calls it. Canned estimators say `"object"`, heads `"optimizer"`.
 
@@ -76,8 +75,8 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None, *, word: str =
         optimizer = made
     raise ValueError(
         f"The given {word} is not a tf.keras.optimizers.Optimizer instance. Given: {optimizer!r}, "
-        f"a {type(optimizer)}. Give an optimizer, a function without arguments that makes one, or "
-        f"one of the names {sorted(_KERAS_CLASSES)}."
+        f"a {type(optimizer)}. Give an optimizer, a function without arguments that returns one, "
+        f"or one of the names {sorted(_KERAS_CLASSES)}."
     )
 
 
@@ -97,8 +96,8 @@ def v1_optimizer_instance(optimizer: Any, learning_rate: Any = None) -> v1.train
     """Returns an optimizer for the estimators of `tf.compat.v1.estimator`.
 
     Args:
-        optimizer: A `tf.compat.v1.train.Optimizer`, one of the names of `optimizer_instance`, or
-            a function without arguments that gives an optimizer.
+        optimizer: A `tf.compat.v1.train.Optimizer`, one of the names of `optimizer_instance`, or a function without
+            arguments that returns an optimizer.
         learning_rate: Of a name's optimizer; needed with a name. Defaults to `None`.
 
     Returns:
@@ -182,8 +181,8 @@ def _of_this_graph(optimizer: Any) -> Any:
     if all(getattr(variable, "graph", None) is graph for variable in variables):
         return optimizer
     raise ValueError(
-        f"The optimizer {type(optimizer).__name__} has variables already, made outside of this "
-        "call of model_fn. Give a function that makes it: optimizer=lambda: ..."
+        f"The optimizer {type(optimizer).__name__} already has variables, created outside this "
+        "call of model_fn. Give a function that creates it: optimizer=lambda: ..."
     )
 
 
@@ -209,7 +208,8 @@ def _as_legacy(optimizer: Any) -> Any:
     if cls is None:
         raise ValueError(
             f"Keras optimizer {name} can't be used in a graph, and tf_keras.optimizers.legacy has "
-            "none of this name. Use one that it has, or a tf.compat.v1.train.Optimizer."
+            "no optimizer of this name. Use one of those that it has, or a "
+            "tf.compat.v1.train.Optimizer."
         )
     settings = _settings(optimizer)
     refused = {key: settings[key] for key in _ONLY_EAGER if settings.get(key)}
@@ -238,7 +238,7 @@ def _settings(optimizer: Any) -> dict[str, Any]:
         except Exception as error:
             name = type(optimizer).__name__
             raise ValueError(
-                f"Keras optimizer {name} was made inside of a graph, where only legacy optimizers "
+                f"Keras optimizer {name} was created inside a graph, where only legacy optimizers "
                 "work. Please set your optimizer as an instance of "
-                f"`tf.keras.optimizers.legacy.{name}`, or make it outside of model_fn."
+                f"`tf.keras.optimizers.legacy.{name}`, or create it outside model_fn."
             ) from error

@@ -140,7 +140,7 @@ def matching_logits(
     hint: str = "",
     broadcast: bool = False,
 ) -> tf.Tensor:
-    """Returns a tensor back whose shape is that of the logits, but for the last axis.
+    """Returns a tensor back whose shape is that of the logits, except for the last axis.
 
     Args:
         tensor: The tensor.

@@ -67,8 +67,8 @@ def minimize(
     if is_on_cores():
         if makes_its_updates(optimizer):
             raise ValueError(
-                f"The optimizer {type(optimizer).__name__} has a get_updates of its own, whose "
-                "gradients can't be put together on TPU cores. Give a train_op_fn, or a "
+                f"The optimizer {type(optimizer).__name__} has its own get_updates, whose "
+                "gradients can't be combined on TPU cores. Give a train_op_fn, or a "
                 "CrossShardOptimizer."
             )
         step = _for_cores(KerasOptimizer(optimizer), loss_reduction).minimize(
@@ -114,7 +114,7 @@ def head_train_op(
     Args:
         loss: Scalar.
         optimizer: As `Head.create_estimator_spec` takes it, or `None`.
-        train_op_fn: Takes the loss and gives the train op; or `None`.
+        train_op_fn: Takes the loss and returns the train op; or `None`.
         trainable_variables: What the optimizer trains.
         update_ops: Ops to run with each step, or `None`.
         loss_reduction: How the rows' losses became one.

@@ -84,14 +84,14 @@ class WeightColumn:
         if not isinstance(features, Mapping) or self.key not in features:
             known = sorted(map(str, features)) if isinstance(features, Mapping) else features
             raise ValueError(
-                f"Feature {self.key} is not in features dictionary: it is the head's weight_column, "
-                f"and the features are {known}."
+                f"Feature {self.key} is not in features dictionary: it is the head's "
+                f"weight_column, but the features are {known}."
             )
         feature = features[self.key]
         if isinstance(feature, (tf.SparseTensor, v1.SparseTensorValue)):
             raise ValueError(
                 "The corresponding Tensor of numerical column must be a Tensor. SparseTensor is "
-                f"not supported. key: {self.key}. The weights must be dense: make them so in "
+                f"not supported. key: {self.key}. The weights must be dense: convert them in "
                 f"input_fn with tf.sparse.to_dense. Given: {feature}."
             )
         feature = tf.convert_to_tensor(feature)

@@ -18,10 +18,9 @@ _POLICIES = ("warn", "ignore", "fail")
 class CheckpointInputPipelineHook(v1.train.SessionRunHook):
     """Saves where the input stands, as often as checkpoints; mirrors `tf.data.experimental`'s.
 
-    Each session goes on from the latest position, whatever the step of its checkpoint is: a training
-    that was killed between a position and its checkpoint, or that another call trained on without the
-    hook, reads other rows than one that nobody touched. `RunConfig(save_input_position=True)` has none
-    of that.
+    Each session resumes from the latest position, whatever the step of its checkpoint is: a training that was killed
+    between a position and its checkpoint, or that another call trained on without the hook, reads other rows than one
+    that nobody touched. `RunConfig(save_input_position=True)` has none of that.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor

@@ -226,7 +226,7 @@ def _stalled(
 def _values_of(
     estimator: Estimator, metric_name: str, eval_dir: str | None, min_steps: int
 ) -> _Values:
-    """Makes what reads the values of a metric by step, anew each time.
+    """Makes what reads the values of a metric by step, again each time.
 
     What it makes raises a ValueError if an evaluation has no such metric.
     """
@@ -238,8 +238,8 @@ def _values_of(
                 continue
             if metric_name not in metrics:
                 raise ValueError(
-                    f"Early stopping looks at the metric {metric_name!r}, which the evaluation of "
-                    f"step {step} does not have; it has: {sorted(metrics)}."
+                    f"Early stopping watches the metric {metric_name!r}, which the evaluation of "
+                    f"step {step} lacks; it has: {sorted(metrics)}."
                 )
             found.append((step, metrics[metric_name]))
         return found

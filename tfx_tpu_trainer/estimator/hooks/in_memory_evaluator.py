@@ -125,7 +125,7 @@ def _check_no_saveables() -> None:
     saveables = v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)
     if saveables:
         raise ValueError(
-            "InMemoryEvaluator does not support saveables other than global variables. There are "
-            f"{[saveable.name for saveable in saveables]}: evaluate checkpoints, with "
+            "InMemoryEvaluator does not support saveables other than global variables. The model "
+            f"has {[saveable.name for saveable in saveables]}: evaluate checkpoints, with "
             "train_and_evaluate."
         )

@@ -21,8 +21,8 @@ def make_stop_at_checkpoint_step_hook(
 ) -> v1.train.SessionRunHook:
     """Makes a hook that stops at a step; mirrors the original of that name.
 
-    The chief stops at the step; a worker goes on until a checkpoint of it is written, so that
-    nobody leaves before the chief has saved.
+    The chief stops at the step; a worker continues until a checkpoint of it is written, so that nobody leaves before
+    the chief has saved.
 
     Args:
         estimator: The estimator that is trained.
@@ -96,8 +96,8 @@ class StopAtCheckpointStepHook(v1.train.SessionRunHook):
         if self._said is None or now - self._said >= NOTICE_SECONDS:
             self._said = now
             _logger.warning(
-                "Waiting for a checkpoint of step %d in %s, which the chief writes. This worker makes a step "
-                "each %g s until it is there (wait_after_file_check_secs).",
+                "Waiting for a checkpoint of step %d in %s, which the chief writes. This worker "
+                "runs one step every %g s until it exists (wait_after_file_check_secs).",
                 self._last_step,
                 self._model_dir,
                 self._wait_secs,

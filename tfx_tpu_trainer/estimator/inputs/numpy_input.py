@@ -21,7 +21,7 @@ def numpy_input_fn(
 ) -> Callable[[], Any]:
     """Returns an input_fn of arrays; mirrors `tf.compat.v1.estimator.inputs.numpy_input_fn`.
 
-    It gives tensors, no Dataset, and so feeds the host only; on cores, use
+    It returns tensors instead of a Dataset, and so feeds only the host; on cores, use
     `tf.data.Dataset.from_tensor_slices`.
 
     Examples:
@@ -43,13 +43,13 @@ def numpy_input_fn(
         num_epochs: How often each row is read. Defaults to 1; `None` for without end.
         shuffle: Whether the order is random; must be given.
         queue_capacity: How many rows are mixed at a time. Defaults to 1000.
-        num_threads: How many readers there are. Defaults to 1.
+        num_threads: Number of readers. Defaults to 1.
 
     Returns:
-        A function without arguments; it gives features, or features and labels.
+        A function without arguments; it returns features, or features and labels.
 
     Raises:
-        ValueError: If `shuffle` is no bool. The function raises it for arrays that are empty or
+        ValueError: If `shuffle` is not a bool. The function raises it for arrays that are empty or
             differ in length, or names that features and labels share.
         TypeError: The function raises it if `x` is neither an array nor a dict.
     """

@@ -33,18 +33,18 @@ def pandas_input_fn(
         shuffle: Whether the order is random; must be given.
         queue_capacity: How many rows are mixed at a time. Defaults to 1000; `None` for about as
             many as `x` has.
-        num_threads: How many readers there are. Defaults to 1.
+        num_threads: Number of readers. Defaults to 1.
         target_column: What a `Series` is called; no feature may have this name. Defaults to
             "target".
 
     Returns:
-        A function without arguments; it gives a dict of features, or features and labels: a
-        tensor for a `Series`, a dict for a `DataFrame`.
+        A function without arguments; it returns a dict of features, or features and labels: a tensor for a `Series`, a
+        dict for a `DataFrame`.
 
     Raises:
-        ValueError: If `shuffle` is no bool, a feature is called `target_column`, or the indexes
+        ValueError: If `shuffle` is not a bool, a feature is called `target_column`, or the indexes
             differ.
-        TypeError: If `target_column` is no string.
+        TypeError: If `target_column` is not a string.
     """
     check_shuffle(shuffle)
     if not isinstance(target_column, str):

@@ -34,7 +34,7 @@ def check_shuffle(shuffle: Any) -> None:
     """Checks that it was said whether rows are shuffled.
 
     Raises:
-        ValueError: If it is no bool.
+        ValueError: If it is not a bool.
     """
     if not isinstance(shuffle, bool):
         raise ValueError(

@@ -112,7 +112,7 @@ def write_first_checkpoint(model: KerasModel, config: RunConfig, *, of_objects: 
 
 
 class _Mirror:
-    """The object graph of a Keras model, made anew of graph variables, as far as it leads to any."""
+    """The object graph of a Keras model, made again of graph variables, as far as it leads to any."""
 
     def __init__(
         self, model: KerasModel, stand_ins: StandIns, left_out: Collection[int] = ()

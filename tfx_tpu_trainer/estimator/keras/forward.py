@@ -86,8 +86,7 @@ def train(
         weights: Sample weights, or `None`.
         optimizer: One of Keras's own that works in a `tf.function`, built; `None` leaves applying
             the gradients to the caller.
-        replicas: Over which gradients are put together: averaged where the losses are means over
-            rows, else summed.
+        replicas: Over which gradients are combined: averaged where the losses are means over rows, else summed.
 
     Returns:
         What the step gives.
@@ -100,7 +99,7 @@ def train(
     if not variables:
         raise ValueError(
             "The Keras model has no trainable variable: all its layers have trainable=False. Set "
-            "model.trainable = True, or that of a layer, and compile it again."
+            "trainable = True on the model or on a layer, and compile it again."
         )
     with tf.GradientTape() as tape:
         outputs, loss = _with_loss(model, features, labels, weights, training=True)
@@ -137,8 +136,8 @@ def _with_loss(
     names = model.output_names(outputs)
     if labels is None and model.losses_are_sums:
         raise ValueError(
-            f"input_fn gives no labels, which the loss {model.model.loss!r} of the Keras model "
-            f"compares with the outputs {names}. Let it give (features, labels)."
+            f"input_fn returns no labels, but the loss {model.model.loss!r} of the Keras model "
+            f"compares the outputs {names} with them. Let it return (features, labels)."
         )
     labels = inputs.model_labels(names, outputs, labels)
     each = inputs.model_weights(names, weights)
@@ -164,8 +163,8 @@ def _sums(model: KerasModel) -> bool:
     kinds = model.losses_are_sums
     if len(kinds) > 1:
         raise ValueError(
-            f"Of the losses {model.model.loss!r} some are sums over rows and others means: the "
-            "gradients of several replicas can be put together in one way only. Give all of them the "
+            f"Some of the losses {model.model.loss!r} are sums over rows and others means, but the "
+            "gradients of several replicas can be combined in only one way. Give all of them the "
             "same reduction."
         )
     return True in kinds

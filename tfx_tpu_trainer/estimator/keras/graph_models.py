@@ -60,10 +60,11 @@ def eager_copy(
         values = model.get_weights()
     elif model.built:
         _logger.warning(
-            "You are creating an Estimator from a Keras model manually subclassed from `Model`, that "
-            "was already called on some inputs (and thus already had weights). We are currently "
-            "unable to preserve the model's state (its weights) as part of the estimator in this "
-            "case: it was made in a graph. The estimator starts from fresh values."
+            "You are creating an Estimator from a Keras model manually subclassed from `Model`, "
+            "that was already called on some inputs (and thus already had weights). We are "
+            "currently unable to preserve the model's state (its weights) as part of the "
+            "estimator in this case: it was created in a graph. The estimator starts from newly "
+            "initialized values."
         )
 
     def copied() -> Any:

@@ -156,8 +156,8 @@ def copy_table(handle: Any, trace: Trace) -> tf.Tensor:
     op = next((op for op in finding if any(h is handle for h in trace.handles_of(op))), None)
     if op is None:
         raise ValueError(
-            f"The Keras model uses {handle!r}, which is neither a variable nor a lookup table. Only "
-            "those can be carried into the graph of an estimator: do the rest in input_fn."
+            f"The Keras model uses {handle!r}, which is neither a variable nor a lookup table. "
+            "Only these can be moved into the graph of an estimator: do the rest in input_fn."
         )
     keys, values = eagerly(
         lambda: tf.raw_ops.LookupTableExportV2(

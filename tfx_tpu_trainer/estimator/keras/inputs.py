@@ -1,4 +1,4 @@
-"""From what input_fn gives to what a Keras model takes."""
+"""From what input_fn returns to what a Keras model takes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def model_inputs(keras_model: KerasModel, features: Any) -> Any:
     tensors = _in_order(features, names, "features", "inputs")
     if len(tensors) != len(names):
         raise ValueError(
-            f"The Keras model has {len(names)} inputs, {names}; input_fn gives {len(tensors)} "
+            f"The Keras model has {len(names)} inputs, {names}; input_fn returns {len(tensors)} "
             f"features: {features!r}. Give a dict by these names, or a list in this order."
         )
     return tf.nest.pack_sequence_as(structure, tensors)
@@ -95,7 +95,7 @@ def model_labels(names: Sequence[str], outputs: Any, labels: Any) -> Any:
         tensors = tensors * len(names)
     if len(tensors) != len(names):
         raise ValueError(
-            f"The Keras model has {len(names)} outputs, {list(names)}; input_fn gives "
+            f"The Keras model has {len(names)} outputs, {list(names)}; input_fn returns "
             f"{len(tensors)} labels: {labels!r}. Give a dict by these names, or a list in this "
             "order."
         )

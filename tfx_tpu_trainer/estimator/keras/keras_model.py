@@ -153,8 +153,8 @@ class KerasModel(abc.ABC):
         if isinstance(optimizer, (list, tuple)):
             raise ValueError(
                 "The `optimizer` in `compile` should be a single optimizer. The Keras model "
-                f"{self.model.name!r} has {len(optimizer)}; only a WideDeepModel tells what each of "
-                "its two trains."
+                f"{self.model.name!r} has {len(optimizer)}; only a WideDeepModel assigns each of "
+                "its two to a part."
             )
         return [(optimizer, self.trainable_variables)]
 
@@ -174,8 +174,8 @@ class KerasModel(abc.ABC):
             name = type(optimizer).__name__
             raise ValueError(
                 f"The optimizer {name} can't be made from its own config: {error}. Its class needs "
-                "get_config and from_config that fit, and custom classes in its settings, such as a "
-                "learning rate schedule, must be in custom_objects={'Name': Name}."
+                "a matching get_config and from_config, and custom classes in its settings, such "
+                "as a learning rate schedule, must be in custom_objects={'Name': Name}."
             ) from error
 
     def fresh_metric_values(self) -> dict[int, np.ndarray]:

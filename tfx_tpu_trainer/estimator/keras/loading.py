@@ -94,9 +94,9 @@ def check_can_be_traced(wrapped: KerasModel) -> None:
     of_a_graph = any(tf.is_symbolic_tensor(wrapped.raw(each).handle) for each in variables)
     if of_a_graph or is_of_a_graph(model):
         raise ValueError(
-            f"The Keras model {model.name!r} was made in a graph that is not the default one now. "
-            "Convert it where it was made, inside of the same `with graph.as_default():`, or make it "
-            "outside of any graph. A model of Keras 3 has to be made eagerly."
+            f"The Keras model {model.name!r} was created in a graph that is no longer the default "
+            "one. Convert it where it was created, inside the same `with graph.as_default():`, or "
+            "create it outside any graph. A Keras 3 model must be created eagerly."
         )
     eagerly(wrapped.check_custom_objects)
     train_step = getattr(type(model), "train_step", None)
@@ -132,7 +132,7 @@ def load_model(
         _logger.info("keras_model_path %r is read as %r", address, path)
     if not exists("keras_model_path", path):
         raise FileNotFoundError(
-            f"No file or directory found at {path}: keras_model_path is a saved Keras model."
+            f"No file or directory found at {path}: keras_model_path must name a saved Keras model."
         )
     here = local_path(path) if is_local(path) else _copied(path, os.path.join(model_dir, "keras"))
     given = dict(custom_objects or {})
@@ -146,8 +146,9 @@ def load_model(
         except Exception as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(
-                f"{error}\nkeras_model_path {path!r}: {keras.__name__} {keras.__version__} can't load it. "
-                "Classes and functions of your own must be in custom_objects={'Name': Name}."
+                f"{error}\nkeras_model_path {path!r}: {keras.__name__} {keras.__version__} can't "
+                "load it. Custom classes and functions must be in "
+                "custom_objects={'Name': Name}."
             ) from error
 
 
@@ -181,7 +182,8 @@ def wrapped(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
 def _copied(path: str, folder: str) -> str:
     if tf.io.gfile.isdir(path):
         raise ValueError(
-            f"keras_model_path {path!r} is a folder: Keras loads a SavedModel from this machine only; copy it here."
+            f"keras_model_path {path!r} is a folder: Keras loads a SavedModel only from local "
+            "disk; copy it there."
         )
     here = os.path.join(folder, f"keras_model{os.path.splitext(path)[1] or '.h5'}")
     _logger.info("keras_model_path %r is copied to %r", path, here)

@@ -37,9 +37,9 @@ def metrics_of(
     Args:
         model: The model.
         names: Names of its outputs.
-        labels: Labels, as input_fn gives them.
+        labels: Labels, as input_fn returns them.
         outputs: The outputs, in the model's own structure.
-        weights: Sample weights, as input_fn gives them.
+        weights: Sample weights, as input_fn returns them.
         marks: What Keras hung on the outputs.
         metric_names_map: Name of a metric with Keras -> name to evaluate it under, or `None`.
 

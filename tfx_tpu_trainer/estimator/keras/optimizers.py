@@ -155,9 +155,9 @@ def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
     traced = [each for each in made if isinstance(each, TracedOptimizer)]
     if in_graphs and traced:
         raise ValueError(
-            f"The optimizers {model.optimizer!r} of the Keras model are of different kinds: one "
-            "kind works in graphs, as those of tf.compat.v1.train and tf.keras.optimizers.legacy "
-            "do, the other does not. Compile the model with optimizers of one kind."
+            f"The optimizers {model.optimizer!r} of the Keras model are of different kinds: those "
+            "of tf.compat.v1.train and tf.keras.optimizers.legacy work in graphs, the others do "
+            "not. Compile the model with optimizers of one kind."
         )
     if in_graphs:
         return GraphOptimizers(in_graphs[0].optimizer, in_graphs, belongs)
@@ -215,10 +215,10 @@ def _is_legacy(optimizer: Any) -> bool:
 
 
 def _unwrapped(optimizer: v1.train.Optimizer) -> v1.train.Optimizer:
-    """Returns the optimizer in a CrossShardOptimizer: gradients of cores are put together before."""
+    """Returns the optimizer in a CrossShardOptimizer: gradients of cores are combined before."""
     if isinstance(optimizer, v1.tpu.CrossShardOptimizer):
         raise ValueError(
-            "The Keras model is compiled with a CrossShardOptimizer. Compile it with the optimizer "
-            "inside: keras_to_estimator puts the gradients of cores together itself."
+            "The Keras model is compiled with a CrossShardOptimizer. Compile it with the "
+            "optimizer inside: keras_to_estimator combines the gradients of cores itself."
         )
     return optimizer

@@ -45,7 +45,7 @@ def checked_file(
         The package that saved the model, `tf_keras` or `keras`, and the path to load.
 
     Raises:
-        ValueError: It is no saved model, expands to too much, or has code of its own.
+        ValueError: It is not a saved model, expands to too much, or has code of its own.
         TypeError: Its config names what neither Keras nor `custom_objects` has.
     """
     given = path
@@ -132,22 +132,22 @@ class _Check:
             safe = package in _OWN_PACKAGES
         if not safe:
             raise TypeError(
-                f"Could not locate {name!r}: keras_model_path {self._path!r} can't load it from the module {module!r}, "
-                f"which a file may not choose; give custom_objects={{{name!r}: ...}}, or safe_mode=False if you trust "
-                "whoever made it."
+                f"Could not locate {name!r}: keras_model_path {self._path!r} can't load it from "
+                f"the module {module!r}, because files may not choose modules; give "
+                f"custom_objects={{{name!r}: ...}}, or safe_mode=False if you trust its author."
             )
 
     def _refuse_code(self, layer: str) -> None:
         raise ValueError(
-            f"keras_model_path {self._path!r}: the layer {layer!r} runs Python code of the file, as Lambda layers do; "
-            "give safe_mode=False if you trust whoever made it."
+            f"keras_model_path {self._path!r}: the layer {layer!r} runs Python code of the file, "
+            "as Lambda layers do; give safe_mode=False if you trust its author."
         )
 
 
 def _no_model(path: str, why: str) -> ValueError:
     return ValueError(
-        f"keras_model_path {path!r} is no saved Keras model: {why}; give an HDF5 file, a .keras file or a "
-        "SavedModel's folder."
+        f"keras_model_path {path!r} is not a saved Keras model: {why}; give an HDF5 file, a .keras "
+        "file or a SavedModel's folder."
     )
 
 
@@ -155,7 +155,7 @@ def _parsed(path: str, part: str, text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise _no_model(path, f"its {part} is no JSON") from None
+        raise _no_model(path, f"its {part} is not valid JSON") from None
 
 
 def _library_of(version: Any) -> str:
@@ -185,7 +185,7 @@ def _read_archive(path: str, folder: str) -> tuple[str, list[Any], str]:
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise _no_model(path, f"the archive can't be read ({error})") from None
     if not isinstance(metadata, dict):
-        raise _no_model(path, "its metadata.json is no object")
+        raise _no_model(path, "its metadata.json is not an object")
     return _library_of(metadata.get("keras_version", "")), [config], unpacked
 
 
@@ -221,7 +221,7 @@ def _read_hdf5(path: str) -> tuple[str, list[Any]]:
     import h5py
 
     if zipfile.is_zipfile(path):
-        raise _no_model(path, "Keras takes an archive by its name, which does not end with .keras")
+        raise _no_model(path, "Keras recognizes an archive by its name, which must end with .keras")
     try:
         with h5py.File(path, "r") as file:
             _check_arrays(path, file, _most(path))
@@ -232,7 +232,7 @@ def _read_hdf5(path: str) -> tuple[str, list[Any]]:
                 if name in file.attrs
             }
     except OSError:
-        raise _no_model(path, "it is no HDF5 file and no archive") from None
+        raise _no_model(path, "it is neither an HDF5 file nor an archive") from None
     return _library_of(version), [_parsed(path, name, text) for name, text in texts.items()]
 
 
@@ -251,8 +251,8 @@ def _check_arrays(path: str, file: Any, most: int) -> None:
             elsewhere = any(isinstance(link, h5py.ExternalLink) for link in links)
         if elsewhere:
             raise ValueError(
-                f"keras_model_path {path!r} takes {each.name!r} from another file, which a saved model does not; save "
-                "the model again with Keras."
+                f"keras_model_path {path!r} takes {each.name!r} from another file, which saved "
+                "models never do; save the model again with Keras."
             )
 
     look("/", file)

@@ -56,8 +56,8 @@ def model_to_estimator(
 ) -> Estimator:
     """Makes an Estimator of a compiled Keras model; mirrors `tf.keras.estimator`'s.
 
-    The estimator starts from the values that the model has now, batch norm statistics included.
-    The model itself is not trained: its values and its optimizer stay as they are.
+    The estimator starts from the model's current values, batch norm statistics included. The model itself is not
+    trained: its values and its optimizer stay as they are.
 
     Example:
     ```python
@@ -82,12 +82,11 @@ def model_to_estimator(
             name.
         metric_names_map: Name of a compiled metric -> name to evaluate it under, for all of them.
             Defaults to `None`, the names that Keras gives.
-        export_outputs: Name of an output -> class of its export, such as
-            `estimator.export.RegressionOutput`; each becomes a signature. Defaults to `None`: one
-            signature with all outputs, which is there in any case.
-        safe_mode: Whether `keras_model_path` is refused where loading it would run Python code of
-            the file, as Lambda layers do, or import modules that it names. Defaults to `True`; give
-            `False` where you trust whoever made the file. The original has no such argument.
+        export_outputs: Name of an output -> class of its export, such as `estimator.export.RegressionOutput`; each
+            becomes a signature. Defaults to `None`: one signature with all outputs, which is always exported.
+        safe_mode: Whether `keras_model_path` is refused where loading it would run Python code of the file, as Lambda
+            layers do, or import modules that it names. Defaults to `True`; give `False` if you trust the author of the
+            file. The original has no such argument.
 
     Returns:
         The estimator.
@@ -195,7 +194,7 @@ def _first_values(
 ) -> WarmStartSettings | None:
     """Writes a checkpoint of the values that a model has; returns how to start from it."""
     if not model.is_built:
-        _logger.info("The Keras model has no variables yet: it starts from fresh ones.")
+        _logger.info("The Keras model has no variables yet: it starts from newly initialized ones.")
         return None
     if not config.is_chief:
         return None
@@ -254,10 +253,9 @@ def keras_to_estimator(
 ) -> TPUEstimator:
     """Makes a TPUEstimator of a compiled Keras model; ours, the original has none.
 
-    Its optimizer puts the gradients of the cores together: averaged where the losses are means over
-    rows, as Keras's are by default, and summed where they have `reduction="sum"`. So a step on
-    several cores is the step of one core with all rows, but for what looks at the other rows of
-    its batch, such as a batch norm that is trained.
+    Its optimizer combines the gradients of the cores: averaged where the losses are means over rows, as Keras's are by
+    default, and summed where they have `reduction="sum"`. So a step on several cores is the step of one core with all
+    rows, except for what looks at the other rows of its batch, such as a batch norm that is trained.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import keras_to_estimator, tpu
@@ -291,14 +289,14 @@ def keras_to_estimator(
         train_batch_size: Global batch size of training.
         eval_batch_size: Global batch size of evaluation.
         predict_batch_size: Global batch size of prediction.
-        **options: What else `TPUEstimator` takes: `params`, `eval_on_tpu`, `export_to_tpu` ...
+        **options: Further arguments of `TPUEstimator`: `params`, `eval_on_tpu`, `export_to_tpu` ...
 
     Returns:
         The estimator.
 
     Raises:
         ValueError: If an argument does not hold.
-        TypeError: If a batch size is no integer.
+        TypeError: If a batch size is not an integer.
     """
     config = TPURunConfig() if config is None else config
     if not isinstance(config, TPURunConfig):

@@ -77,7 +77,7 @@ class CoreRun:
 
     @property
     def job(self) -> str | None:
-        """The job of the TPU's workers; `None` where there is none or it is this process."""
+        """The job of the TPU's workers; `None` if there is none or it is this process."""
         return None if self.system is None else self.system.job
 
 

@@ -316,7 +316,7 @@ def _source(run: CoreRun, call: Call, index: int) -> InputTensors:
     if run.mode == ModeKeys.PREDICT and not is_dataset:
         raise TypeError(
             "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and "
-            f"`labels`: only a dataset tells where it ends; got {returned!r}."
+            f"`labels`: only a dataset has a known end; got {returned!r}."
         )
     if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
         returned = returned.map(lambda features: features)
@@ -358,9 +358,9 @@ def _check_spec(spec: Any, mode: str) -> None:
         return
     if mode != ModeKeys.TRAIN:
         raise RuntimeError(
-            f"estimator_spec used by TPU {'evaluation' if mode == ModeKeys.EVAL else 'prediction'}"
-            f" must have type`TPUEstimatorSpec`. Got {type(spec)}. The metrics and the scaffold of "
-            "any other can't be taken from the cores."
+            f"estimator_spec used by TPU {'evaluation' if mode == ModeKeys.EVAL else 'prediction'} "
+            f"must have type`TPUEstimatorSpec`. Got {type(spec)}. The metrics and the scaffold of "
+            "other specs can't be read from the cores."
         )
     if spec.training_chief_hooks:
         raise ValueError(
@@ -377,6 +377,6 @@ def _check_no_v1_summaries(of_input: Collection[str]) -> None:
     for summary in v1.get_collection(v1.GraphKeys.SUMMARIES):
         if summary.name not in of_input:
             raise ValueError(
-                f"model_fn makes a summary of the v1 API ({summary.op.name}), which can't be read "
-                "from TPU cores: write it in host_call, with tf.summary of TensorFlow 2."
+                f"model_fn creates a summary of the v1 API ({summary.op.name}), which can't be "
+                "read from TPU cores: write it in host_call, with tf.summary of TensorFlow 2."
             )

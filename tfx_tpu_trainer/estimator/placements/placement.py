@@ -73,7 +73,7 @@ class Trace:
 class Placement(Protocol):
     """A call at the place where it runs: how it is fed and traced, and what a session is to run.
 
-    All of it works in the default graph, and each plan traces the call anew.
+    All of it works in the default graph, and each plan traces the call again.
     """
 
     def trace(self) -> Trace:
@@ -128,7 +128,7 @@ def gradient_hook(
     """Returns the hook that asks loops for the summary of gradients, and writes it.
 
     Args:
-        gradients: What the loops are asked for.
+        gradients: What the loops compute of the gradients.
         summary: What they give, there after a loop.
         config: The configuration of a run that writes summaries.
     """

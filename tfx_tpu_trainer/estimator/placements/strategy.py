@@ -171,7 +171,7 @@ class UnderStrategy:
         if given and not isinstance(scaffold, ObjectScaffold):
             raise ValueError(
                 f"A Scaffold with {given} can't be used under {_named(strategy)}, a tf.distribute "
-                "strategy, as its variables are not those of a session. Leave scaffold "
+                "strategy, whose variables do not belong to a session. Leave scaffold "
                 "(scaffold_fn) out, or train without the strategy."
             )
         template = dataclasses.replace(template, make_scaffold=lambda: scaffold)
@@ -323,9 +323,9 @@ class UnderStrategy:
     def _check_in_this_process(self) -> None:
         if spans_processes(self.strategy):
             raise ValueError(
-                f"{_named(self.strategy)} has replicas in other processes: only training runs over "
-                "several. Leave eval_distribute out of RunConfig, or let train_and_evaluate have an "
-                "evaluator task, which evaluates by itself."
+                f"{_named(self.strategy)} has replicas in other processes, but only training runs "
+                "over several processes. Leave eval_distribute out of RunConfig, or add an "
+                "evaluator task for train_and_evaluate."
             )
 
 
@@ -376,10 +376,11 @@ def _configured(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
 def _check_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
     if config.num_worker_replicas > 1 and not spans_processes(strategy):
         raise ValueError(
-            f"{_named(strategy)} is of this process only, and the cluster of TF_CONFIG has "
+            f"{_named(strategy)} covers only this process, but the cluster of TF_CONFIG has "
             f"{config.num_worker_replicas} tasks that train: {config.cluster_spec.as_dict()}. Use "
-            "tf.distribute.MultiWorkerMirroredStrategy, made before anything else runs, or "
-            "tf.compat.v1.distribute.experimental.ParameterServerStrategy; or leave TF_CONFIG out."
+            "tf.distribute.MultiWorkerMirroredStrategy, created before anything else runs, or "
+            "tf.compat.v1.distribute.experimental.ParameterServerStrategy; or leave TF_CONFIG "
+            "out."
         )
 
 
@@ -387,8 +388,8 @@ def _check_one_replica(strategy: tf.distribute.Strategy) -> None:
     if strategy.num_replicas_in_sync > 1:
         raise ValueError(
             f"{type(strategy).__name__} has {strategy.num_replicas_in_sync} replicas in this "
-            "process, one for each GPU. A worker of a parameter server strategy has one here: let "
-            "it see one GPU (CUDA_VISIBLE_DEVICES), or use CentralStorageStrategy or "
+            "process, one for each GPU. A worker of a parameter server strategy may have only "
+            "one: let it see one GPU (CUDA_VISIBLE_DEVICES), or use CentralStorageStrategy or "
             "MirroredStrategy in one process."
         )
 

@@ -31,8 +31,8 @@ def run_local(
 ) -> tuple[Mapping[str, Any] | None, list[bytes | None] | None]:
     """Trains, and evaluates after each checkpoint but the first.
 
-    With `RunConfig(save_input_position=True)` it evaluates the first one too where the training that
-    it goes on with was ended before it had done that.
+    With `RunConfig(save_input_position=True)` it evaluates the first one too where the training that it continues with
+    was ended before it had done that.
 
     Args:
         estimator: The estimator.
@@ -91,8 +91,8 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         Args:
             evaluator: Evaluates the newest checkpoint.
             throttle_secs: Seconds from the start of one evaluation to the next, at least.
-            is_missing: Tells whether the first checkpoint of a session, which goes on with another
-                one's training, is to be evaluated. Defaults to never.
+            is_missing: Tells whether the first checkpoint of a session, which continues with another one's training, is
+                to be evaluated. Defaults to never.
             listener: May stop training. Defaults to `None`.
             clock: Returns the time in seconds. Defaults to `time.monotonic`.
         """
@@ -116,7 +116,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         return f"with a checkpoint in {duration(left)} or later"
 
     def begin(self) -> None:
-        """Starts anew: the first checkpoint is that of an untrained model, or was evaluated before."""
+        """Starts again: the first checkpoint is that of an untrained model, or was evaluated before."""
         self._first = True
 
     def after_save(self, session: v1.Session, global_step_value: int) -> bool | None:
@@ -158,7 +158,8 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         evaluated = self._evaluator.evaluate_newest()
         if evaluated is None:
             raise RuntimeError(
-                f"There was no new checkpoint after the training reached step {step}: something "
-                "else removes or replaces the checkpoints of the model folder."
+                f"No new checkpoint appeared after the training reached step {step}: another "
+                "process removes or replaces the checkpoints in model_dir; give each training its "
+                "own."
             )
         self.last = evaluated

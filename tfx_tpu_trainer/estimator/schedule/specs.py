@@ -58,7 +58,7 @@ class TrainSpec(_TrainFields):
             The spec.
 
         Raises:
-            TypeError: If input_fn is no function, or a hook or listener is none.
+            TypeError: If input_fn is not a function, or a hook or listener is none.
             ValueError: If max_steps is not positive.
         """
         _check_input_fn(input_fn)
@@ -125,7 +125,7 @@ class EvalSpec(_EvalFields):
             The spec.
 
         Raises:
-            TypeError: If input_fn is no function, a hook or exporter none, or name no string.
+            TypeError: If input_fn is not a function, a hook or exporter none, or name no string.
             ValueError: If a number is out of its range, or the exporters' names are not unique.
         """
         _check_input_fn(input_fn)

@@ -114,7 +114,7 @@ def run_schedule(
         assert server is not None
         with said_while_waiting(
             lambda: _absent_trainers(config),
-            change="This parameter server serves until it is ended from outside.",
+            change="This parameter server runs until it is stopped from outside.",
         ):
             server.join()
     else:
@@ -164,8 +164,8 @@ def start_server(config: RunConfig) -> tf.distribute.Server | None:
         address = cluster.task_address(config.task_type, config.task_id)
         raise RuntimeError(
             f"The server of {config.task_type}:{config.task_id} can't listen at {address!r}, its "
-            f"address in TF_CONFIG ({error.message}). Where another process has the port, end it or "
-            "give this task another one, in the TF_CONFIG of every task."
+            f"address in TF_CONFIG ({error.message}). If another process uses the port, stop it, "
+            "or give this task another port in the TF_CONFIG of every task."
         ) from None
 
 
@@ -269,7 +269,7 @@ def _evaluate_until_the_end(
     if eval_spec.start_delay_secs:
         _logger.info("Waiting %f secs before starting eval.", eval_spec.start_delay_secs)
         with said_while_waiting(
-            "the training to get ahead",
+            "the training to make progress",
             change=f"Evaluations start after {eval_spec.start_delay_secs} s (EvalSpec(start_delay_secs=...)).",
         ):
             sleep(eval_spec.start_delay_secs)
@@ -300,8 +300,9 @@ def _evaluate_until_the_end(
                     said_while_waiting(
                         evaluator.awaited,
                         change=(
-                            "It ends with a checkpoint of TrainSpec(max_steps=...); EvalSpec(throttle_secs="
-                            f"{eval_spec.throttle_secs}) says how often it looks."
+                            "It ends with a checkpoint of TrainSpec(max_steps=...); "
+                            f"EvalSpec(throttle_secs={eval_spec.throttle_secs}) sets how often it "
+                            "looks."
                         ),
                     )
                 )

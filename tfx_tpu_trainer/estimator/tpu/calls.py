@@ -212,7 +212,7 @@ class TPUEstimatorCalls:
         if input_context_of(self._config, mode) is not None:
             raise ValueError(
                 "use_tpu=True can't run under a ParameterServerStrategy: its workers train "
-                "asynchronously, and TPU cores in step. Use use_tpu=False, or leave "
+                "asynchronously, but TPU cores train in step. Use use_tpu=False, or leave "
                 "train_distribute and eval_distribute out of RunConfig."
             )
         master = master_of(self._config, mode)

@@ -1,4 +1,4 @@
-"""An Estimator that is there already, canned or not, on TPU cores and exported for TPU hosts."""
+"""Runs an existing Estimator, canned or not, on TPU cores, and exports it for TPU hosts."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def from_estimator(
 ) -> TPUEstimator:
     """Returns a TPUEstimator with the model of another estimator; ours, the original has none.
 
-    On cores the optimizers of its model_fn put their gradients together: those of canned estimators
-    and heads as the rows' losses were, others as `gradients` says. Metrics of heads measure what
-    all cores computed. Summaries are left out, because they can't be read from cores.
+    On cores the optimizers of its model_fn combine their gradients: those of canned estimators and heads as the rows'
+    losses were, others as `gradients` says. Metrics of heads measure what all cores computed. Summaries are left out,
+    because they can't be read from cores.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineClassifier, tpu
@@ -75,8 +75,8 @@ def from_estimator(
             `context` and `use_tpu` in its params are for its model_fn only.
         config: Configuration of the runs. Defaults to `None`: that of the estimator. Its model
             folder is used where the estimator was given none and has trained nothing yet.
-        gradients: What a model_fn of one's own that uses no head makes of the cores' gradients:
-            `"mean"`, the default, for a loss that is a mean over rows, or `"sum"`.
+        gradients: How the cores' gradients are combined for a custom model_fn that uses no head: `"mean"`, the default,
+            for a loss that is a mean over rows, or `"sum"`.
         **options: `use_tpu`, batch sizes, and whatever else `TPUEstimator` takes.
 
     Returns:
@@ -85,11 +85,11 @@ def from_estimator(
     Raises:
         ValueError: If an argument does not hold. Its methods raise it on cores for features that
             are strings, and for metrics that no head makes.
-        TypeError: If `estimator` is no Estimator, or is one for TPUs already.
+        TypeError: If `estimator` is not an Estimator, or is one for TPUs already.
     """
     if not isinstance(estimator, Estimator) or isinstance(estimator, TPUEstimator):
         raise TypeError(
-            "estimator should be an Estimator of tfx_tpu_trainer.estimator, and no TPUEstimator; "
+            "estimator should be an Estimator of tfx_tpu_trainer.estimator, not a TPUEstimator; "
             f"got {estimator!r}."
         )
     check_combination(gradients)
@@ -138,9 +138,9 @@ def _refuse_strings(inputs: Mapping[str, Any]) -> None:
     )
     if strings:
         raise ValueError(
-            f"{', '.join(strings)}: strings can't be computed with on TPU cores. Look them up in "
-            "input_fn (tf.keras.layers.StringLookup, tf.lookup, or a vocabulary of Transform) and "
-            "use tf.feature_column.categorical_column_with_identity; labels become ids there too, "
+            f"{', '.join(strings)}: TPU cores can't compute with strings. Look them up in input_fn "
+            "(tf.keras.layers.StringLookup, tf.lookup, or a vocabulary of Transform) and use "
+            "tf.feature_column.categorical_column_with_identity; labels become ids there too, "
             "without label_vocabulary."
         )
 
@@ -163,8 +163,8 @@ def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstima
         return spec
     if mode == ModeKeys.EVAL and spec.eval_metric_ops:
         raise ValueError(
-            f"The metrics {sorted(spec.eval_metric_ops)} are made inside of model_fn, where each "
-            "core would measure its own rows. Let a head make them (Head.create_estimator_spec, "
+            f"The metrics {sorted(spec.eval_metric_ops)} are created inside model_fn, where each "
+            "core would measure its own rows. Let a head create them (Head.create_estimator_spec, "
             "add_metrics), or evaluate on the host: from_estimator(..., eval_on_tpu=False)."
         )
     return TPUEstimatorSpec(
@@ -195,7 +195,7 @@ def check_combination(gradients: str) -> None:
 
 @contextlib.contextmanager
 def summed_gradients(*, replicas: int, gradients: Combination) -> Iterator[None]:
-    """Makes all optimizers that are used inside put their gradients together over the cores.
+    """Makes all optimizers that are used inside combine their gradients over the cores.
 
     What `CrossShardOptimizer` does, where nobody can wrap one: a model_fn makes its optimizer
     itself. While this lasts, `apply_gradients` of the bases of all graph optimizers is another one,

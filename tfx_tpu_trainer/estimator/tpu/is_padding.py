@@ -45,12 +45,12 @@ class FeaturesWithPadding(dict):
 
 
 def with_padding(features: Any, is_padding: tf.Tensor) -> Any:
-    """Returns features that know their padding; what is no plain dict is given back as it is."""
+    """Returns features that know their padding; what is not a plain dict is given back as it is."""
     return _with(features, lambda: is_padding)
 
 
 def without_padding(features: Any) -> Any:
-    """Returns features none of whose rows are padding; what is no plain dict stays as it is."""
+    """Returns features none of whose rows are padding; what is not a plain dict stays as it is."""
 
     def none_is_padding() -> tf.Tensor | None:
         rows = count_rows(features)

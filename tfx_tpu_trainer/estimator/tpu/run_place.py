@@ -60,7 +60,7 @@ def emulated_replicas() -> int:
         8, unless TFX_TPU_TRAINER_EMULATED_REPLICAS says otherwise.
 
     Raises:
-        ValueError: If that is no number from 1 to 1024.
+        ValueError: If that is not a number from 1 to 1024.
     """
     text = os.environ.get(REPLICAS_VARIABLE) or str(_DEFAULT_REPLICAS)
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_REPLICAS:
@@ -87,7 +87,7 @@ def choose_place(
         The call where it runs, and where that is and why, for a log line.
 
     Raises:
-        RuntimeError: If TPU cores are asked for and none can be had.
+        RuntimeError: If TPU cores are requested and none can be had.
     """
     if use_tpu and _emulates():
         return places.on_emulated_cores(), f"emulated TPU cores ({EMULATE_VARIABLE}=1)"

@@ -74,7 +74,7 @@ def check_positive_integer(value: Any, name: str) -> None:
         name: What it is called, for the error.
 
     Raises:
-        TypeError: If it is no integer.
+        TypeError: If it is not an integer.
         ValueError: If it is not positive.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
@@ -153,15 +153,14 @@ class TPUConfig(_Fields):
                 to 1.
             experimental_allow_per_host_v2_parallel_get_next: Whether cores may read from one
                 dataset at a time. Defaults to `False`.
-            experimental_feed_hook: Class to use in place of the infeed and outfeed hook.
-                Defaults to `None`.
+            experimental_feed_hook: Class to use instead of the infeed and outfeed hook. Defaults to `None`.
 
         Returns:
             The configuration.
 
         Raises:
             ValueError: If a value is out of its range or two do not go together.
-            TypeError: If a number is no integer.
+            TypeError: If a number is not an integer.
         """
         parse_iterations_per_loop(iterations_per_loop)
         if num_shards is not None:

@@ -75,7 +75,7 @@ class TPUContext:
         """Host that calls input_fn.
 
         Raises:
-            RuntimeError: If it is asked for in model_fn.
+            RuntimeError: If it is requested in model_fn.
         """
         invocation = self._input_fn_invocation()
         if self._input_mode is InputMode.PER_SHARD_V1:
@@ -90,7 +90,7 @@ class TPUContext:
             many replicas this call feeds.
 
         Raises:
-            RuntimeError: If it is asked for in model_fn.
+            RuntimeError: If it is requested in model_fn.
         """
         invocation = self._input_fn_invocation()
         calls = number_of_sources(self._input_mode, self._layout)
@@ -106,12 +106,12 @@ class TPUContext:
         """The placement of replicas on cores; `None` without model parallelism.
 
         Raises:
-            RuntimeError: If it is asked for in input_fn.
+            RuntimeError: If it is requested in input_fn.
         """
         if self._invocation is not None:
             raise RuntimeError(
                 "This TPUContext instance must not be called from input_fn: device_assignment is "
-                "there for model_fn only."
+                "available only to model_fn."
             )
         return self._assignment
 
@@ -141,6 +141,6 @@ class TPUContext:
         if self._invocation is None:
             raise RuntimeError(
                 "This TPUContext instance must not be called from model_fn: the deployment and "
-                "the current host are there for input_fn only."
+                "the current host are available only to input_fn."
             )
         return self._invocation

@@ -115,7 +115,7 @@ class TPUEstimator(Estimator):
 
         Raises:
             ValueError: If an argument does not hold.
-            TypeError: If a batch size is no integer.
+            TypeError: If a batch size is not an integer.
         """
         if not isinstance(config, RunConfig):
             raise ValueError(

@@ -41,7 +41,7 @@ class _Fields(NamedTuple):
 
 
 class TPUEstimatorSpec(_Fields):
-    """Ops and objects that a model_fn gives to a TPUEstimator.
+    """Ops and objects that a model_fn returns to a TPUEstimator.
 
     Mirrors `tf.compat.v1.estimator.tpu.TPUEstimatorSpec`. What runs on the host, metrics and
     host_call, is given as a pair of a function and its tensors, because it must be called
@@ -247,7 +247,7 @@ def make_host_scaffold(
     if scaffold is None:
         raise ValueError(
             "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed: it must return a "
-            "tf.compat.v1.train.Scaffold. Leave it out where none is needed. scaffold_fn: "
+            "tf.compat.v1.train.Scaffold. Leave it out if none is needed. scaffold_fn: "
             f"{scaffold_fn!r}"
         )
     named = [getattr(scaffold, field) for field in _OP_FIELDS]

@@ -1,8 +1,8 @@
 """The API of `tf.compat.v1.estimator`, name for name.
 
-What is not told apart there is what `tfx_tpu_trainer.estimator` has. The canned estimators differ:
-they take optimizers of `tf.compat.v1.train` and partitioners, sum the rows' losses by default, and
-their checkpoints hold other names of optimizer slots.
+All other names are those of `tfx_tpu_trainer.estimator`. The canned estimators differ: they take optimizers of
+`tf.compat.v1.train` and partitioners, sum the rows' losses by default, and their checkpoints hold other names of
+optimizer slots.
 """
 
 from tfx_tpu_trainer.estimator import export, heads, hook_names, inputs, schedule, tpu

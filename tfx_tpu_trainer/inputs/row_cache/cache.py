@@ -77,7 +77,7 @@ class RowCache:
     def columns(
         self, part: Sequence[str], spec: Mapping[str, Any], *, of: Callable[[], Sequence[str]]
     ) -> Columns | None:
-        """Returns the rows of files, where `is_worth_it` says so; parsed now unless they are there.
+        """Returns the rows of files, where `is_worth_it` says so; parsed now unless they are kept already.
 
         Args:
             part: Paths of the files.
@@ -93,7 +93,8 @@ class RowCache:
         state = _state(of())
         if self._kept and state != self._state:
             _logger.warning(
-                "The files of the training input have changed since their %d rows were parsed: they are parsed anew.",
+                "The files of the training input changed after their %d rows were parsed; parsing "
+                "them again.",
                 self.count,
             )
             # Graphs that were made with them may still be in use.
@@ -109,7 +110,7 @@ class RowCache:
         return self._kept[key]
 
     def is_outdated(self) -> bool:
-        """Tells whether there are other files by now, or other ones by the same names, than those of the rows.
+        """Returns whether files were added, removed or replaced since the rows were parsed.
 
         Files that are not there at all, as in the moment in which others take their places, tell nothing.
         """
@@ -133,16 +134,17 @@ class RowCache:
             memory = int(available_memory() * MEMORY_SHARE)
         started = time.monotonic()
         _logger.info(
-            "Parses the rows of %d files of the training input, once for all epochs.", len(files)
+            "Parsing the rows of %d files of the training input, once for all epochs.", len(files)
         )
         try:
             columns = parse_rows(files, spec, memory=memory, folder=self.folder)
         except OSError as error:
             self._given_up = True
             _logger.warning(
-                "The rows of the training input are parsed again in each epoch: there is no room to keep them (%s). "
-                "Give more memory, of which they take a quarter, or a folder on local disk (TMPDIR) with twice their "
-                "size free; cache_input=False keeps none.",
+                "The rows of the training input are parsed again in each epoch, for lack of room "
+                "to keep them (%s). Provide more memory (they may take a quarter of it), or a "
+                "folder on local disk (TMPDIR) with twice their size free; cache_input=False "
+                "turns the cache off.",
                 error,
             )
             return None

@@ -1,4 +1,4 @@
-"""Files that change under a training whose rows are kept parsed: noticed between two epochs, and parsed anew."""
+"""Files that change under a training whose rows are kept parsed: noticed between two epochs, and parsed again."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def train_on_current_rows(
     """Trains, and trains on with the rows of today's files where they have changed on the way.
 
     Args:
-        train: Trains up to a step with the hooks that it is given, and calls the input function anew.
+        train: Trains up to a step with the hooks that it is given, and calls the input function again.
         cache: Keeps the rows; `None` where files are read in each epoch anyway.
         batch_size: Rows of a step, on all cores.
         time_share: How much of the time looking may take. Defaults to `TIME_SHARE`.

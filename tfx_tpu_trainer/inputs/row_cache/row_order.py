@@ -34,7 +34,7 @@ def shuffled_row_numbers(
         count: How many rows there are.
         batch_size: Rows of a batch.
         seed: As `tf.data.Dataset.shuffle` takes it. With neither this nor a seed of the graph each iterator has an
-            order of its own, which goes on after it was saved and restored.
+            order of its own, which continues after it was saved and restored.
         window: Rows of a window. Defaults to `WINDOW`.
         chunk: Rows of a chunk. Defaults to `CHUNK`.
 

@@ -18,7 +18,7 @@ from tfx_tpu_trainer.preflight.embeddings.layout import samples_of_row
 from tfx_tpu_trainer.preflight.embeddings.npy_files import NpyFile
 
 NO_ID = -1
-"""Stands in a dense row where it has fewer ids than others."""
+"""Fills a dense row that has fewer ids than others."""
 
 
 class FeatureIds(NamedTuple):
@@ -81,7 +81,7 @@ class FileIds(IdSource):
             )
             raise ValueError(
                 f"{other.path} has rows of shape {list(other.shape[1:])}, and {first.path} of "
-                f"{list(first.shape[1:])}: give files of one kind to a feature."
+                f"{list(first.shape[1:])}: give all files of a feature the same shape of rows."
             )
         self._starts = [0, *itertools.accumulate(file.shape[0] for file in self._files)]
         self._ends = None if row_ends is None else NpyFile.open(row_ends)
@@ -93,8 +93,8 @@ class FileIds(IdSource):
             last = int(self._ends.read(self.rows - 1, 1)[0]) if self.rows else 0
             if last != self._starts[-1]:
                 raise ValueError(
-                    f"{row_ends} ends with {last:,}, and the files of the ids hold {self._starts[-1]:,}: its "
-                    "last number is that of all ids."
+                    f"{row_ends} ends with {last:,}, but the files of ids contain "
+                    f"{self._starts[-1]:,}: its last number must be the number of all ids."
                 )
 
     def read(self, first: int, count: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64] | None]:
@@ -105,8 +105,8 @@ class FileIds(IdSource):
         ends = self._ends.read(first, count).astype(np.int64) - before
         if ends[0] < 0 or (np.diff(ends) < 0).any():
             raise ValueError(
-                f"{self._ends.path}: a number from row {first:,} on is lower than the one before it; each is "
-                "the sum of the ids of the rows up to it."
+                f"{self._ends.path}: a number from row {first:,} on is lower than the one before "
+                "it; each must be the number of ids in all rows so far."
             )
         return self._read(before, int(ends[-1])), ends
 
@@ -174,15 +174,15 @@ def batches_of_sources(
         Feature -> its ids.
 
     Raises:
-        ValueError: The sources have different numbers of rows, or an id is no row of its table.
+        ValueError: The sources have different numbers of rows, or an id is not a row of its table.
     """
     rows = {name: source.rows for name, source in sources.items()}
     for name in rows:
         first = next(iter(rows))
         if rows[name] != rows[first]:
             raise ValueError(
-                f"feature {name!r} has {rows[name]:,} rows of ids, and {first!r} has {rows[first]:,}: a row "
-                "of each belongs to one example."
+                f"feature {name!r} has {rows[name]:,} rows of ids, and {first!r} has "
+                f"{rows[first]:,}: give every feature the same number of rows, one per example."
             )
     for start in range(0, min(rows.values()) // batch_size * batch_size, batch_size):
         batch = {}
@@ -211,7 +211,7 @@ def feature_ids(
         first: Number of the first of them, for messages.
 
     Raises:
-        ValueError: They are no integers, or one is no row of the table.
+        ValueError: They are no integers, or one is not a row of the table.
     """
     if values.dtype.kind not in "iu":
         raise ValueError(f"feature {name!r}: ids are {values.dtype}; give integers.")
@@ -235,9 +235,9 @@ def feature_ids(
     if wrong.any():
         where = int(np.argmax(wrong))
         raise ValueError(
-            f"feature {name!r}: id {int(flat[where])} in row {first + int(row[where]):,} is none of table "
-            f"{feature.table.name!r}, which has 0 to {size - 1:,}: enlarge the table's vocabulary_size, or "
-            "mend the ids."
+            f"feature {name!r}: id {int(flat[where])} in row {first + int(row[where]):,} is not in "
+            f"table {feature.table.name!r}, which has 0 to {size - 1:,}: enlarge the table's "
+            "vocabulary_size, or correct the ids."
         )
     length = samples_of_row(feature)
     is_sequence = length > 1 or bool(feature.max_sequence_length)

@@ -40,7 +40,7 @@ def batches_of_dataset(
         Feature -> its ids.
 
     Raises:
-        ValueError: The input fails, has no such feature, batches of another size, or an id that is no row of its
+        ValueError: The input fails, has no such feature, batches of another size, or an id that is not a row of its
             table.
     """
     if callable(dataset):
@@ -108,7 +108,7 @@ def _chosen(features: Any, names: Sequence[str]) -> dict[str, Any]:
     for name in names:
         if name not in features:
             raise ValueError(
-                f"the input has no feature {name!r}, but {', '.join(map(repr, features))}."
+                f"the input has no feature {name!r}, only {', '.join(map(repr, features))}."
             )
     return {name: features[name] for name in names}
 

@@ -168,8 +168,8 @@ def lay_out(
         padded_rows = _padded(table.vocabulary_size, PADDING * cores.count)
         if padded_rows >= _ROW_LIMIT:
             raise ValueError(
-                f"table {table.name!r}: vocabulary_size={table.vocabulary_size:,} is more rows than "
-                f"SparseCores number; use fewer than {_ROW_LIMIT:,}."
+                f"table {table.name!r}: vocabulary_size={table.vocabulary_size:,} is more rows "
+                f"than SparseCores can number; use fewer than {_ROW_LIMIT:,}."
             )
         samples = sum(rows * samples_of_row(features[name]) for name in names)
         growing = _Growing(
@@ -242,7 +242,8 @@ def _tables(features: Iterable[Any]) -> list[Any]:
             raise ValueError("a table has no name: SparseCores need TableConfig(name=...).")
         if names.count(name) > 1:
             raise ValueError(
-                f"two tables have the name {name!r}: give each its own, or one TableConfig to both features."
+                f"two tables have the name {name!r}: rename one, or give both features the same "
+                "TableConfig."
             )
     return tables
 
@@ -250,15 +251,15 @@ def _tables(features: Iterable[Any]) -> list[Any]:
 def _slots(table: str, optimizer: Any) -> int:
     if optimizer is None:
         raise ValueError(
-            f"table {table!r} has no optimizer, whose values take HBM too: give one of "
+            f"table {table!r} has no optimizer, whose slots take HBM too: give one of "
             f"{', '.join(OPTIMIZER_SLOTS)}."
         )
     for name, slots in OPTIMIZER_SLOTS.items():
         if isinstance(optimizer, getattr(_embedding, name)):
             return slots
     raise ValueError(
-        f"table {table!r}: SparseCores have no optimizer {type(optimizer).__name__}; use one of "
-        f"{', '.join(OPTIMIZER_SLOTS)}, of tf.tpu.experimental.embedding."
+        f"table {table!r}: SparseCores don't support the optimizer {type(optimizer).__name__}; use "
+        f"one of {', '.join(OPTIMIZER_SLOTS)}, of tf.tpu.experimental.embedding."
     )
 
 

@@ -47,18 +47,20 @@ class NpyFile:
         except OSError as error:
             raise ValueError(f"{path} can't be read: {error.strerror}.") from None
         except (ValueError, KeyError, EOFError) as error:
-            raise ValueError(f"{path} is no .npy file ({error}): write it with np.save.") from None
+            raise ValueError(
+                f"{path} is not a .npy file ({error}): write it with np.save."
+            ) from None
         if dtype.kind not in "iu":
-            raise ValueError(f"{path} holds {dtype}; ids are integers.")
+            raise ValueError(f"{path} contains {dtype}; ids must be integers.")
         if len(shape) not in (1, 2) or (by_column and len(shape) == 2):
             raise ValueError(
-                f"{path} holds an array of shape {list(shape)}{' by columns' * by_column}: give [rows] or "
-                "[rows, ids], by rows."
+                f"{path} contains an array of shape {list(shape)}{' by columns' * by_column}: give "
+                "[rows] or [rows, ids], by rows."
             )
         needed = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if size < needed:
             raise ValueError(
-                f"{path} ends after {size:,} of {needed:,} bytes: it is not whole; write it again."
+                f"{path} ends after {size:,} of {needed:,} bytes: it is incomplete; write it again."
             )
         return cls(path, shape, dtype, offset)
 

@@ -41,10 +41,10 @@ from tfx_tpu_trainer.preflight.embeddings.layout import (
 from tfx_tpu_trainer.preflight.embeddings.results import EmbeddingPlan, Need, StackPlan
 
 HOLD_OUT = 5
-"""One batch of so many is held out."""
+"""One in this many batches is held out."""
 
 MARGIN = 0.2
-"""What a buffer holds beyond the most that was seen."""
+"""Room in a buffer beyond the largest number of ids seen, as a share of it."""
 
 _MOST_INPUT_BATCHES = 1000
 # Lists of ids that a replica is sent: samples, rows and weights of 4 bytes each.
@@ -85,7 +85,7 @@ def plan_embeddings(
     Args:
         features: Name -> `tf.tpu.experimental.embedding.FeatureConfig`, whose tables have names.
         ids: The ids that the features look up: an input_fn or a dataset, of batches over all replicas with
-            the features by name, or a source for each feature. -1 in a dense tensor is no id.
+            the features by name, or a source for each feature. -1 in a dense tensor is not an id.
         tpu: The slice, as `"v6e:2x4"`.
         num_slices: Slices like it that train one model, each with tables of its own, joined by the data
             center's network. Defaults to 1.
@@ -94,9 +94,8 @@ def plan_embeddings(
             `None`: each has one.
         params: What an input_fn gets as `params` besides the batch size. Defaults to none.
         rows: The most rows to read. Defaults to `None`: all, and of an input 1,000 batches.
-        hold_out: One batch of so many is held out: not planned with, but compared with the plan. Defaults
-            to 5.
-        margin: What a buffer holds beyond the most that was seen, as a share of that. Defaults to 0.2.
+        hold_out: One in this many batches is held out: it is compared with the plan, not used for it. Defaults to 5.
+        margin: Room in a buffer beyond the largest number of ids seen, as a share of it. Defaults to 0.2.
         stacking: Whether TensorFlow stacks tables: not `disable_table_stacking`. Defaults to `True`.
 
     Returns:
@@ -120,7 +119,7 @@ def plan_embeddings(
         odd = sorted(set(ids) ^ set(features))
         if odd:
             raise ValueError(
-                f"ids and features have different names: {odd[0]!r} is in one of them only."
+                f"ids and features have different names: {odd[0]!r} is in only one of them."
             )
         batches = batches_of_sources(ids, features=features, batch_size=batch_size)
     else:
@@ -197,7 +196,7 @@ def _check(
     if hold_out < 2:
         raise ValueError(f"hold_out={hold_out}: hold out one batch of 2 or more.")
     if not 0 <= margin <= 10:
-        raise ValueError(f"margin={margin}: give a share from 0 to 10, as 0.2.")
+        raise ValueError(f"margin={margin}: give a share from 0 to 10, such as 0.2.")
 
 
 def _count(batches: Batches, seen: Sequence[_Seen], *, most: int | None) -> tuple[int, int]:

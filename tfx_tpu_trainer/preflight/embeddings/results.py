@@ -14,7 +14,7 @@ from tfx_tpu_trainer.preflight.embeddings.layout import Cores, Stack
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Need:
-    """What batches ask of one buffer.
+    """What batches need of one buffer.
 
     Attributes:
         median: Of the batches that were planned with.
@@ -32,7 +32,7 @@ class Need:
 
     @property
     def is_enough(self) -> bool:
-        """Whether no held-out batch asks for more than the buffer holds."""
+        """Whether no held-out batch needs more than the buffer holds."""
         return self.held_out <= self.buffer
 
     def to_json(self) -> dict[str, Any]:
@@ -106,8 +106,8 @@ class EmbeddingPlan:
         ids: Ids that were read.
         batches: Batches that were planned with.
         held_out_batches: Batches that were held out.
-        dropping_batches: Batches of these that ask for more than some buffer holds.
-        margin: What a buffer holds beyond the most that was seen.
+        dropping_batches: Held-out batches that need more than some buffer holds.
+        margin: Room in a buffer beyond the largest number of ids seen, as a share of it.
         stacks: Each stacked table's needs.
         max_ids_per_chip_per_sample: Its value in `SparseCoreEmbeddingConfig`.
         limit_bytes: HBM of a chip that a program may use.

@@ -55,7 +55,7 @@ class EmbeddingSpec:
         """Reads a file.
 
         Args:
-            path: The file. Files that it names are beside it, or named in full.
+            path: The file. Files that it names are next to it, or named in full.
 
         Returns:
             The spec.
@@ -98,7 +98,9 @@ class EmbeddingSpec:
                 )
         if sources and len(sources) < len(features):
             missing = next(name for name in features if name not in sources)
-            raise ValueError(f'feature {missing!r} has no "ids", and others have: {_IDS} of all.')
+            raise ValueError(
+                f'feature {missing!r} has no "ids", but other features have: {_IDS} of all.'
+            )
         unused = [
             name for name in tables if all(each.table.name != name for each in features.values())
         ]
@@ -132,13 +134,13 @@ def _feature(name: str, value: Any, tables: Mapping[str, Any]) -> Any:
     feature = _object(value, where, _FEATURE_KEYS)
     table = feature.get("table")
     if not isinstance(table, str) or table not in tables:
-        raise ValueError(f"{where}: there is no table {table!r}; use one of {', '.join(tables)}.")
+        raise ValueError(f"{where}: unknown table {table!r}; use one of {', '.join(tables)}.")
     length = _integer(feature, "max_sequence_length", where, least=0, default=0)
     return _embedding.FeatureConfig(table=tables[table], max_sequence_length=length, name=name)
 
 
 def _optimizer(value: Any, where: str) -> Any:
-    example = 'as {"name": "Adagrad", "learning_rate": 0.1}'
+    example = 'such as {"name": "Adagrad", "learning_rate": 0.1}'
     if not isinstance(value, dict) or value.get("name") not in OPTIMIZER_SLOTS:
         given = value.get("name") if isinstance(value, dict) else value
         raise ValueError(
@@ -172,7 +174,7 @@ def _source(
         exponent = -1
     if not 0 <= exponent <= 10:
         raise ValueError(
-            f"{where}: zipf is {ids['zipf']!r}; give an exponent from 0 to 10, as 1.1."
+            f"{where}: zipf is {ids['zipf']!r}; give an exponent from 0 to 10, such as 1.1."
         )
     if rows is None:
         raise ValueError(f'{where}: a distribution needs "rows" in the file: how many to draw.')
@@ -194,7 +196,7 @@ def _files(value: Any, where: str, folder: str) -> Sequence[str]:
         path = os.path.join(folder, pattern)
         found = [path] if os.path.exists(path) else sorted(glob.glob(path))
         if not found:
-            raise ValueError(f"{where}: there is no file {path}.")
+            raise ValueError(f"{where}: the file {path} does not exist.")
         files.extend(found)
     return files
 
@@ -202,16 +204,20 @@ def _files(value: Any, where: str, folder: str) -> Sequence[str]:
 def _named(whole: Mapping[str, Any], key: str, kind: str) -> Mapping[str, Any]:
     values = whole.get(key)
     if not isinstance(values, dict) or not values or not all(values):
-        raise ValueError(f'"{key}" is no object with a name for each {kind}.')
+        raise ValueError(f'"{key}" is not an object with a name for each {kind}.')
     return values
 
 
 def _object(value: Any, where: str, keys: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where} is no object with some of {', '.join(keys)}.")
+        raise ValueError(
+            f"{where} is not an object; give one with any of the keys {', '.join(keys)}."
+        )
     unknown = [key for key in value if key not in keys]
     if unknown:
-        raise ValueError(f"{where} has no key {unknown[0]!r}; use some of {', '.join(keys)}.")
+        raise ValueError(
+            f"{where} has the unknown key {unknown[0]!r}; use any of {', '.join(keys)}."
+        )
     return value
 
 

@@ -11,7 +11,10 @@ from tfx_tpu_trainer.preflight.report import bytes_text, seconds_text
 
 _CAVEATS = (
     "Counted on this machine by TensorFlow's published rules; nothing ran on a SparseCore.",
-    "Buffers are OpenXLA's estimate. The rest of the program needs HBM too: preflight of the model says how much.",
+    (
+        "Buffers are OpenXLA's estimate. The rest of the program needs HBM too: a preflight of the "
+        "model reports how much."
+    ),
 )
 
 
@@ -65,7 +68,7 @@ def _tables(plan: EmbeddingPlan) -> Table:
 
 def _needs(plan: EmbeddingPlan) -> Table:
     table = _table(
-        "What batches ask for",
+        "What batches need",
         *("stack", "of", "median", "99 %", "most", "buffer", "held out"),
     )
     for each in plan.stacks:
@@ -86,7 +89,7 @@ def _needs(plan: EmbeddingPlan) -> Table:
 
 def _memory(plan: EmbeddingPlan) -> Table:
     table = _table(
-        "HBM of a chip, and the busiest chip's ids by the mean",
+        "HBM of a chip, and the busiest chip's ids relative to the mean",
         *("stack", "tables", "activations", "lists of ids", "buffers", "in all", "busiest"),
     )
     for each in plan.stacks:
@@ -103,7 +106,7 @@ def _memory(plan: EmbeddingPlan) -> Table:
 def _verdicts(plan: EmbeddingPlan) -> list[Text]:
     fits = plan.hbm_bytes <= plan.limit_bytes
     kept = not plan.dropping_batches
-    held_out = f"{plan.held_out_batches:,} batches that were held out"
+    held_out = f"{plan.held_out_batches:,} held-out batches"
     settings = plan.settings()
     return [
         _verdict(
@@ -115,10 +118,10 @@ def _verdicts(plan: EmbeddingPlan) -> list[Text]:
             kept,
             f"no id of {held_out} is dropped"
             if kept
-            else f"{plan.dropping_batches:,} of {held_out} ask for more than a buffer holds: read more rows, so "
-            "that the most is seen",
+            else f"{plan.dropping_batches:,} of {held_out} need more than a buffer holds: read more "
+            "rows, to see larger batches",
         ),
-        Text(f"  the busiest chip reads {plan.imbalance:.2f} x the bytes of the mean one"),
+        Text(f"  the busiest chip reads {plan.imbalance:.2f} x the bytes of the average chip"),
         *([_network(plan)] if plan.num_slices > 1 else []),
         Text(""),
         Text("tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig("),

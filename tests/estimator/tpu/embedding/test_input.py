@@ -187,7 +187,7 @@ def test_sparse_ids_need_a_combiner(tmp_path):
         _Lookup(tmp_path, combiner=None)({"id": _sparse([[1], [2]])})
     with pytest.raises(ValueError, match="id is a sequence, but its table has the combiner None"):
         _Lookup(tmp_path, combiner=None, max_length=2)({"id": np.array([1, 2])})
-    with pytest.raises(ValueError, match=r"shape \(None, 2\) must have one id a row"):
+    with pytest.raises(ValueError, match=r"shape \(None, 2\) must have one id per row"):
         _Lookup(tmp_path, combiner=None)({"id": np.array([[1, 2], [3, 4]])})
 
 
@@ -203,7 +203,7 @@ def test_features_must_be_a_dict():
 
 def test_sparse_features_that_are_not_embedded_stay_refused(tmp_path):
     ids = _sparse([[1], [2]])
-    with pytest.raises(ValueError, match="SparseTensor inputs can't be given to TPU cores"):
+    with pytest.raises(ValueError, match="SparseTensor inputs can't be passed to TPU cores"):
         _Lookup(tmp_path)({"id": ids, "other": ids})
 
 

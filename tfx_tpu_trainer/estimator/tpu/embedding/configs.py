@@ -30,7 +30,7 @@ class TableConfig:
         hot_id_replication: A hint to TPU hardware; emulated tables don't need it.
         learning_rate: Learning rate of this table; excludes `learning_rate_fn`. Defaults to
             `None`, that of the optimization parameters.
-        learning_rate_fn: Takes the global step, a scalar tensor, and gives the learning rate.
+        learning_rate_fn: Takes the global step, a scalar tensor, and returns the learning rate.
         optimization_parameters: The table's own optimizer. Defaults to `None`, that of the spec.
 
     Raises:
@@ -57,7 +57,7 @@ class TableConfig:
         if not callable(self.initializer):
             raise ValueError(
                 f"initializer must be callable if specified, got: {self.initializer!r}. Give a "
-                "variable initializer, as tf.compat.v1.zeros_initializer()."
+                "variable initializer, such as tf.compat.v1.zeros_initializer()."
             )
         if self.combiner not in _COMBINERS:
             raise ValueError(
@@ -72,8 +72,8 @@ class TableConfig:
         if parameters is not None and not isinstance(parameters, OptimizationParameters):
             raise ValueError(
                 "optimization_parameters must be one of the parameter classes of "
-                "tfx_tpu_trainer.estimator.tpu.experimental, AdagradParameters for instance; "
-                f"got: {parameters!r}."
+                "tfx_tpu_trainer.estimator.tpu.experimental, such as AdagradParameters; got: "
+                f"{parameters!r}."
             )
 
 
@@ -88,7 +88,7 @@ class FeatureConfig:
         weight_key: Name of the feature that weighs the ids. Defaults to `None`.
 
     Raises:
-        ValueError: If the length is no integer or negative.
+        ValueError: If the length is not an integer or negative.
     """
 
     table_id: str

@@ -121,7 +121,7 @@ class IdFeatures:
 def _integer_ids(name: str, features: dict[str, Any]) -> tf.Tensor | tf.SparseTensor:
     if name not in features:
         raise ValueError(
-            f"The features lack {name!r}, which embedding_config_spec embeds; there are "
+            f"The features lack {name!r}, which embedding_config_spec embeds; they are "
             f"{sorted(features)}."
         )
     ids = features.pop(name)
@@ -159,7 +159,7 @@ def _check_without_combiner(name: str, ids: Any, weight_key: str | None, max_len
     if isinstance(ids, tf.SparseTensor) or max_length:
         raise ValueError(
             f"Feature {name} is {'a sequence' if max_length else 'sparse'}, but its table has the "
-            'combiner None, which is for one dense id a row only: give it combiner="mean" or '
+            'combiner None, which allows only one dense id per row: give it combiner="mean" or '
             '"sum".'
         )
     if weight_key is not None:
@@ -169,7 +169,7 @@ def _check_without_combiner(name: str, ids: Any, weight_key: str | None, max_len
         )
     if ids.shape.rank not in (1, 2) or (ids.shape.rank == 2 and ids.shape[1] != 1):
         raise ValueError(
-            f"Feature {name} of shape {ids.shape} must have one id a row, as its table has the "
+            f"Feature {name} of shape {ids.shape} must have one id per row, as its table has the "
             "combiner None: shape [rows] or [rows, 1]."
         )
 

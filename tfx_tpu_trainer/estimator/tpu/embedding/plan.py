@@ -28,7 +28,7 @@ class EmbeddingPlan:
         tensor_core_columns: Columns whose tables are variables of the model.
         from_columns: Whether columns name the tables' variables; else the tables do.
         parameters: Trains the tables that have no parameters of their own.
-        gradient_multiplier_fn: Takes the global step and gives what gradients are multiplied by.
+        gradient_multiplier_fn: Takes the global step and returns what gradients are multiplied by.
     """
 
     tables: Mapping[str, TableConfig]

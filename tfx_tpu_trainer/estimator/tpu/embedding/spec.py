@@ -93,8 +93,8 @@ class EmbeddingConfigSpec(_Fields):
                 parameters. Defaults to `None`.
             pipeline_execution_with_tensor_core: On TPU hardware lets a step look up before the
                 last one has trained. Elsewhere steps never overlap. Defaults to `False`.
-            experimental_gradient_multiplier_fn: Takes the global step, a scalar tensor, and gives
-                what the gradients of all tables are multiplied by. Defaults to `None`.
+            experimental_gradient_multiplier_fn: Takes the global step, a scalar tensor, and returns what the gradients
+                of all tables are multiplied by. Defaults to `None`.
             feature_to_config_dict: Feature name -> `FeatureConfig`. Defaults to `None`.
             table_to_config_dict: Table name -> `TableConfig`. Defaults to `None`.
             partition_strategy: `"div"` (default) or `"mod"`: how hosts would share a table. Has no
