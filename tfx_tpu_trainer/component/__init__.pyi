@@ -19,9 +19,8 @@ from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 class TpuTrainer(tfx.types.BaseComponent):
     """Trains a graph-mode `model_fn` with TPUEstimator on Transform's output.
 
-    Use it in place of the stock `Trainer` when the model is an Estimator model_fn, when it is to
-    run on TPU cores (or on emulated ones), or when its own eval_metrics are to decide about a
-    push (see `EvalMetricsGate`).
+    Use it instead of the stock `Trainer` when the model is an Estimator model_fn, when it runs on TPU cores (or on
+    emulated ones), or when its own eval_metrics decide about a push (see `EvalMetricsGate`).
 
     Outputs: `model` (SavedModel in `Format-Serving`, metrics in `eval_metrics.json`), `model_run`
     (checkpoints, TensorBoard events and the page of the training), `evaluation` (a ModelEvaluation of
@@ -48,9 +47,9 @@ class TpuTrainer(tfx.types.BaseComponent):
         >>> trainer.tpu.num_replicas()
         8
 
-    Every `int` and `str` parameter may be a `RuntimeParameter`, except `module` and `trainer_fn`, whose
-    source is hashed when the pipeline is made, and `tpu`. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1,
-    `params`, `train_args`, `eval_args`, `slicing_specs` and `warmup_batch_sizes` one with a JSON text.
+    Every `int` and `str` parameter may be a `RuntimeParameter`, except `module` and `trainer_fn`, whose source is
+    hashed when the pipeline is made, and `tpu`. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1, `params`,
+    `train_args`, `eval_args`, `slicing_specs` and `warmup_batch_sizes` one with a JSON string.
     """
 
     def __init__(
