@@ -188,6 +188,7 @@ def under_strategy(
     *,
     model_fn: Callable[..., Any] | None = None,
     spec: Any = None,
+    save_input_position: bool = False,
     **options: Any,
 ) -> Any:
     """An estimator under a `tf.distribute` strategy, with a column of words and one of tags."""
@@ -196,6 +197,7 @@ def under_strategy(
         train_distribute=strategy,
         eval_distribute=strategy,
         tpu_config=tpu.TPUConfig(iterations_per_loop=2),
+        save_input_position=save_input_position,
     )
     sizes = {"train_batch_size": BATCH, "eval_batch_size": BATCH, "predict_batch_size": BATCH}
     return tpu.TPUEstimator(
