@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 import sys
 import types
@@ -22,7 +21,7 @@ from tfx_tpu_trainer.compat.original_package import original_modules
 from tfx_tpu_trainer.compat.tpu_resolver import EmulatedTPUClusterResolver
 from tfx_tpu_trainer.compat.undo_log import UndoLog
 from tfx_tpu_trainer.estimator.hooks import CheckpointInputPipelineHook
-from tfx_tpu_trainer.estimator.tpu.run_place import EMULATE_VARIABLE
+from tfx_tpu_trainer.estimator.tpu.run_place import EMULATE_VARIABLE, environment_emulates
 
 # Each module of TensorFlow's API exists under several names: tf.compat.v1 is
 # tensorflow._api.v2.compat.v1, and `import tensorflow.compat.v1` executes it again.
@@ -68,7 +67,7 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
     )
     checks.check_nothing_is_bound()
     if emulate is None:
-        emulate = os.environ.get(EMULATE_VARIABLE) == "1"
+        emulate = environment_emulates()
     elif emulate:
         log.set_environment(EMULATE_VARIABLE, "1")
     changes = _Changes(log, emulate=emulate)

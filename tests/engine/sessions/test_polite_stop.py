@@ -267,3 +267,6 @@ def test_a_grace_that_is_no_number_is_named(monkeypatch, text):
     monkeypatch.setenv(polite_stop.GRACE_VARIABLE, text)
     with pytest.raises(ValueError, match=f"TFX_TPU_TRAINER_GRACE_SECS='{text}' is not a number of"):
         polite_stop.grace_seconds()
+    # Before the training, not at the signal that would have it save.
+    with pytest.raises(ValueError, match="GRACE_SECS"), listening():
+        pass

@@ -47,6 +47,16 @@ def test_the_environment_variable_wins_over_an_address(monkeypatch):
     assert session_master("grpc://host:1") == ""
 
 
+@pytest.mark.parametrize("text", ["true", "yes", "2", " 1"])
+def test_another_value_of_the_variable_is_refused(monkeypatch, text):
+    monkeypatch.setenv("TFX_TPU_TRAINER_EMULATE", text)
+    with pytest.raises(ValueError, match=f"TFX_TPU_TRAINER_EMULATE='{text}' is not valid; give 1"):
+        choose_place(_Places(), use_tpu=True, master="grpc://host:1")
+    for off in ("", "0"):
+        monkeypatch.setenv("TFX_TPU_TRAINER_EMULATE", off)
+        assert choose_place(_Places(), use_tpu=True, master="grpc://host:1")[0] == "tpu"
+
+
 @pytest.mark.behaviour(92)
 def test_no_tpu_and_no_emulation_names_the_ways():
     says = "RunConfig.master='emulated'.*TFX_TPU_TRAINER_EMULATE=1.*use_tpu=False"

@@ -156,11 +156,16 @@ def listening() -> Iterator[PoliteStop]:
 
     Yields:
         Whether a stop has been asked for. Inside of another `listening` block it is that one's.
+
+    Raises:
+        ValueError: The environment variable of the grace is no number of seconds: told now, since at a signal it would
+            cost the checkpoint.
     """
     global _listening
     if _listening is not None:
         yield _listening
         return
+    grace_seconds()
     stop = _listening = PoliteStop()
     in_main = threading.current_thread() is threading.main_thread()
     before = {n: signal.getsignal(n) for n in SIGNALS if in_main}

@@ -50,7 +50,7 @@ def emulates(master: str) -> bool:
     Args:
         master: Address of the session's master, as the configuration has it.
     """
-    return _emulates() or master == EMULATED_MASTER
+    return environment_emulates() or master == EMULATED_MASTER
 
 
 def emulated_replicas() -> int:
@@ -89,7 +89,7 @@ def choose_place(
     Raises:
         RuntimeError: If TPU cores are requested and none can be had.
     """
-    if use_tpu and _emulates():
+    if use_tpu and environment_emulates():
         return places.on_emulated_cores(), f"emulated TPU cores ({EMULATE_VARIABLE}=1)"
     if strategy is not None:
         reason = f"RunConfig has a {type(strategy).__name__}"
@@ -115,5 +115,15 @@ def choose_place(
     return places.on_tpu(), f"TPU cores (this machine has {cores} TPU cores)"
 
 
-def _emulates() -> bool:
-    return os.environ.get(EMULATE_VARIABLE) == "1"
+def environment_emulates() -> bool:
+    """Returns whether the environment asks for emulated TPU cores.
+
+    Raises:
+        ValueError: The variable is neither 1 nor 0: whoever wrote `true` would train on the TPU that the program names.
+    """
+    text = os.environ.get(EMULATE_VARIABLE, "")
+    if text not in ("", "0", "1"):
+        raise ValueError(
+            f"{EMULATE_VARIABLE}={text!r} is not valid; give 1 to emulate TPU cores, or 0 or nothing not to"
+        )
+    return text == "1"
