@@ -155,7 +155,7 @@ def _in_itself():
         refusal({"params": {"x": {1: 2}}}, "params['x']={1: 2} has the key 1, but JSON allows"),
         refusal(
             {"params": _nested(100_000)},
-            "params['a']=a dict too large to show is nested more than 100 deep; give",
+            "params['a']=<dict, too large to show> is nested more than 100 deep; give",
             given="`params` nested 100,000 deep",
         ),
         refusal(
@@ -171,7 +171,7 @@ def _in_itself():
         ),
         refusal(
             {"params": {"x": 10**5000}},
-            "params['x']=a int too large to show is not a JSON value",
+            "params['x']=<int, too large to show> is not a JSON value",
             given="`params={'x': 10**5000}`",
         ),
         refusal({"params": "[1]"}, "params=[1] is not valid; give a dict with strings as keys"),

@@ -22,7 +22,7 @@ def shown(value: Any) -> str:
     try:
         text = " ".join(repr(value).split())
     except (RecursionError, ValueError):
-        return f"a {type(value).__name__} too large to show"
+        return f"<{type(value).__name__}, too large to show>"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
