@@ -6,7 +6,7 @@ Its layers are functions of tensors: they need no Keras, and so run whichever Ke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral
+from numbers import Real
 from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
@@ -60,9 +60,7 @@ def check_hidden_units(units: Any) -> tuple[int, ...]:
         ValueError: If it is no list, or a width is not positive.
     """
     widths = tuple(units) if isinstance(units, Iterable) and not isinstance(units, str) else None
-    if widths is None or not all(
-        isinstance(width, Integral) and int(width) > 0 for width in widths
-    ):
+    if widths is None or not all(isinstance(width, Real) and int(width) > 0 for width in widths):
         raise ValueError(
             f"hidden_units must be the positive width of each hidden layer, such as [64, 32]; given: {units!r}."
         )
