@@ -60,7 +60,7 @@ def check_hidden_units(units: Any) -> tuple[int, ...]:
         ValueError: If it is no list, or a width is not positive.
     """
     widths = tuple(units) if isinstance(units, Iterable) and not isinstance(units, str) else None
-    if widths is None or not all(isinstance(width, Real) and int(width) > 0 for width in widths):
+    if widths is None or not all(isinstance(width, Real) and float(width) >= 1 for width in widths):
         raise ValueError(
             f"hidden_units must be the positive width of each hidden layer, such as [64, 32]; given: {units!r}."
         )
