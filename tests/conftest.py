@@ -8,6 +8,8 @@ import logging
 import os
 import random
 import sys
+import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -29,6 +31,7 @@ REPOSITORY = Path(__file__).parents[1]
 # Session fixtures that take long: all tests that use one go to the same worker.
 SHARED = ("taxi_run", "digits_run", "transform_graph")
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+THREADS = pytest.StashKey[int]()
 BAD_INPUT_ROWS = pytest.StashKey[dict[tuple[bad_input.Row, str], None]]()
 
 
@@ -104,7 +107,10 @@ def pytest_runtest_call() -> None:
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Fails a test that leaves its thread in graph mode, rather than all those after it that need the eager one."""
+    """Fails a test that leaves its thread in graph mode, or another thread at work, rather than those after it.
+
+    The ones need the eager mode; and with a thread that never rests all of them take twice the time.
+    """
     result = yield
     tf = sys.modules.get("tensorflow")
     of_others = nextitem is None or nextitem.path != item.path
@@ -112,7 +118,25 @@ def pytest_runtest_teardown(
         pytest.fail(
             f"The tests of {item.path.name} leave their thread in graph mode.", pytrace=False
         )
+    if of_others and _leaves_thread_at_work(item.config):
+        pytest.fail(
+            f"The tests of {item.path.name} leave a thread that never rests.", pytrace=False
+        )
     return result
+
+
+def _leaves_thread_at_work(config: pytest.Config) -> bool:
+    """Whether there are more threads than before, and the process is busy for a second while this one sleeps."""
+    before = config.stash.get(THREADS, 1)
+    config.stash[THREADS] = threading.active_count()
+    return config.stash[THREADS] > before and all(_is_busy() for _ in range(10))
+
+
+def _is_busy() -> bool:
+    began = time.process_time()
+    time.sleep(0.1)
+    # A core is all its own on an idle machine, and a tenth of one on a busy one.
+    return time.process_time() - began > 0.01
 
 
 def _seed() -> None:
