@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,14 +141,56 @@ def sections(groups: Sequence[Group], tests: dict[int, list[MarkedTest]]) -> str
         groups: The table.
         tests: The tests of each number.
     """
+    closest = {number: _closest(marked) for number, marked in tests.items()}
+    listed = [each.number for group in groups for each in group.behaviours]
+    paths = sorted({path for number in listed for _, path in closest.get(number, [])[:_MOST_TESTS]})
+    # Labels keep the lines within 100 columns, which a test's name and its path together often exceed.
+    labels = {path: f"t{number}" for number, path in enumerate(paths, 1)}
     lines = [_summary(groups, tests)]
     for group in groups:
         lines += ["", f"## {group.letter}. {group.title}", ""]
         for each in group.behaviours:
-            lines += _item(each, tests.get(each.number, []))
+            lines += _item(each, closest.get(each.number, []), labels)
         if group.notes:
-            lines += ["", group.notes.rstrip()]
+            lines += ["", _wrapped(group.notes.rstrip())]
+    if labels:
+        lines += ["", *(f"[{label}]: ../{path}" for path, label in labels.items())]
     return "\n".join([*lines, ""])
+
+
+def _wrapped(text: str) -> str:
+    """Returns Markdown with its paragraphs and lists wrapped; tables stay as they are."""
+    blocks = []
+    for block in text.split("\n\n"):
+        # An item of a list begins on a line of its own; elsewhere a block is one.
+        for part in re.split(r"\n(?=- )", block):
+            if part.startswith("|"):
+                blocks.append(part)
+            elif part.startswith("- "):
+                blocks.append(_filled(part.removeprefix("- "), "- ", "  "))
+            else:
+                blocks.append(_filled(part))
+            blocks.append("\n")
+        blocks.append("\n")
+    return "".join(blocks).rstrip()
+
+
+def _filled(text: str, first: str = "", rest: str = "") -> str:
+    return textwrap.fill(
+        text,
+        100,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _closest(tests: Sequence[MarkedTest]) -> list[tuple[str, str]]:
+    """Returns names and paths of tests, those that show the fewest behaviours first."""
+    named = sorted(tests, key=lambda test: (test.shows, test.path, test.name))
+    # The same name may stand in several classes of a file.
+    return list(dict.fromkeys((test.name, test.path) for test in named))
 
 
 def _summary(groups: Sequence[Group], tests: dict[int, list[MarkedTest]]) -> str:
@@ -158,32 +201,21 @@ def _summary(groups: Sequence[Group], tests: dict[int, list[MarkedTest]]) -> str
     return f"{len(every)} behaviours: {said}. {shown} have a test."
 
 
-def _item(each: Behaviour, tests: Sequence[MarkedTest]) -> list[str]:
+def _item(
+    each: Behaviour, tests: Sequence[tuple[str, str]], labels: Mapping[str, str]
+) -> list[str]:
     text = f'<a id="b{each.number}"></a>**{each.number}.** {each.original}'
     if each.state != "same" or each.ours:
         text += f" **{each.state[0].upper()}{each.state[1:]}**" + (
             f": {each.ours}." if each.ours else "."
         )
     if tests:
-        named = sorted(tests, key=lambda test: (test.shows, test.path, test.name))
-        # The same name may stand in several classes of a file.
-        links = list(dict.fromkeys(f"[`{test.name}`](../{test.path})" for test in named))
-        more = len(links) - _MOST_TESTS
-        text += (
-            " *Test:* "
-            + ", ".join(links[:_MOST_TESTS])
-            + (f" and {more} more." if more > 0 else ".")
-        )
+        links = [f"[`{name}`][{labels[path]}]" for name, path in tests[:_MOST_TESTS]]
+        more = len(tests) - _MOST_TESTS
+        text += " *Test:* " + ", ".join(links) + (f" and {more} more." if more > 0 else ".")
     elif each.no_test:
         text += f" *No test:* {each.no_test}."
-    return textwrap.wrap(
-        text,
-        100,
-        initial_indent="- ",
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return _filled(text, "- ", "  ").splitlines()
 
 
 def page(text: str) -> str:

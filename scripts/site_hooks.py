@@ -56,6 +56,8 @@ SHOWN_ELSEWHERE = frozenset(
 
 _FENCED = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
+_REFERENCE = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\[(?P<label>[^\]]+)\]")
+_DEFINITION = re.compile(r"^\[(?P<label>[^\]]+)\]: (?P<target>\S+)$", re.MULTILINE)
 _LOADED = re.compile(
     r"<(?:script|img|iframe|source|video)\b[^>]*?\bsrc=[\"']?((?:https?:)?//[^\"' >]+)"
     r"|<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|icon|preload|preconnect))[^>]*?\bhref=[\"']?((?:https?:)?//[^\"' >]+)"
@@ -136,6 +138,11 @@ def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
         missing: Takes the targets that name no file of the repository.
     """
     source = PAGES_FROM_ELSEWHERE.get(page, f"docs/{page}")
+    defined = {each["label"]: each["target"] for each in _DEFINITION.finditer(markdown)}
+
+    def in_line(link: re.Match[str]) -> str:
+        target = defined.get(link["label"])
+        return link[0] if target is None else f"[{link['text']}]({target})"
 
     def rewritten(link: re.Match[str]) -> str:
         path, _, anchor = link["target"].partition("#")
@@ -152,11 +159,14 @@ def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
             missing.append(link["target"])
         return link["text"] if "`" in link["text"] else f"{link['text']} (`{target}`)"
 
+    def with_links(text: str) -> str:
+        return _LINK.sub(rewritten, _REFERENCE.sub(in_line, text))
+
     parts, at = [], 0
     for block in _FENCED.finditer(markdown):
-        parts += [_LINK.sub(rewritten, markdown[at : block.start()]), block[0]]
+        parts += [with_links(markdown[at : block.start()]), block[0]]
         at = block.end()
-    return "".join([*parts, _LINK.sub(rewritten, markdown[at:])])
+    return "".join([*parts, with_links(markdown[at:])])
 
 
 def inventory_names(inventory: bytes) -> set[str]:

@@ -120,13 +120,20 @@ def test_a_section_has_sentences_states_and_the_closest_tests():
         "",
         "## A. First",
         "",
-        '- <a id="b1"></a>**1.** It does. *Test:* [`close`](../tests/test_it.py),',
-        "  [`wide`](../tests/test_it.py) and 1 more.",
+        '- <a id="b1"></a>**1.** It does. *Test:* [`close`][t1], [`wide`][t1] and 1 more.',
         '- <a id="b2"></a>**2.** It adds. **Same, but**: one more.',
         '- <a id="b3"></a>**3.** It pads. **Lift**: cut. *No test:* no TPU.',
         "",
         "And so on.",
+        "",
+        "[t1]: ../tests/test_it.py",
     ]
+
+
+def test_no_line_of_the_page_exceeds_100_columns():
+    lines = PAGE.read_text("utf-8").splitlines()
+    # A row of a table is one line.
+    assert [line for line in lines if len(line) > 100 and not line.startswith("|")] == []
 
 
 def test_a_key_that_no_behaviour_has_is_refused():

@@ -279,7 +279,7 @@ def test_a_reader_waits_for_the_marker_of_a_folder_that_is_being_written(
 @row(
     "disks",
     "a folder in a bucket whose writer was killed before its last file",
-    "is not whole",
+    "is incomplete",
     "no eval_config.json, which is written last",
     "or write it again",
 )

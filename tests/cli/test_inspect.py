@@ -381,7 +381,7 @@ def test_an_address_that_tensorflow_does_not_open_is_named(refused):
 @row(
     "inspect",
     "`inspect` of a model in a bucket whose writer was killed before saved_model.pb",
-    "/model is not whole",
+    "/model is incomplete",
     "no saved_model.pb or saved_model.pbtxt, which is written last",
 )
 def test_half_a_model_in_a_bucket_is_named(refused, monkeypatch):

@@ -114,7 +114,7 @@ def _with(**changed):
         _unreadable("a list", [], "it contains a list instead of an object"),
         _unreadable("no version", {}, "its version is None instead of a number"),
         _unreadable(
-            "a version that is a text", _with(version="1"), "its version is '1' in place of"
+            "a version that is a text", _with(version="1"), "its version is '1' instead of"
         ),
         _unreadable(
             "a newer version", _with(version=99), "its version is 99", "upgrade tfx_tpu_trainer"

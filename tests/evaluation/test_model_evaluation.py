@@ -129,7 +129,7 @@ def test_read_gives_the_candidate(uri):
 @row(
     "eval_metrics",
     "a ModelEvaluation in a bucket whose writer was killed before eval_config.json",
-    "is not whole",
+    "is incomplete",
     "no eval_config.json, which is written last",
 )
 def test_half_an_evaluation_in_a_bucket_is_not_read(refused, monkeypatch):

@@ -50,7 +50,7 @@ def test_a_module_file_that_needs_the_network(root, module_file, refused):
         compile_pipeline(pipeline, image="r/p:1", backend="kubeflow")
 
 
-@row("runners", "a TpuTrainer with a slice, for Vertex AI", "cannot run on v5e:2x4; use VertexTpu")
+@row("runners", "a TpuTrainer with a slice, for Vertex AI", "can't run on v5e:2x4; use VertexTpu")
 def test_a_task_of_vertex_ai_gets_no_slice(refused):
     pipeline = _pipeline("gs://bucket/p", module="tests.component.small_model", tpu="v5e:2x4")
     with refused(ValueError):

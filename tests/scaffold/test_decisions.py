@@ -174,7 +174,7 @@ def test_a_schema_file_says_what_are_words():
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        ({"y": "word", "z": "word"}, "names 'z', and t.csv has no such column"),
+        ({"y": "word", "z": "word"}, "names 'z', but t.csv has no such column"),
         ({"x": "number"}, "does not name the label 'y'"),
         (
             {"x": "number", "y": "number"},

@@ -106,7 +106,7 @@ def test_ten_thousand_columns_are_refused_by_their_header(tmp_path):
     names = ",".join([*(f"c{number}" for number in range(9_999)), "label"])
     # Its row is no row of this header, and is not reached.
     said = _refused(_write(tmp_path / "t.csv", names, ["1"]))
-    assert f"has 10,000 columns, but a scaffolded model takes {MOST_COLUMNS} at most" in said
+    assert f"has 10,000 columns, but a scaffolded model takes at most {MOST_COLUMNS}" in said
 
 
 def test_what_is_not_utf_8_is_refused_with_its_line(tmp_path):

@@ -34,6 +34,14 @@ def test_links_lead_to_the_page_that_shows_a_file(page, link, becomes):
     assert missing == []
 
 
+def test_a_link_by_a_label_is_one_too():
+    missing: list[str] = []
+    text = "see [`a`][t1] and [b][t2], [c][t3].\n\n[t1]: ../kubeflow/Dockerfile\n[t2]: tpu.md\n"
+    shown = site_hooks.with_site_links(text, "beam.md", missing)
+    assert shown.startswith("see `a` and [b](tpu.md), [c][t3].\n")
+    assert missing == []
+
+
 def test_a_link_to_a_file_that_the_repository_does_not_have_is_told():
     missing: list[str] = []
     site_hooks.with_site_links("[it](../tests/test_gone.py)", "tpu.md", missing)
