@@ -52,7 +52,7 @@ def _csv(folder, header=HEADER, rows=ROWS, encoding="utf-8"):
         case(
             "new",
             "a CSV with 10,000 columns",
-            "has 10,000 columns, but a scaffolded model takes 500",
+            "has 10,000 columns, but a scaffolded model takes at most 500",
             values=(WIDE, ROWS, "utf-8"),
         ),
         case(
