@@ -164,7 +164,7 @@ NO_REPORT = "serving_check.json is not a report of a serving check ("
             "a `saved_model.pb` that is a link to itself",
             PB,
             link("saved_model.pb"),
-            "holds no saved_model.pb, only Format-Serving. Give the folder that contains it",
+            "contains no saved_model.pb; it has Format-Serving. Give the folder that contains it",
         ),
         broken(
             "a `saved_model.pbtxt` that is not UTF-8",
@@ -205,14 +205,14 @@ NO_REPORT = "serving_check.json is not a report of a serving check ("
             "a model without `variables.data-*`",
             DATA,
             lambda path: None,
-            "is incomplete: of its files variables/variables.data-* only 0 are there",
+            "is incomplete: only 0 of its files variables/variables.data-* exist",
             ANEW,
         ),
         broken(
             "a `variables.data-*` cut off",
             DATA,
             cut_off,
-            "is incomplete: its files variables/variables.data-* hold 3 bytes, but its values 4",
+            "is incomplete: its files variables/variables.data-* hold 3 bytes, but its values need 4",
             ANEW,
         ),
         broken(
@@ -338,12 +338,12 @@ def test_a_type_of_a_newer_tensorflow_is_shown_by_its_number(small, tmp_path):
             (
                 "of an empty folder",
                 pathlib.Path.mkdir,
-                "holds no saved_model.pb, only no files. Give the folder that contains it",
+                "contains no saved_model.pb; it has no files. Give the folder that contains it",
             ),
             (
                 "of a folder with another number than a version's",
                 lambda path: (path / "²").mkdir(parents=True),
-                "holds no saved_model.pb, only ². Give the folder that contains it",
+                "contains no saved_model.pb; it has ². Give the folder that contains it",
             ),
             ("of a file", lambda path: path.write_text("text"), " is a file: give the folder"),
             ("of a pipe", os.mkfifo, " is a file: give the folder"),
@@ -370,7 +370,7 @@ def test_an_empty_path_is_one_line_and_exit_code_1(refused):
     "inspect",
     "`inspect foo://a/b`",
     "path='foo://a/b'",
-    "opens no foo://",
+    "can't open foo:// paths",
     "gs://",
     "give one of those",
 )

@@ -138,7 +138,7 @@ def test_a_folder_below_a_file_is_refused(tmp_path, refused):
         case(
             "new",
             "`--schema` with a RECORD",
-            "column 'x' is RECORD; leave it out",
+            "column 'x' is RECORD; remove it",
             values='[{"name": "x", "type": "RECORD"}]',
         ),
         case(

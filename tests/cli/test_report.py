@@ -15,7 +15,7 @@ def _refused(*words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", ["gone/away", "/gone"])
 def test_a_path_without_a_folder_is_named(name):
-    assert _refused(name) == (1, f"Error: The folder '{name}'.")
+    assert _refused(name) == (1, f"Error: The folder '{name}' does not exist.")
 
 
 def test_a_folder_without_a_training_is_refused_and_nothing_is_written(tmp_path):
@@ -40,4 +40,4 @@ def test_a_root_without_runs_is_named(tmp_path):
 def test_one_training_is_no_comparison():
     ended = CliRunner().invoke(main, ["compare", "a"])
     assert ended.exit_code == 2
-    assert "a comparison needs at least two trainings; got 'a' only" in ended.output
+    assert "a comparison needs at least two trainings; got only 'a'" in ended.output

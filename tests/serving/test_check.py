@@ -166,7 +166,7 @@ def test_nothing_on_the_tpu_is_found(exported, tmp_path):
 @row(
     "exports",
     "`check_saved_model` of an empty folder",
-    "holds no saved_model.pb, only no files. Give the folder that contains it",
+    "contains no saved_model.pb; it has no files. Give the folder that contains it",
 )
 def test_a_path_without_a_model_is_an_error(tmp_path: pathlib.Path, refused):
     with refused(FileNotFoundError):

@@ -79,11 +79,15 @@ def test_no_such_folder(tmp_path, refused):
     "folder",
     [
         case(
-            "exports", f"`load_serving` of {given}", "holds no saved_model.pb", *says, values=folder
+            "exports",
+            f"`load_serving` of {given}",
+            "contains no saved_model.pb",
+            *says,
+            values=folder,
         )
         for given, folder, *says in (
             ("the folder above", "model", ", but ", "/model/Format-Serving does: give that folder"),
-            ("the folder above that", "", ", only model. Give the folder that contains it"),
+            ("the folder above that", "", "; it has model. Give the folder that contains it"),
         )
     ],
 )

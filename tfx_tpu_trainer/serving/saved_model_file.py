@@ -141,6 +141,4 @@ def _not_found(path: str) -> str:
         )
     more = f" and {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
     listed = ", ".join(inside[:_SHOWN]) or "no files"
-    return (
-        f"{path} contains no {BINARY_FILE}, only {listed}{more}. Give the folder that contains it."
-    )
+    return f"{path} contains no {BINARY_FILE}; it has {listed}{more}. Give the folder that contains it."

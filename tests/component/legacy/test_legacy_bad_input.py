@@ -113,7 +113,7 @@ def test_an_entry_too_many_is_said_to_be_ignored(execution, changes, caplog):
     changes["returned"] = _replaced(note="hello", estimator=None)
     with pytest.raises(ValueError, match=r"estimator of module .* is None"):
         execution().run()
-    assert "returned 'note' too, which nothing reads" in caplog.text
+    assert "also returned 'note', which is ignored" in caplog.text
 
 
 @row(
