@@ -58,7 +58,7 @@ class TestExamples:
                 "data",
                 '`eval_args.splits=["test"]`',
                 "eval split 'test' is not among the splits",
-                "there are 'eval', 'train'; name one in eval_args=",
+                "valid: 'eval', 'train'; name one in eval_args=",
                 values=("test", "eval"),
             ),
         ],
@@ -224,7 +224,7 @@ class TestExamples:
         "data",
         "`raw_examples` without the eval split",
         "eval split 'eval' is not among the splits of the examples at",
-        "raw; there are 'train'; name one in eval_args=",
+        "raw; valid: 'train'; name one in eval_args=",
     )
     def test_raw_examples_without_the_split(self, tmp_path, fails):
         execution = Execution.of_trainer(tmp_path)
@@ -359,7 +359,7 @@ class TestOtherArtifacts:
         "data",
         "a Schema artifact without a file",
         "must contain exactly one file, but it has",
-        "but it has none; rerun the component that writes it",
+        "none; rerun the component that writes it",
     )
     def test_a_schema(self, tmp_path, fails):
         execution = Execution.of_trainer(tmp_path)
@@ -374,7 +374,7 @@ class TestOtherArtifacts:
                 "data",
                 "a HyperParameters artifact without a file",
                 "must contain exactly one file, but it has",
-                "but it has none; rerun the component that writes it",
+                "none; rerun the component that writes it",
                 values=None,
             ),
             case(
@@ -402,13 +402,13 @@ class TestOtherArtifacts:
             case(
                 "data",
                 "hyperparameters `[1, 2]`",
-                "best_hyperparameters.txt holds [1, 2] instead of values by name; write an object",
+                "best_hyperparameters.txt contains [1, 2] instead of values by name; write an object",
                 values=b"[1, 2]",
             ),
             case(
                 "data",
                 "hyperparameters whose `values` are a list",
-                "best_hyperparameters.txt holds [1] instead of values by name; write an object",
+                "best_hyperparameters.txt contains [1] instead of values by name; write an object",
                 values=b'{"values": [1]}',
             ),
             case(
