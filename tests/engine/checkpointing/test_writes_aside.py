@@ -225,7 +225,7 @@ def test_a_full_disk_ends_the_training_with_the_same_line_and_leaves_nothing(tmp
     try:
         with pytest.raises(
             tf.errors.ResourceExhaustedError,
-            match=re.escape(f"A checkpoint can't be written to {tmp_path} (File too large): make"),
+            match=re.escape(f"A checkpoint can't be written to {tmp_path} (File too large): free"),
         ):
             training().train(shuffled, max_steps=STEPS, hooks=[disk])
     finally:
