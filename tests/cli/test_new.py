@@ -87,6 +87,13 @@ def _csv(folder, header=HEADER, rows=ROWS, encoding="utf-8"):
             "line 2 contains a line break",
             values=(HEADER, ['1,"a', 'b",US,yes'], "utf-8"),
         ),
+        case(
+            "new",
+            "a CSV whose lines end in CR alone",
+            "line 1 ends in CR alone, which CsvExampleGen",
+            "tr '\\r' '\\n'",
+            values=("\r".join([HEADER, *ROWS]), [], "utf-8"),
+        ),
         case("new", "an empty file", "is empty: give a CSV file", values=("", [], "utf-8")),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tfx_tpu_trainer.scaffold.errors import ScaffoldError
@@ -83,13 +83,27 @@ def _line_of(path: Path) -> str:
     return ""
 
 
+def _lines(path: Path, file: Iterable[str]) -> Iterator[str]:
+    """The lines of a file, each of them one for Beam as well, which knows LF and CR LF only."""
+    before = ""
+    for number, line in enumerate(file):
+        # CR CR LF is a blank line for Python's reader, and the end of the same line for Beam's.
+        if before.endswith("\r") and line != "\r\n":
+            raise ScaffoldError(
+                f"{path}: line {number} ends in CR alone, which CsvExampleGen does not take for the end of a line; "
+                "end the lines in LF, for example with `tr '\\r' '\\n'`"
+            )
+        yield line
+        before = line
+
+
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Each record with the number of its line; blank lines are none, as for CsvExampleGen."""
     before = csv.field_size_limit(_MOST_CHARACTERS)
     line = 0
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.reader(file)
+            reader = csv.reader(_lines(path, file))
             for record in reader:
                 # Beam reads lines, and knows nothing of quotes.
                 if reader.line_num > line + 1:
