@@ -246,6 +246,24 @@ def test_a_config_class_of_another_kind_is_refused(project, refused) -> None:
         load_project(project).config()
 
 
+@row(
+    "config",
+    "a project whose Config has a validator that raises a KeyError",
+    "config.py can't check the settings (KeyError: 'absent', config.py line 6); correct it",
+)
+def test_a_validator_that_fails_is_named_with_its_line(project, refused) -> None:
+    (project / "config.py").write_text(
+        "import pydantic\n"
+        "from tfx_tpu_trainer.runner.config import PipelineConfig\n"
+        "class Config(PipelineConfig):\n"
+        "    @pydantic.model_validator(mode='after')\n"
+        "    def check(self):\n"
+        "        return {}['absent']\n"
+    )
+    with refused(ConfigError):
+        load_project(project).config()
+
+
 def test_the_list_of_commands_imports_neither_tensorflow_nor_tfx_nor_pydantic() -> None:
     program = (
         "import sys; from tfx_tpu_trainer.cli.main import main; "

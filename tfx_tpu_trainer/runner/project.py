@@ -109,12 +109,26 @@ class Project:
         Raises:
             ConfigError: It can't be read, or a setting does not hold.
         """
-        config = load_config(
-            self.config_class(),
-            config_file or self.config_file,
-            overrides=overrides,
-            values={"root": root} if root is not None else None,
-        )
+        config_class = self.config_class()
+        try:
+            config = load_config(
+                config_class,
+                config_file or self.config_file,
+                overrides=overrides,
+                values={"root": root} if root is not None else None,
+            )
+        except ConfigError:
+            raise
+        # Pydantic takes a ValueError of a validator for its answer, and lets all else through.
+        except Exception as error:
+            line = self._line(error)
+            if not line:
+                raise
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(
+                f"{self.folder / 'config.py'} can't check the settings ({reason}{line}); correct it, or raise a "
+                "ValueError that says what is wrong with a setting"
+            ) from None
         paths = {
             key: getattr(config, key) for key in ("root", "data", "metadata_path", "serving_dir")
         }
