@@ -290,6 +290,11 @@ def summary_of(statuses: list[NodeStatus], report: RunReport) -> str:
     return text.getvalue()
 
 
+def test_the_summary_says_of_a_loss_that_it_is_not_of_the_last_step() -> None:
+    report = RunReport(train_loss=0.69, train_step=1, eval_metrics={"global_step": 50.0})
+    assert "0.6900 (step 1 of 50, the last recorded)" in summary_of([], report)
+
+
 def test_the_summary_says_what_came_out() -> None:
     report = RunReport(
         train_loss=0.1234,

@@ -93,7 +93,7 @@ def results_table(report: RunReport) -> Table:
     """The numbers, the verdict, the pushed model and one prediction."""
     table = _pairs("Results")
     if report.train_loss is not None:
-        _add(table, "train loss", f"{report.train_loss:.4f} (step {report.train_step:,})")
+        _add(table, "train loss", f"{report.train_loss:.4f} ({_recorded_step(report)})")
     if report.ran_on is not None:
         _add(table, "ran on", report.ran_on)
     if report.eval_metrics:
@@ -120,6 +120,12 @@ def results_table(report: RunReport) -> Table:
         if report.prediction.withheld:
             _add(table, "not judged by it", _joined(report.prediction.withheld))
     return table
+
+
+def _recorded_step(report: RunReport) -> str:
+    """Says at which step a loss was recorded: every save_summary_steps there is one, and seldom at the end."""
+    step, steps = report.train_step or 0, int(report.eval_metrics.get(STEP, 0))
+    return f"step {step:,} of {steps:,}, the last recorded" if step < steps else f"step {step:,}"
 
 
 def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
