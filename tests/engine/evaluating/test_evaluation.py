@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.engine.event_files import read_values
 from tests.engine.templates import batches_of, make_template, settings_in
 from tests.op_determinism import deterministic_ops
@@ -157,6 +158,20 @@ def test_metric_fn_must_return_a_dict(tmp_path):
         TypeError, match=r"eval_metric_ops must be a dict, given: .* must return a dict"
     ):
         _evaluate(tmp_path, eval_metrics=_metric(v1.metrics.mean, lambda f: [f]))
+
+
+@row(
+    "estimator",
+    "a metric whose name is a number",
+    "The name of a metric must be a string, given: 7",
+    "Write '7'.",
+)
+def test_a_metric_whose_name_is_no_string_is_refused(tmp_path, refused):
+    def metric_fn(x):
+        return {"mean": v1.metrics.mean(x), 7: v1.metrics.mean(x)}
+
+    with refused(TypeError):
+        _evaluate(tmp_path, eval_metrics=_metric(metric_fn, lambda f: [f]))
 
 
 @pytest.mark.behaviour(209, 208)

@@ -62,7 +62,16 @@ def split(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
 
     Returns:
         The values by name, and the update ops in the order of the names.
+
+    Raises:
+        TypeError: If a name is not a string, or a metric is none.
     """
+    for name in metrics:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"The name of a metric must be a string, given: {name!r} as a key of "
+                f"eval_metric_ops, or of what metric_fn returns. Write {str(name)!r}."
+            )
     values, updates = {}, []
     for name, metric in sorted(metrics.items()):
         add_metric_variables(metric)
