@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tests.bad_input import row
+from tests.bad_input import case, row
 from tfx_tpu_trainer.estimator import EstimatorSpec
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn, call_model_fn
 
@@ -50,6 +50,35 @@ def test_a_callable_object_may_be_an_input_fn():
 def test_an_input_fn_runs_on_the_hosts_cpu():
     with tf.Graph().as_default():
         assert _given(lambda: tf.constant(1)).device == "/device:CPU:0"
+
+
+def _yields():
+    yield {"x": 1}
+
+
+@pytest.mark.parametrize(
+    "input_fn",
+    [
+        case(
+            "estimator",
+            "an input_fn that yields",
+            "input_fn should return a Dataset or (features, labels), but <function _yields",
+            "yields: let it return tf.data.Dataset.from_generator(",
+            values=_yields,
+        ),
+        case(
+            "estimator",
+            "an input_fn that returns a function",
+            "input_fn should return a Dataset or (features, labels), but ",
+            "returns the function <function _yields",
+            "give that one as input_fn",
+            values=lambda: _yields,
+        ),
+    ],
+)
+def test_an_input_fn_that_yields_or_returns_a_function_is_refused(input_fn, refused):
+    with refused(TypeError):
+        _given(input_fn)
 
 
 @pytest.mark.parametrize("name", ["params", "config"])

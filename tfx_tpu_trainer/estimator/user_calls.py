@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -50,6 +52,7 @@ def call_input_fn(
         What it returns.
 
     Raises:
+        TypeError: If it yields, or returns a function.
         UnknownKeyError: If it looks up a param that is not there.
         Keras2NeededError: If it uses what only Keras 2 has, and TensorFlow has Keras 3.
     """
@@ -61,7 +64,23 @@ def call_input_fn(
         _explained_keys("input_fn", mode, {"params": params}),
         keras_2_is_asked_for("input_fn"),
     ):
-        return call_with(input_fn, _copied(available), required=required)
+        returned = call_with(input_fn, _copied(available), required=required)
+    _check_is_no_function(input_fn, returned)
+    return returned
+
+
+def _check_is_no_function(input_fn: Callable[..., Any], returned: Any) -> None:
+    """Refuses what TensorFlow would otherwise try to make a tensor of, without a word of input_fn."""
+    if inspect.isgenerator(returned):
+        raise TypeError(
+            f"input_fn should return a Dataset or (features, labels), but {input_fn!r} yields: let "
+            "it return tf.data.Dataset.from_generator(...) of the function that yields."
+        )
+    if inspect.isroutine(returned) or isinstance(returned, functools.partial):
+        raise TypeError(
+            f"input_fn should return a Dataset or (features, labels), but {input_fn!r} returns the "
+            f"function {returned!r}: give that one as input_fn, or let input_fn return what it returns."
+        )
 
 
 def call_model_fn(
