@@ -195,6 +195,23 @@ def test_python_code_in_the_model_speaks_first(tmp_path):
         cores.run(estimator(tmp_path, "host", model_fn), "infer")
 
 
+@row(
+    "estimator",
+    "batches larger than `predict_batch_size`, on cores",
+    "should not be greater than the padded batch size 8: batch the dataset with params",
+    "[16]",
+)
+def test_a_larger_batch_than_that_of_prediction_is_refused(tmp_path, refused):
+    trained = estimator(tmp_path, "cores")
+    cores.run(trained, "train")
+
+    def two_in_one(params):
+        return cores.train_input_fn({"batch_size": 2 * params["batch_size"]})
+
+    with refused(tf.errors.InvalidArgumentError):
+        cores.run(trained, "infer", two_in_one)
+
+
 @on_host_and_cores
 @row("estimator", "an empty dataset, in `evaluate`", "the input is empty")
 def test_an_empty_dataset(tmp_path, place, caplog, refused):

@@ -31,7 +31,7 @@ _OUT_OF_RANGE = re.compile(
     r"label value of (-?\d+) which is outside the valid range of (\[\d+, \d+\))"
 )
 _OF_READING = re.compile(r"IteratorGetNext|Could not parse example")
-_NODE = re.compile(r"\{\{node (?:\S+/core\d+/)?(\S+?)\}\}")
+_NODE = re.compile(r"\{\{node (?:\S+/core\d+/)?(\S+?)\}\}|\(at '(\S+)'\)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,9 +181,10 @@ def _not_finite(_: str, values: np.ndarray) -> bool:
 
 def _one_line(message: str) -> str:
     reason = first_reason(message)
-    return f"{reason} (at {_op(message)})" if _NODE.search(message) else reason
+    named = _NODE.search(message)
+    return f"{reason} (at {_op(message)})" if named and named[1] else reason
 
 
 def _op(message: str) -> str:
     node = _NODE.search(message)
-    return repr(node[1]) if node else "an op of the model"
+    return repr(node[1] or node[2]) if node else "an op of the model"

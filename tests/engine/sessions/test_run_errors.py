@@ -165,6 +165,23 @@ def test_where_every_batch_is_full_an_op_that_fails_speaks_for_itself():
         assert explain("Incompatible shapes: [4] vs. [3]", template) is None
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "assertion failed: [Labels must be <= n_classes - 1, 2] [x (labels:0) = ] [[7][7]...]",
+        "indices[0,0] = 7 is not in [0, 4)",
+        "Received a label value of 7 which is outside the valid range of [0, 3).  Label values: 7 7",
+    ],
+)
+def test_a_first_line_that_says_it_all_is_all_that_is_said(template, said):
+    message = (
+        f"Graph execution error:\n\n{said}\n\t [[{{{{node batch/core0/head/check}}}}]]\n\t [[Call]]"
+    )
+    assert explain(message, template) == f"{said} (at 'head/check')"
+    message += "\n\t [[IteratorGetNext]]"
+    assert explain(message, template) == f"{said} (at 'IteratorGetNext')"
+
+
 def test_what_else_fails_speaks_for_itself(template):
     assert explain("Graph execution error:\n\nNo space left on device", template) is None
 

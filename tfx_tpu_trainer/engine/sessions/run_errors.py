@@ -42,6 +42,10 @@ _OTHER_ROWS = re.compile(
     r"Input to reshape is a tensor with|[Ii]ncompatible shapes|Matrix size-incompatible|"
     r"required broadcastable shapes|must be equal|input must have"
 )
+# What says all that is to say, in the first of many lines.
+_SAYS_IT_ALL = re.compile(
+    r"assertion failed: |indices\[[\d,]*\] = -?\d+ is not in|Received a label value of"
+)
 _NAN = re.compile(r"Gradient for (\S+) is NaN")
 # Newer TensorFlow says which dataset it was first.
 _OF_DATASET = re.compile(
@@ -110,6 +114,9 @@ def explain(
         return f"The input changed between batches, at {which}: {_first_line(said)}"
     if _OTHER_ROWS.search(said):
         return _explain_short_batch(message, said, template.mode, leaves)
+    if _SAYS_IT_ALL.match(said):
+        op = "IteratorGetNext" if "IteratorGetNext" in message else _op(message)
+        return f"{_first_line(said)}{f' (at {op!r})' if op else ''}"
     return None
 
 
@@ -163,13 +170,12 @@ def _explain_short_batch(
     message: str, said: str, mode: str, leaves: Mapping[str, Any]
 ) -> str | None:
     """Explains an op that was given other rows than the model reckoned with."""
-    node = _NODE.search(message) or re.search(r"Node: '([^']+)'", message)
     short = any(_SHORT_BATCH in name for name in _NODE.findall(message))
     if not short and all(
         leaf.shape[:1].is_fully_defined() for leaf in leaves.values() if tf.is_tensor(leaf)
     ):
         return None
-    op = _COPIES.sub("", node[1]) if node else "an op"
+    op = _op(message) or "an op"
     name = {"infer": "predict"}.get(mode, mode) + "_batch_size"
     if short:
         begin = (
@@ -185,6 +191,12 @@ def _explain_short_batch(
         f"{begin} ({_first_line(said)}). Use tf.shape(x)[0] or -1 for the rows of a batch, not "
         "params['batch_size'], or batch the dataset with drop_remainder=True."
     )
+
+
+def _op(message: str) -> str | None:
+    """Returns the name of the op that failed, as its author knows it."""
+    node = _NODE.search(message) or re.search(r"Node: '([^']+)'", message)
+    return _COPIES.sub("", node[1]) if node else None
 
 
 def _of_row_shape(leaves: Mapping[str, Any], shape: list[int]) -> list[str]:
