@@ -130,6 +130,36 @@ def test_a_truncated_checkpoint_is_named_with_the_last_good_one(
         assert trained.get_variable_value("global_step") == 3
 
 
+@row(
+    "checkpoints",
+    "a folder that has the name of a checkpoint's file",
+    "model.ckpt-4 can't be read (",
+    "model.ckpt-4.data-00000-of-00001; Is a directory)",
+    "model.ckpt-2: give it as checkpoint_path",
+)
+def test_a_folder_in_the_place_of_a_checkpoints_file_is_not_read(tmp_path, refused):
+    trained = _trained(tmp_path, "host")
+    file = pathlib.Path(trained.latest_checkpoint() + DATA)
+    file.unlink()
+    file.mkdir()
+    with refused(tf.errors.DataLossError):
+        cores.run(trained, "infer")
+
+
+@row(
+    "disks",
+    "a folder that has the name of a checkpoint that is to be written",
+    "A checkpoint can't be written to ",
+    "model.ckpt-5.index; Is a directory): a folder has the name of one of its files",
+    "Remove that folder",
+)
+def test_a_folder_in_the_place_of_a_new_checkpoint_is_named(tmp_path, refused):
+    trained = _trained(tmp_path, "host")
+    (tmp_path / "model.ckpt-5.index").mkdir()
+    with refused(tf.errors.FailedPreconditionError):
+        trained.train(cores.train_input_fn, max_steps=5)
+
+
 @mostly_swept("suffix", [DATA, ".index"], kept=[".index"])
 @row(
     "checkpoints",

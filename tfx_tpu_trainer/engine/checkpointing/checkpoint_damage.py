@@ -66,7 +66,13 @@ def damage_explained(path: str | None) -> Iterator[None]:
     """
     try:
         yield
-    except (tf.errors.OutOfRangeError, tf.errors.DataLossError, tf.errors.NotFoundError) as error:
+    except (
+        tf.errors.OutOfRangeError,
+        tf.errors.DataLossError,
+        tf.errors.NotFoundError,
+        # A folder that has the name of one of its files.
+        tf.errors.FailedPreconditionError,
+    ) as error:
         damage = None if path is None else find_damage(path)
         if path is None or damage is None:
             raise

@@ -12,6 +12,7 @@ import tensorflow as tf
 _REASON = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|Permission denied|Read-only file system"
 )
+_FOLDER = re.compile(r"[^\n]*; Is a directory")
 # TensorFlow's names for what it has not yet renamed.
 _UNFINISHED = re.compile(r"\.tmp[0-9a-f]{32}$|\.tempstate\d+$|_temp$")
 
@@ -26,10 +27,18 @@ def write_errors_explained(folder: str) -> Iterator[None]:
     Raises:
         tf.errors.ResourceExhaustedError: In place of TensorFlow's errors. One of them, that a file is too
             large, is the error by which an input ends: a training would take it for its end.
+        tf.errors.FailedPreconditionError: If a folder has the name of one of its files.
     """
     try:
         yield
     except tf.errors.OpError as error:
+        if in_the_way := _FOLDER.search(error.message):
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"A checkpoint can't be written to {folder} ({in_the_way[0]}): a folder has the "
+                "name of one of its files. Remove that folder, or give another model_dir.",
+            ) from None
         reason = _REASON.search(error.message)
         if reason is None:
             raise
