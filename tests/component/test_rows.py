@@ -137,7 +137,7 @@ _ADVICE = "run Transform again"
             "data",
             "a row with text where the schema has a number",
             "row 25 of",
-            "has a feature 'fare_xf' that holds values of type string in place of float",
+            "has a feature 'fare_xf' that holds values of type string instead of float",
             values={"edit": _set("fare_xf", bytes_list=[b"x"])},
         ),
         case(

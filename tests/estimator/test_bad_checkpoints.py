@@ -44,7 +44,7 @@ def test_a_model_dir_that_cannot_be_written(tmp_path, place, mode, refused):
     "checkpoints",
     "`model_dir='foo://runs/model'`",
     "model_dir='foo://runs/model'",
-    "TensorFlow opens no foo:// here",
+    "this TensorFlow can't open foo:// paths",
     "gs://",
 )
 @on_host_and_cores
@@ -60,7 +60,7 @@ def test_a_model_dir_on_a_file_system_that_there_is_not(place, refused):
             "checkpoints",
             f"`{name}='foo://runs/model'`",
             f"{name}='foo://runs/model'",
-            "TensorFlow opens no foo:// here",
+            "this TensorFlow can't open foo:// paths",
             "give one of those",
             values=use,
         )
