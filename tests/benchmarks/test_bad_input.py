@@ -17,8 +17,8 @@ from tfx_tpu_trainer.runner.project import find_pipeline
     [
         case("runners", f"`python -m benchmarks.run {' '.join(words)}`", says, values=(words,))
         for words, says in (
-            (["--models=mnist"], "Invalid value for '--models': 'mnist' is none of "),
-            (["--contenders=torch"], "Invalid value for '--contenders': 'torch' is none of "),
+            (["--models=mnist"], "Invalid value for '--models': 'mnist' is not one of "),
+            (["--contenders=torch"], "Invalid value for '--contenders': 'torch' is not one of "),
             (["--rounds=0"], "Invalid value for '--rounds': 0 is not in the range x>=1"),
             (["--timeout=nan"], "Invalid value for '--timeout': 'nan' is not a valid integer"),
             (

@@ -39,7 +39,7 @@ def test_a_curve_is_drawn_from_its_lowest_to_its_highest():
         bad_input.case(
             "runners",
             '`make soak ARGS="--placements host,gpu"`',
-            "'gpu' is none of host, cores, strategy",
+            "'gpu' is not one of host, cores, strategy",
             values=["--placements", "host,gpu"],
         ),
         bad_input.case(

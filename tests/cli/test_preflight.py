@@ -201,10 +201,10 @@ _NO_MODULE = {"module_file": None, "steps": None}
             {"feature_spec": None}, "has no input_fn, so the input of model_fn is unknown: give"
         ),
         refusal(
-            {"feature_spec": "no.json"}, "The feature spec no.json cannot be read (", "give a file"
+            {"feature_spec": "no.json"}, "The feature spec no.json can't be read (", "give a file"
         ),
         refusal(
-            {"feature_spec": "."}, "The feature spec . cannot be read (", "Is a directory): give a"
+            {"feature_spec": "."}, "The feature spec . can't be read (", "Is a directory): give a"
         ),
         refusal(
             {"transform_output": "folder"}, "one of --transform_output and --feature_spec, not both"
@@ -233,7 +233,7 @@ _NO_MODULE = {"module_file": None, "steps": None}
         refusal(
             {"function": "step", **_NO_MODULE}, "--function 'step': give a module and a name in it"
         ),
-        refusal({"function": "no_such:step", **_NO_MODULE}, "the module 'no_such' here"),
+        refusal({"function": "no_such:step", **_NO_MODULE}, "the module 'no_such' can't be found"),
         refusal(
             {"function": "json:step", **_NO_MODULE},
             "--function json:step: the module has no 'step'",
@@ -268,7 +268,7 @@ _NO_MODULE = {"module_file": None, "steps": None}
             "is not valid JSON (Out of range float",
             "give a JSON object",
         ),
-        refusal({"params": None}, "'rate', which no longer exists"),
+        refusal({"params": None}, "'rate', which does not exist"),
         refusal(
             {"libtpu_path": "no/libtpu.so"},
             "libtpu_path='no/libtpu.so': libtpu.so does not exist there. Give",
@@ -298,7 +298,7 @@ _NO_MODULE = {"module_file": None, "steps": None}
         ),
         refusal(
             {"json": "foo://a/b"},
-            "--json='foo://a/b': this TensorFlow can't open foo:// here",
+            "--json='foo://a/b': this TensorFlow can't open foo:// paths",
             "give one of those",
         ),
         refusal(
@@ -481,7 +481,7 @@ def test_a_module_that_exits_is_no_success(files, before):
     line = text.splitlines().index(f"{indent}raise SystemExit(0)") + 1
     ended = _preflight(files)
     assert ended.exit_code == 2
-    message = f"the module '{path}' ended the process by SystemExit(0) at {path}:{line}; let"
+    message = f"the module '{path}' ended the process by SystemExit(0) at {path}:{line}; raise an exception that says"
     assert message in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 

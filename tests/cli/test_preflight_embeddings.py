@@ -123,7 +123,7 @@ def test_several_slices_are_planned_with_the_network_between_them(options):
             ),
             (
                 {"num_slices": "2", "tpu": "v4:2x2x1"},
-                "num_slices=2: no bandwidth is published of the network between slices of v4. Use one",
+                "num_slices=2: no bandwidth is published for the network between slices of v4. Use one",
             ),
             (
                 {"module": "m"},

@@ -155,13 +155,13 @@ def test_the_names_are_the_originals(below):
             ),
             (
                 "from tensorflow_estimator.python.estimator.canned.head import _Head",
-                "canned has no 'head' here",
+                "canned has no 'head'",
                 "public names of tf.estimator",
             ),
-            ("from tensorflow.estimator import tpu", "tensorflow.estimator has no 'tpu' here"),
+            ("from tensorflow.estimator import tpu", "tensorflow.estimator has no 'tpu'"),
             (
                 "from tensorflow.compat.v1.estimator.tpu import TPUEstimators",
-                "tpu has no 'TPUEstimators' here",
+                "tpu has no 'TPUEstimators'",
             ),
         )
     ],
@@ -298,7 +298,7 @@ def test_an_estimator_of_somebody_else_is_kept(monkeypatch):
 @row(
     "doctor",
     "compat, installed in a TensorFlow that has `tf.estimator`",
-    "tensorflow.estimator is there already",
+    "tensorflow.estimator already exists",
     "TensorFlow 2.15.1. Run the program without",
 )
 def test_tensorflow_with_its_own_is_left_alone(monkeypatch, refused):

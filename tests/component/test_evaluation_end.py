@@ -98,7 +98,7 @@ def test_an_input_that_does_not_tell_ends_the_evaluation_and_the_next_attempt_ne
     execution = _execution(tmp_path / "first", _SECRETLY_ENDLESS, few_rows, **root)
     with refused(EndlessEvaluationError) as raised:
         execution.run()
-    assert f"10 times the {_ROWS} that" in str(raised.value)
+    assert f"10 times the {_ROWS} in its files" in str(raised.value)
     assert execution.files() == []
     root["eval_args"] = '{"num_steps": 2}'
     again = _execution(tmp_path / "again", _SECRETLY_ENDLESS, few_rows, **root)

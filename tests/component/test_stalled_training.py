@@ -59,7 +59,7 @@ def test_an_attempt_whose_input_stops_ends_and_the_next_one_goes_on(tmp_path, ca
         )
 
     first = execution("first")
-    with pytest.raises(StalledError, match=r"Training has made no step .*stall_timeout_secs=5"):
+    with pytest.raises(StalledError, match=r"Training has finished no step .*stall_timeout_secs=5"):
         first.run()
     assert first.files() == []
     flag.touch()

@@ -164,7 +164,7 @@ def test_a_deprecated_function_warns_once(caplog):
         (lambda x: contrib.layers.embed_sequence(x), "vocab_size and embed_dim"),
         (lambda x: contrib.layers.group_norm(x, reduction_axes=[0]), "groups of equal size"),
         (lambda x: contrib.layers.maxout(x, 2), "divisor of it; got 2"),
-        (lambda x: contrib.framework.get_unique_variable("none"), "no variable 'none'"),
+        (lambda x: contrib.framework.get_unique_variable("none"), "Unknown variable 'none'"),
         (lambda x: contrib.layers.optimize_loss(x[0, 0], None, 0.1, "None"), "one of Adagrad"),
         (lambda x: contrib.layers.optimize_loss(x, None, 0.1, "SGD"), "loss is a scalar"),
     ],

@@ -252,8 +252,10 @@ def test_checkpoints_that_no_file_names_are_told(tmp_path, caplog):
     (tmp_path / "checkpoint").unlink()
     one_batch = functools.partial(linear_model.input_fn, count=4)
     calls = {
-        "running initialization to evaluate.": lambda: trained.evaluate(one_batch),
-        "running initialization to predict.": lambda: list(trained.predict(one_batch)),
+        "evaluate runs on variables that were never trained": lambda: trained.evaluate(one_batch),
+        "predict runs on variables that were never trained": lambda: list(
+            trained.predict(one_batch)
+        ),
         "Training begins anew in ": lambda: trained.train(one_batch, max_steps=1),
     }
     for said, call in calls.items():

@@ -21,7 +21,7 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 @mostly_swept("place", ["host", "cores"], kept=["cores"])
 def test_a_training_whose_input_stops_ends_and_the_next_attempt_goes_on(tmp_path, place):
     estimator = stalled_training.make(tmp_path, place, stall_timeout_secs=4)
-    with pytest.raises(StalledError, match="Training has made no step"):
+    with pytest.raises(StalledError, match="Training has finished no step"):
         estimator.train(stalled_training.stuck_in_tensorflow, max_steps=40)
     assert checkpoints.global_step_of(str(tmp_path)) == 20
     estimator.train(counting_model.shuffled, max_steps=40)
@@ -55,7 +55,7 @@ def test_where_nothing_can_be_cancelled_the_process_ends(tmp_path, place):
     assert ended.returncode == EXIT_CODE, ended.stderr
     assert "ended" not in ended.stdout
     lines = ended.stderr.splitlines()
-    assert "StalledError: Training has made no step for" in lines[-1]
+    assert "StalledError: Training has finished no step for" in lines[-1]
     # Where the input waits, which is what has to be found.
     assert any("threading.Event().wait()" in line for line in lines)
     assert checkpoints.global_step_of(str(tmp_path)) == 20

@@ -198,7 +198,7 @@ def test_the_run_is_shown_again_from_its_artifacts(taxi_run: PipelineRun) -> Non
     shown = CliRunner().invoke(main, ["show", "--root", str(taxi_run.root)])
     assert shown.exit_code == 0, shown.output
     run, *again = shown.stdout.splitlines()
-    assert run.startswith(f"Run {taxi_run.name}: complete, began ")
+    assert run.startswith(f"Run {taxi_run.name}: complete, started ")
     # All that the run itself has printed at its end.
     before = taxi_run.output[taxi_run.output.index("Components\n") :].splitlines()
     assert again == before

@@ -89,7 +89,7 @@ def test_old_runs_go_but_never_the_model_that_was_blessed_and_pushed_last(root: 
     listed = clean(root, "--keep", "1")
     assert listed.exit_code == 0, listed.output
     assert "keeps 1 of 5 runs, run " in listed.output
-    assert "whose model was blessed last" in listed.output
+    assert "whose model was the last one blessed" in listed.output
     for gone in of_run[0] | of_run[2]:
         assert gone in listed.output
     assert "nothing has been removed yet. To remove it" in listed.output

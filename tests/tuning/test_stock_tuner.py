@@ -180,7 +180,7 @@ def test_trials_that_diverge_are_given_up_and_the_others_go_on(tmp_path, caplog)
     assert [line.split()[1] for line in table[-3:]] == ["-"] * 3 and "diverged" in table[-1]
 
 
-@row("tuning", "a search whose trials all diverge", "none of 2 trials failed", "diverged")
+@row("tuning", "a search whose trials all diverge", "all 2 trials failed", "diverged")
 def test_a_search_without_a_good_trial_has_no_best(tmp_path, refused):
     execution = TunerExecution.of(
         tmp_path,

@@ -581,15 +581,18 @@ class Estimator:
         )
 
     def _say_untrained(self, doing: str) -> None:
-        """Tells that variables are initialized: the original's line, but a warning where no warm start is meant."""
-        level = logging.WARNING if self._warm_start_settings is None else logging.INFO
-        _logger.log(
-            level,
-            "Could not find trained model in model_dir: %s, running initialization to %s.%s",
+        """Says that variables are initialized: in the original's line, and where no warm start is meant in a warning."""
+        _logger.info(
+            "Could not find trained model in model_dir: %s, running initialization to %s.",
             self.model_dir,
             doing,
-            checkpoints.unnamed_checkpoints(self.model_dir),
         )
+        if self._warm_start_settings is None:
+            _logger.warning(
+                "%s runs on variables that were never trained: model_dir has no latest checkpoint.%s",
+                doing,
+                checkpoints.unnamed_checkpoints(self.model_dir),
+            )
 
     def _warm_start(self) -> None:
         if self._warm_start_settings is not None:

@@ -130,7 +130,7 @@ def _config_of(config: RunConfig, num_replicas: int) -> RunConfig:
 def _check(template: ModelTemplate, num_replicas: int) -> None:
     """Checks what the placements check before they run a template on cores."""
     if template.mode == ModeKeys.TRAIN:
-        check_training_on_cores(template, cores=num_replicas)
+        check_training_on_cores(template, cores=num_replicas, only_outside=True)
     elif template.mode == ModeKeys.PREDICT:
         check_predictions(template.predictions)
 

@@ -2,7 +2,7 @@
 import tensorflow as tf  #: fix import tensorflow as tf -> import tensorflow.compat.v1 as tf
 from tensorflow.contrib import slim  #: fix tf.contrib.slim -> from tfx_tpu_trainer.contrib import slim
 from tensorflow.contrib.training import HParams  #: fix tf.contrib.training.HParams -> from tfx_tpu_trainer.contrib.training import HParams
-import tensorflow.contrib.learn as learn  #: edit tf.contrib.learn -> it goes with the last use
+import tensorflow.contrib.learn as learn  #: edit tf.contrib.learn -> remove it together with its last use
 
 hparams = HParams(units=3)
 dense = tf.contrib.layers.fully_connected(slim.flatten(tf.ones([1, 2])), hparams.units)  #: fix tf.contrib.layers.fully_connected -> contrib.layers.fully_connected

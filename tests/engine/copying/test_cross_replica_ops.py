@@ -226,7 +226,7 @@ def test_a_loop_of_xlas_runs_jointly():
         (lambda x: _reduce("Add", [[0, 1]])(x), "core 2 is in no group"),
         (
             lambda x: tf.raw_ops.CollectivePermute(input=x, source_target_pairs=[[0, 1], [0, 2]]),
-            "twice a source",
+            "twice as a source",
         ),
         (lambda x: v1.tpu.cross_replica_sum(x, v1.placeholder(tf.int32, [1, 4])), "not constant"),
         (_in_changing_groups, "not constant"),

@@ -130,7 +130,7 @@ _BAD_INPUT = {
     "feature": ({"y": _ROWS}, _ONES, KeyError, r"inputs keys[\s\S]*Expected keys: \['x'\]"),
     "label": ({"x": _ROWS}, {"in": _ONES}, KeyError, r"outputs keys[\s\S]*Missed keys: \['out'\]"),
     "features": ((_ROWS, _ROWS), _ONES, ValueError, r"1 inputs, \['x'\]; input_fn returns 2"),
-    "labels": ({"x": _ROWS}, (_ONES, _ONES), ValueError, r"1 outputs, \['out'\].*gives 2 labels"),
+    "labels": ({"x": _ROWS}, (_ONES, _ONES), ValueError, r"1 outputs, \['out'\].*returns 2 labels"),
     "weights": (
         {"features": {"x": _ROWS}, "sample_weights": {"in": _ONES}},
         _ONES,

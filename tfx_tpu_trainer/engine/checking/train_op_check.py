@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking.source_lines import source_line
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
-from tfx_tpu_trainer.engine.copying.outside_compilation import python_of_gradient
+from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside, python_of_gradient
 from tfx_tpu_trainer.engine.copying.variable_changes import CHANGES, VariableChanges
 from tfx_tpu_trainer.engine.graph_nodes import all_nodes, upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
@@ -57,12 +57,16 @@ def check_train_op(template: ModelTemplate) -> bool:
     return bool(trainable) and (None in changed or not trainable.isdisjoint(changed))
 
 
-def check_training_on_cores(template: ModelTemplate, *, cores: int) -> None:
+def check_training_on_cores(
+    template: ModelTemplate, *, cores: int, only_outside: bool = False
+) -> None:
     """Checks a train_op, and that several cores that train do it together.
 
     Args:
         template: A template of mode `"train"`.
         cores: Number of replicas.
+        only_outside: Whether Python is looked for in `outside_compilation` alone, as for a preflight, which reports
+            any other as an op that no TPU runs. Defaults to `False`.
 
     Raises:
         ValueError: If several cores train without a sum over replicas, or with the gradient of a
@@ -70,7 +74,7 @@ def check_training_on_cores(template: ModelTemplate, *, cores: int) -> None:
     """
     if check_train_op(template) and cores > 1:
         check_gradients_are_combined(template.graph)
-        _check_no_gradient_of_python(template, cores=cores)
+        _check_no_gradient_of_python(template, cores=cores, only_outside=only_outside)
 
 
 def check_gradients_are_combined(graph: tf.Graph) -> None:
@@ -87,14 +91,16 @@ def check_gradients_are_combined(graph: tf.Graph) -> None:
         )
 
 
-def _check_no_gradient_of_python(template: ModelTemplate, *, cores: int) -> None:
+def _check_no_gradient_of_python(
+    template: ModelTemplate, *, cores: int, only_outside: bool
+) -> None:
     """Refuses the gradient of a `tf.py_function`, which TensorFlow keeps in mind for one call at a time.
 
     The calls of several cores in one process would take each other's.
     """
     for op in upstream([template.train_op]):
         forward = python_of_gradient(op)
-        if forward is not None:
+        if forward is not None and (is_outside(forward) or not only_outside):
             raise ValueError(
                 f"The gradient of tf.py_function {forward.name!r} can't be computed on {cores} cores: "
                 "TensorFlow remembers one call of a function, and each core has its own. Write the "

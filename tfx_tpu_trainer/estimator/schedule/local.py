@@ -158,7 +158,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         evaluated = self._evaluator.evaluate_newest()
         if evaluated is None:
             raise RuntimeError(
-                f"No new checkpoint appeared after the training reached step {step}: another "
+                f"There was no new checkpoint after the training reached step {step}: another "
                 "process removes or replaces the checkpoints in model_dir; give each training its "
                 "own."
             )
