@@ -157,7 +157,7 @@ def test_a_project_is_run_listed_shown_and_cleaned_from_its_folder(project: Path
     runs = [line.split()[1][:-1] for line in history.output.splitlines() if line.startswith("run")]
     for named, says in (
         ([runs[0]], ["complete, started", "Write", "not judged", root.log_folder(0) or "log.txt"]),
-        ([], ["failed, began", "Write failed: ", "no text", f"{failed_log(root)}"]),
+        ([], ["failed, started", "Write failed: ", "no text", f"{failed_log(root)}"]),
     ):
         shown = CliRunner().invoke(main, ["show", *named, "--project", str(project)])
         assert shown.exit_code == 0, shown.output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -581,7 +580,7 @@ class Estimator:
         )
 
     def _say_untrained(self, doing: str) -> None:
-        """Says that variables are initialized: in the original's line, and where no warm start is meant in a warning."""
+        """Says that variables are initialized, in the original's line; warns where no warm start is meant."""
         _logger.info(
             "Could not find trained model in model_dir: %s, running initialization to %s.",
             self.model_dir,

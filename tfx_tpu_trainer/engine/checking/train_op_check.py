@@ -100,7 +100,7 @@ def _check_no_gradient_of_python(
     """
     for op in upstream([template.train_op]):
         forward = python_of_gradient(op)
-        if forward is not None and (is_outside(forward) or not only_outside):
+        if forward is not None and (is_outside(forward.node_def) or not only_outside):
             raise ValueError(
                 f"The gradient of tf.py_function {forward.name!r} can't be computed on {cores} cores: "
                 "TensorFlow remembers one call of a function, and each core has its own. Write the "
