@@ -201,10 +201,10 @@ def test_the_history_lists_runs_with_states_outputs_and_errors(path: Path) -> No
     result = CliRunner().invoke(main, ["history", "--root", str(path)])
     assert result.exit_code == 0, result.output
     for text in (
-        "run monday: complete, began 20",
+        "run monday: complete, started 20",
         "model: /models/1",
         "model: artifacts/TpuTrainer/model/2",
-        "run tuesday: failed, began 20",
+        "run tuesday: failed, started 20",
         "ValueError: bad label",
         f"are below {path.parent}",
     ):
@@ -291,7 +291,7 @@ def summary_of(statuses: list[NodeStatus], report: RunReport) -> str:
 
 
 def test_the_summary_says_of_a_loss_that_it_is_not_of_the_last_step() -> None:
-    report = RunReport(train_loss=0.69, train_step=1, eval_metrics={"global_step": 50.0})
+    report = RunReport(train_loss=0.69, train_step=1, trained_steps=50)
     assert "0.6900 (step 1 of 50, the last recorded)" in summary_of([], report)
 
 

@@ -58,6 +58,7 @@ class RunReport:
         failure: Why it failed; None where it did not.
         train_loss: The loss of the last training step that was recorded.
         train_step: That step.
+        trained_steps: The step of the evaluated checkpoint; None where none was evaluated.
         ran_on: Where it was trained, such as "4 emulated TPU cores"; None where nobody has said.
         eval_metrics: The trainer's eval metrics.
         eval_examples: How many rows they were measured on.
@@ -77,6 +78,7 @@ class RunReport:
     failure: Failure | None = None
     train_loss: float | None = None
     train_step: int | None = None
+    trained_steps: int | None = None
     ran_on: str | None = None
     eval_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     eval_examples: int | None = None
@@ -190,6 +192,7 @@ def collect(
     return RunReport(
         train_loss=train_loss,
         train_step=train_step,
+        trained_steps=metrics.global_step if metrics else None,
         ran_on=(model.custom_properties["ran_on"].string_value or None) if model else None,
         eval_metrics={name: float(value) for name, value in metrics.overall.items()}
         if metrics

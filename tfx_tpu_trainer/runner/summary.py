@@ -124,7 +124,7 @@ def results_table(report: RunReport) -> Table:
 
 def _recorded_step(report: RunReport) -> str:
     """Says at which step a loss was recorded: every save_summary_steps there is one, and seldom at the end."""
-    step, steps = report.train_step or 0, int(report.eval_metrics.get(STEP, 0))
+    step, steps = report.train_step or 0, report.trained_steps or 0
     return f"step {step:,} of {steps:,}, the last recorded" if step < steps else f"step {step:,}"
 
 
