@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bad_input import row
 from tfx_tpu_trainer.engine.feeding.core_layout import (
     BatchSizes,
     CoreLayout,
@@ -21,6 +22,18 @@ def test_hosts_have_eight_cores(replicas, cores, hosts):
     assert CoreLayout(replicas, cores).num_hosts == hosts
     assert CoreLayout(replicas, cores, one_host=True).num_hosts == 1
     assert CoreLayout(replicas, cores, one_host=True).replicas_per_host == replicas
+
+
+@pytest.mark.parametrize("given", [0, 7, "PER_HOST_V2", [2]])
+@row(
+    "estimator",
+    "`TPUConfig(per_host_input_for_training=7)`, on cores",
+    "per_host_input_for_training=",
+    "is none of InputPipelineConfig; give PER_SHARD_V1 (1), PER_HOST_V1 (2), ",
+)
+def test_no_other_way_of_the_input_is_taken(given, refused):
+    with refused(ValueError):
+        InputMode(given)
 
 
 def test_replicas_that_do_not_spread_evenly_are_refused():

@@ -18,6 +18,14 @@ class InputMode(enum.IntEnum):
     BROADCAST = 4
     SLICED = 5
 
+    @classmethod
+    def _missing_(cls, value: object) -> InputMode:
+        names = ", ".join(f"{mode.name} ({mode.value})" for mode in cls)
+        raise ValueError(
+            f"per_host_input_for_training={value!r} is none of InputPipelineConfig; give {names}, or "
+            "True or False."
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class CoreLayout:
