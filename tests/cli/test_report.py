@@ -18,6 +18,15 @@ def test_a_path_without_a_folder_is_named(name):
     assert _refused(name) == (1, f"Error: The folder '{name}' does not exist.")
 
 
+def test_a_file_in_place_of_a_folder_is_named(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    assert _refused(str(file)) == (
+        1,
+        f"Error: '{file}' is a file: give the folder of a training.",
+    )
+
+
 def test_a_folder_without_a_training_is_refused_and_nothing_is_written(tmp_path):
     code, says = _refused(str(tmp_path), "--output", str(tmp_path / "page"))
     assert code == 1
@@ -41,3 +50,11 @@ def test_one_training_is_no_comparison():
     ended = CliRunner().invoke(main, ["compare", "a"])
     assert ended.exit_code == 2
     assert "a comparison needs at least two trainings; got only 'a'" in ended.output
+
+
+@pytest.mark.parametrize("words", [["report", "gone/a"], ["compare", "gone/a", "gone/b"]])
+def test_an_output_that_tensorflow_cannot_open_is_refused_before_anything_is_read(words):
+    ended = CliRunner().invoke(main, [*words, "--output", "foo://page"])
+    assert ended.exit_code == 1
+    assert "--output='foo://page': this TensorFlow can't open foo:// paths" in ended.output
+    assert len(ended.output.splitlines()) == 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfx_tpu_trainer import file_systems
 from tfx_tpu_trainer.cli.project_options import project_options, root_of
 from tfx_tpu_trainer.cli.quiet_tensorflow import quiet_tensorflow
 
@@ -45,6 +46,7 @@ def report(
             f"{what!r} is a folder, which can't be combined with --root {root!r}; leave --root out"
         )
     with quiet_tensorflow():
+        _check(file_systems.check_can_be_opened, output)
         run = _gathered(what, root, project)
         from tfx_tpu_trainer.report import write_model_card, write_page
 
@@ -76,6 +78,7 @@ def compare(whats: tuple[str, ...], root: str | None, output: str, **project: An
     if len(whats) < 2:
         raise click.UsageError(f"a comparison needs at least two trainings; got only {whats[0]!r}")
     with quiet_tensorflow():
+        _check(file_systems.check_can_be_written, output)
         runs = [_gathered(what, root, project) for what in whats]
         from tfx_tpu_trainer import report as reports
         from tfx_tpu_trainer.whole_files import write_whole
@@ -88,6 +91,14 @@ def compare(whats: tuple[str, ...], root: str | None, output: str, **project: An
     for line in reports.comparison_lines(comparison):
         click.echo(line)
     click.echo(f"The page: {output}")
+
+
+def _check(check: Callable[[str, str], None], output: str) -> None:
+    """Checks where to write, before the reading takes its time."""
+    try:
+        check("--output", output)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _gathered(what: str | None, root: str | None, project: Mapping[str, Any]) -> RunData:

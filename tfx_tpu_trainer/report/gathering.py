@@ -79,6 +79,8 @@ def gather_folder(folder: str) -> RunData:
         found = folder, model if _is_model(model) else None
     else:
         if not tf.io.gfile.isdir(folder):
+            if tf.io.gfile.exists(folder):
+                raise ValueError(f"{folder!r} is a file: give the folder of a training.")
             raise ValueError(f"The folder {folder!r} does not exist.")
         raise ValueError(
             f"{folder!r} contains no training: give a folder with checkpoints or TensorBoard "
