@@ -170,6 +170,7 @@ def test_where_every_batch_is_full_an_op_that_fails_speaks_for_itself():
     [
         "assertion failed: [Labels must be <= n_classes - 1, 2] [x (labels:0) = ] [[7][7]...]",
         "indices[0,0] = 7 is not in [0, 4)",
+        "Cast string to float is not supported",
         "Received a label value of 7 which is outside the valid range of [0, 3).  Label values: 7 7",
     ],
 )

@@ -44,7 +44,8 @@ _OTHER_ROWS = re.compile(
 )
 # What says all that is to say, in the first of many lines.
 _SAYS_IT_ALL = re.compile(
-    r"assertion failed: |indices\[[\d,]*\] = -?\d+ is not in|Received a label value of"
+    r"assertion failed: |indices\[[\d,]*\] = -?\d+ is not in|Received a label value of|"
+    r"Cast \w+ to \w+ is not supported"
 )
 _NAN = re.compile(r"Gradient for (\S+) is NaN")
 # Newer TensorFlow says which dataset it was first.
