@@ -309,3 +309,18 @@ class TestRefused:
 
         with refused(ValueError):
             evaluated(tmp_path, found({"feature_keys": ["hour"]}), model=model)
+
+
+@row(
+    "data",
+    "a slice by a feature whose bytes are not UTF-8",
+    "slicing_specs name the feature 'code', whose value b'D\\xff' is not a UTF-8 string",
+    "leave it out of them",
+)
+def test_bytes_that_are_no_text_make_no_slice(refused):
+    def input_fn(params):
+        rows = {"code": [b"US", b"D\xff"]}
+        return tf.data.Dataset.from_tensor_slices((rows, [0.0, 1.0])).batch(2)
+
+    with refused(ValueError):
+        found({"feature_keys": ["code"]}, input_fn=input_fn)

@@ -326,7 +326,7 @@ def _as_python(name: str, value: Any) -> SliceValue:
         except UnicodeDecodeError:
             raise ValueError(
                 f"slicing_specs name the feature {name!r}, whose value {value!r} is not a UTF-8 "
-                "string."
+                "string; leave it out of them, or let Transform return it as text."
             ) from None
     return int(value) if isinstance(value, bool) else value
 
