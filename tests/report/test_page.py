@@ -267,7 +267,7 @@ def test_a_run_of_which_nothing_is_known_has_a_page():
         "The statistics of its raw examples are unknown",
         "No checkpoint and no exported model were found.",
         "The exported model was not checked.",
-        "Where it ran.",
+        "Where it ran is unknown",
     ):
         assert says in page.text
     assert "svg" not in page.tags

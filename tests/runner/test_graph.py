@@ -94,7 +94,7 @@ def _graph(names=("Gen", "Trainer", "Pusher"), *, states=(), error=None):
         for name, state in zip(names, states)
     ]
     graph = Graph("taxi", tuple(names), edges)
-    return graph.of_run(statuses, says="failed, began 2026-11-25 12:00, 3.8 s") if states else graph
+    return graph.of_run(statuses, says="failed, started 2026-11-25 12:00, 3.8 s") if states else graph
 
 
 def _texts(svg, tag="text"):
@@ -105,7 +105,7 @@ def test_a_picture_says_where_each_component_stands_in_words_too():
     svg = to_svg(_graph(states=(State.CACHED, State.FAILED), error="ValueError: no rows"))
     assert {"↺ cached, 1.2 s", "✗ failed, 1.2 s", "– skipped"} <= set(_texts(svg))
     (description,) = _texts(svg, "desc")
-    assert description.startswith("failed, began 2026-11-25 12:00, 3.8 s. Gen (cached, 1.2 s) goes")
+    assert description.startswith("failed, started 2026-11-25 12:00, 3.8 s. Gen (cached, 1.2 s) goes")
     assert "Gen (cached, 1.2 s) goes to Trainer: examples." in description
     assert "Trainer: failed, 1.2 s: ValueError: no rows" in _texts(svg, "title")
     picture = ElementTree.fromstring(svg)
@@ -192,7 +192,7 @@ def test_a_run_without_a_log_is_drawn_from_ml_metadata(runs):
     assert graph.edges == (Edge("Gen", "Trainer", ("model",)),)
     states = {node: status.state for node, status in graph.statuses.items()}
     assert states == {"Gen": State.CACHED, "Trainer": State.FAILED}
-    assert graph.says.startswith("failed, began ")
+    assert graph.says.startswith("failed, started ")
 
 
 def test_components_that_never_began_are_drawn_where_the_run_has_written_its_graph(runs):

@@ -68,7 +68,7 @@ def _page(root: Path, *words: str) -> Page:
 def test_the_page_says_what_became_of_each_run_and_what_differs(root):
     page = _page(root)
     (monday,) = (row for row in page.rows if row[0] == "monday" and len(row) == 4)
-    assert monday[1].startswith("complete, began ")
+    assert monday[1].startswith("complete, started ")
     assert monday[2:] == ["not judged", "100"]
     (failed,) = (row for row in page.rows if row[0] == "wednesday")
     assert "run wednesday trained no model" in failed[2]
