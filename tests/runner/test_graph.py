@@ -232,7 +232,7 @@ def test_another_format_is_refused(refused, tmp_path):
     refused.output(_command("--last", "--root", tmp_path, "--format", "png"))
 
 
-@row("runners", "`graph RUN`, and no run of that name", "no run 'third'", "first, second")
+@row("runners", "`graph RUN`, and no run of that name", "unknown run 'third'", "first, second")
 def test_a_run_that_is_not_there_is_refused(refused, runs):
     refused.output(_command("third", "--root", runs.folder))
 
