@@ -94,7 +94,9 @@ def _graph(names=("Gen", "Trainer", "Pusher"), *, states=(), error=None):
         for name, state in zip(names, states)
     ]
     graph = Graph("taxi", tuple(names), edges)
-    return graph.of_run(statuses, says="failed, started 2026-11-25 12:00, 3.8 s") if states else graph
+    return (
+        graph.of_run(statuses, says="failed, started 2026-11-25 12:00, 3.8 s") if states else graph
+    )
 
 
 def _texts(svg, tag="text"):
@@ -105,7 +107,9 @@ def test_a_picture_says_where_each_component_stands_in_words_too():
     svg = to_svg(_graph(states=(State.CACHED, State.FAILED), error="ValueError: no rows"))
     assert {"↺ cached, 1.2 s", "✗ failed, 1.2 s", "– skipped"} <= set(_texts(svg))
     (description,) = _texts(svg, "desc")
-    assert description.startswith("failed, started 2026-11-25 12:00, 3.8 s. Gen (cached, 1.2 s) goes")
+    assert description.startswith(
+        "failed, started 2026-11-25 12:00, 3.8 s. Gen (cached, 1.2 s) goes"
+    )
     assert "Gen (cached, 1.2 s) goes to Trainer: examples." in description
     assert "Trainer: failed, 1.2 s: ValueError: no rows" in _texts(svg, "title")
     picture = ElementTree.fromstring(svg)
