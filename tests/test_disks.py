@@ -281,7 +281,7 @@ def test_an_export_where_nobody_may_write_leaves_nothing(folder, refused):
             "disks",
             f"a training on a full disk, whose checkpoint {given}",
             "A checkpoint can't be written to ",
-            "/model_dir (File too large): free some space on its disk, or give a model_dir that this user "
+            "/model_dir (File too large): free space on its disk, or give a model_dir that this user "
             "may",
             "Training will resume from the last complete checkpoint",
             values=options,
@@ -338,8 +338,7 @@ def test_a_program_is_fixed_whole_or_not_at_all(tmp_path, refused):
 @row(
     "disks",
     "`doctor --fix` where the user may not write",
-    "/program.py: Permission denied; give this user write access, or choose another path; nothing "
-    "was",
+    "/program.py: Permission denied; give this user write access, or choose another path; it was not changed",
 )
 def test_a_program_that_nobody_may_write_is_named(folder, refused):
     add_program(folder)
@@ -357,8 +356,7 @@ def test_a_program_that_nobody_may_write_is_named(folder, refused):
         case(
             "disks",
             f"{given} on a full disk",
-            "Error: the output can't be written (No space left on device): free some space on its disk, "
-            "or send",
+            "Error: the output can't be written (No space left on device); free some disk space, or redirect it",
             values=(words,),
         )
         for given, words in (
@@ -401,7 +399,7 @@ def test_output_that_has_no_room_is_one_line(words, refused):
                 "doctor",
                 "of a file that the user may not read",
                 "program.py",
-                "/program.py: Permission denied. Is it",
+                "/program.py: Permission denied. May you read it?",
             ),
             (
                 "doctor",

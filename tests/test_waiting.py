@@ -100,7 +100,7 @@ def test_hosts_are_waited_for_until_they_answer(caplog):
     thread.join()
     assert logged[0] == (
         f"Waiting for hosts of the cluster that do not answer: ps 0 ({absent}), for 0 s so far. "
-        "It ends after 20 s (patience)."
+        "The time limit is 20 s (patience)."
     )
 
 

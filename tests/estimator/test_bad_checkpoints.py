@@ -256,7 +256,7 @@ def test_checkpoints_that_no_file_names_are_told(tmp_path, caplog):
         "predict runs on variables that were never trained": lambda: list(
             trained.predict(one_batch)
         ),
-        "Training begins anew in ": lambda: trained.train(one_batch, max_steps=1),
+        "Training starts from scratch in ": lambda: trained.train(one_batch, max_steps=1),
     }
     for said, call in calls.items():
         caplog.clear()

@@ -192,7 +192,7 @@ def test_settings_need_a_checkpoint(missing, refused):
         case(
             "checkpoints",
             f"`WarmStartSettings(..., vars_to_warm_start={selected!r})`",
-            f"vars_to_warm_start={selected!r}: '(' is no regular expression",
+            f"vars_to_warm_start={selected!r}: '(' is not a regular expression",
             values=selected,
         )
         for selected in ("(", ["linear", "("])

@@ -15,7 +15,7 @@ from tfx_tpu_trainer.inputs import RowCache, train_on_current_rows
 
 v1 = tf.compat.v1
 
-PARSED_ANEW = "changed after their 12 rows were parsed; parsing them again.ing them again"
+PARSED_ANEW = "changed after their 12 rows were parsed; parsing them again"
 
 
 class _AtStep(v1.train.SessionRunHook):

@@ -348,7 +348,7 @@ USER 1:1
         ("RUN exit 7", ":2: ended with exit code 7"),
         ("COPY no-such-file ./", ":2: no-such-file is not in"),
         ("COPY --from=build /app/x /app/y", ":2: COPY --from=build"),
-        ("VOLUME /x", ":2: VOLUME is none of"),
+        ("VOLUME /x", ":2: VOLUME is not one of"),
         ("WORKDIR ${APP}", ":2: ${APP} is not set in this stage"),
         ("RUN true \\", ":2: the last line ends with a backslash"),
     ],
@@ -375,7 +375,7 @@ def test_an_image_of_another_python_is_refused(
 ) -> None:
     code, output, _ = _run_steps(tmp_path, f"FROM python:{python}-slim\nRUN true\n")
     assert code != 0
-    assert f":1: the image uses Python {python}" in output
+    assert f":1: the image and its lock file need Python {python}" in output
     assert output.endswith(who_has_it)
 
 

@@ -79,7 +79,7 @@ def test_arguments_that_declare_nothing_stay():
     "runners",
     "a task of Kubeflow Pipelines with an input that was not declared",
     "the backend says no type of the input 'data' that TFX knows",
-    "compile the pipeline anew",
+    "compile the pipeline again",
 )
 def test_an_input_of_which_nothing_is_known_is_named(refused):
     with refused(ValueError):

@@ -58,7 +58,7 @@ def test_an_oversized_model_is_refused_with_the_allocation_named():
     assert (problem.op_name, problem.op_type) == ("layer_0/product", "MatMul")
     assert 'tf.matmul(hidden, kernel, name=f"layer_{layer}/product")' in problem.source
     assert "layer_0/product 16.00 GiB (f32[131072,32768]" in problem.message
-    assert "may use 15.75 GiB on v5e:1x1" in problem.message
+    assert "may use only 15.75 GiB on v5e:1x1" in problem.message
     assert "fewer rows for each core" in problem.advice
     first = compiled.largest[0]
     assert (first.bytes, first.category) == (16 * GIB, "temp")
@@ -91,7 +91,7 @@ def test_one_buffer_that_is_larger_than_the_memory_of_a_chip():
 def test_replicas_that_do_not_match_the_slice(step):
     (compiled,) = compile_steps([step], "v5e:2x4", CHECK_ONLY)
     assert compiled.problem is not None and compiled.problem.stage == "set-up"
-    assert "sums over 1 replicas, and v5e:2x4 has 8 TPU devices" in compiled.problem.message
+    assert "sums over 1 replicas, but v5e:2x4 has 8 TPU devices" in compiled.problem.message
     assert "num_replicas=8" in compiled.problem.advice
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_slice(step, target, refused):
 @row(
     "preflight",
     "a libtpu that is too old for the chip",
-    "knows no tpu7x:2x2x1: ",
+    "doesn't know tpu7x:2x2x1: ",
     "Give a newer one as libtpu_path",
 )
 def test_a_compiler_older_than_the_chip(refused):
@@ -137,7 +137,7 @@ def test_a_libtpu_path(step, tmp_path):
     assert compiled.problem is None
     assert libtpu_version(folder) == f"{folder}/libtpu.so"
     assert libtpu_version().startswith("libtpu 0.")
-    with pytest.raises(PreflightUnavailableError, match=r"there is no libtpu\.so"):
+    with pytest.raises(PreflightUnavailableError, match=r"libtpu\.so does not exist there"):
         compile_steps([step], "v5e:1x1", CompilerOptions(libtpu_path=str(tmp_path)))
 
 

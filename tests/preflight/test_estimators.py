@@ -103,5 +103,5 @@ def test_a_host_call_with_summaries(tmp_path):
     estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=ROWS)
     report = _report(estimator, input_fn)
     (finding,) = [each for each in report.findings if each.kind == "host_op"]
-    assert finding.message.startswith("host_call runs on the host: 2 tensors of each core")
+    assert finding.message.startswith("host_call runs on the host: 2 tensors per core")
     assert not any(tmp_path.iterdir())

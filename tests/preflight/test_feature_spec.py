@@ -88,7 +88,7 @@ def feature(dtype, shape):
         refusal(
             "with an unknown key",
             {**VALUES, "labels": 1},
-            "unknown key 'labels': there are features",
+            "unknown key 'labels': use any of features",
         ),
         refusal(
             "with another label",

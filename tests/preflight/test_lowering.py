@@ -92,7 +92,7 @@ def test_a_state_larger_than_this_machines_memory_is_lowered():
     (compiled,) = compile_steps([step], "v5e:1x1", CHECK_ONLY)
     assert compiled.problem is not None and compiled.problem.stage == "memory"
     assert "layer_0/kernel 16.00 GiB (f32[65536,65536], argument)" in compiled.problem.message
-    assert "may use 15.75 GiB on v5e:1x1" in compiled.problem.message
+    assert "may use only 15.75 GiB on v5e:1x1" in compiled.problem.message
     assert "optimizer with less state" in compiled.problem.advice
     assert compiled.largest[0].bytes == 4 * 65_536**2
 

@@ -149,7 +149,7 @@ def test_a_newer_version_may_add_keys():
     [
         case("preflight", f"a report {given}", *says, values=(values,))
         for given, values, *says in (
-            ("that is a list", [], "no preflight report"),
+            ("that is a list", [], "is not a preflight report"),
             (
                 "of a newer format",
                 {"format": "tfx_tpu_trainer.preflight/9"},

@@ -141,7 +141,7 @@ def test_arguments_that_do_not_hold(changed, refused):
 @row(
     "preflight",
     "`CompilerOptions(libtpu_path='no/libtpu.so')`",
-    "there is no libtpu.so. Give the file",
+    "libtpu.so does not exist there. Give the file",
 )
 def test_without_a_compiler_nothing_is_traced(refused):
     def never(params):

@@ -142,7 +142,7 @@ def test_no_metagraph_for_tpus(version_1, tmp_path, refused):
     "preflight",
     "a model for TPUs of which nothing runs there",
     "Nothing of the SavedModel ",
-    " runs only on a TPU",
+    " runs on a TPU",
 )
 def test_nothing_of_it_on_a_tpu(version_1, tmp_path, refused):
     def take_the_host_graph(meta_graph: Any) -> None:

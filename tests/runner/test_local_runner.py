@@ -184,7 +184,7 @@ def test_the_child_has_the_environment_that_tensorflow_and_tfx_need(
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (ValueError("label_key='x' is\n not there"), "ValueError: label_key='x' does not exist"),
+        (ValueError("label_key='x' is\n not there"), "ValueError: label_key='x' is not there"),
         (KeyError("fare"), "KeyError: 'fare'"),
         (RuntimeError(), "RuntimeError"),
         (

@@ -129,7 +129,7 @@ def test_the_log_has_what_the_users_code_prints_warns_of_and_raises(
     (warned,) = [line for line in lines if "my own line" in line]
     assert re.fullmatch(r"WARNING Trainer: .*program\.py:\d+: UserWarning: my own line", warned)
     assert lines[lines.index("WARNING Trainer: two") + 1] == "    lines"
-    assert lines[lines.index("ERROR   Trainer: it stops:") + 1] == (
+    assert lines[lines.index("ERROR   Trainer: it breaks off:") + 1] == (
         "    Traceback (most recent call last):"
     )
     assert "    ValueError: no such column" in lines

@@ -75,7 +75,7 @@ def test_another_shape_or_type_is_told(expected):
     finding = _compare(VALUES, expected)
     assert finding.outcome == "failed"
     assert finding.detail.startswith(
-        f"serving_default['y'] is float32[2, 2] such as [1.0] in place of {expected.dtype}"
+        f"serving_default['y'] is float32[2, 2] such as [1.0] instead of {expected.dtype}"
         f"{list(expected.shape)} such as [1.0], from"
     )
 

@@ -69,7 +69,12 @@ def test_tpu_metagraph_needs_a_tpu(dual, refused):
         load_serving(dual, tags=("serve", "tpu"))
 
 
-@row("exports", "`load_serving` of nothing", "The folder ", "/absent: give the folder that")
+@row(
+    "exports",
+    "`load_serving` of nothing",
+    "The folder ",
+    "/absent does not exist: give the folder that",
+)
 def test_no_such_folder(tmp_path, refused):
     with refused(FileNotFoundError):
         load_serving(str(tmp_path / "absent"))

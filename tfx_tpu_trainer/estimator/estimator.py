@@ -258,7 +258,9 @@ class Estimator:
                 plan, own_hooks = placement.plan_training(steps=steps, max_steps=max_steps)
             if not self.latest_checkpoint():
                 if unnamed := checkpoints.unnamed_checkpoints(self.model_dir):
-                    _logger.warning("Training begins anew in %s.%s", self.model_dir, unnamed)
+                    _logger.warning(
+                        "Training starts from scratch in %s.%s", self.model_dir, unnamed
+                    )
                 self._warm_start()
             with progress.phase(TRAIN):
                 progress.place(plan.ran_on)

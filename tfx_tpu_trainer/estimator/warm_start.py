@@ -77,7 +77,7 @@ class WarmStartSettings(_Fields):
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(
-                    f"vars_to_warm_start={vars_to_warm_start!r}: {pattern!r} is no regular expression ({error}); "
+                    f"vars_to_warm_start={vars_to_warm_start!r}: {pattern!r} is not a regular expression ({error}); "
                     "give one that names of variables begin with, such as 'dense' or '.*'."
                 ) from None
         if isinstance(ckpt_to_initialize_from, (bytes, os.PathLike)):

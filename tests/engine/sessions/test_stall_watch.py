@@ -159,7 +159,7 @@ def test_an_evaluation_that_stalls_inside_of_a_training_call_is_the_one_that_end
     ("timeout", "ends"),
     [
         (None, "This has no time limit: stall_timeout_secs is not set."),
-        (60, "stall_timeout_secs=60 ends it."),
+        (60, "The time limit is stall_timeout_secs=60."),
     ],
 )
 def test_a_long_call_is_named_again_and_again(caplog, timeout, ends):

@@ -31,13 +31,13 @@ def test_a_master_without_tpu_is_named_with_the_ways_out():
 @row(
     "estimator",
     "`RunConfig(master='not an address')` of a TPUEstimator",
-    "Failed to find TPU cores through the master 'not an address': it is not an address of a "
+    "Failed to find TPU cores through the master 'not an address': it is not the address of a "
     "session",
     "or emulate TPU cores on this host with RunConfig(master='emulated')",
 )
 def test_a_master_that_is_no_address_is_named(refused):
     with refused(RuntimeError):
-        list_tpu_cores("not the address")
+        list_tpu_cores("not an address")
 
 
 @pytest.mark.behaviour(92)

@@ -412,7 +412,7 @@ def test_a_damaged_folder_is_named(tmp_path, refused):
             "exports",
             f"`keras_model_path='{path}'`",
             f"keras_model_path='{path}'",
-            f"opens no {path.partition(':')[0]}://",
+            f"can't open {path.partition(':')[0]}://",
             "gs://",
             "give one of those",
             values=path,

@@ -364,7 +364,7 @@ def test_without_a_topology_of_its_own_a_replica_has_one_core():
     "`input_partition_dims=[{'x': [4, 1]}]` for batches of 2 rows, on a TPU",
     "TPUConfig.input_partition_dims[0]",
     "is [4, 1].",
-    "which 4 partitions do not divide: pad it to 4",
+    "which is not divisible by 4 partitions: pad it to 4",
 )
 def test_parts_of_an_input_on_a_tpu_are_even(refused):
     options = _in_parts([4, 1], num_cores_per_replica=4, batch=2)

@@ -105,7 +105,7 @@ def test_the_strategy_must_have_the_cores(tmp_path, refused):
     "`input_partition_dims=[{'x': [2, 1]}]` for one row a replica, under a TPUStrategy",
     "TPUConfig.input_partition_dims[0]",
     "is [2, 1].",
-    "has the size 1, which 2 partitions do not divide",
+    "has the size 1, which is not divisible by 2 partitions",
 )
 def test_input_is_cut_evenly(tmp_path, refused):
     options = {"num_cores_per_replica": 2, "input_partition_dims": [{"x": [2, 1]}, None]}

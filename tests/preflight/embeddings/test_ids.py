@@ -135,7 +135,7 @@ def _bad_file(folder, kind):
             ("none", "does not exist", "ids.npy can't be read: No such file or directory"),
             ("text", "is none", "ids.npy is not a .npy file (", "write it with np.save"),
             ("cut", "is cut off", "ids.npy ends after ", "it is incomplete; write it again"),
-            ("floats", "holds floats", "ids.npy holds float64; ids must be integers"),
+            ("floats", "holds floats", "ids.npy contains float64; ids must be integers"),
             ("cube", "has three dimensions", "an array of shape [2, 2, 2]: give [rows] or [rows,"),
             ("columns", "is ordered by columns", "of shape [2, 3] by columns: give [rows] or"),
         )
@@ -226,7 +226,7 @@ def _of(**tensors):
             (
                 "without the feature",
                 _of(y=lambda: tf.constant([1, 2])),
-                "the input has no feature 'x', but 'y'",
+                "the input has no feature 'x', only 'y'",
             ),
             (
                 "whose features have no names",

@@ -79,7 +79,7 @@ def _changed(path, value):
             (
                 "that is a list",
                 [],
-                "spec.json: the file is not an object; give one with any of tables",
+                "spec.json: the file is not an object; give one with any of the keys tables",
             ),
             (
                 "with an unknown key",

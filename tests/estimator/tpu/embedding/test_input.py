@@ -192,7 +192,7 @@ def test_sparse_ids_need_a_combiner(tmp_path):
 
 
 def test_a_missing_id_feature_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"lack 'id'.*there are \['x'\]"):
+    with pytest.raises(ValueError, match=r"lack 'id'.*they are \['x'\]"):
         _Lookup(tmp_path)({"x": np.ones(4, np.float32)})
 
 

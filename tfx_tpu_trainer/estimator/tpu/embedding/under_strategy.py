@@ -104,7 +104,7 @@ class EmbeddedUnderStrategy:
         if spans_processes(strategy):
             raise ValueError(
                 f"embedding_config_spec can't be used under {named}, which has replicas in other "
-                "processes: each would have tables of its own. Use a strategy of one process, or "
+                "processes: each would have separate tables. Use a strategy of one process, or "
                 "use_tpu=False, where the columns are ordinary embedding columns."
             )
         if not type(strategy).__name__.startswith("TPUStrategy"):
