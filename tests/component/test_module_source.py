@@ -337,7 +337,7 @@ def _unloadable(given, content, reason):
             "with a NUL byte", b"x = 1\0\n", "source code string cannot contain null bytes"
         ),
         _unloadable(
-            "that is not a UTF-8", b"x = '\xff'\n", "SyntaxError: (unicode error) 'utf-8' codec"
+            "that is not UTF-8", b"x = '\xff'\n", "SyntaxError: (unicode error) 'utf-8' codec"
         ),
         _unloadable("of 500 brackets", "(" * 500, "SyntaxError: too many nested parentheses"),
         _unloadable(

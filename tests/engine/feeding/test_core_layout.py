@@ -29,7 +29,7 @@ def test_hosts_have_eight_cores(replicas, cores, hosts):
     "estimator",
     "`TPUConfig(per_host_input_for_training=7)`, on cores",
     "per_host_input_for_training=",
-    "is none of InputPipelineConfig; give PER_SHARD_V1 (1), PER_HOST_V1 (2), ",
+    "is not one of InputPipelineConfig; give PER_SHARD_V1 (1), PER_HOST_V1 (2), ",
 )
 def test_no_other_way_of_the_input_is_taken(given, refused):
     with refused(ValueError):

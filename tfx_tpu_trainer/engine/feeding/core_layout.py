@@ -22,7 +22,7 @@ class InputMode(enum.IntEnum):
     def _missing_(cls, value: object) -> InputMode:
         names = ", ".join(f"{mode.name} ({mode.value})" for mode in cls)
         raise ValueError(
-            f"per_host_input_for_training={value!r} is none of InputPipelineConfig; give {names}, or "
+            f"per_host_input_for_training={value!r} is not one of InputPipelineConfig; give {names}, or "
             "True or False."
         )
 
