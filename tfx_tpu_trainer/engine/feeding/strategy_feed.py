@@ -25,10 +25,11 @@ def spans_processes(strategy: tf.distribute.Strategy) -> bool:
 
 def is_elsewhere(strategy: tf.distribute.Strategy) -> bool:
     """Tells whether a strategy has replicas in other processes, or on TPUs."""
-    return spans_processes(strategy) or _is_of_tpus(strategy)
+    return spans_processes(strategy) or is_of_tpus(strategy)
 
 
-def _is_of_tpus(strategy: tf.distribute.Strategy) -> bool:
+def is_of_tpus(strategy: Any) -> bool:
+    """Tells whether a strategy is TensorFlow's for TPUs, of either generation of its class; `None` is not."""
     return type(strategy).__name__.startswith("TPUStrategy")
 
 
@@ -148,7 +149,7 @@ class StrategyFeed:
         """
         self.eager = EagerThread(_cluster_of(strategy))
         # TPUs draw in loops of their own, which no test without one could show to be the same.
-        self.is_saved = saved and repeated and not _is_of_tpus(strategy)
+        self.is_saved = saved and repeated and not is_of_tpus(strategy)
         if not self.eager.is_switched_on():
             _check_devices_are_here(strategy)
             # As an estimator's sessions place by default, and TensorFlow 2's eager execution does:

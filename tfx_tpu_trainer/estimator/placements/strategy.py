@@ -23,7 +23,12 @@ from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
 from tfx_tpu_trainer.engine.embedding.strategy_tables import StrategyTables
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
-from tfx_tpu_trainer.engine.feeding.strategy_feed import StrategyFeed, is_elsewhere, spans_processes
+from tfx_tpu_trainer.engine.feeding.strategy_feed import (
+    StrategyFeed,
+    is_elsewhere,
+    is_of_tpus,
+    spans_processes,
+)
 from tfx_tpu_trainer.engine.loops.loop_hook import Loops
 from tfx_tpu_trainer.engine.loops.step_loop import create_iterations
 from tfx_tpu_trainer.engine.placement.strategy import (
@@ -164,7 +169,7 @@ class UnderStrategy:
             template = dataclasses.replace(template, table_update=embedded.update())
         if call.mode == ModeKeys.TRAIN and call.config.save_input_position:
             draw_by_step(template)
-        if not type(strategy).__name__.startswith("TPUStrategy"):
+        if not is_of_tpus(strategy):
             refuse_ops_that_end_the_process(template)
         scaffold = template.make_scaffold()
         given = [part for part in _SCAFFOLD_PARTS if getattr(scaffold, part) is not None]

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
+from tfx_tpu_trainer.engine.feeding.strategy_feed import is_of_tpus
 from tfx_tpu_trainer.engine.loops.loop_hook import Loops
 from tfx_tpu_trainer.engine.sessions.tpu_system import find_tpu_system
 from tfx_tpu_trainer.estimator.callables import takes
@@ -216,7 +217,7 @@ class TPUEstimatorCalls:
                 "train_distribute and eval_distribute out of RunConfig."
             )
         master = master_of(self._config, mode)
-        is_tpus_own = type(strategy).__name__.startswith("TPUStrategy") and not emulates(master)
+        is_tpus_own = is_of_tpus(strategy) and not emulates(master)
         if strategy is not None and master and not is_tpus_own:
             raise ValueError(
                 f"RunConfig names two places for use_tpu=True: master {master!r} and "

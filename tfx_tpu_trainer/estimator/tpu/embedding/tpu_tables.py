@@ -141,7 +141,7 @@ class TPUTables(StrategyTables):
         )
 
     def _activations(self, found: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
-        """Gives what was looked up, by sample, the shapes that the model expects."""
+        """Returns what was looked up, by sample, in the shapes that the model expects."""
         shapes = {name: each.shape for name, each in self._lookups.activations.items()}
         return [tf.reshape(found[name], shape) for name, shape in shapes.items()]
 

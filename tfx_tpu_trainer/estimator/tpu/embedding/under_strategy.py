@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.embedding.strategy_tables import HostTables, StrategyTables
-from tfx_tpu_trainer.engine.feeding.strategy_feed import spans_processes
+from tfx_tpu_trainer.engine.feeding.strategy_feed import is_of_tpus, spans_processes
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.placement import Call
@@ -107,7 +107,7 @@ class EmbeddedUnderStrategy:
                 "processes: each would have separate tables. Use a strategy of one process, or "
                 "use_tpu=False, where the columns are ordinary embedding columns."
             )
-        if not type(strategy).__name__.startswith("TPUStrategy"):
+        if not is_of_tpus(strategy):
             return None
         feature = strategy.extended.tpu_hardware_feature.embedding_feature
         if feature not in _TABLES:
