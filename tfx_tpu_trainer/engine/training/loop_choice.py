@@ -90,7 +90,7 @@ class LoopChoice:
             "in the loop of single ops; continuing with the %s.",
             compiled * 1000,
             plain * 1000,
-            "compiled one" if self._chosen is self._compiled else "loop of single ops",
+            "compiled loop" if self._chosen is self._compiled else "loop of single ops",
         )
 
 
