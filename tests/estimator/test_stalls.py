@@ -32,7 +32,7 @@ def test_a_training_whose_input_stops_ends_and_the_next_attempt_goes_on(tmp_path
 @pytest.mark.e2e
 def test_an_evaluation_ends_too(tmp_path):
     estimator = stalled_training.make(tmp_path, "host", stall_timeout_secs=3)
-    with pytest.raises(StalledError, match="Evaluation has made no batch"):
+    with pytest.raises(StalledError, match="Evaluation has finished no batch"):
         estimator.evaluate(stalled_training.stuck_in_tensorflow)
 
 
