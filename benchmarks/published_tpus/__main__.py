@@ -1,7 +1,7 @@
 """`python -m benchmarks.published_tpus`: published speeds beside the preflight's bound and estimate.
 
 python -m benchmarks.published_tpus            # what was recorded, as a table; seconds
-python -m benchmarks.published_tpus --record   # compiles the programs again; half an hour
+python -m benchmarks.published_tpus --record   # compiles the programs again; some minutes
 """
 
 from __future__ import annotations
