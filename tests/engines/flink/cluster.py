@@ -16,6 +16,7 @@ from tests.free_ports import free_ports
 
 # The name at which each TaskManager finds the pool beside it.
 _POOL = "worker-pool"
+_FRAMEWORK_HEAP_MIB = 128
 _CONFIGURATION = """\
 jobmanager.rpc.address: 127.0.0.1
 jobmanager.rpc.port: {rpc_port}
@@ -28,9 +29,9 @@ taskmanager.bind-host: 127.0.0.1
 taskmanager.numberOfTaskSlots: 1
 # Without Flink's scripts, which work these out, each part of a TaskManager's memory is said.
 taskmanager.cpu.cores: 1
-taskmanager.memory.task.heap.size: 400m
+taskmanager.memory.task.heap.size: {heap_mib}m
 taskmanager.memory.task.off-heap.size: 0m
-taskmanager.memory.framework.heap.size: 128m
+taskmanager.memory.framework.heap.size: {framework_heap_mib}m
 taskmanager.memory.framework.off-heap.size: 128m
 taskmanager.memory.managed.size: 128m
 taskmanager.memory.network.min: 256m
@@ -40,6 +41,8 @@ taskmanager.network.sort-shuffle.min-parallelism: 1000
 taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 192m
 taskmanager.memory.jvm-overhead.max: 192m
+# Otherwise a TaskManager whose heap is full loses only the thread that met it, and the job waits for that thread.
+cluster.uncaught-exception-handling: FAIL
 # Beam's libraries are the cluster's own: Beam then lets its workers live on from one stage of a job to the next.
 classloader.resolve-order: parent-first
 # A job whose TaskManager dies begins again on another; the death shows within seconds. Each task that was there counts
@@ -63,19 +66,29 @@ class FlinkCluster(BeamProcesses):
         pools: The worker pools' processes, each by the number of its TaskManager.
     """
 
-    def __init__(self, folder: pathlib.Path, libraries: pathlib.Path) -> None:
+    def __init__(
+        self, folder: pathlib.Path, libraries: pathlib.Path, *, heap_mib: int = 400
+    ) -> None:
         """Writes the configuration.
 
         Args:
             folder: Where configuration, logs and temporary files go.
             libraries: Folder of Flink's and Beam's .jar files.
+            heap_mib: Heap of each TaskManager's tasks, in MiB. Defaults to 400.
         """
         self.task_managers: dict[int, subprocess.Popen[bytes]] = {}
         self.pools: dict[int, subprocess.Popen[bytes]] = {}
         free = [int(address.rpartition(":")[2]) for address in free_ports(4)]
         rpc_port, self._rest_port, job_port, self._pool_port = free
         super().__init__(folder, libraries, job_port=job_port, pool=f"{_POOL}:{self._pool_port}")
-        text = _CONFIGURATION.format(folder=folder, rpc_port=rpc_port, rest_port=self._rest_port)
+        self._heap_mib = heap_mib
+        text = _CONFIGURATION.format(
+            folder=folder,
+            rpc_port=rpc_port,
+            rest_port=self._rest_port,
+            heap_mib=heap_mib,
+            framework_heap_mib=_FRAMEWORK_HEAP_MIB,
+        )
         (folder / "flink-conf.yaml").write_text(text, encoding="utf-8")
 
     @property
@@ -107,7 +120,7 @@ class FlinkCluster(BeamProcesses):
         hosts.write_text(names, encoding="utf-8")
         self.task_managers[number] = self._java(
             f"task_manager_{number}",
-            "528m",
+            f"{self._heap_mib + _FRAMEWORK_HEAP_MIB}m",
             "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
             *("--configDir", str(self._folder)),
             options=(f"-Djdk.net.hosts.file={hosts}",),
