@@ -1,4 +1,4 @@
-"""`python -m benchmarks.history VERSION RESULTS`: keeps what a release was measured at, and draws all of them.
+"""`python -m benchmarks.history VERSION RESULTS ...`: keeps what a release was measured at, and draws all of them.
 
 What is kept are the ratios to the original of the same run: numbers of different machines and days can't be
 compared, ratios can.
@@ -36,7 +36,7 @@ def kept(results: Mapping[str, Any]) -> dict[str, Any]:
         results: The file's content.
 
     Returns:
-        `conditions`, and `ratios` by model, contender and metric: value, low and high.
+        `conditions` by model, and `ratios` by model, contender and metric: value, low and high.
 
     Raises:
         ValueError: If there is no ratio in it.
@@ -53,7 +53,7 @@ def kept(results: Mapping[str, Any]) -> dict[str, Any]:
                 ratios.setdefault(model, {})[row["contender"]] = of_row
     if not ratios:
         raise ValueError("it has no ratio to the original: measure `real` and `ours` in one run")
-    return {"conditions": results["conditions"], "ratios": ratios}
+    return {"conditions": dict.fromkeys(ratios, results["conditions"]), "ratios": ratios}
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
@@ -99,23 +99,39 @@ def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
 
 @click.command()
 @click.argument("version")
-@click.argument("results", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument(
+    "results",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    nargs=-1,
+    required=True,
+)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=FOLDER,
     help="Folder of the history. Defaults to benchmarks/history/.",
 )
-def main(version: str, results: Path, folder: Path) -> None:
-    """Keeps the RESULTS (a results.json of `make bench`) of a release VERSION, and draws all versions."""
+def main(version: str, results: tuple[Path, ...], folder: Path) -> None:
+    """Keeps the RESULTS of a release VERSION, and draws all versions.
+
+    RESULTS are the results.json of `make bench`, or of several runs with a model each.
+    """
     if not _VERSION.fullmatch(version):
         raise click.BadParameter(f"{version!r} is not a version; give it as 1.2.3")
-    try:
-        found = kept(json.loads(results.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise click.ClickException(
-            f"{results} is not a results.json of make bench: {error}"
-        ) from None
+    found: dict[str, dict[str, Any]] = {"conditions": {}, "ratios": {}}
+    for path in results:
+        try:
+            of_run = kept(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise click.ClickException(
+                f"{path} is not a results.json of make bench: {error}"
+            ) from None
+        if twice := found["ratios"].keys() & of_run["ratios"].keys():
+            raise click.ClickException(
+                f"{path} has a model of another file ({', '.join(sorted(twice))}); give one run of each"
+            )
+        for key, of_models in of_run.items():
+            found[key].update(of_models)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found, indent=1) + "\n"
     (folder / f"{version}.json").write_text(text, encoding="utf-8")

@@ -19,7 +19,7 @@ CONTENDERS = {
     "tf_keras": "Keras 2 fit",
 }
 _ROW = re.compile(
-    r"\| (?P<model>[^|]+?) \| ours / (?P<other>\w+), train steps/s [^|]+\| (?P<found>[\d.]+) \|"
+    r"\| (?P<model>[^|]+?) \| ours / (?P<other>\w+), train steps/s [^|]+\| (?P<found>[\d.]+)[^|]*\|"
 )
 
 _WIDTH, _LABEL, _BAR = 760, 330, 22

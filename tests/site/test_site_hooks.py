@@ -142,7 +142,7 @@ def test_examples_of_docstrings_are_found_by_their_place(tmp_path):
 
 def test_the_chart_of_speed_is_drawn_from_its_table():
     measured = draw_speed.ratios(
-        "| MLP | ours / real, train steps/s >= 2 | 2.5 | reached |\n"
+        "| MLP | ours / real, train steps/s >= 2 | 2.5 (2.4-2.6) | reached |\n"
         "| MLP | ours / real, predict examples/s >= 2 | 9.9 | reached |\n"
         "| MLP | ours / keras3-loop, train steps/s >= 1 | 9.9 | reached |\n"
         "| CNN | ours / keras3, train steps/s >= 1 | 0.5 | missed |\n"
