@@ -108,10 +108,10 @@ def test_what_pods_need_is_what_the_newest_kfp_kubernetes_reads() -> None:
 
 
 def test_it_ends_at_a_planted_resolver(tmp_path) -> None:
+    # That of the latest blessed model becomes two tasks, which this engine begins in either order.
     resolver = tfx.dsl.Resolver(
-        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
+        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
         model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
-        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
     ).with_id("latest")
     pipeline = tfx.dsl.Pipeline("planted", str(tmp_path / "root"), components=[resolver])
     # For Kubeflow Pipelines, compile_pipeline refuses it.
