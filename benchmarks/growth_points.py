@@ -141,10 +141,9 @@ def _slices(number: int, folder: Path, clock: Clock) -> None:
 
 def _checkpoint(mib: int, folder: Path, clock: Clock) -> None:
     """Checkpoints of many bytes, in turns with files of the same bytes."""
-    turns = _SavesAndWrites(folder / "bytes", mib)
-    made = _estimator(
-        folder, saved=max(1, mib // _SAVED_MIB), save_checkpoints_steps=1, keep_checkpoint_max=1
-    )
+    saved = max(1, mib // _SAVED_MIB)
+    turns = _SavesAndWrites(folder / "bytes", writes=saved)
+    made = _estimator(folder, saved=saved, save_checkpoints_steps=1, keep_checkpoint_max=1)
     # One at the start and one after each step.
     made.train(_input_fn, steps=_SAVES - 1, saving_listeners=[turns])
     clock.calls.update(turns.medians())
@@ -159,9 +158,9 @@ class _SavesAndWrites(v1.train.CheckpointSaverListener):
     depending on whether it finds memory at once; the disk evens that out.
     """
 
-    def __init__(self, file: Path, mib: int) -> None:
+    def __init__(self, file: Path, *, writes: int) -> None:
         self._file = file
-        self._writes = max(1, mib // _SAVED_MIB)
+        self._writes = writes
         self._bytes = np.ones(_SAVED_MIB << 18, np.float32)
         self._turns: list[Clock] = []
         self._saving = contextlib.ExitStack()

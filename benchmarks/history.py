@@ -66,7 +66,7 @@ def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     """Draws the ratios over the versions: a row for each model, a column for each metric.
 
     Args:
-        history: What `read` gives.
+        history: What `read` returns.
         path: The PNG file to write.
     """
     versions = list(history)

@@ -35,7 +35,7 @@ _OPTIONS = (
 
 
 def project_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options --project, --pipeline and --config.
+    """Adds the options --project, --pipeline and --config to a command.
 
     Args:
         command: It takes their values as `folder`, `name` and `config_file`.

@@ -138,7 +138,7 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
 
 
 def _link_events(config: PipelineConfig, run_folder: Path, report: RunReport) -> str | None:
-    """Gives the events of the run names for TensorBoard; returns the folder to start it with."""
+    """Names the events of the run for TensorBoard; returns the folder to start it with."""
     if report.model_run is None:
         return None
     try:

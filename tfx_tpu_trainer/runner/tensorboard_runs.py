@@ -19,7 +19,7 @@ _BESIDE = ("plugins", "projector_config.pbtxt")
 
 
 def link_run(root: Path, model_run: Path, *, name: str) -> Path:
-    """Gives the events of a training names, unless an earlier run has.
+    """Names the events of a training, unless an earlier run has.
 
     Args:
         root: The pipeline's root.
