@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 
 from tests.engine.event_files import read_values
@@ -158,8 +159,8 @@ def test_auto_measures_both_and_says_what_it_chose(tmp_path, logged):
     )
 
 
-def _with_dropout(loss, outputs):
-    return loss + 0 * tf.reduce_sum(tf.nn.dropout(outputs, 0.5))
+def _with_shuffle(loss, outputs):
+    return loss + 0 * tf.reduce_sum(tf.random.shuffle(outputs))
 
 
 def _with_assert(loss, outputs):
@@ -178,12 +179,12 @@ def _with_python(loss, outputs):
 @mostly_swept(
     ("change", "named"),
     [
-        (_with_dropout, "RandomUniform"),
+        (_with_shuffle, "RandomShuffle"),
         (_with_assert, "Assert"),
         (_with_strings, "AsString|StringToNumber"),
         (_with_python, "PyFunc"),
     ],
-    kept=[(_with_dropout, "RandomUniform")],
+    kept=[(_with_shuffle, "RandomShuffle")],
 )
 @mostly_swept("jit_compile", [True, "auto"], kept=[True])
 def test_what_cannot_be_compiled_to_the_same_is_named_and_trains_as_it_is(
@@ -203,6 +204,65 @@ def test_what_cannot_be_compiled_to_the_same_is_named_and_trains_as_it_is(
     np.testing.assert_allclose(
         estimator.get_variable_value("linear/weights"), weights, rtol=1e-4, atol=1e-6
     )
+
+
+# A draw, and the chance that it is below 0.7.
+_DRAWS = {
+    "uniform": (tf.random.uniform, 0.7),
+    "integers": (
+        lambda shape: tf.cast(tf.random.uniform(shape, 0, 3, tf.int32), tf.float32),
+        1 / 3,
+    ),
+    "normal": (tf.random.normal, scipy.stats.norm.cdf(0.7)),
+    "truncated normal": (tf.random.truncated_normal, scipy.stats.truncnorm.cdf(0.7, -2, 2)),
+}
+
+
+def _dropout_model_fn(draw=tf.random.uniform):
+    """A linear model that keeps some of what it puts out, and sums the shares kept and their squares."""
+
+    def model_fn(features, labels, mode, params):
+        outputs = linear_model.outputs_of(features)
+        kept = tf.cast(draw([BATCH, 100]) < 0.7, tf.float32)
+        share = tf.reduce_mean(kept)
+        sums = [v1.get_variable(name, initializer=0.0) for name in ("shares", "squares")]
+        added = [sums[0].assign_add(share), sums[1].assign_add(share**2)]
+        # The gradient, too, is of what was drawn.
+        loss = tf.reduce_mean(tf.square(outputs - labels) * tf.reduce_mean(kept, axis=1))
+        train_op = linear_model.OPTIMIZERS["sgd"]().minimize(loss, v1.train.get_global_step())
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, *added))
+
+    return model_fn
+
+
+@mostly_swept("kind", list(_DRAWS), kept=["uniform"])
+@mostly_swept("jit_compile", [True, "auto"], kept=["auto"])
+def test_what_dropout_draws_is_compiled_to_the_same_distribution(
+    tmp_path, kind, jit_compile, logged
+):
+    draw, chance = _DRAWS[kind]
+    steps = 300
+    estimator = _train(tmp_path, _dropout_model_fn(draw), steps=steps, jit_compile=jit_compile)
+    assert not [line for line in _lines(logged) if line.startswith("jit_compile is ignored")]
+    mean = estimator.get_variable_value("shares") / steps
+    variance = estimator.get_variable_value("squares") / steps - mean**2
+    # The share of 400 draws; if the steps drew the same, it would not vary.
+    of_one_step = chance * (1 - chance) / (100 * BATCH)
+    assert mean == pytest.approx(chance, abs=5 * np.sqrt(of_one_step / steps))
+    assert variance == pytest.approx(of_one_step, rel=5 * np.sqrt(2 / steps))
+
+
+def test_with_a_seed_auto_leaves_the_choice_to_the_graph(tmp_path, logged):
+    options = {"steps": 100, "tf_random_seed": 3}
+    trained = [
+        _train(tmp_path / str(setting), _dropout_model_fn(), jit_compile=setting, **options)
+        for setting in ("auto", None)
+    ]
+    (line,) = _lines(logged)
+    assert line.startswith("jit_compile='auto' measures nothing")
+    for name in trained[0].get_variable_names():
+        value, expected = (e.get_variable_value(name) for e in trained)
+        np.testing.assert_array_equal(value, expected, err_msg=name)
 
 
 def test_batches_of_unknown_size_are_not_compiled(tmp_path, logged):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
@@ -58,14 +59,26 @@ class CompiledLoop:
     global_step: tf.Tensor
     compiled: tf.Tensor
 
-    def compile(self, session: v1.Session) -> None:
+    def compile(self, session: v1.Session, *, within: float | None = None) -> None:
         """Compiles the function.
 
+        Args:
+            session: The session.
+            within: Seconds to wait for the compiler. Nothing can interrupt it: a thread waits for
+                its end, and so does the process. Defaults to `None`: as long as it takes.
+
         Raises:
-            CannotCompileError: If XLA can't.
+            CannotCompileError: If XLA can't, or not in time.
         """
+        compiler = concurrent.futures.ThreadPoolExecutor(1, "compile_steps")
+        # In this thread, as the ops of steps would wait for the session's, which the compiler holds.
+        own_thread = v1.RunOptions(inter_op_thread_pool=-1)
+        compiling = compiler.submit(session.run, self.compiled, options=own_thread)
+        compiler.shutdown(wait=False)
         try:
-            session.run(self.compiled)
+            compiling.result(within)
+        except concurrent.futures.TimeoutError as error:
+            raise CannotCompileError(f"it has not done so within {within:g} s") from error
         except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
             raise CannotCompileError(_line_about_op(error.message)) from error
 

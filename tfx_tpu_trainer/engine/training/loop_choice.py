@@ -26,6 +26,9 @@ _logger = tf.get_logger()
 _TRIALS = 4
 _TRIAL_SECONDS = 0.1
 
+# A loop of single ops would have made many steps meanwhile, and measuring is to win time.
+_COMPILE_SECONDS = 60.0
+
 
 class LoopChoice:
     """Runs the plain loop or the compiled one: as told, or whichever is faster."""
@@ -37,6 +40,7 @@ class LoopChoice:
         *,
         jit_compile: Literal[True, "auto"],
         clock: Callable[[], float] = time.perf_counter,
+        compile_seconds: float = _COMPILE_SECONDS,
     ) -> None:
         """Takes the loops.
 
@@ -45,11 +49,13 @@ class LoopChoice:
             compiled: The loop that XLA compiles.
             jit_compile: `True` for the compiled loop, `"auto"` for the faster one.
             clock: Returns the time in seconds. Defaults to `time.perf_counter`.
+            compile_seconds: Seconds that `"auto"` gives the compiler. Defaults to 60.
         """
         self._plain = plain
         self._compiled = compiled
         self._jit_compile = jit_compile
         self._clock = clock
+        self._compile_seconds = compile_seconds
         self._chosen: HostLoop | CompiledLoop | None = None
         self._plain_seconds: list[float] = []
         self._compiled_seconds: list[float] = []
@@ -60,7 +66,8 @@ class LoopChoice:
         if self._chosen is self._plain:
             return
         try:
-            self._compiled.compile(session)
+            within = None if self._jit_compile is True else self._compile_seconds
+            self._compiled.compile(session, within=within)
         except CannotCompileError as error:
             _log_fallback(error)
             self._chosen = self._plain
@@ -132,6 +139,27 @@ def choose_loop(
         _log_fallback(error)
         return plain
     return LoopChoice(plain, compiled, jit_compile=jit_compile)
+
+
+def jit_compile_of(setting: bool | str | None, *, same_each_time: bool) -> bool | str | None:
+    """Returns the setting that a training runs with.
+
+    Args:
+        setting: `None`, `False`, `True` or `"auto"`.
+        same_each_time: Whether the training was asked to make the same model each time.
+
+    Returns:
+        `None`, with a log line, instead of an `"auto"` whose clock could choose another loop in
+        another run: the graph alone decides then.
+    """
+    if setting != "auto" or not same_each_time:
+        return setting
+    _logger.info(
+        "jit_compile='auto' measures nothing, because this training is to make the same model each "
+        "time (it has a seed, deterministic ops or save_input_position): the graph chooses the "
+        "loop, as without jit_compile. jit_compile=True compiles."
+    )
+    return None
 
 
 def log_no_loops() -> None:

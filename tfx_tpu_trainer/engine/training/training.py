@@ -50,6 +50,7 @@ from tfx_tpu_trainer.engine.training.fast_forward import FastForwardHook
 from tfx_tpu_trainer.engine.training.loop_choice import (
     LoopChoice,
     choose_loop,
+    jit_compile_of,
     log_no_loops,
     runs_on_one_thread,
 )
@@ -204,7 +205,8 @@ def train(
         tf.errors.OpError: If the latest checkpoint can't be read or does not fit the graph, or a
             step fails.
     """
-    loop = _loop_of_all_steps(plan, hooks, settings, master)
+    jit_compile = jit_compile_of(settings.jit_compile, same_each_time=_same_each_time(settings))
+    loop = _loop_of_all_steps(plan, hooks, settings, master, jit_compile)
     if loop is not None:
         plan = dataclasses.replace(plan, train_op=loop.loss, loss=loop.loss)
         hooks = [*hooks, LoopReadyHook(loop)]
@@ -273,7 +275,7 @@ def train(
             tf_private.add_checkpoint_listeners(saver_hooks[0], [position.listener])
     if plan.agreed_stop is not None:
         worker_hooks.append(plan.agreed_stop)
-    fast_forward = _fast_forward(plan, own_hooks, settings, master, loop)
+    fast_forward = _fast_forward(plan, own_hooks, settings, master, jit_compile, loop)
     # A loop on this host can be asked how far it is.
     asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
     summary_steps, summary_hooks = settings.save_summary_steps, list[v1.train.SessionRunHook]()
@@ -393,6 +395,7 @@ def _loop_of_all_steps(
     hooks: Sequence[v1.train.SessionRunHook],
     settings: SessionSettings,
     master: str,
+    jit_compile: bool | str | None,
 ) -> HostLoop | None:
     """Returns a loop to make every step in, where that is needed for the same bits each time.
 
@@ -409,9 +412,9 @@ def _loop_of_all_steps(
         or any(isinstance(hook, HostCallHook) for hook in all_hooks)
         or v1.get_collection(v1.GraphKeys.SUMMARIES)
     )
-    if reads_steps or settings.jit_compile or not _may_loop(plan, all_hooks, settings, master):
+    if reads_steps or jit_compile or not _may_loop(plan, all_hooks, settings, master):
         return None
-    one_thread = runs_on_one_thread(template, jit_compile=settings.jit_compile)
+    one_thread = runs_on_one_thread(template, jit_compile=jit_compile)
     if not (one_thread or settings.save_input_position):
         return None
     assert plan.make_loop is not None
@@ -429,6 +432,7 @@ def _fast_forward(
     hooks: Sequence[v1.train.SessionRunHook],
     settings: SessionSettings,
     master: str,
+    jit_compile: bool | str | None,
     loop: HostLoop | None,
 ) -> FastForwardHook | None:
     """Returns what runs ahead between the steps that hooks must see, where nothing forbids it.
@@ -438,13 +442,14 @@ def _fast_forward(
         hooks: All hooks.
         settings: Settings of the run.
         master: Address of the session's master.
+        jit_compile: How steps are made fast; see `jit_compile_of`.
         loop: The loop that all steps are made in, if there is one.
     """
     if not _may_loop(plan, hooks, settings, master):
-        if settings.jit_compile:
+        if jit_compile:
             log_no_loops()
         return None
-    make_new, jit_compile = plan.make_loop, settings.jit_compile
+    make_new = plan.make_loop
     assert make_new is not None
 
     def make_loop() -> HostLoop | LoopChoice:

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import nan_checks
+from tfx_tpu_trainer.engine.copying.draws_by_step import draw_by_step
 from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
 from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
-from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
 from tfx_tpu_trainer.engine.embedding.lookups import Lookups
 from tfx_tpu_trainer.engine.evaluating.core_evaluation import plan_evaluation_on_cores
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan

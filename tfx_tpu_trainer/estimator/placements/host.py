@@ -7,17 +7,20 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
+from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.copying.draws_by_step import draw_by_step
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
 from tfx_tpu_trainer.engine.placement.host import check_runs_in_cluster, place_on_host
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.reporting.gradients import add_to_summaries
+from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.training import TrainingPlan, plan_training_on_host
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace, asked_of
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator.run_config import RunConfig
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -50,8 +53,8 @@ class OnHost:
         spec = self.call.call_model_fn(inputs.features, labels, {})
         template = spec.as_template(mode=mode, features=inputs.features, labels=labels)
         step = None
-        if mode == ModeKeys.TRAIN and self.call.config.save_input_position:
-            step = draw_by_step(template)
+        if mode == ModeKeys.TRAIN:
+            step = _random_draws_by_step(template, self.call.config)
         template, placement_hooks = place_on_host(template, read_before_changes=step)
         return Trace(template, [*inputs.hooks, *placement_hooks])
 
@@ -83,6 +86,19 @@ class OnHost:
         trace = self.trace()
         predictions = select_predictions(trace.template.predictions, predict_keys)
         return PredictionPlan(trace.template, predictions), trace.hooks
+
+
+def _random_draws_by_step(template: ModelTemplate, config: RunConfig) -> tf.Tensor | None:
+    """Makes random ops draw by the global step where a training that resumes needs it, or XLA does.
+
+    Returns:
+        The global step as the ops read it; see `draw_by_step`.
+    """
+    if not (config.save_input_position or config.jit_compile):
+        return None
+    # TensorFlow refuses unseeded ops while ops have to be deterministic, and is to go on doing so.
+    unseeded = bool(config.jit_compile) and not tf_private.is_op_determinism_enabled()
+    return draw_by_step(template, unseeded=unseeded)
 
 
 def _warn_of_endless_input(inputs: InputTensors) -> None:

@@ -18,8 +18,8 @@ from tfx_tpu_trainer.engine.checking.train_op_check import (
 )
 from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.engine.copying.draws_by_step import draw_by_step
 from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
-from tfx_tpu_trainer.engine.copying.seeded_draws import draw_by_step
 from tfx_tpu_trainer.engine.embedding.strategy_tables import StrategyTables
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host

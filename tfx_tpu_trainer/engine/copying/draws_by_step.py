@@ -1,11 +1,13 @@
-"""Seeded random ops that draw by the global step, so that a training started again draws what comes next.
+"""Random ops that draw by the global step.
 
-The op of a seed (`RandomUniform`, ...) counts its draws in its kernel, which ends with the session.
-TensorFlow's stateless ops draw the same numbers from a counter that they are given.
+An op with state (`RandomUniform`, ...) counts its draws in its kernel, which ends with the session, and which XLA does
+not have. TensorFlow's stateless ops draw the same numbers from a counter that they are given: a training that resumes
+draws what comes next. XLA compiles them, to the same integers, and to fractions that it makes of other bits.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -31,16 +33,18 @@ _STATELESS = {
 _INTEGERS = "RandomUniformInt"
 
 
-def draw_by_step(template: ModelTemplate) -> tf.Tensor | None:
-    """Makes a training's seeded random ops draw by the global step, in place.
+def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tensor | None:
+    """Makes a training's random ops draw by the global step, in place.
 
     At step n an op draws what it draws the n-th time it runs, counted from 0: in a training that is
-    never interrupted, and makes its steps one by one, that changes nothing. Ops without any seed
-    stay as they are. So do those inside of functions (loops, conditionals), and those of other
-    types (sampled losses, `tf.random.shuffle`, ...): a log line names them.
+    never interrupted, and makes its steps one by one, that changes nothing. Ops inside of functions
+    (loops, conditionals) stay as they are, and so do those of other types (sampled losses,
+    `tf.random.shuffle`, ...): a log line names those with a seed.
 
     Args:
         template: A template of mode `"train"`, whose graph is the default one and has not run yet.
+        unseeded: Whether ops without any seed do so too, each from a seed that is drawn here.
+            Defaults to `False`.
 
     Returns:
         The global step as the ops read it, which must be before it is changed; `None` where there
@@ -51,11 +55,14 @@ def draw_by_step(template: ModelTemplate) -> tf.Tensor | None:
         nodes += [] if function is None else tf.nest.flatten(function.tensors)
     needed = _upstream(template.graph, [node for node in nodes if node is not None])
     drawing = [op for op in template.graph.get_operations() if op in needed]
-    drawing = [op for op in drawing if _is_seeded(op.node_def)]
-    by_step = [op for op in drawing if op.type in _STATELESS or op.type == _INTEGERS]
-    _log_others(
-        [*(op.node_def for op in drawing if op not in by_step), *_in_functions(template, needed)]
-    )
+    seeded = [op for op in drawing if _is_seeded(op.node_def)]
+    by_step = [
+        op
+        for op in (drawing if unseeded else seeded)
+        if op.type in _STATELESS or op.type == _INTEGERS
+    ]
+    drawn_again = [op.node_def for op in seeded if op not in by_step]
+    _log_others([*drawn_again, *_in_functions(template, needed)])
     if not by_step:
         return None
     with tf.name_scope("draws_by_step"):
@@ -73,7 +80,11 @@ def draw_by_step(template: ModelTemplate) -> tf.Tensor | None:
 def _drawn(op: tf.Operation, step: tf.Tensor) -> tf.Tensor:
     """Returns what an op draws in a step."""
     count = step * tf.reduce_prod(tf.cast(op.inputs[0], tf.int64)) * _COUNTS_PER_NUMBER
-    seed, op_seed = (np.int64(op.get_attr(name)).astype(np.uint64) for name in ("seed", "seed2"))
+    if _is_seeded(op.node_def):
+        seeds = [op.get_attr(name) for name in ("seed", "seed2")]
+        seed, op_seed = (np.int64(value).astype(np.uint64) for value in seeds)
+    else:
+        seed, op_seed = (np.uint64(secrets.randbits(64)) for _ in range(2))
     of_op = tf.constant(op_seed, tf.uint64)
     mark_seed(of_op.op)
     given = {

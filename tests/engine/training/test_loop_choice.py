@@ -1,0 +1,74 @@
+"""Which loop a training runs, by its setting."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import tensorflow as tf
+
+from tests.engine.log_lines import log_lines
+from tests.engine.templates import make_template
+from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
+from tfx_tpu_trainer.engine.loops.compiled_loop import build_compiled_loop
+from tfx_tpu_trainer.engine.loops.step_loop import build_host_loop
+from tfx_tpu_trainer.engine.tracing import fresh_graph
+from tfx_tpu_trainer.engine.training.loop_choice import LoopChoice, jit_compile_of
+
+v1 = tf.compat.v1
+
+_STEPS = 40
+
+
+def _template(products):
+    """A model that sums what it reads, and so many products of matrices for XLA to compile."""
+    inputs = as_input_tensors(
+        tf.data.Dataset.range(1, _STEPS + 1).map(lambda n: tf.cast(n, tf.float32))
+    )
+    matrix = tf.fill([8, 8], inputs.features)
+    for _ in range(products):
+        matrix = tf.tanh(matrix @ matrix)
+    total, step = v1.get_variable("total", initializer=0.0), v1.train.get_global_step()
+    train_op = tf.group(total.assign_add(inputs.features), step.assign_add(1, read_value=False))
+    loss = inputs.features + 0 * tf.reduce_sum(matrix)
+    return make_template("train", loss=loss, train_op=train_op), total.read_value(), inputs
+
+
+@pytest.mark.parametrize(("seconds", "compiles"), [(0.0, False), (600.0, True)])
+def test_auto_gives_the_compiler_so_long_and_loses_no_step(seconds, compiles, caplog):
+    with fresh_graph(), log_lines(caplog):
+        template, total, inputs = _template(products=100)
+        loop = LoopChoice(
+            build_host_loop(template),
+            build_compiled_loop(template),
+            jit_compile="auto",
+            compile_seconds=seconds,
+        )
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            inputs.hooks[0].after_create_session(session, None)
+            loop.prepare(session)
+            loop.prepare(session)
+            step = 0
+            while step < _STEPS:
+                _, step = loop.run(session, min(4, _STEPS - step))
+            assert session.run(total) == sum(range(1, _STEPS + 1))
+    lines = [r.getMessage() for r in caplog.records if "jit_compile" in r.getMessage()]
+    assert len(lines) == 1
+    given_up = "can't compile the steps: it has not done so within 0 s"
+    assert (given_up in lines[0]) == (not compiles)
+    for thread in threading.enumerate():
+        if thread.name.startswith("compile_steps"):
+            thread.join()
+
+
+@pytest.mark.parametrize("setting", [None, False, True, "auto"])
+def test_only_auto_leaves_its_choice_to_the_graph_where_each_run_must_be_the_same(setting, caplog):
+    with log_lines(caplog):
+        assert jit_compile_of(setting, same_each_time=False) is setting
+        assert not caplog.records
+        found = jit_compile_of(setting, same_each_time=True)
+        assert found is (None if setting == "auto" else setting)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == (setting == "auto")
+    assert all("measures nothing" in line for line in lines)
