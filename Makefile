@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight xprof published-tpus bench growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint format docs docs-serve notebooks dist lock clean clean-runs
+.PHONY: help setup demo preflight xprof published-tpus bench bench-latest growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint format docs docs-serve notebooks dist lock clean clean-runs
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -53,6 +53,10 @@ published-tpus: setup ## Compare the preflight's bound and estimate with publish
 
 bench: setup ## Measure training, evaluation and prediction beside the original and Keras (ARGS=--quick: a short run)
 	@$(PYTHON) -m benchmarks.run $(ARGS)
+
+bench-latest: setup ## The same on TFX 1.21
+	@scripts/setup_environment latest
+	@$(LATEST_PYTHON) -m benchmarks.run $(ARGS)
 
 growth: setup ## Measure how cost grows with rows, variables, layers, cores, slices, predictions, bytes and hosts
 	@$(PYTHON) -m benchmarks.growth $(ARGS)

@@ -60,11 +60,11 @@ TARGETS = (
         Target(model=model, field=_TRAIN, against=against, bound=bound)
         for model in ("mlp", "cnn", "wide_and_deep")
         for against, bound in (
-            ("bare", 0.95),
-            ("keras3", 1.0),
-            ("keras3-loop", 1.0),
-            ("tf_keras", 1.0),
-            ("tf_keras-loop", 1.0),
+            ("bare", 1.0),
+            ("keras3", 1.1),
+            ("keras3-loop", 1.1),
+            ("tf_keras", 1.1),
+            ("tf_keras-loop", 1.1),
         )
     ),
     *(
@@ -85,14 +85,16 @@ TARGETS = (
             (_MEMORY, 1.1, True),
         )
     ),
-    Target(model="mlp", field=_EVALUATE, against="real", bound=2.0),
-    Target(model="wide_and_deep", field=_EVALUATE, against="real", bound=1.2),
-    Target(model="mlp", field=_PREDICT, against="real", bound=1.5),
-    Target(model="wide_and_deep", field=_PREDICT, against="real", bound=1.2),
+    *(
+        Target(model=model, field=field, against="real", bound=bound)
+        for field in (_EVALUATE, _PREDICT)
+        for model, bound in (("mlp", 2.0), ("cnn", 1.1), ("wide_and_deep", 1.5))
+    ),
+    Target(model="mlp", field=_PREDICT, against=None, bound=500_000),
     *(
         Target(model=model, field=field, against="real", bound=bound, at_most=True)
         for model in ("mlp", "cnn", "wide_and_deep")
-        for field, bound in ((_FIRST_STEP, 1.0), (_MEMORY, 1.15))
+        for field, bound in ((_FIRST_STEP, 0.9), (_MEMORY, 1.15))
     ),
     Target(model="mlp", field=_TRAIN, against="real", bound=3.5, contender="ours-auto"),
     *(
