@@ -83,12 +83,7 @@ class Report:
             failures = [f"- {row.contender} failed: {row.failure}" for row in rows if row.failure]
             lines += [*failures, ""] if failures else []
         if self.outcomes:
-            lines += ["## Targets", "", "| model | target | found | |", "|---|---|---|---|"]
-            for each in self.outcomes:
-                lines.append(
-                    f"| {TITLES[each.target.model]} | {each.target.describe()} "
-                    f"| {interval_text(each.ratio)} | {each.verdict} |"
-                )
+            lines += ["## Targets", "", *targets_lines(self.outcomes)]
         return "\n".join(lines).rstrip() + "\n"
 
     def json(self) -> str:
@@ -121,6 +116,16 @@ class Report:
         return table
 
 
+def targets_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    """Returns the Markdown table of targets."""
+    rows = (
+        f"| {TITLES[each.target.model]} | {each.target.describe()} "
+        f"| {interval_text(each.ratio)} | {each.verdict} |"
+        for each in outcomes
+    )
+    return ["| model | target | found | |", "|---|---|---|---|", *rows]
+
+
 def text_of(cell: Cell, metric: Metric) -> str:
     """Shows a number, its ratio to the baseline's and the ratio's interval: `5,120 (2.05x, 1.98-2.11)`."""
     if math.isnan(cell.median):
@@ -136,12 +141,17 @@ def text_of(cell: Cell, metric: Metric) -> str:
 def interval_text(ratio: Interval) -> str:
     """Shows a ratio and its interval: `2.05 (1.98-2.11)`."""
     if math.isnan(ratio.low):
-        return f"{ratio.value:.2f} (one round)"
-    return f"{ratio.value:.2f} ({_between(ratio)})"
+        return f"{_number(ratio.value)} (one round)"
+    return f"{_number(ratio.value)} ({_between(ratio)})"
 
 
 def _between(ratio: Interval) -> str:
-    return f"{ratio.low:.2f}-{ratio.high:.2f}"
+    return f"{_number(ratio.low)}-{_number(ratio.high)}"
+
+
+def _number(value: float) -> str:
+    """Shows a ratio, or the number that a target without one is of."""
+    return f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
 
 
 def losses_line(rows: Sequence[Row]) -> str:

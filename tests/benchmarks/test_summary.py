@@ -88,6 +88,7 @@ def test_one_round_says_nothing_of_an_interval():
     found = interval([3.0])
     assert (found.value, math.isnan(found.low), math.isnan(found.high)) == (3.0, True, True)
     assert interval_text(found) == "3.00 (one round)"
+    assert interval_text(Interval(436084.4, 1000, 500000)) == "436,084 (1,000-500,000)"
 
 
 def test_a_number_that_noise_swallowed_is_left_out():
@@ -143,6 +144,7 @@ def test_a_target_may_be_the_best_of_several_or_a_number_itself():
     }
     assert found == {
         "ours-auto / ours or ours-compiled, train steps/s >= 0.97": (pytest.approx(0.98), "open"),
+        "ours, predict examples/s >= 500000": (10.0, "open"),
         "ours-64-cores, first step, s <= 60": (5.0, "open"),
     }
 

@@ -14,6 +14,7 @@
 | `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that neither the first step nor the graph that is written to the model's folder has to do with it | build the loop before the session |
 | `autograph.core.config.CONVERSION_RULES` | AutoGraph leaves the code of `keras` alone, and so did the original; it does not know `tf_keras`, the same code under a new name, and rewriting that takes seconds of each trace | traces take longer |
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
+| `Operation._get_control_flow_context` | an op within a loop or branch of version 1 control flow can't be replaced by one outside of it | leave an op alone that has an `Enter` or `Switch` before it |
 | `tpu._TPUInferenceContext` | TPU embedding columns look for it to know that they serve, and then look ids up on the host | such columns cannot be exported for TPU; everything else can |
 | `tpu.prune_unconnected_ops_from_xla` | variables and placeholders that nothing reads must not reach the TPU compiler | clear the `_tpu_replicate` attribute in the GraphDef |
 | `tpu_replication.outside_compilation_impl`, `OutsideCompilationV2Context`, `_OUTSIDE_COMPILATION_ATTR` | `tf.compat.v1.tpu.outside_compilation` marks ops inside of `tpu.replicate` only, and a model is traced before it is replicated | ask for `host_call` in place of outside_compilation |
@@ -102,6 +103,11 @@ def replace_consumers_input(op: tf.Operation, old: tf.Tensor, new: tf.Tensor) ->
     for index, tensor in enumerate(op.inputs):
         if tensor is old:
             op._update_input(index, new)
+
+
+def is_in_v1_control_flow(op: tf.Operation) -> bool:
+    """Tells whether an op was made within a loop or branch of version 1 control flow."""
+    return op._get_control_flow_context() is not None
 
 
 def replace_control_inputs(op: tf.Operation, controls: Sequence[tf.Operation]) -> None:

@@ -37,8 +37,8 @@ def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tenso
     """Makes a training's random ops draw by the global step, in place.
 
     At step n an op draws what it draws the n-th time it runs, counted from 0: in a training that is
-    never interrupted, and makes its steps one by one, that changes nothing. Ops inside of functions
-    (loops, conditionals) stay as they are, and so do those of other types (sampled losses,
+    never interrupted, and makes its steps one by one, that changes nothing. Ops inside of loops,
+    conditionals and functions stay as they are, and so do those of other types (sampled losses,
     `tf.random.shuffle`, ...): a log line names those with a seed.
 
     Args:
@@ -59,7 +59,8 @@ def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tenso
     by_step = [
         op
         for op in (drawing if unseeded else seeded)
-        if op.type in _STATELESS or op.type == _INTEGERS
+        if (op.type in _STATELESS or op.type == _INTEGERS)
+        and not tf_private.is_in_v1_control_flow(op)
     ]
     drawn_again = [op.node_def for op in seeded if op not in by_step]
     _log_others([*drawn_again, *_in_functions(template, needed)])

@@ -1,0 +1,91 @@
+"""The page of the targets, from the results of one run or several."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import speed_page
+from benchmarks.rounds import Machine
+from benchmarks.run import report_of
+from tests import bad_input
+from tests.benchmarks.test_summary import NAMES, ROUNDS, measurement, rounds_of
+
+PAGE = """# Speed
+
+Before.
+
+What was asked for, and what was found (0 of 0 reached).
+Rounds: none.
+
+| model | target | found | |
+|---|---|---|---|
+| old | row | 1 | reached |
+
+After.
+"""
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "speed.md"
+    path.write_text(PAGE, encoding="utf-8")
+    return path
+
+
+def results_of(path, rounds, model="mlp"):
+    path.write_text(report_of({model: rounds}, NAMES, {"threads": 2}).json(), encoding="utf-8")
+    return path
+
+
+def write(page, *results):
+    arguments = [*map(str, results), "--page", str(page)]
+    return CliRunner().invoke(speed_page.main, arguments, catch_exceptions=False)
+
+
+def test_the_rounds_read_are_those_written(tmp_path):
+    content = json.loads(results_of(tmp_path / "results.json", ROUNDS).read_text(encoding="utf-8"))
+    found = speed_page.rounds_of([content])["mlp"]
+    assert [list(each.measured) for each in found] == [["real", "ours"]] * 3
+    assert found[1] == ROUNDS[1]
+    assert math.isnan(found[0].measured["ours"].eval_examples_per_second)
+
+
+def test_rounds_of_several_runs_count_together_and_the_rest_of_the_page_stays(page, tmp_path):
+    more = rounds_of({"real": measurement(100.0), "ours": measurement(500.0)})
+    runs = [results_of(tmp_path / f"{n}.json", each) for n, each in enumerate((ROUNDS, more))]
+    wide = results_of(tmp_path / "wide.json", more, "wide_and_deep")
+    assert write(page, wide, *runs).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    # 2.4, 2, 2.5 and 5.
+    assert (
+        "| MLP, batch 64 | ours / real, train steps/s >= 2 | 2.45 (2.00-5.00) | reached |" in text
+    )
+    assert "Rounds: MLP, batch 64: 4, wide-and-deep, batch 512: 1." in text
+    assert text.startswith("# Speed\n\nBefore.\n\nWhat was asked for, and what was found (")
+    assert text.endswith(" |\n\nAfter.\n")
+    assert "old" not in text
+    # What is written is what the next run replaces.
+    assert write(page, wide, *runs).exit_code == 0
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_rounds_on_a_busy_machine_do_not_count(page, tmp_path):
+    first, *others = ROUNDS
+    busy = type(first)(first.measured, {}, dict.fromkeys(first.measured, Machine(0.5, 0.0)))
+    assert write(page, results_of(tmp_path / "results.json", [busy, *others])).exit_code == 0
+    assert "Rounds: MLP, batch 64: 2." in page.read_text(encoding="utf-8")
+
+
+@bad_input.row(
+    "runners",
+    "`python -m benchmarks.speed_page` of a file that is none of make bench",
+    "results.json is not a results.json of make bench: KeyError('runs')",
+)
+def test_another_file_is_refused(page, tmp_path, refused):
+    (tmp_path / "results.json").write_text("{}", encoding="utf-8")
+    refused.output(write(page, tmp_path / "results.json"))
+    assert page.read_text(encoding="utf-8") == PAGE
