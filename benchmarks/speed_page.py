@@ -23,7 +23,7 @@ from benchmarks.targets import Outcome, outcomes
 
 PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "speed.md"
 
-_TABLE = re.compile(r"What was asked for, and what was found.*?(?=\n\n[^|]|\Z)", re.DOTALL)
+_TABLE = re.compile(r"What was asked for, and what was found[^|]*\n(\|[^\n]*\n)+")
 _FIELDS = [field.name for field in dataclasses.fields(Measurement)]
 
 
@@ -65,19 +65,22 @@ def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]]) -> 
     """Returns the page's part about the targets.
 
     Args:
-        found: The targets and what was found.
+        found: The targets and what was found; the page has them by model.
         rounds: The rounds of each model.
     """
     counts = collections.Counter(outcome.verdict for outcome in found)
-    told = ", ".join(f"{TITLES[model]}: {len(each)}" for model, each in rounds.items())
+    told = "; ".join(f"{TITLES[model]}: {len(each)}" for model, each in rounds.items())
     verdicts = f"{counts['reached']} of {len(found)} reached, {counts['open']} open, {counts['missed']} missed"
+    models = list(TITLES)
+    by_model = sorted(found, key=lambda outcome: models.index(outcome.target.model))
     lines = [
         f"What was asked for, and what was found ({verdicts}).",
+        "",
         f"Rounds: {told}.",
         "",
-        *targets_lines(found),
+        *targets_lines(by_model),
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 @click.command()

@@ -86,6 +86,16 @@ def test_reports_of_loss_and_rates_cost_no_call(tmp_path):
     assert few.calls < 10
 
 
+@mostly_swept("jit_compile", [None, False, True, "auto"], kept=[None])
+def test_the_loop_is_in_no_meta_file(tmp_path, jit_compile):
+    _train(tmp_path, save_checkpoints_steps=25, jit_compile=jit_compile)
+    contents = [(tmp_path / f"model.ckpt-{step}.meta").read_bytes() for step in (0, 25, 50, 60)]
+    assert len(set(contents)) == 1
+    names = [node.name for node in v1.MetaGraphDef.FromString(contents[0]).graph_def.node]
+    assert "linear/weights" in names
+    assert not any("steps_ahead" in name for name in names)
+
+
 def test_a_second_call_goes_on_from_the_first(tmp_path):
     fast = _train(tmp_path / "fast", steps=30)
     fast.train(linear_model.endless_input_fn, max_steps=100)

@@ -2,7 +2,7 @@
 
 A Saver turns the whole graph into a message for each checkpoint, which takes most of the pause that a checkpoint of a
 small model with many ops is. Here the message is made once and written again as long as the graph stays the same: it is
-final, except for the loop of steps that is added to it early on.
+final, except for the loop of steps that is added to it early on, which is no part of the model.
 
 TensorFlow's writers also turn it into a GraphDef once for each place that they write it to, five times before a
 training's first step; `converted_once` lets them share one.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import types
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +26,25 @@ Save = Callable[[v1.Session], str | None]
 
 Writer = Callable[[v1.train.Saver, v1.Session, Save], str | None]
 """Calls the saving function with a session, now or later."""
+
+
+# A graph that the engine has added ops to -> its version since, and the one before.
+_ADDED: weakref.WeakKeyDictionary[tf.Graph, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+
+@contextlib.contextmanager
+def left_out_of_meta_graphs(graph: tf.Graph) -> Iterator[None]:
+    """Keeps what is added to a graph inside out of the .meta files that are written later.
+
+    Args:
+        graph: The graph, of which one has been written already.
+
+    Yields:
+        Nothing.
+    """
+    before = graph.version
+    yield
+    _ADDED[graph] = graph.version, before
 
 
 def write_at_once(saver: v1.train.Saver, session: v1.Session, save: Save) -> str | None:
@@ -98,8 +118,9 @@ class GraphOnceSaver:
         return self._writer(self._saver, session, save)
 
     def _content(self, graph: tf.Graph) -> bytes:
-        if self._made is None or self._made[:2] != (graph, graph.version):
-            version = graph.version
+        since, before = _ADDED.get(graph, (None, 0))
+        version = before if graph.version == since else graph.version
+        if self._made is None or self._made[:2] != (graph, version):
             with graph.as_default():
                 meta_graph = self._saver.export_meta_graph()
             self._made = graph, version, meta_graph.SerializeToString(deterministic=True)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking.nan_checks import NanLossError
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.engine.checkpointing.graph_files import left_out_of_meta_graphs
 from tfx_tpu_trainer.engine.loops.loop_hook import TunedLoopLength
 from tfx_tpu_trainer.engine.loops.pace import Pace
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop
@@ -130,7 +131,8 @@ class FastForwardHook(v1.train.SessionRunHook):
 
     def _prepared_loop(self, session: v1.Session) -> HostLoop | LoopChoice:
         if self._loop is None:
-            with tf_private.growing(session.graph):
+            graph = session.graph
+            with tf_private.growing(graph), left_out_of_meta_graphs(graph):
                 self._loop = self._make_loop()
             self._loop.prepare(session)
         return self._loop
