@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from benchmarks.targets import Outcome, outcomes
 
 PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "speed.md"
 
-_TABLE = re.compile(r"What was asked for, and what was found[^|]*\n(\|[^\n]*\n)+")
+_TABLE = re.compile(r"What was wanted, and what was found[^|]*\n(\|[^\n]*\n)+")
 _FIELDS = [field.name for field in dataclasses.fields(Measurement)]
 
 
@@ -74,9 +75,9 @@ def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]]) -> 
     models = list(TITLES)
     by_model = sorted(found, key=lambda outcome: models.index(outcome.target.model))
     lines = [
-        f"What was asked for, and what was found ({verdicts}).",
+        f"What was wanted, and what was found ({verdicts}).",
         "",
-        f"Rounds: {told}.",
+        textwrap.fill(f"Rounds: {told}.", width=100),
         "",
         *targets_lines(by_model),
     ]
@@ -112,7 +113,7 @@ def main(results: tuple[Path, ...], page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if not _TABLE.search(text):
         raise click.ClickException(
-            f"{page} has no part that begins with 'What was asked for, and what was found'"
+            f"{page} has no part that begins with 'What was wanted, and what was found'"
         )
     new = section(outcomes(rounds), rounds)
     page.write_text(_TABLE.sub(lambda _: new, text), encoding="utf-8")
