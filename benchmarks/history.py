@@ -97,14 +97,18 @@ def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     plt.close(figure)
 
 
-@click.command()
-@click.argument("version")
-@click.argument(
+RESULTS = click.argument(
     "results",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     nargs=-1,
     required=True,
 )
+"""The argument of a command that reads one results.json or several."""
+
+
+@click.command()
+@click.argument("version")
+@RESULTS
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),

@@ -11,12 +11,13 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from benchmarks.history import RESULTS
 from benchmarks.plan import TITLES, Measurement
 from benchmarks.report import targets_lines
 from benchmarks.rounds import Machine, Round, counted
@@ -28,23 +29,19 @@ _TABLE = re.compile(r"What was wanted, and what was found[^|]*\n(\|[^\n]*\n)+")
 _FIELDS = [field.name for field in dataclasses.fields(Measurement)]
 
 
-def rounds_of(results: Iterable[Mapping[str, Any]]) -> dict[str, list[Round]]:
-    """Reads the rounds of some `results.json`, by model, those on a busy machine left out.
+def rounds_of(results: Mapping[str, Any]) -> dict[str, list[Round]]:
+    """Reads the rounds of a `results.json`, by model, those on a busy machine left out.
 
     Args:
-        results: The files' contents.
+        results: The file's content.
     """
+    runs: dict[tuple[str, int], list[Mapping[str, Any]]] = collections.defaultdict(list)
+    for run in results["runs"]:
+        runs[run["model"], run["round"]].append(run)
     found: dict[str, list[Round]] = {}
-    for each in results:
-        runs: dict[tuple[str, int], list[Mapping[str, Any]]] = collections.defaultdict(list)
-        for run in each["runs"]:
-            runs[run["model"], run["round"]].append(run)
-        of_run: dict[str, list[Round]] = {}
-        for (model, _), turns in sorted(runs.items()):
-            of_run.setdefault(model, []).append(_round(turns))
-        for model, rounds in of_run.items():
-            found.setdefault(model, []).extend(counted(rounds))
-    return found
+    for (model, _), turns in sorted(runs.items()):
+        found.setdefault(model, []).append(_round(turns))
+    return {model: counted(rounds) for model, rounds in found.items()}
 
 
 def _round(turns: Sequence[Mapping[str, Any]]) -> Round:
@@ -85,12 +82,7 @@ def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]]) -> 
 
 
 @click.command()
-@click.argument(
-    "results",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    nargs=-1,
-    required=True,
-)
+@RESULTS
 @click.option(
     "--page",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -99,17 +91,17 @@ def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]]) -> 
 )
 def main(results: tuple[Path, ...], page: Path) -> None:
     """Writes the targets that the RESULTS, each a results.json of `make bench`, say something of."""
-    contents = []
+    found: dict[str, list[Round]] = {}
     for path in results:
         try:
-            contents.append(json.loads(path.read_text(encoding="utf-8")))
-            rounds_of(contents[-1:])
+            of_run = rounds_of(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, KeyError, TypeError) as error:
             raise click.ClickException(
                 f"{path} is not a results.json of make bench: {error!r}"
             ) from None
-    rounds = rounds_of(contents)
-    rounds = {model: rounds[model] for model in TITLES if model in rounds}
+        for model, each in of_run.items():
+            found.setdefault(model, []).extend(each)
+    rounds = {model: found[model] for model in TITLES if model in found}
     text = page.read_text(encoding="utf-8")
     if not _TABLE.search(text):
         raise click.ClickException(

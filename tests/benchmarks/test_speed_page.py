@@ -49,7 +49,7 @@ def write(page, *results):
 
 def test_the_rounds_read_are_those_written(tmp_path):
     content = json.loads(results_of(tmp_path / "results.json", ROUNDS).read_text(encoding="utf-8"))
-    found = speed_page.rounds_of([content])["mlp"]
+    found = speed_page.rounds_of(content)["mlp"]
     assert [list(each.measured) for each in found] == [["real", "ours"]] * 3
     assert found[1] == ROUNDS[1]
     assert math.isnan(found[0].measured["ours"].eval_examples_per_second)

@@ -19,8 +19,7 @@ def _drawn(build, *, steps, unseeded=False, first=0, by_step=True):
     with fresh_graph():
         loss = tf.identity(build())
         step = v1.train.get_global_step()
-        read = step.read_value()
-        with tf.control_dependencies([loss, read]):
+        with tf.control_dependencies([loss]):
             train_op = step.assign_add(1, read_value=False)
         if by_step:
             reads = draw_by_step(
