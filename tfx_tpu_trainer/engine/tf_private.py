@@ -20,6 +20,7 @@
 | `tpu_replication.outside_compilation_impl`, `OutsideCompilationV2Context`, `_OUTSIDE_COMPILATION_ATTR` | `tf.compat.v1.tpu.outside_compilation` marks ops inside of `tpu.replicate` only, and a model is traced before it is replicated | ask for `host_call` in place of outside_compilation |
 | `xla_sharding.Sharding` | the op by which a tensor says how it is cut has no public name | leave the cuts of inputs to the compiler |
 | `config.is_op_determinism_enabled` | only the switch itself is public; an evaluation must know it, as `tf.timestamp()` fails while it is on | read the clock in Python always |
+| `kernels.get_registered_kernels_for_op` | TensorFlow optimizes a graph only where it can place each node, and a template may have some that no device here can run | place only what is fetched, not optimized |
 | `op_def_registry.get` | a NodeDef says nothing of the types that its op always has, as the string of `StringLength` | read the definitions from a MetaGraphDef's `stripped_op_list` |
 | `export_output.ExportOutput` | what a spec's `export_outputs` may hold beside ours: libraries import the original's classes from where they stand in TensorFlow | only ours are taken: nobody can make the others |
 | `export_output.ClassificationOutput`, `RegressionOutput`, `PredictOutput` | their tensors, to serve them from a TPU | the same |
@@ -40,7 +41,7 @@ from tensorflow.python.autograph.core import config as autograph
 from tensorflow.python.checkpoint import graph_view
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 from tensorflow.python.data.ops import iterator_ops
-from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework import kernels, op_def_registry
 from tensorflow.python.framework.config import (
     is_op_determinism_enabled as is_op_determinism_enabled,
 )
@@ -302,6 +303,18 @@ def op_definition(name: str) -> Any | None:
         name: The op type.
     """
     return op_def_registry.get(name)
+
+
+@functools.cache
+def has_kernel(name: str) -> bool:
+    """Tells whether a device of this process can run an op type.
+
+    Args:
+        name: The op type.
+    """
+    devices = {device.device_type for device in tf.config.list_physical_devices()} | {"DEFAULT"}
+    found = kernels.get_registered_kernels_for_op(name).kernel
+    return any(kernel.device_type in devices for kernel in found)
 
 
 def partitioned_input(

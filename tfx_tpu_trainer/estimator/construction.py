@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.sessions import opening
+from tfx_tpu_trainer.engine.sessions.session_configs import default_session_config
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.file_systems import check_can_be_opened
@@ -79,7 +79,7 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
     else:
         model_dir = tempfile.mkdtemp()
         _logger.warning("Using temporary folder as model directory: %s", model_dir)
-    session_config = config.session_config or opening.default_session_config()
+    session_config = config.session_config or default_session_config()
     complete = config.replace(model_dir=model_dir, session_config=session_config)
     _logger.info("Using config: %s", complete.described())
     return complete, model_dir

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.sessions import opening
+from tfx_tpu_trainer.engine.sessions.session_configs import default_session_config
 from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.callables import positional_names
 from tfx_tpu_trainer.estimator.task_environment import TaskType, read_task_environment
@@ -217,7 +217,7 @@ class RunConfig:
             TaskType.PS: ["/job:ps", "/job:worker", "/job:chief", "/job:master"],
         }.get(self._task_type)
         if filters is not None:
-            session_config = opening.default_session_config()
+            session_config = default_session_config()
             session_config.device_filters.extend(filters)
             self._values["session_config"] = session_config
 

@@ -24,7 +24,7 @@ from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHAN
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked
 from tfx_tpu_trainer.engine.placement.host import place_on_host
-from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.sessions.session_configs import placed_by_need
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 

@@ -8,7 +8,7 @@ from tfx_tpu_trainer.engine.copying.one_core import (
     put_on_one_core,
     reads_other_cores,
 )
-from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.sessions.session_configs import placed_by_need
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1

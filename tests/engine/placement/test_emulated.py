@@ -12,7 +12,7 @@ from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
 from tfx_tpu_trainer.engine.placement.emulated import (
     place_training_on_cores,
 )
-from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.sessions.session_configs import placed_by_need
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 

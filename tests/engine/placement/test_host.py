@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.engine.templates import make_template
 from tfx_tpu_trainer.engine.loops.step_loop import build_host_loop
 from tfx_tpu_trainer.engine.placement.host import place_on_host
-from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.sessions.session_configs import placed_by_need
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 

@@ -11,7 +11,7 @@ from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
 from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode, row_slices
 from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
 from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier, place_training_on_tpu
-from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.sessions.session_configs import placed_by_need
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 

@@ -21,7 +21,7 @@ from tfx_tpu_trainer.engine.placement.strategy import (
     place_prediction_under_strategy,
     place_training_under_strategy,
 )
-from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.sessions.session_configs import placed_by_need
 from tfx_tpu_trainer.engine.template import HostFunction
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 

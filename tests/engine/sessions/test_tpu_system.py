@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.bad_input import row
 from tfx_tpu_trainer.engine.sessions import tpu_system
-from tfx_tpu_trainer.engine.sessions.opening import placed_by_need
+from tfx_tpu_trainer.engine.sessions.session_configs import placed_by_need
 from tfx_tpu_trainer.engine.sessions.tpu_system import (
     TPUSystemHook,
     find_tpu_system,

@@ -32,6 +32,7 @@ from tfx_tpu_trainer.engine.sessions.opening import (
 from tfx_tpu_trainer.engine.sessions.patient_creator import hosts_of
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.engine.sessions.session_configs import Optimizing
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 from tfx_tpu_trainer.progress import Batches, Progress
 
@@ -118,7 +119,8 @@ def evaluate(
         hooks = [*hooks, TellBatches(progress, steps=steps)]
     update_op, stop_hook = plan.update_op, plan.stop_hook
     feed_dict = {}
-    if allows_loops([*hooks, *plan.template.hooks]):
+    loops = allows_loops([*hooks, *plan.template.hooks])
+    if loops:
         if plan.make_loop is not None:
             update_op, stop_hook = plan.make_loop()
         elif plan.seconds_per_call is not None:
@@ -134,6 +136,7 @@ def evaluate(
         scaffold=scaffold,
         checkpoint_path=checkpoint_path,
         hooks=all_hooks,
+        optimizing=(Optimizing.CONFIGURED if plan.make_loop and not loops else Optimizing.NOTHING),
         session_creator=plan.session_creator,
     )
     asks = not master and plan.session_creator is v1.train.ChiefSessionCreator

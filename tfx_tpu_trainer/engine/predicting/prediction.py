@@ -27,6 +27,7 @@ from tfx_tpu_trainer.engine.sessions.opening import (
 from tfx_tpu_trainer.engine.sessions.patient_creator import hosts_of
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.engine.sessions.session_configs import Optimizing
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.progress import Batches, Progress
@@ -50,6 +51,11 @@ class PredictionPlan:
     fetches: Any
     rows: tf.Tensor | None = None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether the template's own nodes run, and no function of cores or of a strategy."""
+        return self.rows is None and self.session_creator is v1.train.ChiefSessionCreator
 
 
 def predict_batches(
@@ -85,12 +91,14 @@ def predict_batches(
         loop = None
         if not master and allows_loops(all_hooks):
             loop = _make_loop(plan)
+        by_itself = loop is None and plan.is_on_host
         session = open_restored_session(
             settings=settings,
             master=master,
             scaffold=plan.template.make_scaffold(),
             checkpoint_path=checkpoint_path,
             hooks=all_hooks,
+            optimizing=Optimizing.CONFIGURED if by_itself else Optimizing.NOTHING,
             session_creator=plan.session_creator,
         )
     # In a session made anew the input begins again, and rows would be yielded twice.
@@ -140,8 +148,7 @@ def told(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
 def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
     """Returns a loop of the template's batches; `None` where there can be none."""
     template = plan.template
-    on_host = plan.rows is None and plan.session_creator is v1.train.ChiefSessionCreator
-    if not on_host or not allows_prediction_loop(plan.fetches):
+    if not plan.is_on_host or not allows_prediction_loop(plan.fetches):
         return None
     if not can_be_read_ahead(template.graph):
         return None

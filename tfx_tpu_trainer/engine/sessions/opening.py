@@ -12,6 +12,7 @@ from tfx_tpu_trainer.engine.checkpointing.savers import fitted_scaffold
 from tfx_tpu_trainer.engine.reporting.log_hooks import ThroughputHook
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import guarded
 from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
+from tfx_tpu_trainer.engine.sessions.session_configs import Optimizing, optimizing_config
 
 v1 = tf.compat.v1
 
@@ -100,32 +101,6 @@ def folder_of(settings: SessionSettings) -> str:
     return settings.model_dir
 
 
-def default_session_config() -> v1.ConfigProto:
-    """Returns the session configuration of a run that brings none.
-
-    Soft placement, so that a model_fn may name a device that is not here, and a single pass of
-    the graph optimizer, as in the original.
-    """
-    config = v1.ConfigProto(allow_soft_placement=True)
-    rewrite = config.graph_options.rewrite_options
-    rewrite.meta_optimizer_iterations = type(rewrite).ONE
-    return config
-
-
-def placed_by_need(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
-    """Returns a copy of a configuration under which only what is fetched needs a kernel.
-
-    A template may hold nodes that are there for TPUs only, `CrossReplicaSum` among them.
-
-    Args:
-        session_config: The configuration of the run; `None` is the default one.
-    """
-    config = v1.ConfigProto()
-    config.CopyFrom(session_config or default_session_config())
-    config.graph_options.place_pruned_graph = True
-    return config
-
-
 def open_training_session(
     *,
     settings: SessionSettings,
@@ -134,6 +109,7 @@ def open_training_session(
     hooks: Sequence[v1.train.SessionRunHook],
     chief_hooks: Sequence[v1.train.SessionRunHook],
     summary_steps: int | None,
+    optimizing: Optimizing = Optimizing.NOTHING,
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator,
 ) -> v1.train.MonitoredSession:
     """Opens a session for training, as `MonitoredTrainingSession` does.
@@ -147,6 +123,7 @@ def open_training_session(
         hooks: Hooks of every process.
         chief_hooks: Hooks of the chief, which run before the others.
         summary_steps: Steps between summaries; `None` or 0 for none.
+        optimizing: How much of the graph is optimized. Defaults to nothing.
         session_creator: Makes the chief's session creator. Defaults to `ChiefSessionCreator`; any
             other makes that of each process, as their sessions are their own.
 
@@ -154,7 +131,7 @@ def open_training_session(
         A session to be used as a context manager. The chief's restores the latest checkpoint or
         initializes; the others wait for it.
     """
-    config = placed_by_need(settings.session_config)
+    config = optimizing_config(settings.session_config, v1.get_default_graph(), optimizing)
     hooks, chief_hooks = guarded(hooks), guarded(chief_hooks)
     if not settings.is_chief and session_creator is v1.train.ChiefSessionCreator:
         waiting = PatientCreator(
@@ -205,6 +182,7 @@ def open_restored_session(
     scaffold: v1.train.Scaffold,
     checkpoint_path: str | None,
     hooks: list[v1.train.SessionRunHook],
+    optimizing: Optimizing = Optimizing.NOTHING,
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator,
 ) -> v1.train.MonitoredSession:
     """Opens a session for evaluation or prediction.
@@ -215,6 +193,7 @@ def open_restored_session(
         scaffold: The model's scaffold.
         checkpoint_path: Checkpoint to restore; `None` initializes the variables.
         hooks: Hooks of the session.
+        optimizing: How much of the graph is optimized. Defaults to nothing.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
 
     Returns:
@@ -229,7 +208,7 @@ def open_restored_session(
             scaffold=scaffold,
             checkpoint_filename_with_path=checkpoint_path,
             master=master,
-            config=placed_by_need(settings.session_config),
+            config=optimizing_config(settings.session_config, v1.get_default_graph(), optimizing),
         )
         return v1.train.MonitoredSession(
             session_creator=PatientCreator(creator, settings=settings, master=master),

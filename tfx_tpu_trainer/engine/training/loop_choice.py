@@ -15,7 +15,6 @@ from tfx_tpu_trainer.engine.loops.compiled_loop import (
     CompiledLoop,
     build_compiled_loop,
 )
-from tfx_tpu_trainer.engine.loops.small_steps import is_small
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -101,14 +100,14 @@ class LoopChoice:
         )
 
 
-def runs_on_one_thread(template: ModelTemplate, *, jit_compile: bool | str | None) -> bool:
+def runs_on_one_thread(has_small_steps: bool, *, jit_compile: bool | str | None) -> bool:
     """Tells whether a model's loop runs each op on one thread, and says so in the log.
 
     Args:
-        template: The model.
+        has_small_steps: Whether one thread is faster.
         jit_compile: `False` where the program says that it does not.
     """
-    one_thread = jit_compile is not False and is_small(template)
+    one_thread = jit_compile is not False and has_small_steps
     if one_thread and jit_compile is None:
         _logger.info(
             "The steps of this model are small: in loops each op runs on one thread, which takes "

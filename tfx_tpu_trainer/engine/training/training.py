@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from tfx_tpu_trainer.engine.feeding.saved_iterators import SavedInput
 from tfx_tpu_trainer.engine.loops.one_thread_loop import LoopReadyHook, build_one_thread_loop
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook, allows_loops, needs_no_call
 from tfx_tpu_trainer.engine.loops.progress_hook import ProgressHook
+from tfx_tpu_trainer.engine.loops.small_steps import is_small
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
 from tfx_tpu_trainer.engine.reporting.profile_hook import ProfileHook
@@ -44,6 +46,7 @@ from tfx_tpu_trainer.engine.sessions.patient_creator import hosts_of
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.polite_stop import PoliteStop, listening
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.engine.sessions.session_configs import Optimizing
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.fast_forward import FastForwardHook
@@ -58,6 +61,9 @@ from tfx_tpu_trainer.progress import Progress
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+# Beside so many steps in a loop, it does not matter how long the one by itself takes.
+_LONG_LOOPS = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +104,11 @@ class TrainingPlan:
     agreed_stop: v1.train.SessionRunHook | None = None
     log_loss_every: int | None = None
     ran_on: str = "this host"
+
+    @functools.cached_property
+    def has_small_steps(self) -> bool:
+        """Whether a step is faster with each op on one thread."""
+        return is_small(self.template)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -310,6 +321,7 @@ def train(
                 *summary_hooks,
             ],
             summary_steps=summary_steps,
+            optimizing=_optimizing(plan, settings, loop, fast_forward),
             session_creator=plan.session_creator,
         )
     last_loss = None
@@ -414,7 +426,7 @@ def _loop_of_all_steps(
     )
     if reads_steps or jit_compile or not _may_loop(plan, all_hooks, settings, master):
         return None
-    one_thread = runs_on_one_thread(template, jit_compile=jit_compile)
+    one_thread = runs_on_one_thread(plan.has_small_steps, jit_compile=jit_compile)
     if not (one_thread or settings.save_input_position):
         return None
     assert plan.make_loop is not None
@@ -457,7 +469,7 @@ def _fast_forward(
             return loop
         # Steps that hooks see are made by themselves, on all threads.
         one_thread = not _same_each_time(settings) and runs_on_one_thread(
-            plan.template, jit_compile=jit_compile
+            plan.has_small_steps, jit_compile=jit_compile
         )
         return choose_loop(make_new(one_thread), plan.template, jit_compile=jit_compile)
 
@@ -472,6 +484,26 @@ def _fast_forward(
         model_dir=folder_of(settings),
         watched_steps=settings.profile_steps,
     )
+
+
+def _optimizing(
+    plan: TrainingPlan,
+    settings: SessionSettings,
+    loop: HostLoop | None,
+    fast_forward: FastForwardHook | None,
+) -> Optimizing:
+    """Tells how much of the graph is optimized: as much as is worth the time to the first step."""
+    if plan.make_loop is None or loop is not None:
+        return Optimizing.NOTHING
+    reports = (
+        settings.save_summary_steps,
+        settings.log_step_count_steps,
+        settings.save_checkpoints_steps,
+    )
+    has_long_loops = all(not steps or steps >= _LONG_LOOPS for steps in reports)
+    if plan.has_small_steps:
+        return Optimizing.NOTHING if fast_forward and has_long_loops else Optimizing.DEPENDENCIES
+    return Optimizing.DEPENDENCIES if fast_forward else Optimizing.CONFIGURED
 
 
 def _only_loss_is_summarized(scaffold: v1.train.Scaffold) -> bool:
