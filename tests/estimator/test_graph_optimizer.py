@@ -89,52 +89,41 @@ def _estimator(folder, *, kernel_size=3, with_sum=False, **config):
 ALL, SOME, NONE = {"waits", "negated"}, {"negated"}, set()
 
 
+def _left_in_training(folder, hook, **options):
+    _estimator(folder, **options).train(_endless_input_fn, steps=3, hooks=[hook])
+    return hook.nodes & ALL
+
+
 def test_steps_that_a_hook_sees_each_of_are_optimized(tmp_path):
-    hook = _SeesNodes()
-    _estimator(tmp_path).train(_endless_input_fn, steps=3, hooks=[hook])
-    assert hook.nodes & ALL == NONE
+    assert _left_in_training(tmp_path, _SeesNodes()) == NONE
 
 
 def test_small_ones_that_a_hook_sees_each_of_lose_control_dependencies_only(tmp_path):
-    hook = _SeesNodes()
-    _estimator(tmp_path, kernel_size=0).train(_endless_input_fn, steps=3, hooks=[hook])
-    assert hook.nodes & ALL == SOME
+    assert _left_in_training(tmp_path, _SeesNodes(), kernel_size=0) == SOME
 
 
 def test_single_steps_between_loops_lose_control_dependencies_only(tmp_path):
-    hook = _SeesNodesAtLoopEnds()
-    _estimator(tmp_path).train(_endless_input_fn, steps=3, hooks=[hook])
-    assert hook.nodes & ALL == SOME
+    assert _left_in_training(tmp_path, _SeesNodesAtLoopEnds()) == SOME
 
 
 def test_single_steps_between_loops_of_small_ones_start_at_once(tmp_path):
-    hook = _SeesNodesAtLoopEnds()
-    _estimator(tmp_path, kernel_size=0).train(_endless_input_fn, steps=3, hooks=[hook])
-    assert hook.nodes & ALL == ALL
+    assert _left_in_training(tmp_path, _SeesNodesAtLoopEnds(), kernel_size=0) == ALL
 
 
 @pytest.mark.parametrize("every", ["save_summary_steps", "save_checkpoints_steps"])
 def test_small_ones_between_short_loops_lose_control_dependencies_too(tmp_path, every):
-    hook = _SeesNodesAtLoopEnds()
-    estimator = _estimator(tmp_path, kernel_size=0, **{every: 2})
-    estimator.train(_endless_input_fn, steps=3, hooks=[hook])
-    assert hook.nodes & ALL == SOME
+    options = {"kernel_size": 0, every: 2}
+    assert _left_in_training(tmp_path, _SeesNodesAtLoopEnds(), **options) == SOME
 
 
 def test_a_sum_over_cores_that_does_not_run_here_is_no_hindrance(tmp_path):
-    hook = _SeesNodes()
-    estimator = _estimator(tmp_path, with_sum=True)
-    estimator.train(_endless_input_fn, steps=3, hooks=[hook])
-    assert hook.nodes & ALL == ALL
+    assert _left_in_training(tmp_path, _SeesNodes(), with_sum=True) == ALL
 
 
 def test_the_optimizers_options_in_a_session_config_hold(tmp_path):
     session_config = v1.ConfigProto()
     session_config.graph_options.rewrite_options.disable_meta_optimizer = True
-    hook = _SeesNodes()
-    estimator = _estimator(tmp_path, session_config=session_config)
-    estimator.train(_endless_input_fn, steps=3, hooks=[hook])
-    assert hook.nodes & ALL == ALL
+    assert _left_in_training(tmp_path, _SeesNodes(), session_config=session_config) == ALL
 
 
 def test_batches_that_a_hook_sees_each_of_are_optimized(tmp_path):

@@ -109,7 +109,7 @@ def open_training_session(
     hooks: Sequence[v1.train.SessionRunHook],
     chief_hooks: Sequence[v1.train.SessionRunHook],
     summary_steps: int | None,
-    optimizing: Optimizing = Optimizing.NOTHING,
+    optimizing: Optimizing,
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator,
 ) -> v1.train.MonitoredSession:
     """Opens a session for training, as `MonitoredTrainingSession` does.
@@ -123,7 +123,7 @@ def open_training_session(
         hooks: Hooks of every process.
         chief_hooks: Hooks of the chief, which run before the others.
         summary_steps: Steps between summaries; `None` or 0 for none.
-        optimizing: How much of the graph is optimized. Defaults to nothing.
+        optimizing: How much of the graph is optimized.
         session_creator: Makes the chief's session creator. Defaults to `ChiefSessionCreator`; any
             other makes that of each process, as their sessions are their own.
 
@@ -182,7 +182,7 @@ def open_restored_session(
     scaffold: v1.train.Scaffold,
     checkpoint_path: str | None,
     hooks: list[v1.train.SessionRunHook],
-    optimizing: Optimizing = Optimizing.NOTHING,
+    optimizing: Optimizing,
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator,
 ) -> v1.train.MonitoredSession:
     """Opens a session for evaluation or prediction.
@@ -193,7 +193,7 @@ def open_restored_session(
         scaffold: The model's scaffold.
         checkpoint_path: Checkpoint to restore; `None` initializes the variables.
         hooks: Hooks of the session.
-        optimizing: How much of the graph is optimized. Defaults to nothing.
+        optimizing: How much of the graph is optimized.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
 
     Returns:

@@ -54,8 +54,7 @@ def placed_by_need(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
     Args:
         session_config: The configuration of the run; `None` is the default one.
     """
-    config = v1.ConfigProto()
-    config.CopyFrom(session_config or default_session_config())
+    config = _copy_of(session_config)
     config.graph_options.place_pruned_graph = True
     return config
 
@@ -73,10 +72,15 @@ def optimizing_config(
     """
     if optimizing is Optimizing.NOTHING or not _can_be_placed(graph):
         return placed_by_need(session_config)
-    config = v1.ConfigProto()
-    config.CopyFrom(session_config or default_session_config())
+    config = _copy_of(session_config)
     if optimizing is Optimizing.DEPENDENCIES and not _has_options_of_optimizer(config):
         _switch_off_other_passes(config)
+    return config
+
+
+def _copy_of(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
+    config = v1.ConfigProto()
+    config.CopyFrom(session_config or default_session_config())
     return config
 
 

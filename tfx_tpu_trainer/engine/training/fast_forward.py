@@ -24,6 +24,9 @@ v1 = tf.compat.v1
 # What is due by time, such as a checkpoint every ten minutes, must not wait for long.
 _LONGEST_SECONDS = 1.0
 
+# Beside so many steps in a loop, it does not matter how long the one by itself takes.
+_LONG_LOOP = 10
+
 
 class Reporter(Protocol):
     """A hook that needs not see a step to report it."""
@@ -80,6 +83,12 @@ class FastForwardHook(v1.train.SessionRunHook):
     def step(self) -> int:
         """Global step reached."""
         return self._step
+
+    @property
+    def has_long_loops(self) -> bool:
+        """Whether few of the steps are made by themselves."""
+        periods = [steps for steps in (*self._report_steps, self._save_steps) if steps]
+        return min(periods, default=_LONG_LOOP) >= _LONG_LOOP
 
     def begin(self) -> None:
         """Finds the global step."""

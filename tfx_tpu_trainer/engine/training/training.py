@@ -62,9 +62,6 @@ from tfx_tpu_trainer.progress import Progress
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# Beside so many steps in a loop, it does not matter how long the one by itself takes.
-_LONG_LOOPS = 10
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
@@ -321,7 +318,7 @@ def train(
                 *summary_hooks,
             ],
             summary_steps=summary_steps,
-            optimizing=_optimizing(plan, settings, loop, fast_forward),
+            optimizing=_optimizing(plan, loop, fast_forward),
             session_creator=plan.session_creator,
         )
     last_loss = None
@@ -487,23 +484,16 @@ def _fast_forward(
 
 
 def _optimizing(
-    plan: TrainingPlan,
-    settings: SessionSettings,
-    loop: HostLoop | None,
-    fast_forward: FastForwardHook | None,
+    plan: TrainingPlan, loop: HostLoop | None, fast_forward: FastForwardHook | None
 ) -> Optimizing:
     """Tells how much of the graph is optimized: as much as is worth the time to the first step."""
     if plan.make_loop is None or loop is not None:
         return Optimizing.NOTHING
-    reports = (
-        settings.save_summary_steps,
-        settings.log_step_count_steps,
-        settings.save_checkpoints_steps,
-    )
-    has_long_loops = all(not steps or steps >= _LONG_LOOPS for steps in reports)
-    if plan.has_small_steps:
-        return Optimizing.NOTHING if fast_forward and has_long_loops else Optimizing.DEPENDENCIES
-    return Optimizing.DEPENDENCIES if fast_forward else Optimizing.CONFIGURED
+    if fast_forward is None:
+        return Optimizing.DEPENDENCIES if plan.has_small_steps else Optimizing.CONFIGURED
+    if fast_forward.has_long_loops and plan.has_small_steps:
+        return Optimizing.NOTHING
+    return Optimizing.DEPENDENCIES
 
 
 def _only_loss_is_summarized(scaffold: v1.train.Scaffold) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
+from tfx_tpu_trainer.engine.sessions.session_configs import placed_by_need
 from tfx_tpu_trainer.estimator.export import exported_variables
 from tfx_tpu_trainer.estimator.export.cpu_metagraph import build_cpu_meta_graph
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph, ModelCall
@@ -204,7 +205,8 @@ def _write(
                 with write_errors_explained(base):
                     builder.add_meta_graph(tags, **options)
                 continue
-            with v1.Session(config=_config_for_variables(session_config)) as session:
+            # Variables are restored and saved; other ops may have no device here.
+            with v1.Session(config=placed_by_need(session_config)) as session:
                 _restore(meta_graph.saver, session, checkpoint_path)
                 with write_errors_explained(base):
                     builder.add_meta_graph_and_variables(session, tags, **options)
@@ -223,17 +225,6 @@ def _restore(saver: v1.train.Saver, session: v1.Session, checkpoint_path: str) -
             f"Could not restore the checkpoint {checkpoint_path}: {reason_of(error)}. Does the "
             "session_config of RunConfig fit this machine?"
         ) from error
-
-
-def _config_for_variables(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
-    """Lets a session restore and save variables of a graph whose other ops have no device here."""
-    config = v1.ConfigProto()
-    if session_config is not None:
-        config.CopyFrom(session_config)
-    else:
-        config.allow_soft_placement = True
-    config.graph_options.place_pruned_graph = True
-    return config
 
 
 def _check_base(base: Any) -> None:
