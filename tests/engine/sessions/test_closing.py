@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
+from tests.engine.log_lines import log_lines
+from tests.free_ports import free_ports
+from tfx_tpu_trainer.engine.sessions import closing
 from tfx_tpu_trainer.engine.sessions.closing import closed_aside
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
-from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig
+from tfx_tpu_trainer.estimator.schedule.tasks import start_server
 
 v1 = tf.compat.v1
 
@@ -60,6 +68,16 @@ def test_errors_come_through(slow_close):
     with pytest.raises(KeyError, match="mine"):
         leave(raises=KeyError("mine"))
     slow_close.set()
+
+
+def test_a_session_of_several_hosts_that_failed_is_not_waited_for_long(
+    slow_close, monkeypatch, caplog
+):
+    monkeypatch.setattr(closing, "_HOSTS_PATIENCE_SECONDS", 0.2)
+    with log_lines(caplog) as logged, pytest.raises(KeyError, match="mine"):
+        leave(master="grpc://host", raises=KeyError("mine"))
+    assert not slow_close.is_set()
+    assert [line for line in logged if "not closed within 0.2 s" in line and "'mine'" in line]
 
 
 @pytest.mark.parametrize("options", [{"master": "grpc://host"}, {"raises": GeneratorExit()}])
@@ -113,3 +131,58 @@ def _seconds_to_end(folder, steps, tuned):
     hook = LastStep()
     Estimator(model_fn, model_dir=str(folder)).train(input_fn, hooks=[hook], steps=steps)
     return time.monotonic() - hook.at
+
+
+_PARAMETER_SERVER = """
+import json, sys
+from tfx_tpu_trainer.estimator import RunConfig
+from tfx_tpu_trainer.estimator.schedule.tasks import start_server
+start_server(RunConfig(tf_config=json.loads(sys.argv[1]))).join()
+"""
+
+
+class _LosesItsHost(v1.train.SessionRunHook):
+    """Ends a process, makes a call that fails for want of it, and raises an error of its own."""
+
+    def __init__(self, process):
+        self._process = process
+
+    def after_run(self, run_context, run_values):
+        self._process.kill()
+        self._process.wait()
+        try:
+            run_context.session.run(v1.train.get_global_step())
+        except tf.errors.OpError as error:
+            raise KeyError("mine") from error
+
+
+@pytest.mark.sweep
+def test_the_error_of_a_training_whose_parameter_server_is_gone_is_seen(tmp_path):
+    def input_fn():
+        return tf.data.Dataset.from_tensors((tf.ones([1]), tf.zeros([1]))).repeat()
+
+    def model_fn(features, labels, mode):
+        weight = v1.get_variable("weight", [1])
+        loss = tf.reduce_mean((features * weight - labels) ** 2)
+        optimizer = v1.train.GradientDescentOptimizer(0.1)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    cluster = {
+        task: [address] for task, address in zip(("chief", "ps"), free_ports(2), strict=True)
+    }
+    of_ps, of_chief = (
+        {"cluster": cluster, "task": {"type": task, "index": 0}} for task in ("ps", "chief")
+    )
+    config = RunConfig(model_dir=str(tmp_path), tf_config=of_chief)
+    with subprocess.Popen(
+        [sys.executable, "-c", _PARAMETER_SERVER, json.dumps(of_ps)],
+        cwd=Path(__file__).parents[3],
+    ) as process:
+        try:
+            server = start_server(config)
+            with pytest.raises(KeyError, match="mine"):
+                Estimator(model_fn, config=config).train(input_fn, hooks=[_LosesItsHost(process)])
+            del server
+        finally:
+            process.kill()

@@ -1,4 +1,4 @@
-"""Sessions that close at once, whatever the iterators of their input still wait for."""
+"""Sessions that close at once, whatever the iterators of their input or lost hosts still wait for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
 
 # Closing takes milliseconds but where a thread of tf.data sleeps.
 _PATIENCE_SECONDS = 0.1
+# As long as TensorFlow lets a host that answers finish what it runs.
+_HOSTS_PATIENCE_SECONDS = 10.0
 
 
 @contextlib.contextmanager
@@ -23,30 +26,57 @@ def closed_aside(calls: PatientSession, *, master: str) -> Iterator[None]:
     The thread with which tf.data tunes a dataset can miss that its iterator ends, and sleep on for
     up to a minute (see `engine.feeding.autotuning`). The session has read its last row by then.
 
+    A session of several hosts that ends with its last step is closed as ever. One that ends with an error has ten
+    seconds: after a call that failed because a host was gone, closing waits for that host, and the error would never
+    be seen.
+
     Args:
         calls: The session. One that a generator leaves early is closed as ever: that may be the
             garbage collector's doing, in which no thread can be started.
-        master: Address of its master; that of another process is closed as ever.
+        master: Address of its master; `""` is this process.
     """
     try:
         yield
     except GeneratorExit:
         raise
-    except BaseException:
-        _close_aside(calls.latest, master)
+    except BaseException as error:
+        if calls.latest is not None:
+            if master:
+                _close_aside(calls.latest, _HOSTS_PATIENCE_SECONDS, error)
+            else:
+                _close_aside(calls.latest, _PATIENCE_SECONDS)
         raise
-    _close_aside(calls.latest, master)
+    if calls.latest is not None and not master:
+        _close_aside(calls.latest, _PATIENCE_SECONDS)
 
 
-def _close_aside(session: v1.Session | None, master: str) -> None:
-    if session is None or master:
-        return
+def _close_aside(
+    session: v1.Session, seconds: float, lost_with: BaseException | None = None
+) -> None:
+    """Has a session close in a thread, and whoever closes it go on after some seconds.
+
+    Args:
+        session: The session.
+        seconds: How long.
+        lost_with: The error of a session of several hosts, whose closing may never end: it is told, and the process
+            may end before. Defaults to `None`: a session of this process.
+    """
 
     def close() -> None:
         # Its own method again: the thread's last reference to the session may end it.
         del session.close
-        closing = threading.Thread(target=session.close, name="session-close")
+        closing = threading.Thread(
+            target=session.close, name="session-close", daemon=lost_with is not None
+        )
         closing.start()
-        closing.join(_PATIENCE_SECONDS)
+        closing.join(seconds)
+        if lost_with is not None and closing.is_alive():
+            _logger.warning(
+                "The session has not closed within %g s of its error, as a host that it needs does not answer. "
+                "Going on without: %s: %s",
+                seconds,
+                type(lost_with).__name__,
+                lost_with,
+            )
 
     session.close = close

@@ -35,9 +35,17 @@ class ClusterSettings(Protocol):
     def session_creation_timeout_secs(self) -> int | None:
         """Seconds a worker waits for the chief, and each of them for the hosts it needs."""
 
+    @property
+    def stall_timeout_secs(self) -> float | None:
+        """Seconds without a step after which a session ends; `None` never ends it."""
+
 
 class PatientCreator(v1.train.SessionCreator):
-    """Opens sessions as another creator does, once the hosts that they need are there."""
+    """Opens sessions as another creator does, once the hosts that they need are there.
+
+    A session in place of one that was lost is part of a run that makes no step meanwhile: its hosts have no longer to
+    come back than a step may take.
+    """
 
     def __init__(
         self,
@@ -66,6 +74,7 @@ class PatientCreator(v1.train.SessionCreator):
         self._folder = folder
         self._failed: float | None = None
         self._said = 0.0
+        self._opened = False
 
     def create_session(self) -> v1.Session:
         """Opens a session.
@@ -77,9 +86,10 @@ class PatientCreator(v1.train.SessionCreator):
         """
         if self._folder is not None:
             wait_for_writes(self._folder)
+        seconds, setting = self._limit()
+        wait_for_hosts(hosts_of(self._settings, self._master), seconds=seconds, setting=setting)
         seconds = self._settings.session_creation_timeout_secs
         bound = "This has no time limit" if seconds is None else f"The time limit is {seconds} s"
-        wait_for_hosts(hosts_of(self._settings, self._master), seconds=seconds, setting=_SETTING)
         try:
             with said_while_waiting(self._what, change=f"{bound} ({_SETTING})."):
                 session = self._creator.create_session()
@@ -96,7 +106,16 @@ class PatientCreator(v1.train.SessionCreator):
                 f"variables: its log says why. Start it, or wait longer with {_SETTING}.",
             ) from error
         self._failed = None
+        self._opened = True
         return session
+
+    def _limit(self) -> tuple[float | None, str]:
+        """Returns how many seconds hosts may be away, and the setting that says so."""
+        seconds = self._settings.session_creation_timeout_secs
+        stall = self._settings.stall_timeout_secs if self._opened else None
+        if stall is not None and (seconds is None or stall < seconds):
+            return stall, "stall_timeout_secs"
+        return seconds, _SETTING
 
     def _what(self) -> str:
         if self._for_chief:
@@ -108,22 +127,23 @@ class PatientCreator(v1.train.SessionCreator):
 
     def _note(self, error: tf.errors.OpError) -> None:
         """Says that a session was lost while it opened: a MonitoredSession tries again at once, forever."""
-        seconds, now = self._settings.session_creation_timeout_secs, time.monotonic()
+        (seconds, setting), now = self._limit(), time.monotonic()
         if self._failed is None:
             self._failed = now
         if seconds is not None and now - self._failed > seconds:
             raise RuntimeError(
-                f"no session could be opened for {seconds} s ({_SETTING}): {type(error).__name__}: "
+                f"no session could be opened for {seconds:g} s ({setting}): {type(error).__name__}: "
                 f"{error.message}"
             ) from error
         if not self._said or now - self._said > _REPEAT_SECONDS:
             self._said = now
+            bound = "forever" if seconds is None else f"for up to {seconds:g} s"
             _logger.warning(
-                "A session was lost while opening (%s: %s). Retrying for up to %s s (%s).",
+                "A session was lost while opening (%s: %s). Retrying %s (%s).",
                 type(error).__name__,
                 error.message,
-                seconds,
-                _SETTING,
+                bound,
+                setting,
             )
         time.sleep(_PAUSE_SECONDS)
 
