@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -46,6 +47,8 @@ class Clock:
     @contextlib.contextmanager
     def call(self, name: str) -> Iterator[None]:
         """Measures what happens inside."""
+        # With TFX imported, one collection of the whole heap takes 0.4 s, in whichever call it is due.
+        gc.collect()
         cpu, wall = _processor_seconds(), time.monotonic()
         yield
         self.calls[name] = {"cpu": _processor_seconds() - cpu, "wall": time.monotonic() - wall}
