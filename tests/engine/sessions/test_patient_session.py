@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import socket
+
 import pytest
 import tensorflow as tf
 
 from tests.engine.log_lines import log_lines
+from tests.free_ports import free_ports
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 
@@ -30,14 +33,16 @@ class _Loses(v1.train.SessionRunHook):
             raise self._error(None, None, f"lost at call {self.made}")
 
 
-def _count_to(number: int, hook: _Loses, *, retries: int) -> list[int]:
+def _count_to(
+    number: int, hook: _Loses, *, retries: int, watch: StallWatch = UNWATCHED
+) -> list[int]:
     """Adds 1 in each of some session calls; gives what they found."""
     with tf.Graph().as_default():
         count = v1.get_variable("count", initializer=0, use_resource=True)
         more = count.assign_add(1)
         found = []
         with v1.train.MonitoredSession(hooks=[hook]) as session:
-            patient = PatientSession(session, UNWATCHED, retries=retries)
+            patient = PatientSession(session, watch, retries=retries)
             for _ in range(number):
                 found.append(patient.run(more))
         return found
@@ -72,6 +77,34 @@ def test_other_errors_are_raised_at_once():
     with pytest.raises(tf.errors.InternalError, match="lost at call 2"):
         _count_to(5, hook, retries=9)
     assert hook.sessions == 1
+
+
+_BROKEN = [
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+    tf.errors.UnknownError,
+]
+
+
+@pytest.mark.parametrize("error", _BROKEN)
+def test_an_error_while_a_host_does_not_answer_is_a_loss_that_names_it(error):
+    (address,) = free_ports(1)
+    watch = StallWatch("Test", timeout_secs=None, hosts={"ps 0": address})
+    assert _count_to(2, _Loses(error, {2}), retries=1, watch=watch) == [1, 1]
+    with pytest.raises(
+        tf.errors.UnavailableError,
+        match=rf"no answer from ps 0 \({address}\): {error.__name__}: lost at call 2",
+    ):
+        _count_to(2, _Loses(error, {2}), retries=0, watch=watch)
+
+
+def test_an_error_while_all_hosts_answer_is_raised_as_it_is():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        watch = StallWatch("Test", timeout_secs=None, hosts={"ps 0": address})
+        with pytest.raises(tf.errors.InternalError, match="lost at call 2"):
+            _count_to(2, _Loses(tf.errors.InternalError, {2}), retries=9, watch=watch)
 
 
 def test_a_step_function_is_watched_too_and_the_end_is_seen():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,13 @@ _logger = tf.get_logger()
 RETRIES = 10
 
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
+# What gRPC makes of a connection that breaks depends on when it does.
+_PERHAPS_LOST = (
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+    tf.errors.UnknownError,
+)
 
 
 class PatientSession:
@@ -24,6 +31,8 @@ class PatientSession:
     A MonitoredSession takes AbortedError and UnavailableError for a lost worker: it opens a new
     session, from the latest checkpoint, and makes the call again, without end and without a word.
     An input whose files are gone would hang the run.
+
+    Other errors that a broken connection may end in count too, if a host that the session needs does not answer.
 
     Attributes:
         latest: The TensorFlow session of the latest call; `None` before the first.
@@ -74,7 +83,7 @@ class PatientSession:
         def watched(step_context: Any) -> Any:
             self.latest = step_context.session
             try:
-                with self._watch.call(step_context.session):
+                with self._lost_hosts_named(), self._watch.call(step_context.session):
                     result = step_fn(step_context)
             except _LOST as error:
                 self._lost += 1
@@ -97,6 +106,18 @@ class PatientSession:
             return self._session.run_step_fn(watched)
         except _RetriesEnded as ended:
             raise ended.error from None
+
+    @contextlib.contextmanager
+    def _lost_hosts_named(self) -> Iterator[None]:
+        try:
+            yield
+        except _PERHAPS_LOST as error:
+            silence = self._watch.silence()
+            if not silence:
+                raise
+            raise tf.errors.UnavailableError(
+                error.node_def, error.op, f"{silence}: {type(error).__name__}: {error.message}"
+            ) from error
 
     def _close_lost(self, session: v1.Session) -> None:
         """Closes a lost session of several hosts while it is watched.

@@ -146,6 +146,11 @@ class StallWatch:
         if self._stalled:
             raise StalledError(self._stalled)
 
+    def silence(self) -> str:
+        """Returns words that name the hosts that do not answer; `""` where all do."""
+        silent = without_answer(self._hosts)
+        return f"no answer from {named(silent)}" if silent else ""
+
     def _begin(self, session: Any) -> _Call:
         call = _Call(session, time.monotonic(), max(self._first_notice, _UNUSUAL * self._longest))
         self._call = call
@@ -187,18 +192,13 @@ class StallWatch:
             if self._timeout
             else "This has no time limit: stall_timeout_secs is not set."
         )
-        reason = self._silence() or f"it waits for its input, or its {self._unit} takes that long"
+        reason = self.silence() or f"it waits for its input, or its {self._unit} takes that long"
         _logger.warning(
             "%s has finished no %s for %.0f s: %s. %s", self._what, self._unit, waited, reason, ends
         )
 
-    def _silence(self) -> str:
-        """Names the hosts that do not answer; nothing where all do."""
-        silent = without_answer(self._hosts)
-        return f"no answer from {named(silent)}" if silent else ""
-
     def _end(self, session: Any, waited: float) -> None:
-        if silence := self._silence():
+        if silence := self.silence():
             reason = (
                 f"{silence}. Start what is missing or repair the network, then restart this: it "
                 "resumes from its last checkpoint"
