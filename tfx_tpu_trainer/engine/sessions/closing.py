@@ -15,7 +15,7 @@ _logger = tf.get_logger()
 
 # Closing takes milliseconds but where a thread of tf.data sleeps.
 _PATIENCE_SECONDS = 0.1
-# As long as TensorFlow lets a host that answers finish what it runs.
+# Closing takes so long where a host is stopped and not gone.
 _HOSTS_PATIENCE_SECONDS = 10.0
 
 
@@ -72,8 +72,8 @@ def _close_aside(
         closing.join(seconds)
         if lost_with is not None and closing.is_alive():
             _logger.warning(
-                "The session has not closed within %g s of its error, as a host that it needs does not answer. "
-                "Going on without: %s: %s",
+                "The session has not closed within %g s: a host that it needs may be gone. Going on without, to its "
+                "error (%s: %s).",
                 seconds,
                 type(lost_with).__name__,
                 lost_with,
