@@ -103,6 +103,14 @@ def test_200_trainings_end_at_once(tuned, tmp_path):
     assert sorted(ends)[-3] < 0.5
 
 
+def _model_fn(features, labels, mode):
+    weight = v1.get_variable("weight", [1])
+    loss = tf.reduce_mean((0 * features + weight - labels) ** 2)
+    optimizer = v1.train.GradientDescentOptimizer(0.1)
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
 def _seconds_to_end(folder, steps, tuned):
     class LastStep(v1.train.SessionRunHook):
         def after_run(self, run_context, run_values):
@@ -121,15 +129,8 @@ def _seconds_to_end(folder, steps, tuned):
             options.autotune.enabled = True
         return made.batch(8).map(lambda x: (x, 0 * x)).with_options(options)
 
-    def model_fn(features, labels, mode):
-        weight = v1.get_variable("weight", [1])
-        loss = tf.reduce_mean((0 * features + weight - labels) ** 2)
-        optimizer = v1.train.GradientDescentOptimizer(0.1)
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return EstimatorSpec(mode, loss=loss, train_op=train_op)
-
     hook = LastStep()
-    Estimator(model_fn, model_dir=str(folder)).train(input_fn, hooks=[hook], steps=steps)
+    Estimator(_model_fn, model_dir=str(folder)).train(input_fn, hooks=[hook], steps=steps)
     return time.monotonic() - hook.at
 
 
@@ -161,13 +162,6 @@ def test_the_error_of_a_training_whose_parameter_server_is_gone_is_seen(tmp_path
     def input_fn():
         return tf.data.Dataset.from_tensors((tf.ones([1]), tf.zeros([1]))).repeat()
 
-    def model_fn(features, labels, mode):
-        weight = v1.get_variable("weight", [1])
-        loss = tf.reduce_mean((features * weight - labels) ** 2)
-        optimizer = v1.train.GradientDescentOptimizer(0.1)
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return EstimatorSpec(mode, loss=loss, train_op=train_op)
-
     cluster = {
         task: [address] for task, address in zip(("chief", "ps"), free_ports(2), strict=True)
     }
@@ -182,7 +176,7 @@ def test_the_error_of_a_training_whose_parameter_server_is_gone_is_seen(tmp_path
         try:
             server = start_server(config)
             with pytest.raises(KeyError, match="mine"):
-                Estimator(model_fn, config=config).train(input_fn, hooks=[_LosesItsHost(process)])
+                Estimator(_model_fn, config=config).train(input_fn, hooks=[_LosesItsHost(process)])
             del server
         finally:
             process.kill()

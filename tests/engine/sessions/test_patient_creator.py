@@ -117,13 +117,6 @@ def test_a_master_that_is_not_there_is_named(tmp_path, refused):
         estimators.Estimator(_model_fn, config=config).train(_input_fn, max_steps=3)
 
 
-class _Sessions(v1.train.SessionCreator):
-    """Opens sessions of this process."""
-
-    def create_session(self):
-        return v1.Session()
-
-
 @row(
     "tf_config",
     "a parameter server that does not come back, with `stall_timeout_secs`",
@@ -134,7 +127,7 @@ class _Sessions(v1.train.SessionCreator):
 def test_a_host_that_was_lost_may_be_away_as_long_as_a_step_may_take(tmp_path, refused):
     config = _configs(tmp_path, session_creation_timeout_secs=3600, stall_timeout_secs=1)["chief"]
     port = int(config.cluster_spec.task_address("ps", 0).rpartition(":")[2])
-    patient = PatientCreator(_Sessions(), settings=config, master=config.master)
+    patient = PatientCreator(_Lost(0), settings=config, master=config.master)
     with tf.Graph().as_default(), socket.create_server(("127.0.0.1", port)):
         patient.create_session().close()
     with tf.Graph().as_default(), refused(HostsMissingError):

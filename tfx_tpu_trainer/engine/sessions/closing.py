@@ -40,43 +40,39 @@ def closed_aside(calls: PatientSession, *, master: str) -> Iterator[None]:
     except GeneratorExit:
         raise
     except BaseException as error:
-        if calls.latest is not None:
-            if master:
-                _close_aside(calls.latest, _HOSTS_PATIENCE_SECONDS, error)
-            else:
-                _close_aside(calls.latest, _PATIENCE_SECONDS)
+        _close_aside(calls.latest, master, error)
         raise
-    if calls.latest is not None and not master:
-        _close_aside(calls.latest, _PATIENCE_SECONDS)
+    _close_aside(calls.latest, master)
 
 
 def _close_aside(
-    session: v1.Session, seconds: float, lost_with: BaseException | None = None
+    session: v1.Session | None, master: str, error: BaseException | None = None
 ) -> None:
-    """Has a session close in a thread, and whoever closes it go on after some seconds.
+    """Has a session close in a thread, for which whoever closes it waits for some seconds only.
 
     Args:
-        session: The session.
-        seconds: How long.
-        lost_with: The error of a session of several hosts, whose closing may never end: it is told, and the process
-            may end before. Defaults to `None`: a session of this process.
+        session: The session, if there is one.
+        master: Address of its master; a session of another process is closed so after an error only, and the process
+            may end before it.
+        error: What the session ends with. Defaults to `None`: its last step.
     """
+    if session is None or (master and error is None):
+        return
+    seconds = _HOSTS_PATIENCE_SECONDS if master else _PATIENCE_SECONDS
 
     def close() -> None:
         # Its own method again: the thread's last reference to the session may end it.
         del session.close
-        closing = threading.Thread(
-            target=session.close, name="session-close", daemon=lost_with is not None
-        )
+        closing = threading.Thread(target=session.close, name="session-close", daemon=bool(master))
         closing.start()
         closing.join(seconds)
-        if lost_with is not None and closing.is_alive():
+        if master and closing.is_alive():
             _logger.warning(
                 "The session has not closed within %g s: a host that it needs may be gone. Going on without, to its "
                 "error (%s: %s).",
                 seconds,
-                type(lost_with).__name__,
-                lost_with,
+                type(error).__name__,
+                error,
             )
 
     session.close = close

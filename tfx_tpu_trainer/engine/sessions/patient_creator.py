@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing.pending_writes import wait_for_writes
+from tfx_tpu_trainer.engine.sessions.patient_session import LOST
 from tfx_tpu_trainer.waiting import named, said_while_waiting, wait_for_hosts, without_answer
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 _SETTING = "session_creation_timeout_secs"
-_LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 _PAUSE_SECONDS = 1.0
 _REPEAT_SECONDS = 60.0
 _CHIEFS = ("chief", "master", "worker")
@@ -86,14 +86,14 @@ class PatientCreator(v1.train.SessionCreator):
         """
         if self._folder is not None:
             wait_for_writes(self._folder)
-        seconds, setting = self._limit()
-        wait_for_hosts(hosts_of(self._settings, self._master), seconds=seconds, setting=setting)
+        away, setting = self._limit()
+        wait_for_hosts(hosts_of(self._settings, self._master), seconds=away, setting=setting)
         seconds = self._settings.session_creation_timeout_secs
         bound = "This has no time limit" if seconds is None else f"The time limit is {seconds} s"
         try:
             with said_while_waiting(self._what, change=f"{bound} ({_SETTING})."):
                 session = self._creator.create_session()
-        except _LOST as error:
+        except LOST as error:
             self._note(error)
             raise
         except tf.errors.DeadlineExceededError as error:

@@ -15,7 +15,9 @@ _logger = tf.get_logger()
 
 RETRIES = 10
 
-_LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
+LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
+"""Errors that a MonitoredSession takes for a lost worker."""
+
 # What gRPC makes of a connection that breaks depends on when it does.
 _PERHAPS_LOST = (
     tf.errors.CancelledError,
@@ -85,7 +87,7 @@ class PatientSession:
             try:
                 with self._lost_hosts_named(), self._watch.call(step_context.session):
                     result = step_fn(step_context)
-            except _LOST as error:
+            except LOST as error:
                 self._lost += 1
                 if self._lost > self._retries:
                     self._close_lost(step_context.session)
