@@ -87,10 +87,13 @@ class Training:
         """Waits for the ends of tasks; returns their exit codes."""
         ends = time.monotonic() + SECONDS
         for task in tasks:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._processes[task].wait(max(1.0, ends - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                pytest.fail(f"{task} has not ended: {self.logs()}")
+            if self._processes[task].poll() is None:
+                self._processes[task].send_signal(signal.SIGUSR1)
+                time.sleep(2)
+                log = (self.folder / f"{task}.log").read_text()[-4000:]
+                pytest.fail(f"{task} has not ended. The end of its log:\n{log}", pytrace=False)
         return {task: self._processes[task].returncode for task in tasks}
 
     def kill(self, *tasks: str) -> None:

@@ -48,7 +48,7 @@ def leave(*, master="", raises=None):
         one = tf.constant(1)
         session = v1.train.MonitoredSession()
         calls = PatientSession(session, StallWatch("Test", timeout_secs=None))
-        with session, closed_aside(calls, master=master):
+        with closed_aside(session, calls, master=master):
             assert calls.run(one) == 1
             left = calls.latest
             if raises is not None:
@@ -93,6 +93,37 @@ def test_a_closed_session_runs_nothing_more():
     left = leave()
     with pytest.raises(RuntimeError, match="closed"):
         left.run(left.graph.get_operations()[0])
+
+
+class _OpensOnce(v1.train.ChiefSessionCreator):
+    opened = None
+
+    def create_session(self):
+        if self.opened is not None:
+            raise KeyError("the host does not come back")
+        self.opened = super().create_session()
+        return self.opened
+
+
+def _lose(step_context):
+    raise tf.errors.UnavailableError(None, None, "the host is gone")
+
+
+@pytest.mark.parametrize("master", ["", "grpc://host"])
+def test_a_session_that_was_lost_for_good_has_its_own_method_again(master):
+    """With the other one, which starts a thread, the interpreter was seen to wait forever for the session's end."""
+    creator = _OpensOnce()
+    with tf.Graph().as_default():
+        tf.constant(1)
+        session = v1.train.MonitoredSession(creator)
+        calls = PatientSession(session, StallWatch("Test", timeout_secs=None))
+        with (
+            pytest.raises(KeyError, match="does not come back"),
+            closed_aside(session, calls, master=master),
+        ):
+            calls.run_step_fn(_lose)
+    assert calls.latest is creator.opened
+    assert "close" not in vars(creator.opened)
 
 
 @pytest.mark.sweep

@@ -9,8 +9,10 @@ saw.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -53,6 +55,8 @@ def refusal(folder: str, strategy: tf.distribute.Strategy) -> str:
 
 
 def main(arguments: dict[str, Any]) -> None:
+    # Who waits too long for this task asks where it stands.
+    faulthandler.register(signal.SIGUSR1)
     v1.logging.set_verbosity(v1.logging.INFO)
     # First of all, as TensorFlow wants it: it connects the tasks.
     strategy = STRATEGIES[arguments["strategy"]]()

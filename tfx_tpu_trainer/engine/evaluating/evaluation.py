@@ -148,9 +148,9 @@ def evaluate(
         hosts=hosts_of(settings, master),
     )
     calls = PatientSession(session, watch)
-    aside = closed_aside(calls, master=master)
+    aside = closed_aside(session, calls, master=master)
     # The values are read when the session ends.
-    with run_errors_explained(plan.template), watch, session, aside:
+    with run_errors_explained(plan.template), watch, aside:
         while not calls.should_stop():
             calls.run(update_op, feed_dict=feed_dict)
     seconds = time.monotonic() - started

@@ -110,13 +110,13 @@ def predict_batches(
     )
     calls = PatientSession(session, watch, retries=0)
     explained = run_errors_explained(plan.template)
-    aside = closed_aside(calls, master=master)
+    aside = closed_aside(session, calls, master=master)
     if loop is not None:
-        with watch, session, aside, explained:
+        with watch, aside, explained:
             yield from run_prediction_loop(loop, calls)
         return
     fetches = [plan.fetches] if plan.rows is None else [plan.fetches, plan.rows]
-    with watch, session, aside, explained:
+    with watch, aside, explained:
         while not calls.should_stop():
             predictions, *rows = calls.run(fetches)
             if rows and not rows[0]:

@@ -20,8 +20,10 @@ _HOSTS_PATIENCE_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def closed_aside(calls: PatientSession, *, master: str) -> Iterator[None]:
-    """Lets a session that ends after the block go on closing in a separate thread.
+def closed_aside(
+    session: v1.train.MonitoredSession, calls: PatientSession, *, master: str
+) -> Iterator[None]:
+    """Leaves a session after the block, and lets it go on closing in a separate thread.
 
     The thread with which tf.data tunes a dataset can miss that its iterator ends, and sleep on for
     up to a minute (see `engine.feeding.autotuning`). The session has read its last row by then.
@@ -31,18 +33,26 @@ def closed_aside(calls: PatientSession, *, master: str) -> Iterator[None]:
     be seen.
 
     Args:
-        calls: The session. One that a generator leaves early is closed as ever: that may be the
-            garbage collector's doing, in which no thread can be started.
+        session: The session, which is left as its own `with` statement does. One that a generator leaves early is
+            closed as ever: that may be the garbage collector's doing, in which no thread can be started.
+        calls: Its calls.
         master: Address of its master; `""` is this process.
     """
     try:
-        yield
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        _close_aside(calls.latest, master, error)
-        raise
-    _close_aside(calls.latest, master)
+        with session:
+            try:
+                yield
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                _close_aside(calls.latest, master, error)
+                raise
+            _close_aside(calls.latest, master)
+    finally:
+        # One that was lost is closed already. It would be closed once more as the interpreter ends, when no thread
+        # starts and who starts one waits forever.
+        if calls.latest is not None:
+            calls.latest.__dict__.pop("close", None)
 
 
 def _close_aside(
