@@ -25,7 +25,7 @@ class EstimatorRunner:
     Hooks, summaries and checkpoints are as they are by default. A hook that is called at every step
     would keep an estimator from making many steps in one session call, and saving every so many
     steps makes the original read the global step once more at each; so the clock is the time that
-    the events carry.
+    the events carry. Evaluations and predictions have a hook that no step calls.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class EstimatorRunner:
             **run_options: More arguments of its RunConfig.
         """
         model = MODELS[request.model]
-        self.train_end_seconds = self.build_seconds = math.nan
+        self.train_end_seconds = self.build_seconds = self.work_seconds = math.nan
         self.batch_size = model.batch_size
         self._request = request
         self._estimator = tpu.TPUEstimator(
@@ -68,10 +68,16 @@ class EstimatorRunner:
         return _rates(times, bounds)
 
     def evaluate(self, batches: int) -> float:
-        return float(self._estimator.evaluate(self._input_fn(batches))["loss"])
+        clock = _SessionClock()
+        found = self._estimator.evaluate(self._input_fn(batches), hooks=[clock])
+        self.work_seconds = clock.ended - clock.opened
+        return float(found["loss"])
 
     def predict(self, batches: int) -> int:
-        return sum(1 for _ in self._estimator.predict(self._input_fn(batches)))
+        clock = _SessionClock()
+        rows = sum(1 for _ in self._estimator.predict(self._input_fn(batches), hooks=[clock]))
+        self.work_seconds = clock.ended - clock.opened
+        return rows
 
     def steps_made(self) -> int:
         return int(self._estimator.get_variable_value("global_step"))
@@ -100,6 +106,18 @@ class _EndClock(v1.train.CheckpointSaverListener):
             time.time(),
             time.monotonic(),
         )
+
+
+class _SessionClock(v1.train.SessionRunHook):
+    """Reads the clock when a session is open, and when it has read its last row and is about to close."""
+
+    opened = ended = math.nan
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        self.opened = time.monotonic()
+
+    def end(self, session: v1.Session) -> None:
+        self.ended = time.monotonic()
 
 
 def _times_of_events(model_dir: str) -> dict[int, float]:

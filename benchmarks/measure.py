@@ -21,8 +21,9 @@ from benchmarks.plan import Measurement, Request
 class Runner(Protocol):
     """What a contender's `make` returns.
 
-    One that can tell has `train_end_seconds` too, from the last step of the latest `train` to its end, and
-    `build_seconds`, from the first call of `first_steps` to a complete graph.
+    One that can tell has `train_end_seconds` too, from the last step of the latest `train` to its end;
+    `build_seconds`, from the first call of `first_steps` to a complete graph; and `work_seconds`, of the latest
+    `evaluate` or `predict`, from its open session to its last row.
     """
 
     batch_size: int
@@ -67,9 +68,9 @@ def measure(request: Request) -> Measurement:
     if contender.activities:
         eval_loss = runner.evaluate(plan.eval_batches[0])
     if "evaluate" in activities:
-        eval_rate = _batches_per_second(runner.evaluate, plan.eval_batches, plan.pairs)
+        eval_rate = _batches_per_second(runner, runner.evaluate, plan.eval_batches, plan.pairs)
     if "predict" in activities:
-        predict_rate = _batches_per_second(runner.predict, plan.predict_batches, plan.pairs)
+        predict_rate = _batches_per_second(runner, runner.predict, plan.predict_batches, plan.pairs)
     return Measurement(
         first_step_seconds=first_step_seconds,
         train_steps_per_second=statistics.median(segment_rates) if segment_rates else math.nan,
@@ -86,18 +87,23 @@ def measure(request: Request) -> Measurement:
     )
 
 
-def _batches_per_second(run: Callable[[int], object], sizes: tuple[int, int], pairs: int) -> float:
+def _batches_per_second(
+    runner: Runner, run: Callable[[int], object], sizes: tuple[int, int], pairs: int
+) -> float:
     """What a long run takes longer than a short one; NaN where noise swallows it."""
     small, large = sizes
-    differences = [_seconds(run, large) - _seconds(run, small) for _ in range(pairs)]
+    differences = [
+        _seconds(runner, run, large) - _seconds(runner, run, small) for _ in range(pairs)
+    ]
     difference = statistics.median(differences)
     return (large - small) / difference if difference > 0 else math.nan
 
 
-def _seconds(run: Callable[[int], object], batches: int) -> float:
+def _seconds(runner: Runner, run: Callable[[int], object], batches: int) -> float:
     started = time.monotonic()
     run(batches)
-    return time.monotonic() - started
+    seconds = time.monotonic() - started
+    return getattr(runner, "work_seconds", seconds)
 
 
 def peak_memory_mb() -> float:

@@ -52,7 +52,16 @@ def test_no_step_at_which_a_hook_acts_is_jumped_over(start, period):
 
 
 class _Unknown(v1.train.SessionRunHook):
-    pass
+    def before_run(self, run_context):
+        """May look at every step."""
+
+
+class _AtTheEnds(v1.train.SessionRunHook):
+    def after_create_session(self, session, coord):
+        """Is called when no step is made."""
+
+    def end(self, session):
+        """The same."""
 
 
 class _Modest(LoopEndHook):
@@ -72,3 +81,10 @@ def test_hooks_that_could_tell_forbid_loops():
     assert allows_loops(known)
     assert not allows_loops([*known, _Unknown()])
     assert not allows_loops([*known, _OwnStop(last_step=3)])
+
+
+def test_a_hook_that_no_step_calls_allows_loops():
+    hook = _AtTheEnds()
+    assert allows_loops([hook])
+    hook.after_run = print
+    assert not allows_loops([hook])

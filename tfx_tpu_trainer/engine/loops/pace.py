@@ -35,7 +35,7 @@ class LoopEndHook(v1.train.SessionRunHook):
     """A hook that need not come back every step: many may run in one session call.
 
     To be subclassed by hooks for which the ends of loops are enough, such as one that stops after
-    some time.
+    some time. One with neither `before_run` nor `after_run` of its own counts as such by itself.
     """
 
 
@@ -93,8 +93,18 @@ def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
     return all(
         type(hook) in _KNOWN_HOOKS
         or isinstance(hook, LoopEndHook)
+        or not is_called_in_steps(hook)
         or (type(hook) is HostCallHook and not hook.runs_each_step)
         for hook in hooks
+    )
+
+
+def is_called_in_steps(hook: v1.train.SessionRunHook) -> bool:
+    """Tells whether a hook has a method of its own for before or after a step."""
+    return any(
+        getattr(type(hook), method, None) is not getattr(v1.train.SessionRunHook, method)
+        or method in getattr(hook, "__dict__", ())
+        for method in ("before_run", "after_run")
     )
 
 
