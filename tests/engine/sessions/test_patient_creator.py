@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -15,6 +19,7 @@ from tests.engine.log_lines import log_lines
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
+from tfx_tpu_trainer.engine.sessions.stall_watch import EXIT_CODE
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
 from tfx_tpu_trainer.waiting import HostsMissingError
 
@@ -132,6 +137,47 @@ def test_a_host_that_was_lost_may_be_away_as_long_as_a_step_may_take(tmp_path, r
         patient.create_session().close()
     with tf.Graph().as_default(), refused(HostsMissingError):
         patient.create_session()
+
+
+_CHIEF = """
+import json, sys
+from tests.engine.sessions import test_patient_creator as cluster
+from tfx_tpu_trainer import estimator as estimators
+
+cluster._train(
+    estimators.RunConfig(
+        model_dir=sys.argv[1], session_creation_timeout_secs=2, tf_config=json.loads(sys.argv[2])
+    )
+)
+"""
+
+
+@pytest.mark.sweep
+@row(
+    "tf_config",
+    "a chief whose parameter server goes away while its session opens",
+    "HostsMissingError: Opening a session waits for ps 0 (127.0.0.1:",
+    "(session_creation_timeout_secs=2). Start what is missing or repair the network, then restart this: it resumes "
+    "from its last checkpoint. The call can't be cancelled: the process ends with exit code 75.",
+)
+def test_a_host_that_goes_away_while_a_session_opens_is_named(tmp_path, refused):
+    """As behind a link that is down: TensorFlow itself waits for it forever."""
+    config = _configs(tmp_path)["chief"]
+    cluster = config.cluster_spec.as_dict()
+    address = ("127.0.0.1", int(cluster["ps"][0].rpartition(":")[2]))
+    task = {"cluster": cluster, "task": {"type": "chief", "index": 0}}
+    # It takes the first connections, with which it does nothing, and no more.
+    with socket.create_server(address, backlog=0):
+        ended = subprocess.run(
+            [sys.executable, "-c", _CHIEF, str(tmp_path), json.dumps(task)],
+            cwd=Path(__file__).parents[3],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert ended.returncode == EXIT_CODE
+    refused.output(ended)
 
 
 class _Lost(v1.train.SessionCreator):

@@ -13,7 +13,12 @@ import tensorflow as tf
 
 from tests.engine.log_lines import log_lines
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
-from tfx_tpu_trainer.engine.sessions.stall_watch import EXIT_CODE, StalledError, StallWatch
+from tfx_tpu_trainer.engine.sessions.stall_watch import (
+    EXIT_CODE,
+    StalledError,
+    StallWatch,
+    ended_without_hosts,
+)
 
 v1 = tf.compat.v1
 
@@ -105,6 +110,29 @@ def test_what_cant_be_cancelled_ends_the_process(caplog):
     # The last line of the log is what a runner shows.
     assert logged[-1].startswith("StalledError: Training has finished no step")
     assert logged[-1].endswith("The call can't be cancelled: the process ends with exit code 75.")
+
+
+def test_a_process_ends_whose_hosts_stay_away_while_a_call_waits_for_them(caplog):
+    codes = []
+    with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as away:
+        away.bind(("127.0.0.1", 0))
+        hosts = {
+            name: f"127.0.0.1:{each.getsockname()[1]}"
+            for name, each in (("ps 0", there), ("ps 1", away))
+        }
+        options = {"seconds": 0.4, "setting": "stall_timeout_secs", "end_process": codes.append}
+        with log_lines(caplog) as logged:
+            with ended_without_hosts("Opening", {"ps 0": hosts["ps 0"]}, **options):
+                time.sleep(1)
+            with ended_without_hosts("Opening", hosts, **options):
+                deadline = time.monotonic() + 60
+                while not codes and time.monotonic() < deadline:
+                    time.sleep(0.05)
+    assert codes == [EXIT_CODE]
+    assert logged[-1].startswith(
+        f"HostsMissingError: Opening waits for ps 1 ({hosts['ps 1']}), which has not answered for"
+    )
+    assert "(stall_timeout_secs=0.4). Start what is missing" in logged[-1]
 
 
 def test_a_call_of_many_steps_is_no_stall_while_it_makes_them():

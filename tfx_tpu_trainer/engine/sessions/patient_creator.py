@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing.pending_writes import wait_for_writes
 from tfx_tpu_trainer.engine.sessions.patient_session import LOST
+from tfx_tpu_trainer.engine.sessions.stall_watch import ended_without_hosts
 from tfx_tpu_trainer.waiting import named, said_while_waiting, wait_for_hosts, without_answer
 
 v1 = tf.compat.v1
@@ -87,11 +88,15 @@ class PatientCreator(v1.train.SessionCreator):
         if self._folder is not None:
             wait_for_writes(self._folder)
         away, setting = self._limit()
-        wait_for_hosts(hosts_of(self._settings, self._master), seconds=away, setting=setting)
+        hosts = hosts_of(self._settings, self._master)
+        wait_for_hosts(hosts, seconds=away, setting=setting)
         seconds = self._settings.session_creation_timeout_secs
         bound = "This has no time limit" if seconds is None else f"The time limit is {seconds} s"
         try:
-            with said_while_waiting(self._what, change=f"{bound} ({_SETTING})."):
+            with (
+                said_while_waiting(self._what, change=f"{bound} ({_SETTING})."),
+                ended_without_hosts("Opening a session", hosts, seconds=away, setting=setting),
+            ):
                 session = self._creator.create_session()
         except LOST as error:
             self._note(error)

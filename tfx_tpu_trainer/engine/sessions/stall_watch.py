@@ -222,15 +222,63 @@ class StallWatch:
             self._end_now()
 
     def _end_now(self) -> None:
-        _logger.error(
-            "StalledError: %s. The call can't be cancelled: the process ends with exit code %d.",
-            self._stalled,
-            EXIT_CODE,
-        )
-        logging.shutdown()
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-        self._end_process(EXIT_CODE)
+        _end_process(f"StalledError: {self._stalled}", self._end_process)
+
+
+@contextlib.contextmanager
+def ended_without_hosts(
+    what: str,
+    hosts: Mapping[str, str],
+    *,
+    seconds: float | None,
+    setting: str,
+    end_process: Callable[[int], Any] = os._exit,
+) -> Iterator[None]:
+    """Ends the process if hosts that the block waits for do not answer for some time.
+
+    TensorFlow waits forever for a host that goes away while a session opens, in a call that nothing cancels.
+
+    Args:
+        what: What the block does, such as "Opening a session".
+        hosts: Name -> "host:port".
+        seconds: How long they may be away; `None` is forever.
+        setting: The name of the setting that says so.
+        end_process: Ends the process. Defaults to `os._exit`.
+    """
+    if seconds is None or not hosts:
+        yield
+        return
+    ended = threading.Event()
+
+    def watch() -> None:
+        since: float | None = None
+        while not ended.wait(min(_LONGEST_NAP_SECONDS, seconds / 4)):
+            silent, now = without_answer(hosts), time.monotonic()
+            since = (since or now) if silent else None
+            if since is not None and now - since >= seconds:
+                _end_process(
+                    f"HostsMissingError: {what} waits for {named(silent)}, which has not answered for "
+                    f"{now - since:.0f} s ({setting}={seconds:g}). Start what is missing or repair the network, then "
+                    "restart this: it resumes from its last checkpoint",
+                    end_process,
+                )
+                return
+
+    threading.Thread(target=watch, daemon=True, name="hosts-watch").start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _end_process(error: str, end_process: Callable[[int], Any]) -> None:
+    _logger.error(
+        "%s. The call can't be cancelled: the process ends with exit code %d.", error, EXIT_CODE
+    )
+    logging.shutdown()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    end_process(EXIT_CODE)
 
 
 def _start(function: Callable[[], Any]) -> threading.Thread:
