@@ -38,7 +38,8 @@ ONCE, TWICE = (13,), (13, 27)
 
 
 class _SeesEveryStep(v1.train.SessionRunHook):
-    pass
+    def before_run(self, run_context):
+        """May look at the step."""
 
 
 class _KillAtLoopEnd(KillAt, LoopEndHook):

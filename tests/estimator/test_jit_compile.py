@@ -24,7 +24,8 @@ BATCHES = linear_model.ROWS // BATCH
 
 
 class _SeesEveryStep(v1.train.SessionRunHook):
-    pass
+    def before_run(self, run_context):
+        """May look at the step."""
 
 
 def _full_batches(*, count=linear_model.ROWS, epochs=10_000, poisoned_row=None):

@@ -174,7 +174,8 @@ def test_an_assertion_fails_at_its_step(tmp_path, logged):
 
 
 class _SeesEveryStep(v1.train.SessionRunHook):
-    pass
+    def before_run(self, run_context):
+        """May look at the step."""
 
 
 def test_a_hook_that_sees_each_step_leaves_no_loop(tmp_path, logged):

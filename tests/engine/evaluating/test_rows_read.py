@@ -55,6 +55,9 @@ def test_what_an_evaluation_has_read_is_said_from_time_to_time(tmp_path, caplog)
     class EachCall(tf.compat.v1.train.SessionRunHook):
         """Lets every batch be a call."""
 
+        def before_run(self, run_context):
+            """May look at the batch."""
+
     estimator = stalled_training.make(tmp_path, "host")
     with log_lines(caplog) as logged:
         estimator.evaluate(_slow, hooks=[SayRowsRead(0.1, 0.2), EachCall()])
