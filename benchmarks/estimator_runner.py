@@ -40,9 +40,10 @@ class EstimatorRunner:
             **run_options: More arguments of its RunConfig.
         """
         model = MODELS[request.model]
-        self.train_end_seconds = self.build_seconds = self.work_seconds = math.nan
+        self.train_end_seconds = self.build_seconds = math.nan
         self.batch_size = model.batch_size
         self._request = request
+        self._session_clock = _SessionClock()
         self._estimator = tpu.TPUEstimator(
             make_model_fn(model, tpu),
             config=tpu.RunConfig(model_dir=request.model_dir, **run_options),
@@ -68,16 +69,17 @@ class EstimatorRunner:
         return _rates(times, bounds)
 
     def evaluate(self, batches: int) -> float:
-        clock = _SessionClock()
-        found = self._estimator.evaluate(self._input_fn(batches), hooks=[clock])
-        self.work_seconds = clock.ended - clock.opened
-        return float(found["loss"])
+        input_fn, hooks = self._input_fn(batches), [self._session_clock]
+        return float(self._estimator.evaluate(input_fn, hooks=hooks)["loss"])
 
     def predict(self, batches: int) -> int:
-        clock = _SessionClock()
-        rows = sum(1 for _ in self._estimator.predict(self._input_fn(batches), hooks=[clock]))
-        self.work_seconds = clock.ended - clock.opened
-        return rows
+        input_fn, hooks = self._input_fn(batches), [self._session_clock]
+        return sum(1 for _ in self._estimator.predict(input_fn, hooks=hooks))
+
+    @property
+    def work_seconds(self) -> float:
+        """Seconds of the latest evaluation or prediction; see `benchmarks.measure.Runner`."""
+        return self._session_clock.ended - self._session_clock.opened
 
     def steps_made(self) -> int:
         return int(self._estimator.get_variable_value("global_step"))

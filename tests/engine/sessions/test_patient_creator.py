@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import subprocess
@@ -16,6 +15,7 @@ import tensorflow as tf
 
 from tests.bad_input import row
 from tests.engine.log_lines import log_lines
+from tests.free_ports import free_ports
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
@@ -26,19 +26,13 @@ from tfx_tpu_trainer.waiting import HostsMissingError
 v1 = tf.compat.v1
 
 
-def _free_ports(count):
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def _configs(folder, **options):
     """A cluster of a chief, a parameter server and a worker: each task's configuration."""
     tasks = ("chief", "ps", "worker")
     cluster = {
-        task: [f"127.0.0.1:{port}"] for task, port in zip(tasks, _free_ports(3), strict=True)
+        # By number, as the messages have it.
+        task: [address.replace("localhost", "127.0.0.1")]
+        for task, address in zip(tasks, free_ports(3), strict=True)
     }
     return {
         task: estimators.RunConfig(

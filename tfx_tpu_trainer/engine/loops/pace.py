@@ -92,16 +92,15 @@ def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
     """Tells whether no hook could tell that it was not called back every step."""
     return all(
         type(hook) in _KNOWN_HOOKS
-        or isinstance(hook, LoopEndHook)
-        or not is_called_in_steps(hook)
+        or not wants_each_step(hook)
         or (type(hook) is HostCallHook and not hook.runs_each_step)
         for hook in hooks
     )
 
 
-def is_called_in_steps(hook: v1.train.SessionRunHook) -> bool:
-    """Tells whether a hook has a method of its own for before or after a step."""
-    return any(
+def wants_each_step(hook: v1.train.SessionRunHook) -> bool:
+    """Tells whether a hook has a method for before or after a step, and the ends of loops are not enough for it."""
+    return not isinstance(hook, LoopEndHook) and any(
         getattr(type(hook), method, None) is not getattr(v1.train.SessionRunHook, method)
         or method in getattr(hook, "__dict__", ())
         for method in ("before_run", "after_run")

@@ -33,6 +33,11 @@ _CLOSE_SECONDS = 10.0
 # TensorFlow gives the threads of queues 120 s when it closes a session.
 _END_SECONDS = 150.0
 
+_WHEN_HOSTS_ARE_AWAY = (
+    "Start what is missing or repair the network, then restart this: it resumes from its last "
+    "checkpoint"
+)
+
 EXIT_CODE = os.EX_TEMPFAIL
 """Exit code of a process that ends because a stalled call can't be cancelled."""
 
@@ -199,10 +204,7 @@ class StallWatch:
 
     def _end(self, session: Any, waited: float) -> None:
         if silence := self.silence():
-            reason = (
-                f"{silence}. Start what is missing or repair the network, then restart this: it "
-                "resumes from its last checkpoint"
-            )
+            reason = f"{silence}. {_WHEN_HOSTS_ARE_AWAY}"
         else:
             reason = (
                 f"its input delivers nothing, or its {self._unit} takes that long. Restart it, and "
@@ -258,8 +260,7 @@ def ended_without_hosts(
             if since is not None and now - since >= seconds:
                 _end_process(
                     f"HostsMissingError: {what} waits for {named(silent)}, which has not answered for "
-                    f"{now - since:.0f} s ({setting}={seconds:g}). Start what is missing or repair the network, then "
-                    "restart this: it resumes from its last checkpoint",
+                    f"{now - since:.0f} s ({setting}={seconds:g}). {_WHEN_HOSTS_ARE_AWAY}",
                     end_process,
                 )
                 return

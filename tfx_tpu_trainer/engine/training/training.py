@@ -24,12 +24,7 @@ from tfx_tpu_trainer.engine.checkpointing.savers import add_default_saver, fitte
 from tfx_tpu_trainer.engine.checkpointing.taken_values import log_taken_values
 from tfx_tpu_trainer.engine.feeding.saved_iterators import SavedInput
 from tfx_tpu_trainer.engine.loops.one_thread_loop import LoopReadyHook, build_one_thread_loop
-from tfx_tpu_trainer.engine.loops.pace import (
-    LoopEndHook,
-    allows_loops,
-    is_called_in_steps,
-    needs_no_call,
-)
+from tfx_tpu_trainer.engine.loops.pace import allows_loops, needs_no_call, wants_each_step
 from tfx_tpu_trainer.engine.loops.progress_hook import ProgressHook
 from tfx_tpu_trainer.engine.loops.small_steps import is_small
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
@@ -385,15 +380,11 @@ def _written_to_the_end(hooks: Sequence[v1.train.CheckpointSaverHook]) -> Iterat
 def _none_looks(hooks: Sequence[v1.train.SessionRunHook]) -> bool:
     """Tells whether no hook could look, after a step, for the checkpoint of that step.
 
-    TensorFlow's, the engine's and those for which the ends of loops are enough do not, nor do those that are not
-    called in a step.
+    TensorFlow's, the engine's and those that do not want each step do not.
     """
     known = ("tensorflow.", "tfx_tpu_trainer.engine.")
     return all(
-        type(hook).__module__.startswith(known)
-        or isinstance(hook, LoopEndHook)
-        or not is_called_in_steps(hook)
-        for hook in hooks
+        type(hook).__module__.startswith(known) or not wants_each_step(hook) for hook in hooks
     )
 
 
