@@ -127,6 +127,42 @@ def test_updates_that_another_core_only_waits_for_are_the_first_cores(how):
         assert _run([*copies, after]) == [2, 20, 1]
 
 
+def test_ops_that_wait_for_the_same_changes_share_what_waits_for_them():
+    with fresh_graph() as graph:
+        x = v1.placeholder(tf.float32, [])
+        counts = [v1.get_variable(f"count{i}", initializer=0.0) for i in range(5)]
+        updates = [count.assign_add(x, read_value=False) for count in counts]
+        with tf.control_dependencies(updates):
+            first = x * 2
+        with tf.control_dependencies(updates[::-1]):
+            second = x * 3
+        copies = _copy(
+            [Fetch(core, y) for core in range(2) for y in (first, second)],
+            lambda: [{x.name: tf.constant(1.0)}, {x.name: tf.constant(10.0)}],
+        )
+        waiting = [op for op in graph.get_operations() if op.name.startswith("copies/")]
+        assert sorted(len(op.control_inputs) for op in waiting if op.control_inputs) == [1] * 4 + [
+            5
+        ]
+        with tf.control_dependencies(copies):
+            after = [count.read_value() for count in counts]
+        assert _run([copies, after]) == [[2, 3, 20, 30], [1] * 5]
+
+
+def test_a_sum_in_turns_adds_one_core_after_the_other():
+    values = np.random.default_rng(seed=0).standard_normal([11, 64], dtype=np.float32)
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [64])
+        y = tf.identity(x)
+        summed = v1.tpu.cross_replica_sum(y, [list(range(len(values)))])
+        rows = [{x.name: tf.constant(row)} for row in values]
+        (copy,) = _run(_copy([Fetch(0, summed)], lambda: rows, ends_of_turns=[y]))
+    expected = values[0]
+    for row in values[1:]:
+        expected = expected + row
+    np.testing.assert_array_equal(copy, expected)
+
+
 def test_loops_and_branches_are_copied_with_their_functions():
     with fresh_graph():
         x = v1.placeholder(tf.float32, [])

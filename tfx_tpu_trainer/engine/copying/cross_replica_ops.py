@@ -126,6 +126,7 @@ def exchange(
     read: Read,
     scatter_dimension: int | None = None,
     in_function: bool = False,
+    one_by_one: bool = False,
 ) -> list[v1.NodeDef]:
     """Makes an exchange of ordinary ops.
 
@@ -138,6 +139,8 @@ def exchange(
         read: Returns the reference to what a core puts in.
         scatter_dimension: The value of an `XlaReduceScatter`'s third input.
         in_function: Whether references are those of a function's body. Defaults to `False`.
+        one_by_one: Whether a sum adds each core's in their order, as soon as it is there, and holds no other. Defaults
+            to `False`.
 
     Returns:
         The nodes, the last one with the name and the result. Where values would have to come from cores that there are
@@ -160,7 +163,12 @@ def exchange(
         total = _reduced(made, node, [read(each) for each in present], "/reduced")
         made.piece("", total, scatter_dimension, len(present), present.index(core))
     else:
-        _reduced(made, node, [read(each) for each in present], "")
+        inputs = [read(each) for each in present]
+        if one_by_one and node.op == SUM:
+            for number in range(1, len(inputs) - 1):
+                partial = made.op("AddV2", f"/sum{number}", inputs[:2], output="z", T=made.dtype)
+                inputs = [partial, *inputs[2:]]
+        _reduced(made, node, inputs, "")
     return made.nodes
 
 

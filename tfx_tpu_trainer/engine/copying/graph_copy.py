@@ -25,6 +25,9 @@ from tfx_tpu_trainer.engine.copying.variable_changes import (
 
 v1 = tf.compat.v1
 
+# So many that a node which waits for all of them saves edges, if others wait for the same.
+_MANY_CHANGES = 4
+
 
 @dataclasses.dataclass(frozen=True)
 class Fetch:
@@ -100,6 +103,7 @@ class GraphCopier:
         replaced: Sequence[Mapping[str, tf.Tensor]],
         name: str,
         alone: bool = False,
+        ends_of_turns: Sequence[tf.Tensor] = (),
     ) -> list[Any]:
         """Copies what the fetches need.
 
@@ -109,11 +113,14 @@ class GraphCopier:
                 default graph that stands for it; what made it is not copied.
             name: Name scope of the copies.
             alone: Whether a sum over cores is of one core only. Defaults to `False`.
+            ends_of_turns: What a core must have made before the next one reads what is replaced; see
+                `core_turns`. Defaults to none: cores run side by side.
 
         Returns:
             The copied tensors and operations, in the order of the fetches.
         """
-        return self._made(_CopyJob(self, dict(enumerate(replaced)), alone=alone), fetches, name)
+        job = _CopyJob(self, dict(enumerate(replaced)), alone=alone, ends_of_turns=ends_of_turns)
+        return self._made(job, fetches, name)
 
     def copy_replica(
         self,
@@ -176,6 +183,10 @@ class GraphCopier:
         """Tells whether an operation itself changes a variable."""
         return self._changes.made_by(self.node_def(op))
 
+    def reads_other_cores(self, op: tf.Operation) -> bool:
+        """Tells whether an operation is an exchange between cores, or calls a function with one."""
+        return op.type in EXCHANGES or self.joint_functions.exchanges_inside(self.node_def(op))
+
     def order(self, op: tf.Operation) -> int:
         """Returns an operation's place among those of its graph, in the order of their making."""
         return self._order[op.name]
@@ -198,14 +209,18 @@ class _CopyJob:
         alone: bool,
         kept: bool = False,
         left_out: Collection[str] = (),
+        ends_of_turns: Sequence[tf.Tensor] = (),
     ) -> None:
         self._copier = copier
         self._alone = alone
         self._kept = kept
+        self._ends_of_turns = ends_of_turns
         self._left_out = left_out
         self._replaced = replaced
         self._nodes: list[tuple[int, int, bool, v1.NodeDef]] = []
         self._names: dict[Any, str] = {}
+        self._changed: dict[frozenset[str], str] = {}
+        self._turns: dict[int, str] = {}
         self._pending: list[tuple[str, tf.Operation, tuple[int, ...]]] = []
         self.input_map: dict[str, tf.Tensor] = {}
 
@@ -306,7 +321,20 @@ class _CopyJob:
         del node.input[:]
         node.input.extend(self._input_of(core, tensor) for tensor in op.inputs)
         node.input.extend(self._controls(core, op))
+        if self._ends_of_turns and any(t.name in self._replaced[core] for t in op.inputs):
+            node.input.extend(self._turn_before(core, op))
         return node
+
+    def _turn_before(self, core: int, op: tf.Operation) -> list[str]:
+        """Returns the control input that waits for the turn of the core before, if there is one."""
+        if core == 0:
+            return []
+        if core not in self._turns:
+            self._turns[core] = f"turns/core{core - 1}"
+            made = [f"^{self._copy_of(core - 1, tensor.op)}" for tensor in self._ends_of_turns]
+            node = v1.NodeDef(name=self._turns[core], op="NoOp", input=dict.fromkeys(made))
+            self._nodes.append((self._copier.order(op), core, False, node))
+        return [f"^{self._turns[core]}"]
 
     def _join(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
         definition = self._copier.node_def(op)
@@ -326,14 +354,32 @@ class _CopyJob:
         A change of a variable is the first core's for all, so that is what every core waits for.
         """
         controls: dict[str, None] = {}
+        changed: dict[str, None] = {}
         for control in op.control_inputs:
             changes = not self._kept and self._copier.changes_variable(control)
             waits_for = 0 if changes else core
             if control.name in self._replaced[waits_for]:
                 controls[self._done(control, self._replaced[waits_for][control.name])] = None
             elif not self._stands_outside(waits_for, control):
-                controls[f"^{self._copy_of(waits_for, control)}"] = None
-        return list(controls)
+                waited = changed if changes else controls
+                waited[f"^{self._copy_of(waits_for, control)}"] = None
+        return [*controls, *self._all_changed(op, list(changed))]
+
+    def _all_changed(self, op: tf.Operation, controls: list[str]) -> list[str]:
+        """Returns control inputs that wait for all of some changes of variables.
+
+        Gradients made after the moving averages of batch norm wait for each of them: of the edges of
+        ResNet-50's step nine in ten are such. A node that waits in their place takes little time.
+        """
+        if len(controls) < _MANY_CHANGES:
+            return controls
+        key = frozenset(controls)
+        if key not in self._changed:
+            name = f"changed/all{len(self._changed)}"
+            self._changed[key] = name
+            node = v1.NodeDef(name=name, op="NoOp", input=controls)
+            self._nodes.append((self._copier.order(op), 0, False, node))
+        return [f"^{self._changed[key]}"]
 
     def _done(self, op: tf.Operation, done: tf.Operation) -> str:
         """Returns the control input that waits for what stands for an operation."""
@@ -360,6 +406,7 @@ class _CopyJob:
             cores=self._joint_cores(cores[0]),
             read=lambda core: self._input_of(core, op.inputs[0]),
             scatter_dimension=None if dimension is None else int(dimension),
+            one_by_one=bool(self._ends_of_turns),
         )
         nodes[-1].input.extend(self._controls(cores[0], op))
         return nodes

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.graph_optimizer import optimize_dependencies_only
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -80,7 +81,9 @@ def repeat_step(
             read_count=read_count,
         )
 
-    return tf.function(all_steps, autograph=False)(count)
+    loss = tf.function(all_steps, autograph=False)(count)
+    optimize_dependencies_only(loss.op)
+    return loss
 
 
 def steps_in_function(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking.train_op_check import check_training_on_cores
+from tfx_tpu_trainer.engine.copying.core_turns import ends_of_turns
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.copying.traced_host_function import trace_host_function
 from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
@@ -49,6 +50,9 @@ def place_training_on_cores(
         template.table_update, cores=cores, broadcast=False, full=False
     )
     copier = GraphCopier(template.graph)
+    turns = ends_of_turns(
+        copier, [template.train_op, template.loss], inputs=feed.placeholders, cores=cores
+    )
 
     def step(number: tf.Tensor) -> tf.Tensor:
         fetches = [Fetch(0, template.train_op)]
@@ -59,7 +63,7 @@ def place_training_on_cores(
         watched = () if gradients is None else gradients.tensors
         # The first core's are everybody's.
         fetches += [Fetch(0, tensor) for tensor in watched]
-        copies = copier.copy(fetches, replaced=feed.read(copier), name="cores")
+        copies = copier.copy(fetches, replaced=feed.read(copier), name="cores", ends_of_turns=turns)
         effects = [copies[0]]
         end = cores + 1 + len(table_fetches)
         if gradients is not None:

@@ -1,7 +1,7 @@
 """How a session's configuration is made: what of a graph it places, and how much of it TensorFlow's optimizer changes.
 
 TensorFlow optimizes a session's graph (Grappler) only where it places all of it. That takes time with each new kind of
-call, up to a tenth of the time to a model's first step; functions, such as loops of steps, are optimized in any case.
+call, up to a tenth of the time to a model's first step. Functions are optimized in any case (see `graph_optimizer`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import enum
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.graph_optimizer import keep_dependencies_only
 
 v1 = tf.compat.v1
 
@@ -74,7 +75,7 @@ def optimizing_config(
         return placed_by_need(session_config)
     config = _copy_of(session_config)
     if optimizing is Optimizing.DEPENDENCIES and not _has_options_of_optimizer(config):
-        _switch_off_other_passes(config)
+        keep_dependencies_only(config)
     return config
 
 
@@ -88,15 +89,6 @@ def _has_options_of_optimizer(config: v1.ConfigProto) -> bool:
     options = config.graph_options
     by_default = default_session_config().graph_options.rewrite_options
     return options.HasField("rewrite_options") and options.rewrite_options != by_default
-
-
-def _switch_off_other_passes(config: v1.ConfigProto) -> None:
-    rewrite = config.graph_options.rewrite_options
-    for field in rewrite.DESCRIPTOR.fields:
-        is_toggle = field.enum_type is not None and field.enum_type.name == "Toggle"
-        if is_toggle and field.name != "dependency_optimization":
-            setattr(rewrite, field.name, type(rewrite).OFF)
-    rewrite.memory_optimization = type(rewrite).NO_MEM_OPT
 
 
 def _can_be_placed(graph: tf.Graph) -> bool:
