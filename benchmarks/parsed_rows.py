@@ -30,8 +30,8 @@ v1 = tf.compat.v1
 
 MODEL = MODELS["wide_and_deep"]
 ROWS_AT_ONCE = 4096
-STEPS = 200
-"""Steps of a turn."""
+STEPS = 1000
+"""Steps of a turn: so many that what was read ahead before it, a few hundred batches, does not make it fast."""
 
 PAUSE_SECS = 0.2
 """Wait before each turn, so that the previous turn's read-ahead does not count for this one."""

@@ -72,6 +72,15 @@ def test_the_length_is_no_variable_of_the_model():
         assert v1.trainable_variables()[0].name == "made:0"
 
 
+def test_tensorflow_optimizes_only_the_loops_control_dependencies():
+    with fresh_graph():
+        loop, _ = _counting_loop([1])
+        config = v1.ConfigProto.FromString(loop.loss.op.get_attr("config_proto"))
+    rewrite = config.graph_options.rewrite_options
+    assert rewrite.remapping == type(rewrite).OFF
+    assert rewrite.dependency_optimization == type(rewrite).DEFAULT
+
+
 @pytest.mark.parametrize(("stop", "made_steps"), [(True, 2), (False, 4)])
 def test_a_loop_may_end_at_the_first_loss_that_is_not_finite(stop, made_steps):
     with fresh_graph():
