@@ -162,11 +162,13 @@ def _assert_named(training: Training, lost: str, *, by: Sequence[str]) -> None:
     assert any(lost in error for error in errors), errors
 
 
-def test_mirrored_hosts_go_on_after_a_link_was_down_for_5_seconds(tmp_path) -> None:
+def test_mirrored_hosts_go_on_after_a_link_was_down_for_2_seconds(tmp_path) -> None:
     with _mirrored(tmp_path, 400) as training:
         training.wait_for_step(100)
         training.network.set_link(2, up=False)
-        time.sleep(5)
+        # A heartbeat has to be answered within 5 s, and what was lost is sent again after 1.4, 3 and 6.2 s:
+        # 5 s were too long in one run of many.
+        time.sleep(2)
         training.network.set_link(2, up=True)
         assert set(training.wait(*MIRRORED).values()) == {0}, training.logs()
     _assert_trained(tmp_path, 400)
