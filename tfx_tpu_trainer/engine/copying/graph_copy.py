@@ -26,7 +26,7 @@ from tfx_tpu_trainer.engine.copying.variable_changes import (
 v1 = tf.compat.v1
 
 # So many that a node which waits for all of them saves edges, if others wait for the same.
-_MANY_CHANGES = 4
+_MANY_CONTROLS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,8 +219,7 @@ class _CopyJob:
         self._replaced = replaced
         self._nodes: list[tuple[int, int, bool, v1.NodeDef]] = []
         self._names: dict[Any, str] = {}
-        self._changed: dict[frozenset[str], str] = {}
-        self._turns: dict[int, str] = {}
+        self._waiting: dict[frozenset[str], str] = {}
         self._pending: list[tuple[str, tf.Operation, tuple[int, ...]]] = []
         self.input_map: dict[str, tf.Tensor] = {}
 
@@ -326,15 +325,11 @@ class _CopyJob:
         return node
 
     def _turn_before(self, core: int, op: tf.Operation) -> list[str]:
-        """Returns the control input that waits for the turn of the core before, if there is one."""
+        """Returns control inputs that wait for the turn of the core before, if there is one."""
         if core == 0:
             return []
-        if core not in self._turns:
-            self._turns[core] = f"turns/core{core - 1}"
-            made = [f"^{self._copy_of(core - 1, tensor.op)}" for tensor in self._ends_of_turns]
-            node = v1.NodeDef(name=self._turns[core], op="NoOp", input=dict.fromkeys(made))
-            self._nodes.append((self._copier.order(op), core, False, node))
-        return [f"^{self._turns[core]}"]
+        made = (f"^{self._copy_of(core - 1, tensor.op)}" for tensor in self._ends_of_turns)
+        return self._together(op, list(dict.fromkeys(made)))
 
     def _join(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
         definition = self._copier.node_def(op)
@@ -363,23 +358,22 @@ class _CopyJob:
             elif not self._stands_outside(waits_for, control):
                 waited = changed if changes else controls
                 waited[f"^{self._copy_of(waits_for, control)}"] = None
-        return [*controls, *self._all_changed(op, list(changed))]
+        return [*controls, *self._together(op, list(changed))]
 
-    def _all_changed(self, op: tf.Operation, controls: list[str]) -> list[str]:
-        """Returns control inputs that wait for all of some changes of variables.
+    def _together(self, op: tf.Operation, controls: list[str]) -> list[str]:
+        """Returns control inputs of an op that wait for others which many ops wait for.
 
         Gradients made after the moving averages of batch norm wait for each of them: of the edges of
         ResNet-50's step nine in ten are such. A node that waits in their place takes little time.
         """
-        if len(controls) < _MANY_CHANGES:
+        if len(controls) < _MANY_CONTROLS:
             return controls
         key = frozenset(controls)
-        if key not in self._changed:
-            name = f"changed/all{len(self._changed)}"
-            self._changed[key] = name
-            node = v1.NodeDef(name=name, op="NoOp", input=controls)
+        if key not in self._waiting:
+            self._waiting[key] = f"together/{len(self._waiting)}"
+            node = v1.NodeDef(name=self._waiting[key], op="NoOp", input=controls)
             self._nodes.append((self._copier.order(op), 0, False, node))
-        return [f"^{self._changed[key]}"]
+        return [f"^{self._waiting[key]}"]
 
     def _done(self, op: tf.Operation, done: tf.Operation) -> str:
         """Returns the control input that waits for what stands for an operation."""
