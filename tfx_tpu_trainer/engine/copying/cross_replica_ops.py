@@ -56,6 +56,15 @@ def give_seed_of_core(node: v1.NodeDef, core: int) -> None:
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed, tf.uint64))
 
 
+def has_seed(node: v1.NodeDef) -> bool:
+    """Tells whether `give_seed_of_core` may make a node differ between cores.
+
+    Args:
+        node: A node of any op.
+    """
+    return "seed2" in node.attr or _SEED in node.attr
+
+
 def mark_seed(constant: tf.Operation) -> None:
     """Makes `give_seed_of_core` take a constant for the op-level seed of what reads it.
 

@@ -17,6 +17,7 @@ from tfx_tpu_trainer.engine.copying.cross_replica_ops import (
     give_seed_of_core,
 )
 from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions, deciding_inputs
+from tfx_tpu_trainer.engine.copying.spared_copies import SparedCopies
 from tfx_tpu_trainer.engine.copying.variable_changes import (
     VariableChanges,
     reads_before_changes,
@@ -217,9 +218,16 @@ class _CopyJob:
         self._ends_of_turns = ends_of_turns
         self._left_out = left_out
         self._replaced = replaced
+        self._spared = SparedCopies(
+            node_def=copier.node_def,
+            is_handle=makes_handle,
+            is_first_cores=copier.changes_variable,
+            differing=(name for of_core in replaced.values() for name in of_core),
+        )
         self._nodes: list[tuple[int, int, bool, v1.NodeDef]] = []
         self._names: dict[Any, str] = {}
         self._waiting: dict[frozenset[str], str] = {}
+        self._controlled: dict[tuple[int, frozenset[tf.Operation]], list[str]] = {}
         self._pending: list[tuple[str, tf.Operation, tuple[int, ...]]] = []
         self.input_map: dict[str, tf.Tensor] = {}
 
@@ -290,6 +298,10 @@ class _CopyJob:
             index += self._joint_cores(core).index(core) * len(tensor.op.outputs)
         return f"{name}:{index}" if index else name
 
+    def _read(self, core: int, tensor: tf.Tensor) -> str:
+        """Returns what an op's copy reads; what a gate on the way waits for, the copy's `_controls` do."""
+        return self._input_of(core, tensor if self._kept else self._spared.behind_gates(tensor))
+
     def _copy_of(self, core: int, op: tf.Operation) -> str:
         cores: tuple[int, ...] = (core,)
         if (
@@ -301,6 +313,10 @@ class _CopyJob:
             cores = self._senders(op, core)
         elif self._is_joint(op):
             cores = self._joint_cores(core)
+        elif not self._kept:
+            op = self._spared.constant_like(op)
+            if core > 0 and self._spared.same_on_all(op):
+                cores = (0,)
         key = (op.name, cores)
         if key not in self._names:
             self._names[key] = op.name if self._kept else f"core{cores[0]}/{op.name}"
@@ -318,7 +334,7 @@ class _CopyJob:
             node.device = ""
         give_seed_of_core(node, core)
         del node.input[:]
-        node.input.extend(self._input_of(core, tensor) for tensor in op.inputs)
+        node.input.extend(self._read(core, tensor) for tensor in op.inputs)
         node.input.extend(self._controls(core, op))
         if self._ends_of_turns and any(t.name in self._replaced[core] for t in op.inputs):
             node.input.extend(self._turn_before(core, op))
@@ -336,9 +352,9 @@ class _CopyJob:
         node = self._copier.joint_functions.join(definition, name, cores)
         deciding = deciding_inputs(definition)
         inputs = list(op.inputs)
-        node.input.extend(self._input_of(cores[0], tensor) for tensor in inputs[:deciding])
+        node.input.extend(self._read(cores[0], tensor) for tensor in inputs[:deciding])
         for core in cores:
-            node.input.extend(self._input_of(core, tensor) for tensor in inputs[deciding:])
+            node.input.extend(self._read(core, tensor) for tensor in inputs[deciding:])
         for core in cores:
             node.input.extend(self._controls(core, op))
         return node
@@ -348,9 +364,19 @@ class _CopyJob:
 
         A change of a variable is the first core's for all, so that is what every core waits for.
         """
+        waits = op.control_inputs if self._kept else self._spared.waits_for(op)
+        if not waits:
+            return []
+        # Hundreds of ops wait for the same hundred changes, in other orders.
+        key = core, frozenset(waits)
+        if key not in self._controlled:
+            self._controlled[key] = self._waiting_for(core, waits, op)
+        return self._controlled[key]
+
+    def _waiting_for(self, core: int, waits: Sequence[tf.Operation], op: tf.Operation) -> list[str]:
         controls: dict[str, None] = {}
         changed: dict[str, None] = {}
-        for control in op.control_inputs:
+        for control in waits:
             changes = not self._kept and self._copier.changes_variable(control)
             waits_for = 0 if changes else core
             if control.name in self._replaced[waits_for]:
@@ -398,7 +424,7 @@ class _CopyJob:
             core=cores[0],
             senders=self._senders(op, cores[0]),
             cores=self._joint_cores(cores[0]),
-            read=lambda core: self._input_of(core, op.inputs[0]),
+            read=lambda core: self._read(core, op.inputs[0]),
             scatter_dimension=None if dimension is None else int(dimension),
             one_by_one=bool(self._ends_of_turns),
         )
