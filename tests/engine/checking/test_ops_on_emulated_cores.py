@@ -64,7 +64,7 @@ def test_xla_ops_with_a_kernel_for_cpus_give_each_core_numpys_numbers():
     with fresh_graph() as graph:
         x = v1.placeholder(tf.float32, [2, 4])
         made = {name: model(x) for name, (model, _) in CASES.items()}
-        refuse_ops_not_emulated(make_template("infer", features=x, predictions=made))
+        refuse_ops_not_emulated(nodes_of_step(make_template("infer", features=x, predictions=made)))
         copier = GraphCopier(graph)
         fetches = [Fetch(core, tensor) for core in range(2) for tensor in made.values()]
         replaced = [{x.name: tf.constant(rows)} for rows in ROWS]
@@ -118,7 +118,7 @@ def _refusal(predict, check) -> str:
     ],
 )
 def test_on_cores_the_refusal_names_op_advice_and_line(predict, op, advice):
-    message = _refusal(predict, refuse_ops_not_emulated)
+    message = _refusal(predict, lambda template: refuse_ops_not_emulated(nodes_of_step(template)))
     assert message.startswith(f"Operation of type {op} (")
     assert advice in message
     assert f"{__file__}:" in message
@@ -151,7 +151,7 @@ def test_what_no_step_reads_is_not_refused():
         _number(x)
         _in_a_branch(x)
         template = make_template("infer", features=x, predictions={"y": x * 1})
-        refuse_ops_not_emulated(template)
+        refuse_ops_not_emulated(nodes_of_step(template))
         placed, _ = place_on_host(template)
         with v1.Session(config=placed_by_need(None)) as session:
             predicted = session.run(placed.predictions["y"], {x: [1.0, 2.0, 3.0, 4.0]})
@@ -176,7 +176,7 @@ def _warnings(caplog, predict, **fields) -> list[str]:
         template = make_template(
             "infer", features=features, predictions={"y": predict(features)}, **fields
         )
-        warn_of_ops_for_hosts(template)
+        warn_of_ops_for_hosts(nodes_of_step(template))
     return [line for line in lines if "TPU" in line]
 
 
@@ -207,7 +207,8 @@ def test_what_outside_compilation_keeps_on_the_host_is_left_out(caplog):
 def test_what_makes_the_features_is_no_part_of_the_step(caplog):
     with fresh_graph(None), log_lines(caplog) as lines:
         features = _length(tf.constant(np.ones(4, np.float32)))
-        warn_of_ops_for_hosts(make_template("infer", features=features, predictions=features + 1))
+        template = make_template("infer", features=features, predictions=features + 1)
+        warn_of_ops_for_hosts(nodes_of_step(template))
     assert not [line for line in lines if "TPU" in line]
 
 
@@ -215,7 +216,8 @@ def test_tensors_of_host_functions_are_made_on_the_cores(caplog):
     with fresh_graph(None), log_lines(caplog) as lines:
         features = v1.placeholder(tf.float32, [4])
         metrics = HostFunction("eval_metrics", lambda x: {}, [_double(features)])
-        warn_of_ops_for_hosts(make_template("eval", features=features, eval_metrics=metrics))
+        template = make_template("eval", features=features, eval_metrics=metrics)
+        warn_of_ops_for_hosts(nodes_of_step(template))
     assert [line for line in lines if "calls Python" in line]
 
 
@@ -230,7 +232,7 @@ def test_functions_that_call_others_twice_are_walked_through_once():
         predictions = function(tf.constant(1.0))
         inside = sum(len(f.node_def) for f in graph.as_graph_def().library.function)
         walked = sum(
-            len(list(nodes)) - 1
-            for _, nodes in nodes_of_step(make_template("infer", predictions=predictions))
+            len(inner)
+            for _, _, inner in nodes_of_step(make_template("infer", predictions=predictions))
         )
     assert 0 < walked <= inside

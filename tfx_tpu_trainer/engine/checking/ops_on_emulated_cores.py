@@ -10,7 +10,7 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -23,6 +23,9 @@ from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 _logger = tf.get_logger()
+
+StepNodes = Sequence[tuple[tf.Operation, Any, Sequence[Any]]]
+"""The ops of a step, each with its NodeDef and those in the functions that it calls."""
 
 
 class _Kind(NamedTuple):
@@ -114,17 +117,17 @@ def why_not_emulated(node: Any) -> str | None:
     return _advice_on(node.op)
 
 
-def refuse_ops_not_emulated(template: ModelTemplate) -> None:
+def refuse_ops_not_emulated(step: StepNodes) -> None:
     """Refuses a step with TPU or XLA ops that emulated cores don't run.
 
     Args:
-        template: A template traced on the inputs of one core.
+        step: What `nodes_of_step` returns of a template traced on the inputs of one core.
 
     Raises:
         ValueError: Names the op, its line, and what to do instead.
     """
-    for op, nodes in nodes_of_step(template):
-        for node in nodes:
+    for op, own, inner in step:
+        for node in (own, *inner):
             advice = why_not_emulated(node)
             if advice is not None:
                 raise ValueError(
@@ -142,8 +145,8 @@ def refuse_ops_that_end_the_process(template: ModelTemplate) -> None:
     Raises:
         ValueError: Names the op, its line, and what to do instead.
     """
-    for op, nodes in nodes_of_step(template):
-        for node in nodes:
+    for op, own, inner in nodes_of_step(template):
+        for node in (own, *inner):
             if node.op in (CORE_NUMBER, "XlaReduceScatter") or _is_module_of_several_devices(node):
                 raise ValueError(
                     f"Operation of type {node.op} ({node.name}) would end the process: without TPU "
@@ -167,16 +170,16 @@ _ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PREPARING = (_ENGINE, os.path.join(os.path.dirname(_ENGINE), "estimator", "tpu"))
 
 
-def warn_of_ops_for_hosts(template: ModelTemplate) -> None:
+def warn_of_ops_for_hosts(step: StepNodes) -> None:
     """Logs one warning that names the ops of a step which no TPU can run, and their lines.
 
     They are let run, as they would in the original with `use_tpu=False`; the preflight and a real
     TPU refuse them. What `outside_compilation` keeps on the host is left out.
 
     Args:
-        template: A template traced on the inputs of one core.
+        step: What `nodes_of_step` returns of a template traced on the inputs of one core.
     """
-    found = dict(_ops_for_hosts(template))
+    found = dict(_ops_for_hosts(step))
     if not found:
         return
     shown = [f"{op.type} {op.name!r} {why} ({_where(op)})" for op, why in found.items()][:_SHOWN]
@@ -190,9 +193,9 @@ def warn_of_ops_for_hosts(template: ModelTemplate) -> None:
     )
 
 
-def _ops_for_hosts(template: ModelTemplate) -> Iterator[tuple[tf.Operation, str]]:
-    for op, nodes in nodes_of_step(template):
-        kept = itertools.filterfalse(is_outside, nodes)
+def _ops_for_hosts(step: StepNodes) -> Iterator[tuple[tf.Operation, str]]:
+    for op, own, inner in step:
+        kept = itertools.filterfalse(is_outside, (own, *inner))
         reason = next(filter(None, map(ops_on_tpu.why_not_on_tpu, kept)), None)
         if reason is not None and not _is_made_for_emulation(op):
             yield op, reason
@@ -208,22 +211,29 @@ def _where(op: tf.Operation) -> str:
     return source_line(op) or "source line unknown"
 
 
-def nodes_of_step(template: ModelTemplate) -> Iterator[tuple[tf.Operation, Iterator[Any]]]:
-    """Yields the ops between a core's inputs and what a step gives, each once.
+def nodes_of_step(template: ModelTemplate) -> StepNodes:
+    """Returns the ops between a core's inputs and what a step gives, each once.
 
     Args:
         template: The template.
 
-    Yields:
-        An op and the NodeDefs that run with it: its own, and those in the functions that it calls,
-        deep and once, without those kept outside of a TPU's computation.
+    Returns:
+        Each op, its NodeDef, and those in the functions that it calls, deep and once, without those
+        kept outside of a TPU's computation.
     """
     definition = template.graph.as_graph_def()
     nodes = {node.name: node for node in definition.node}
     functions = {function.signature.name: function for function in definition.library.function}
+
+    inner: dict[tuple[str, ...], list[Any]] = {(): []}
+    made = []
     for op in _ops_of_step(template):
         node = nodes[op.name]
-        yield op, itertools.chain([node], ops_on_tpu.nodes_called(node, functions, seen=set()))
+        called = tuple(ops_on_tpu.called_functions(node))
+        if called not in inner:
+            inner[called] = list(ops_on_tpu.nodes_called(node, functions, seen=set()))
+        made.append((op, node, inner[called]))
+    return made
 
 
 def _ops_of_step(template: ModelTemplate) -> Iterator[tf.Operation]:

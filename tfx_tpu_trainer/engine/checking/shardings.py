@@ -158,9 +158,9 @@ def check_shardings(template: ModelTemplate, *, cores: int) -> None:
     """
     if cores == 1:
         return
-    for op, nodes in nodes_of_step(template):
+    for op, node, _ in nodes_of_step(template):
         # Of ops in functions the shapes are not at hand; a preflight checks them too.
-        sharding = sharding_of(next(iter(nodes)))
+        sharding = sharding_of(node)
         if sharding is None:
             continue
         wrong = misfit(op.name, _shape(op), sharding, cores=cores)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import (
+    nodes_of_step,
     refuse_ops_not_emulated,
     warn_of_ops_for_hosts,
 )
@@ -30,9 +31,10 @@ class OnEmulatedCores(OnCores):
     def trace_to_run(self) -> CoreTrace:
         """Traces a call, and refuses ops that can't be emulated and tensors that can't be cut."""
         trace = self.trace()
-        refuse_ops_not_emulated(trace.template)
+        step = nodes_of_step(trace.template)
+        refuse_ops_not_emulated(step)
         check_shardings(trace.template, cores=trace.run.layout.num_cores_per_replica)
-        warn_of_ops_for_hosts(trace.template)
+        warn_of_ops_for_hosts(step)
         return trace
 
     def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
