@@ -252,7 +252,7 @@ def _graph_defs_in_events(folder):
     return [_canonical(v1.GraphDef.FromString(each)) for each in found]
 
 
-def test_writing_the_graph_everywhere_converts_it_twice(tmp_path, monkeypatch):
+def test_writing_the_graph_everywhere_converts_it_once(tmp_path, monkeypatch):
     made, convert = [], tf.Graph.as_graph_def
 
     def counted(self, *args, **kwargs):
@@ -261,11 +261,10 @@ def test_writing_the_graph_everywhere_converts_it_twice(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tf.Graph, "as_graph_def", counted)
     graph_def = _canonical(_save(tmp_path))
-    # As it was when the hooks began, when it was final, and this test's own.
-    assert len(made) == 3
-    of_events = _graph_defs_in_events(tmp_path)
-    assert len(of_events) == 4
-    assert of_events[2:] == [graph_def] * 2
-    assert of_events[0] == of_events[1] != graph_def
+    # When it was final, and this test's own; graphs without an op don't count.
+    assert len([version for version in made if version]) == 2
+    found = _graph_defs_in_events(tmp_path)
+    of_events = [each for each in found if v1.GraphDef.FromString(each).node]
+    assert of_events == [graph_def] * 2
     (meta_graph,) = {path.read_bytes() for path in tmp_path.glob("*.meta")}
     assert _canonical(v1.MetaGraphDef.FromString(meta_graph).graph_def) == graph_def

@@ -4,7 +4,7 @@ A Saver turns the whole graph into a message for each checkpoint, which takes mo
 small model with many ops is. Here the message is made once and written again as long as the graph stays the same: it is
 final, except for the loop of steps that is added to it early on, which is no part of the model.
 
-TensorFlow's writers also turn it into a GraphDef once for each place that they write it to, five times before a
+TensorFlow's writers also turn it into a GraphDef once for each place that they write it to, four times before a
 training's first step; `converted_once` lets them share one.
 """
 

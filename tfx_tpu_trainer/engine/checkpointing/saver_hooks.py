@@ -186,8 +186,8 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         """Finds the global step, and who is to be told."""
         if self._aside:
             tf_private.join_checkpoint_listeners(self, self._writes.join)
-        # The graph is written to the events before other hooks add to it, and once more when it is final.
-        with converted_once(v1.get_default_graph()):
+        # What makes the writer has the default graph written to the events at once; the model's is, when it is final.
+        with tf.Graph().as_default():
             v1.summary.FileWriterCache.get(self._folder)
         super().begin()
 
