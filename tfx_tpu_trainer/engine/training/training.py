@@ -49,6 +49,7 @@ from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.engine.sessions.session_configs import Optimizing
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
 from tfx_tpu_trainer.engine.template import ModelTemplate
+from tfx_tpu_trainer.engine.tracing import collecting_only_new_garbage
 from tfx_tpu_trainer.engine.training.fast_forward import FastForwardHook
 from tfx_tpu_trainer.engine.training.loop_choice import (
     LoopChoice,
@@ -305,7 +306,7 @@ def train(
             SteadySummaryHook(save_steps=summary_steps, output_dir=model_dir, scaffold=scaffold)
         ]
         summary_steps = None
-    with damage_explained(checkpoint_path):
+    with damage_explained(checkpoint_path), collecting_only_new_garbage():
         session = open_training_session(
             settings=settings,
             master=master,
