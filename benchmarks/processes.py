@@ -59,6 +59,8 @@ def run(
         What the process found, or why it found nothing.
     """
     contender = CONTENDERS[request.contender]
+    # What the one before has written would else be written to the disk while this one writes its checkpoints.
+    os.sync()
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         request = Request(
             contender=request.contender,
