@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.loops.step_loop import FIRST_LENGTH
+
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
@@ -111,7 +114,7 @@ class LoopHook(v1.train.SessionRunHook):
         """Takes the loop and its end.
 
         Args:
-            iterations: The variable that the loop reads its length from.
+            iterations: The variable that the loop reads its length from; `FIRST_LENGTH` in a new session.
             length: Chooses the length of each loop.
             steps: Steps to make from where the session starts; excludes `max_steps`.
             max_steps: Global step to stop at.
@@ -126,10 +129,12 @@ class LoopHook(v1.train.SessionRunHook):
         self._periods = tuple(ends_at_multiples_of)
         self._clock = clock
         self._session: v1.Session | None = None
+        # What the variable holds, where that is known.
+        self._set_to: int | None = None
 
     def begin(self) -> None:
         """Makes the op that sets the length, before the graph is finalized."""
-        self._global_step = v1.train.get_global_step()
+        self._global_step = tf_private.read_global_step()
         self._new_length = v1.placeholder(tf.int32, shape=())
         self._set_length = self._iterations.assign(self._new_length, read_value=False)
 
@@ -137,6 +142,7 @@ class LoopHook(v1.train.SessionRunHook):
         """Finds the last step and sets the first loop's length."""
         del coord
         self._session = session
+        self._set_to = FIRST_LENGTH
         step = int(session.run(self._global_step))
         if self._steps is not None:
             self._last_step = step + self._steps
@@ -177,13 +183,16 @@ class LoopHook(v1.train.SessionRunHook):
         if self._session is not None:
             # The loop may have ended by itself, and its session with it.
             with contextlib.suppress(RuntimeError, tf.errors.CancelledError):
+                self._set_to = None
                 self._session.run(self._set_length, feed_dict={self._new_length: 1})
 
     def _set(self, session: v1.Session, step: int) -> None:
         self._step = step
         ends = [self._last_step, *(step - step % period + period for period in self._periods)]
         length = max(1, min(self._length(), *(end - step for end in ends)))
-        session.run(self._set_length, feed_dict={self._new_length: length})
+        if length != self._set_to:
+            session.run(self._set_length, feed_dict={self._new_length: length})
+            self._set_to = length
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,10 @@ from tfx_tpu_trainer.engine.template import ModelTemplate
 v1 = tf.compat.v1
 
 
+FIRST_LENGTH = 1
+"""How many steps a loop makes in a new session, until it is told."""
+
+
 @dataclasses.dataclass(frozen=True)
 class StepLoop:
     """A loop of training steps.
@@ -122,7 +126,7 @@ def create_iterations() -> tf.Variable:
         "iterations_per_loop",
         shape=(),
         dtype=tf.int32,
-        initializer=v1.ones_initializer(),
+        initializer=v1.constant_initializer(FIRST_LENGTH),
         trainable=False,
         collections=[v1.GraphKeys.LOCAL_VARIABLES],
     )

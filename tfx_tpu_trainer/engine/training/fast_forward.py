@@ -92,7 +92,7 @@ class FastForwardHook(v1.train.SessionRunHook):
 
     def begin(self) -> None:
         """Finds the global step."""
-        self._global_step = v1.train.get_global_step()
+        self._global_step = tf_private.read_global_step()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Finds the step that the session starts at."""
