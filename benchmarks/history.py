@@ -1,22 +1,25 @@
 """`python -m benchmarks.history VERSION RESULTS ...`: keeps what a release was measured at, and draws all of them.
 
-What is kept are the ratios to the original of the same run: numbers of different machines and days can't be
-compared, ratios can.
+What is kept is one results.json of all its rounds. What is drawn are the ratios to the original of the same round:
+numbers of different machines and days can't be compared, ratios can.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import matplotlib as mpl
+from packaging.version import InvalidVersion, Version
 
+from benchmarks.contenders import CONTENDERS
 from benchmarks.plan import TITLES
+from benchmarks.results import RESULTS, read_rounds
+from benchmarks.run import report_of
 from benchmarks.summary import METRICS
 
 # No display is needed, nor looked for.
@@ -26,22 +29,21 @@ from matplotlib import pyplot as plt
 
 FOLDER = Path(__file__).parent / "history"
 PLOT = "plot.png"
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
-def kept(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what is kept of a `results.json`: its conditions, and the ratios of ours.
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    """Reads what was kept, by version, the oldest first."""
+    paths = sorted(folder.glob("*.json"), key=lambda path: Version(path.stem))
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def ratios(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the ratios of ours to the original: by model, contender and metric, value, low and high.
 
     Args:
-        results: The file's content.
-
-    Returns:
-        `conditions` by model, and `ratios` by model, contender and metric: value, low and high.
-
-    Raises:
-        ValueError: If there is no ratio in it.
+        results: The content of a `results.json`.
     """
-    ratios: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for model, rows in results["summaries"].items():
         for row in rows:
             of_row = {
@@ -50,16 +52,8 @@ def kept(results: Mapping[str, Any]) -> dict[str, Any]:
                 if cell["ratio"]["value"] is not None
             }
             if of_row and row["contender"].startswith("ours"):
-                ratios.setdefault(model, {})[row["contender"]] = of_row
-    if not ratios:
-        raise ValueError("it has no ratio to the original: measure `real` and `ours` in one run")
-    return {"conditions": dict.fromkeys(ratios, results["conditions"]), "ratios": ratios}
-
-
-def read(folder: Path) -> dict[str, dict[str, Any]]:
-    """Reads what was kept, by version, the oldest first."""
-    paths = sorted(folder.glob("*.json"), key=lambda path: [int(n) for n in path.stem.split(".")])
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+                found.setdefault(model, {})[row["contender"]] = of_row
+    return found
 
 
 def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
@@ -70,7 +64,8 @@ def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
         path: The PNG file to write.
     """
     versions = list(history)
-    models = [m for m in TITLES if any(m in each["ratios"] for each in history.values())]
+    drawn = [ratios(each) for each in history.values()]
+    models = [m for m in TITLES if any(m in each for each in drawn)]
     figure, grid = plt.subplots(
         len(models),
         len(METRICS),
@@ -79,11 +74,11 @@ def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
         layout="constrained",
     )
     for line, model in zip(grid, models):
-        of_model = [each["ratios"].get(model, {}) for each in history.values()]
+        of_model = [each.get(model, {}) for each in drawn]
         for axes, metric in zip(line, METRICS):
             for name in dict.fromkeys(name for each in of_model for name in each):
-                ratios = [each.get(name, {}).get(metric.field, {}) for each in of_model]
-                values = [ratio.get("value", math.nan) for ratio in ratios]
+                cells = [each.get(name, {}).get(metric.field, {}) for each in of_model]
+                values = [cell.get("value", math.nan) for cell in cells]
                 if not all(map(math.isnan, values)):
                     axes.plot(range(len(versions)), values, marker="o", markersize=3, label=name)
             axes.axhline(1, color="#888888", linewidth=0.8)
@@ -95,15 +90,6 @@ def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
         line[0].legend(fontsize=6)
     figure.savefig(path, dpi=110)
     plt.close(figure)
-
-
-RESULTS = click.argument(
-    "results",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    nargs=-1,
-    required=True,
-)
-"""The argument of a command that reads one results.json or several."""
 
 
 @click.command()
@@ -118,29 +104,28 @@ RESULTS = click.argument(
 def main(version: str, results: tuple[Path, ...], folder: Path) -> None:
     """Keeps the RESULTS of a release VERSION, and draws all versions.
 
-    RESULTS are the results.json of `make bench`, or of several runs with a model each.
+    RESULTS are the results.json of `make bench`, whose rounds count together. To add rounds to those of
+    a release, give its file in the folder as well.
     """
-    if not _VERSION.fullmatch(version):
-        raise click.BadParameter(f"{version!r} is not a version; give it as 1.2.3")
-    found: dict[str, dict[str, Any]] = {"conditions": {}, "ratios": {}}
-    for path in results:
-        try:
-            of_run = kept(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise click.ClickException(
-                f"{path} is not a results.json of make bench: {error}"
-            ) from None
-        if twice := found["ratios"].keys() & of_run["ratios"].keys():
-            raise click.ClickException(
-                f"{path} has a model of another file ({', '.join(sorted(twice))}); give one run of each"
-            )
-        for key, of_models in of_run.items():
-            found[key].update(of_models)
+    if not _is_version(version):
+        raise click.BadParameter(f"{version!r} is not a version; give it as 1.2.3, or 1.2.3rc1")
+    rounds, conditions = read_rounds(results)
+    report = report_of(rounds, list(CONTENDERS), {"runs": conditions})
+    if not ratios(json.loads(report.json())):
+        raise click.ClickException(
+            "there is no ratio to the original: measure `real` and `ours` in one run"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(found, indent=1) + "\n"
-    (folder / f"{version}.json").write_text(text, encoding="utf-8")
+    (folder / f"{version}.json").write_text(report.json(), encoding="utf-8")
     draw(read(folder), folder / PLOT)
     click.echo(f"written: {folder / f'{version}.json'}, {folder / PLOT}")
+
+
+def _is_version(text: str) -> bool:
+    try:
+        return str(Version(text)) == text
+    except InvalidVersion:
+        return False
 
 
 if __name__ == "__main__":

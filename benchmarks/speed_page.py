@@ -6,57 +6,22 @@ Rounds of several runs count together: a ratio is one of a round, in which the m
 from __future__ import annotations
 
 import collections
-import dataclasses
-import json
-import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
-from benchmarks.history import RESULTS
-from benchmarks.plan import TITLES, Measurement
+from benchmarks.plan import TITLES
 from benchmarks.report import targets_lines
-from benchmarks.rounds import Machine, Round, counted
+from benchmarks.results import RESULTS, read_rounds
+from benchmarks.rounds import Round
 from benchmarks.targets import Outcome, outcomes
 
 PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "speed.md"
 
 _TABLE = re.compile(r"What was wanted, and what was found[^|]*\n(\|[^\n]*\n)+")
-_FIELDS = [field.name for field in dataclasses.fields(Measurement)]
-
-
-def rounds_of(results: Mapping[str, Any]) -> dict[str, list[Round]]:
-    """Reads the rounds of a `results.json`, by model, those on a busy machine left out.
-
-    Args:
-        results: The file's content.
-    """
-    runs: dict[tuple[str, int], list[Mapping[str, Any]]] = collections.defaultdict(list)
-    for run in results["runs"]:
-        runs[run["model"], run["round"]].append(run)
-    found: dict[str, list[Round]] = {}
-    for (model, _), turns in sorted(runs.items()):
-        found.setdefault(model, []).append(_round(turns))
-    return {model: counted(rounds) for model, rounds in found.items()}
-
-
-def _round(turns: Sequence[Mapping[str, Any]]) -> Round:
-    return Round(
-        measured={turn["contender"]: _measurement(turn) for turn in turns if "reason" not in turn},
-        failures={turn["contender"]: turn["reason"] for turn in turns if "reason" in turn},
-        machine={turn["contender"]: Machine(turn["others"], turn["mhz"]) for turn in turns},
-    )
-
-
-def _measurement(turn: Mapping[str, Any]) -> Measurement:
-    fields = {name: turn[name] for name in _FIELDS}
-    # In JSON a number that is missing is null; but the loss of nothing trained is None itself.
-    missing = {name for name, value in fields.items() if value is None} - {"eval_loss"}
-    return Measurement.from_json(json.dumps({**fields, **dict.fromkeys(missing, math.nan)}))
 
 
 def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]]) -> str:
@@ -91,17 +56,7 @@ def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]]) -> 
 )
 def main(results: tuple[Path, ...], page: Path) -> None:
     """Writes the targets that the RESULTS, each a results.json of `make bench`, say something of."""
-    found: dict[str, list[Round]] = {}
-    for path in results:
-        try:
-            of_run = rounds_of(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, KeyError, TypeError) as error:
-            raise click.ClickException(
-                f"{path} is not a results.json of make bench: {error!r}"
-            ) from None
-        for model, each in of_run.items():
-            found.setdefault(model, []).extend(each)
-    rounds = {model: found[model] for model in TITLES if model in found}
+    rounds, _ = read_rounds(results)
     text = page.read_text(encoding="utf-8")
     if not _TABLE.search(text):
         raise click.ClickException(

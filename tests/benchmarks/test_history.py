@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import history
+from benchmarks.results import rounds_of
 from benchmarks.run import report_of
 from tests import bad_input
 from tests.benchmarks.test_summary import NAMES, ROUNDS
@@ -28,40 +29,32 @@ def keep(version, folder, *results):
     )
 
 
-def test_ratios_to_the_original_are_kept_and_drawn(results, tmp_path):
+def test_the_rounds_of_a_release_are_kept_and_their_ratios_to_the_original_drawn(results, tmp_path):
     folder = tmp_path / "history"
-    for version in ("0.10.0", "0.9.0"):
+    for version in ("0.10.0", "0.9.0", "0.10.0rc1"):
         assert keep(version, folder, results).exit_code == 0
     found = history.read(folder)
-    assert list(found) == ["0.9.0", "0.10.0"]
-    kept = found["0.9.0"]
-    assert kept["conditions"] == {"mlp": {"threads": 2}}
+    assert list(found) == ["0.9.0", "0.10.0rc1", "0.10.0"]
+    assert found["0.9.0"]["conditions"] == {"runs": [{"threads": 2}]}
+    ratios = history.ratios(found["0.9.0"])
     # The original's own ratios are 1, and a contender that failed has none.
-    assert list(kept["ratios"]["mlp"]) == ["ours"]
-    of_ours = kept["ratios"]["mlp"]["ours"]
-    assert of_ours["train_steps_per_second"]["value"] == pytest.approx(2.4)
-    assert of_ours["memory_mb"]["value"] == pytest.approx(1.1)
+    assert list(ratios["mlp"]) == ["ours"]
+    assert ratios["mlp"]["ours"]["train_steps_per_second"]["value"] == pytest.approx(2.4)
+    assert ratios["mlp"]["ours"]["memory_mb"]["value"] == pytest.approx(1.1)
     assert (folder / history.PLOT).read_bytes().startswith(b"\x89PNG")
 
 
-def test_runs_of_a_model_each_are_kept_together(results, tmp_path):
+def test_rounds_of_several_runs_are_kept_together_and_more_can_be_added(results, tmp_path):
     other = tmp_path / "other.json"
     other.write_text(report_of({"cnn": ROUNDS}, NAMES, {"threads": 4}).json(), encoding="utf-8")
     folder = tmp_path / "history"
     assert keep("1.0.0", folder, results, other).exit_code == 0
+    assert keep("1.0.0", folder, folder / "1.0.0.json", results).exit_code == 0
     found = history.read(folder)["1.0.0"]
-    assert found["conditions"] == {"mlp": {"threads": 2}, "cnn": {"threads": 4}}
-    assert found["ratios"]["cnn"] == found["ratios"]["mlp"]
-
-
-@bad_input.row(
-    "runners",
-    "`python -m benchmarks.history` of two runs of the same model",
-    "results.json has a model of another file (mlp); give one run of each",
-)
-def test_two_runs_of_a_model_are_refused(results, tmp_path, refused):
-    refused.output(keep("1.0.0", tmp_path / "history", results, results))
-    assert not (tmp_path / "history").exists()
+    assert found["conditions"] == {"runs": [{"threads": 2}, {"threads": 4}, {"threads": 2}]}
+    rounds = rounds_of(found)
+    assert {model: len(each) for model, each in rounds.items()} == {"mlp": 6, "cnn": 3}
+    assert rounds["mlp"][1] == rounds["mlp"][4] == ROUNDS[1]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +63,7 @@ def test_two_runs_of_a_model_are_refused(results, tmp_path, refused):
         bad_input.case(
             "runners",
             "`python -m benchmarks.history v1 results.json`",
-            "'v1' is not a version; give it as 1.2.3",
+            "'v1' is not a version; give it as 1.2.3, or 1.2.3rc1",
             values=("v1", "{}"),
         ),
         bad_input.case(
@@ -82,8 +75,8 @@ def test_two_runs_of_a_model_are_refused(results, tmp_path, refused):
         bad_input.case(
             "runners",
             "`python -m benchmarks.history 1.2.3` of a run without the original",
-            "no ratio to the original: measure `real` and `ours` in one run",
-            values=("1.2.3", json.dumps({"summaries": {"mlp": []}, "conditions": {}})),
+            "there is no ratio to the original: measure `real` and `ours` in one run",
+            values=("1.2.3", json.dumps({"runs": [], "conditions": {}})),
         ),
     ],
 )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
-
 import pytest
 from click.testing import CliRunner
 
@@ -45,14 +42,6 @@ def results_of(path, rounds, model="mlp"):
 def write(page, *results):
     arguments = [*map(str, results), "--page", str(page)]
     return CliRunner().invoke(speed_page.main, arguments, catch_exceptions=False)
-
-
-def test_the_rounds_read_are_those_written(tmp_path):
-    content = json.loads(results_of(tmp_path / "results.json", ROUNDS).read_text(encoding="utf-8"))
-    found = speed_page.rounds_of(content)["mlp"]
-    assert [list(each.measured) for each in found] == [["real", "ours"]] * 3
-    assert found[1] == ROUNDS[1]
-    assert math.isnan(found[0].measured["ours"].eval_examples_per_second)
 
 
 def test_rounds_of_several_runs_count_together_and_the_rest_of_the_page_stays(page, tmp_path):

@@ -115,31 +115,43 @@ def test_a_constant_that_waits_stands_for_itself():
     assert _on_cores(model)[1]["Const"] == len(ROWS) + 1
 
 
-def _gradient(x):
-    weights = _weights()
-    return tf.gradients(tf.square(weights * x), weights)[0]
+W, V = np.array([1.0, 3.0]), np.array([2.0, 5.0])
 
 
-def test_gates_of_gradients_are_left_out():
-    values, types, copies = _on_cores(_gradient)
-    np.testing.assert_allclose(values, 2 * np.array([1.0, 3.0]) * np.square(ROWS))
-    assert not [op.name for copy in copies for op in upstream([copy.op]) if "/tuple/" in op.name]
-    assert types["NoOp"] == 0
+def _gradients(x):
+    """Gradients of (w v + x)² by w and v, those of w v behind a gate, added."""
+    w, v = (v1.get_variable(name, initializer=each.tolist()) for name, each in (("w", W), ("v", V)))
+    by_w, by_v = tf.gradients(tf.square(w * v + x), [w, v], gate_gradients=True)
+    assert "_grad/tuple/control_dependency" in by_w.name
+    return by_w * 1.0 + by_v
+
+
+def _found_gradients():
+    return [2 * (W * V + row) * (W + V) for row in np.array(ROWS)]
+
+
+def test_gates_of_gradients_are_no_nodes_and_what_reads_one_waits_for_the_others():
+    values, _, copies = _on_cores(_gradients)
+    np.testing.assert_allclose(values, _found_gradients())
+    for copy in copies:
+        assert not [op.name for op in upstream([copy]) if "/tuple/" in op.name]
+        product, by_v = (tensor.op for tensor in copy.op.inputs)
+        (by_w,) = {tensor.op for tensor in product.inputs if tensor.op.type != "Const"}
+        assert by_v in product.control_inputs
+        assert by_w in copy.op.control_inputs
 
 
 def test_a_gradient_behind_a_gate_waits_for_the_changes_that_the_gate_waits_for():
     def model(x):
-        weights, average = _weights(), v1.get_variable("average", initializer=0.0)
-        loss = tf.square(weights * x)
-        change = average.assign_add(1.0, read_value=False)
+        change = v1.get_variable("average", initializer=0.0).assign_add(1.0, read_value=False)
         with tf.control_dependencies([change]):
-            gradient = tf.gradients(loss, weights)[0]
-            return gradient + average.read_value()
+            return _gradients(x)
 
     values, _, copies = _on_cores(model)
-    np.testing.assert_allclose(values, 2 * np.array([1.0, 3.0]) * np.square(ROWS) + 1)
+    np.testing.assert_allclose(values, _found_gradients())
     for copy in copies:
-        assert [op for op in upstream([copy.op.inputs[0]]) if op.type == "AssignAddVariableOp"]
+        waits = {op.type for op in copy.op.control_inputs}
+        assert "AssignAddVariableOp" in waits
 
 
 def test_a_tuple_of_the_users_own_stays():

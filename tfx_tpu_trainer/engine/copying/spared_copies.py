@@ -96,8 +96,9 @@ class SparedCopies:
     def behind_gates(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns the gradient that a gate lets through when all gradients of the same op are there.
 
-        `tf.gradients` makes gates of two nodes and more for each op. What reads behind one waits for the
-        same itself: without, a step computes more gradients at a time, and ResNet-50 needs 7 % more memory.
+        Optimizers of `tf.compat.v1` have `tf.gradients` make gates, of two nodes and more for each op. What
+        reads behind one waits for the same itself: without, a step computes more gradients at a time, and
+        ResNet-50 needs 7 % more memory.
 
         Args:
             tensor: Any tensor; one that is no such gate's is returned as it is.
