@@ -154,6 +154,18 @@ def test_a_gradient_behind_a_gate_waits_for_the_changes_that_the_gate_waits_for(
         assert "AssignAddVariableOp" in waits
 
 
+def test_what_stands_for_a_gate_is_read_in_its_place():
+    with fresh_graph() as graph:
+        total = _gradients(v1.placeholder(tf.float32, [2], name="x"))
+        gate = total.op.inputs[1]
+        replaced = [{"x:0": tf.constant(ROWS[0]), gate.name: tf.constant([0.5, 0.5])}]
+        (copy,) = GraphCopier(graph).copy([Fetch(0, total)], replaced=replaced, name="core")
+        with v1.Session(config=placed_by_need(None)) as session:
+            session.run(v1.global_variables_initializer())
+            value = session.run(copy)
+    np.testing.assert_allclose(value, 2 * (W * V + np.array(ROWS[0])) * V + 0.5)
+
+
 def test_a_tuple_of_the_users_own_stays():
     def model(x):
         return tf.tuple([x * 2.0, x * 3.0])[0]

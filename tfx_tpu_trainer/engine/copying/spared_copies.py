@@ -124,6 +124,9 @@ class SparedCopies:
         """Returns what a gate waits for besides the gradient that it lets through; None if it is no gate."""
         if op.type != "Identity" or _GATES not in op.name:
             return None
+        if op.outputs[0].name in self._differing:
+            # What stands for it is no gate.
+            return None
         if op.name not in self._gates:
             gradient = op.inputs[0].op
             groups = [control for control in op.control_inputs if control.type == "NoOp"]
