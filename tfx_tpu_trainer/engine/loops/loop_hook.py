@@ -183,8 +183,9 @@ class LoopHook(v1.train.SessionRunHook):
         if self._session is not None:
             # The loop may have ended by itself, and its session with it.
             with contextlib.suppress(RuntimeError, tf.errors.CancelledError):
-                self._set_to = None
                 self._session.run(self._set_length, feed_dict={self._new_length: 1})
+            # Last: the training's own thread may have set a length meanwhile.
+            self._set_to = None
 
     def _set(self, session: v1.Session, step: int) -> None:
         self._step = step
