@@ -110,13 +110,13 @@ def main(version: str, results: tuple[Path, ...], folder: Path) -> None:
     if not _is_version(version):
         raise click.BadParameter(f"{version!r} is not a version; give it as 1.2.3, or 1.2.3rc1")
     rounds, conditions = read_rounds(results)
-    report = report_of(rounds, list(CONTENDERS), {"runs": conditions})
-    if not ratios(json.loads(report.json())):
+    text = report_of(rounds, list(CONTENDERS), {"runs": conditions}).json()
+    if not ratios(json.loads(text)):
         raise click.ClickException(
             "there is no ratio to the original: measure `real` and `ours` in one run"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{version}.json").write_text(report.json(), encoding="utf-8")
+    (folder / f"{version}.json").write_text(text, encoding="utf-8")
     draw(read(folder), folder / PLOT)
     click.echo(f"written: {folder / f'{version}.json'}, {folder / PLOT}")
 

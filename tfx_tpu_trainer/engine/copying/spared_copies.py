@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES, has_seed
+from tfx_tpu_trainer.engine.copying.variable_changes import calls_functions
 
 v1 = tf.compat.v1
 
@@ -64,16 +65,17 @@ class SparedCopies:
             current = pending.pop()
             if current.name in self._same:
                 continue
-            needed = [] if self._is_own(current) else self._needed(current)
+            if self._is_own(current):
+                self._same[current.name] = False
+                continue
+            needed = self._needed(current)
             unknown = [each for each in needed if each.name not in self._same]
             if unknown and current.name not in opened:
                 opened.add(current.name)
                 pending += [current, *unknown]
                 continue
             # What is unknown still needs itself, in a loop of TensorFlow 1.
-            self._same[current.name] = not self._is_own(current) and all(
-                self._same.get(each.name, False) for each in needed
-            )
+            self._same[current.name] = all(self._same.get(each.name, False) for each in needed)
         return self._same[op.name]
 
     def constant_like(self, op: tf.Operation) -> tf.Operation:
@@ -144,9 +146,7 @@ class SparedCopies:
         if self._is_stateful(op) and op.type != _READ:
             return True
         node = self._node_def(op)
-        return has_seed(node) or any(
-            attr.HasField("func") or attr.list.func for attr in node.attr.values()
-        )
+        return has_seed(node) or calls_functions(node)
 
     def _needed(self, op: tf.Operation) -> list[tf.Operation]:
         sources = [self.behind_gates(tensor).op for tensor in op.inputs]

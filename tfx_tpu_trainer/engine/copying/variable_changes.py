@@ -116,7 +116,7 @@ def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> l
             node.input.extend(
                 dict.fromkeys(f"^{end}" for i in sorted(inputs) for end in reads.get(i, ()))
             )
-        elif inputs & changed and _calls(node):
+        elif inputs & changed and calls_functions(node):
             ends = list(_results(node))
             result += ends
             for name in inputs & changed:
@@ -124,7 +124,8 @@ def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> l
     return result
 
 
-def _calls(node: v1.NodeDef) -> bool:
+def calls_functions(node: v1.NodeDef) -> bool:
+    """Tells whether a node is a call, a conditional or a loop, of functions in its attributes."""
     return any(attr.HasField("func") or attr.list.func for attr in node.attr.values())
 
 
