@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -18,6 +17,7 @@ import tensorflow as tf
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
+from tfx_tpu_trainer.free_memory import return_freed_memory
 
 v1 = tf.compat.v1
 
@@ -31,7 +31,7 @@ def readings() -> dict[str, float]:
     on which threads asked for memory in which order, and says nothing about what is held.
     """
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    return_freed_memory()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return {
         "memory": pages * resource.getpagesize() / 2**20,

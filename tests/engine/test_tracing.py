@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import types
+import weakref
 from typing import Any
 
 import numpy as np
@@ -54,6 +56,25 @@ def test_a_seed_repeats_initial_values():
     first, again, other = (_initial_values(seed) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert np.any(first != other)
+
+
+def _left_behind(ops: int) -> weakref.ref[tf.Graph]:
+    with fresh_graph() as graph:
+        value = tf.constant(0.0)
+        for _ in range(ops):
+            value = tf.raw_ops.Neg(x=value)
+    return weakref.ref(graph)
+
+
+@pytest.mark.parametrize(("ops", "is_there"), [(100, True), (5_000, False)])
+def test_a_large_graph_that_is_garbage_is_collected_before_the_next_one(ops, is_there):
+    gc.disable()
+    try:
+        former = _left_behind(ops)
+        with fresh_graph():
+            assert (former() is not None) == is_there
+    finally:
+        gc.enable()
 
 
 def test_the_graph_is_the_default_one_inside_only():

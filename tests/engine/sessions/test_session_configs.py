@@ -6,6 +6,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.sessions.session_configs import (
     Optimizing,
     default_session_config,
+    fold_no_constants,
     optimizing_config,
     placed_by_need,
 )
@@ -136,6 +137,34 @@ def test_other_settings_of_a_session_config_are_kept(graph, optimizing):
     config = optimizing_config(given, graph, optimizing)
     assert config.intra_op_parallelism_threads == 3
     assert given == v1.ConfigProto(intra_op_parallelism_threads=3)
+
+
+def _ops_that_initialize(config: v1.ConfigProto) -> set[str]:
+    """Returns the types of the ops that a session makes of a variable's initializer."""
+    options = v1.RunOptions(output_partition_graphs=True)
+    metadata = v1.RunMetadata()
+    with fresh_graph() as graph:
+        weights = v1.get_variable("weights", [500, 20], initializer=v1.zeros_initializer())
+        with v1.Session(graph=graph, config=config) as session:
+            session.run(weights.initializer, options=options, run_metadata=metadata)
+    return {node.op for part in metadata.partition_graphs for node in part.node}
+
+
+def test_initial_values_become_constants_unless_nothing_is_folded():
+    folding, not_folding = default_session_config(), default_session_config()
+    for config in (folding, not_folding):
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+    fold_no_constants(not_folding)
+    assert "Fill" not in _ops_that_initialize(folding)
+    assert "Fill" in _ops_that_initialize(not_folding)
+
+
+def test_what_a_session_config_says_of_its_graphs_holds():
+    config = v1.ConfigProto()
+    config.graph_options.optimizer_options.do_function_inlining = True
+    given = v1.ConfigProto.FromString(config.SerializeToString())
+    fold_no_constants(config)
+    assert config == given
 
 
 def test_a_graph_with_functions_of_both_kinds_is_placed_whole():

@@ -12,7 +12,11 @@ from tfx_tpu_trainer.engine.checkpointing.savers import fitted_scaffold
 from tfx_tpu_trainer.engine.reporting.log_hooks import ThroughputHook
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import guarded
 from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
-from tfx_tpu_trainer.engine.sessions.session_configs import Optimizing, optimizing_config
+from tfx_tpu_trainer.engine.sessions.session_configs import (
+    Optimizing,
+    fold_no_constants,
+    optimizing_config,
+)
 
 v1 = tf.compat.v1
 
@@ -132,6 +136,7 @@ def open_training_session(
         initializes; the others wait for it.
     """
     config = optimizing_config(settings.session_config, v1.get_default_graph(), optimizing)
+    fold_no_constants(config)
     hooks, chief_hooks = guarded(hooks), guarded(chief_hooks)
     if not settings.is_chief and session_creator is v1.train.ChiefSessionCreator:
         waiting = PatientCreator(

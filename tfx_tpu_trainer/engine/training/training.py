@@ -58,10 +58,14 @@ from tfx_tpu_trainer.engine.training.loop_choice import (
     log_no_loops,
     runs_on_one_thread,
 )
+from tfx_tpu_trainer.free_memory import return_freed_memory
 from tfx_tpu_trainer.progress import Progress
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+# The first call of a step, and of a loop.
+_CALLS_THAT_BUILD = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -322,7 +326,8 @@ def train(
             optimizing=_optimizing(plan, loop, fast_forward),
             session_creator=plan.session_creator,
         )
-    last_loss = None
+    return_freed_memory()
+    last_loss, calls_made = None, 0
     watch = StallWatch(
         "Training",
         timeout_secs=settings.stall_timeout_secs,
@@ -345,6 +350,9 @@ def train(
             if fast_forward is not None and last_loss is not None:
                 calls.run_step_fn(fast_forward.run_ahead)
             last_loss = calls.run([plan.train_op, plan.loss])[1]
+            calls_made += 1
+            if calls_made <= _CALLS_THAT_BUILD:
+                return_freed_memory()
     if last_loss is None:
         _logger.warning(
             "Training with estimator made no steps. Perhaps input is empty or misspecified%s.",
