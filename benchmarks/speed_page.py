@@ -1,6 +1,7 @@
 """`python -m benchmarks.speed_page RESULTS ...`: puts what runs of `make bench` found into docs/evidence/speed.md.
 
-Rounds of several runs count together: a ratio is one of a round, in which the machine was the same for both.
+Rounds of several runs count together: a ratio is one of a round, in which the machine was the same for both. What the
+page says of models that these runs did not measure stays.
 """
 
 from __future__ import annotations
@@ -22,28 +23,53 @@ from benchmarks.targets import Outcome, outcomes
 PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "speed.md"
 
 _TABLE = re.compile(r"What was wanted, and what was found[^|]*\n(\|[^\n]*\n)+")
+_ROUNDS = re.compile(r"Rounds:([^|]*?)\.\n")
 
 
-def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]]) -> str:
+def section(
+    found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], *, former: str = ""
+) -> str:
     """Returns the page's part about the targets.
 
     Args:
         found: The targets and what was found; the page has them by model.
         rounds: The rounds of each model.
+        former: The part as it was, of which the models without rounds are kept. Defaults to nothing.
     """
-    counts = collections.Counter(outcome.verdict for outcome in found)
-    told = "; ".join(f"{TITLES[model]}: {len(each)}" for model, each in rounds.items())
-    verdicts = f"{counts['reached']} of {len(found)} reached, {counts['open']} open, {counts['missed']} missed"
-    models = list(TITLES)
-    by_model = sorted(found, key=lambda outcome: models.index(outcome.target.model))
+    measured = [TITLES[model] for model in rounds]
+    titles = list(TITLES.values())
+    head, line, *rows = targets_lines(found)
+    rows += [
+        row
+        for row in former.splitlines()
+        if (title := _title(row)) in titles and title not in measured
+    ]
+    rows.sort(key=lambda row: titles.index(_title(row)))
+    numbers = _numbers_of_rounds(former)
+    numbers.update((TITLES[model], str(len(each))) for model, each in rounds.items())
+    told = "; ".join(f"{title}: {numbers[title]}" for title in titles if title in numbers)
+    counts = collections.Counter(row.split("|")[-2].strip() for row in rows)
+    verdicts = f"{counts['reached']} of {len(rows)} reached, {counts['open']} open, {counts['missed']} missed"
     lines = [
         f"What was wanted, and what was found ({verdicts}).",
         "",
         textwrap.fill(f"Rounds: {told}.", width=100),
         "",
-        *targets_lines(by_model),
+        *(head, line, *rows),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _title(row: str) -> str:
+    """Returns the model of a row of the table; of another line, what is no model's title."""
+    return row.removeprefix("|").split("|")[0].strip()
+
+
+def _numbers_of_rounds(part: str) -> dict[str, str]:
+    """Returns how many rounds a part of the page says that each model had."""
+    told = _ROUNDS.search(part)
+    pairs = (each.rsplit(": ", 1) for each in " ".join(told[1].split()).split("; ")) if told else ()
+    return {pair[0]: pair[1] for pair in pairs if pair[0] in TITLES.values()}
 
 
 @click.command()
@@ -58,11 +84,12 @@ def main(results: tuple[Path, ...], page: Path) -> None:
     """Writes the targets that the RESULTS, each a results.json of `make bench`, say something of."""
     rounds, _ = read_rounds(results)
     text = page.read_text(encoding="utf-8")
-    if not _TABLE.search(text):
+    former = _TABLE.search(text)
+    if former is None:
         raise click.ClickException(
             f"{page} has no part that begins with 'What was wanted, and what was found'"
         )
-    new = section(outcomes(rounds), rounds)
+    new = section(outcomes(rounds), rounds, former=former[0])
     page.write_text(_TABLE.sub(lambda _: new, text), encoding="utf-8")
     click.echo(f"written: {page}")
 

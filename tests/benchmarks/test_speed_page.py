@@ -64,6 +64,22 @@ def test_rounds_of_several_runs_count_together_and_the_rest_of_the_page_stays(pa
     assert page.read_text(encoding="utf-8") == text
 
 
+def test_models_that_were_not_measured_keep_their_rows(page, tmp_path):
+    kept = "| CNN, batch 128 | ours / real, train steps/s >= 1 | 1.04 (1.03-1.07) | reached |"
+    rounds = "Rounds: MLP, batch 64: 9;\nCNN, batch 128: 13."
+    old = PAGE.replace("| old |", f"{kept}\n| old |").replace("Rounds: none.", rounds)
+    page.write_text(old, encoding="utf-8")
+    measured = results_of(tmp_path / "mlp.json", ROUNDS)
+    wide = results_of(tmp_path / "wide.json", ROUNDS, "wide_and_deep")
+    assert write(page, wide, measured).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    told = "Rounds: MLP, batch 64: 3; CNN, batch 128: 13; wide-and-deep, batch 512: 3."
+    assert told in text
+    assert text.index("| MLP, batch 64 |") < text.index(kept) < text.index("| wide-and-deep, ")
+    reached = text.count(" | reached |")
+    assert f"({reached} of {text.count(' >= ') + text.count(' <= ')} reached, " in text
+
+
 def test_rounds_on_a_busy_machine_do_not_count(page, tmp_path):
     first, *others = ROUNDS
     busy = type(first)(first.measured, {}, dict.fromkeys(first.measured, Machine(0.5, 0.0)))

@@ -51,6 +51,7 @@ class SparedCopies:
         self._same: dict[str, bool] = {}
         self._gates: dict[str, list[tf.Operation] | None] = {}
         self._constants: dict[bytes, tf.Operation] = {}
+        self._likes: dict[str, tf.Operation] = {}
 
     def same_on_all(self, op: tf.Operation) -> bool:
         """Tells whether an op has the same outputs on all cores, and no effect.
@@ -86,6 +87,11 @@ class SparedCopies:
         """
         if op.type != _CONSTANT or op.control_inputs:
             return op
+        if op.name not in self._likes:
+            self._likes[op.name] = self._first_equal(op)
+        return self._likes[op.name]
+
+    def _first_equal(self, op: tf.Operation) -> tf.Operation:
         known = self._node_def(op)
         if has_seed(known) or known.ByteSize() > _MOST_BYTES_COMPARED:
             return op

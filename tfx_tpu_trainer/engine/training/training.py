@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import math
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking.nan_checks import StopAtNanHook
-from tfx_tpu_trainer.engine.checking.train_op_check import check_train_op
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explained
 from tfx_tpu_trainer.engine.checkpointing.checkpoints import check_writable
@@ -22,22 +18,17 @@ from tfx_tpu_trainer.engine.checkpointing.input_position import InputPosition, l
 from tfx_tpu_trainer.engine.checkpointing.saver_hooks import FiniteSaverHook, choose_saver_hooks
 from tfx_tpu_trainer.engine.checkpointing.savers import add_default_saver, fitted_scaffold
 from tfx_tpu_trainer.engine.checkpointing.taken_values import log_taken_values
-from tfx_tpu_trainer.engine.feeding.saved_iterators import SavedInput
-from tfx_tpu_trainer.engine.loops.one_thread_loop import LoopReadyHook, build_one_thread_loop
-from tfx_tpu_trainer.engine.loops.pace import allows_loops, needs_no_call, wants_each_step
+from tfx_tpu_trainer.engine.loops.one_thread_loop import LoopReadyHook
+from tfx_tpu_trainer.engine.loops.pace import wants_each_step
 from tfx_tpu_trainer.engine.loops.progress_hook import ProgressHook
-from tfx_tpu_trainer.engine.loops.small_steps import is_small
-from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, build_host_loop
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook
 from tfx_tpu_trainer.engine.reporting.profile_hook import ProfileHook
 from tfx_tpu_trainer.engine.reporting.summary_hooks import (
-    HostCallHook,
     SteadySummaryHook,
     SummaryHook,
 )
 from tfx_tpu_trainer.engine.sessions.closing import closed_aside
 from tfx_tpu_trainer.engine.sessions.opening import (
-    SessionCreatorFn,
     SessionSettings,
     folder_of,
     open_training_session,
@@ -46,18 +37,18 @@ from tfx_tpu_trainer.engine.sessions.patient_creator import hosts_of
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.polite_stop import PoliteStop, listening
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
-from tfx_tpu_trainer.engine.sessions.session_configs import Optimizing
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
-from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.tracing import collecting_only_new_garbage
-from tfx_tpu_trainer.engine.training.fast_forward import FastForwardHook
 from tfx_tpu_trainer.engine.training.loop_choice import (
-    LoopChoice,
-    choose_loop,
     jit_compile_of,
-    log_no_loops,
-    runs_on_one_thread,
 )
+from tfx_tpu_trainer.engine.training.training_loops import (
+    fast_forward_of,
+    loop_of_all_steps,
+    optimizing_of,
+    same_each_time,
+)
+from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.free_memory import return_freed_memory
 from tfx_tpu_trainer.progress import Progress
 
@@ -66,51 +57,6 @@ _logger = tf.get_logger()
 
 # The first call of a step, and of a loop.
 _CALLS_THAT_BUILD = 2
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingPlan:
-    """A training, placed and ready to run.
-
-    Attributes:
-        template: The model.
-        train_op: What a session call runs: a step, or a loop of them.
-        loss: Loss of the call's last step.
-        stop_hook: Stops the session at the last step; `None` goes to the end of the input.
-        steps_per_call: Steps of a session call, at most.
-        make_loop: Returns a loop of steps that may run between the calls that hooks must see, from
-            whether each op runs on one thread; `None` where every call must be seen.
-        last_step_of: Returns the last step of a session that starts at a step; `None` where the
-            end of the input ends it.
-        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
-        saved_input: The input, where it is none of the session's graph. Defaults to `None`.
-        end_loop: Ends a loop that is running after its current step; called in another thread.
-            Defaults to `None`: calls are short, or can't be ended.
-        agreed_stop: Hook by which several processes that make the same steps stop together: none
-            of them may leave the others by itself. Defaults to `None`: there are no others.
-        log_loss_every: Steps between log lines of loss and step, where the settings have no
-            `log_step_count_steps`. Defaults to `None`, no lines.
-        ran_on: Where it runs, in words. Defaults to "this host".
-    """
-
-    template: ModelTemplate
-    train_op: Any
-    loss: tf.Tensor
-    stop_hook: v1.train.SessionRunHook | None
-    steps_per_call: int = 1
-    make_loop: Callable[[bool], HostLoop] | None = None
-    last_step_of: Callable[[int], int | None] = lambda start: None
-    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
-    saved_input: SavedInput | None = None
-    end_loop: Callable[[], None] | None = None
-    agreed_stop: v1.train.SessionRunHook | None = None
-    log_loss_every: int | None = None
-    ran_on: str = "this host"
-
-    @functools.cached_property
-    def has_small_steps(self) -> bool:
-        """Whether a step is faster with each op on one thread."""
-        return is_small(self.template)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,41 +95,6 @@ class Reporting:
         )
 
 
-def plan_training_on_host(
-    template: ModelTemplate, *, steps: int | None, max_steps: int | None
-) -> TrainingPlan:
-    """Plans a training on this host, a step in each session call that hooks must see.
-
-    Args:
-        template: A template of mode `"train"`, placed on the host.
-        steps: Steps to make now; excludes `max_steps`.
-        max_steps: Global step to stop at. With neither, training goes to the end of the input.
-
-    Returns:
-        The plan.
-    """
-    check_train_op(template)
-    limited = steps is not None or max_steps is not None
-
-    def last_step_of(start: int) -> int | None:
-        last = max_steps if steps is None else start + steps
-        # The original takes any number here: 2.5 steps end with the third.
-        return None if last is None else math.ceil(last)
-
-    return TrainingPlan(
-        template=template,
-        train_op=template.train_op,
-        loss=template.loss,
-        stop_hook=(
-            v1.train.StopAtStepHook(num_steps=steps, last_step=max_steps) if limited else None
-        ),
-        make_loop=lambda one_thread: (
-            build_one_thread_loop(template) if one_thread else build_host_loop(template)
-        ),
-        last_step_of=last_step_of,
-    )
-
-
 def train(
     plan: TrainingPlan,
     *,
@@ -218,8 +129,8 @@ def train(
         tf.errors.OpError: If the latest checkpoint can't be read or does not fit the graph, or a
             step fails.
     """
-    jit_compile = jit_compile_of(settings.jit_compile, same_each_time=_same_each_time(settings))
-    loop = _loop_of_all_steps(plan, hooks, settings, master, jit_compile)
+    jit_compile = jit_compile_of(settings.jit_compile, same_each_time=same_each_time(settings))
+    loop = loop_of_all_steps(plan, hooks, settings, master, jit_compile)
     if loop is not None:
         plan = dataclasses.replace(plan, train_op=loop.loss, loss=loop.loss)
         hooks = [*hooks, LoopReadyHook(loop)]
@@ -288,7 +199,7 @@ def train(
             tf_private.add_checkpoint_listeners(saver_hooks[0], [position.listener])
     if plan.agreed_stop is not None:
         worker_hooks.append(plan.agreed_stop)
-    fast_forward = _fast_forward(plan, own_hooks, settings, master, jit_compile, loop)
+    fast_forward = fast_forward_of(plan, own_hooks, settings, master, jit_compile, loop)
     # A loop on this host can be asked how far it is.
     asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
     summary_steps, summary_hooks = settings.save_summary_steps, list[v1.train.SessionRunHook]()
@@ -323,7 +234,7 @@ def train(
                 *summary_hooks,
             ],
             summary_steps=summary_steps,
-            optimizing=_optimizing(plan, loop, fast_forward),
+            optimizing=optimizing_of(plan, loop, fast_forward),
             session_creator=plan.session_creator,
         )
     return_freed_memory()
@@ -395,113 +306,6 @@ def _none_looks(hooks: Sequence[v1.train.SessionRunHook]) -> bool:
     return all(
         type(hook).__module__.startswith(known) or not wants_each_step(hook) for hook in hooks
     )
-
-
-def _may_loop(
-    plan: TrainingPlan,
-    hooks: Sequence[v1.train.SessionRunHook],
-    settings: SessionSettings,
-    master: str,
-) -> bool:
-    local = settings.is_chief and not master
-    return plan.make_loop is not None and local and allows_loops(hooks)
-
-
-def _loop_of_all_steps(
-    plan: TrainingPlan,
-    hooks: Sequence[v1.train.SessionRunHook],
-    settings: SessionSettings,
-    master: str,
-    jit_compile: bool | str | None,
-) -> HostLoop | None:
-    """Returns a loop to make every step in, where that is needed for the same bits each time.
-
-    A step of a loop and one by itself may differ in the last bit, and which steps are made by
-    themselves depends on the clock and on where a session starts. There is none where something
-    else is fetched from a step than its loss.
-    """
-    if not _same_each_time(settings):
-        return None
-    template = plan.template
-    all_hooks = [*hooks, *template.hooks, *template.chief_hooks]
-    reads_steps = (
-        template.host_call is not None
-        or any(isinstance(hook, HostCallHook) for hook in all_hooks)
-        or v1.get_collection(v1.GraphKeys.SUMMARIES)
-    )
-    if reads_steps or jit_compile or not _may_loop(plan, all_hooks, settings, master):
-        return None
-    one_thread = runs_on_one_thread(plan.has_small_steps, jit_compile=jit_compile)
-    if not (one_thread or settings.save_input_position):
-        return None
-    assert plan.make_loop is not None
-    return plan.make_loop(one_thread)
-
-
-def _same_each_time(settings: SessionSettings) -> bool:
-    """Tells whether a training was asked to make the same model each time."""
-    seeded = v1.get_default_graph().seed is not None
-    return settings.save_input_position or seeded or tf_private.is_op_determinism_enabled()
-
-
-def _fast_forward(
-    plan: TrainingPlan,
-    hooks: Sequence[v1.train.SessionRunHook],
-    settings: SessionSettings,
-    master: str,
-    jit_compile: bool | str | None,
-    loop: HostLoop | None,
-) -> FastForwardHook | None:
-    """Returns what runs ahead between the steps that hooks must see, where nothing forbids it.
-
-    Args:
-        plan: What runs.
-        hooks: All hooks.
-        settings: Settings of the run.
-        master: Address of the session's master.
-        jit_compile: How steps are made fast; see `jit_compile_of`.
-        loop: The loop that all steps are made in, if there is one.
-    """
-    if not _may_loop(plan, hooks, settings, master):
-        if jit_compile:
-            log_no_loops()
-        return None
-    make_new = plan.make_loop
-    assert make_new is not None
-
-    def make_loop() -> HostLoop | LoopChoice:
-        if loop is not None:
-            return loop
-        # Steps that hooks see are made by themselves, on all threads.
-        one_thread = not _same_each_time(settings) and runs_on_one_thread(
-            plan.has_small_steps, jit_compile=jit_compile
-        )
-        return choose_loop(make_new(one_thread), plan.template, jit_compile=jit_compile)
-
-    reports = (settings.save_summary_steps, settings.log_step_count_steps)
-    return FastForwardHook(
-        make_loop,
-        plan.train_op,
-        reporters=tuple(hook for hook in hooks if needs_no_call(hook)),
-        save_steps=settings.save_checkpoints_steps or None,
-        report_steps=tuple(steps for steps in reports if steps),
-        last_step_of=plan.last_step_of,
-        model_dir=folder_of(settings),
-        watched_steps=settings.profile_steps,
-    )
-
-
-def _optimizing(
-    plan: TrainingPlan, loop: HostLoop | None, fast_forward: FastForwardHook | None
-) -> Optimizing:
-    """Tells how much of the graph is optimized: as much as is worth the time to the first step."""
-    if plan.make_loop is None or loop is not None:
-        return Optimizing.NOTHING
-    if fast_forward is None:
-        return Optimizing.DEPENDENCIES if plan.has_small_steps else Optimizing.CONFIGURED
-    if fast_forward.has_long_loops and plan.has_small_steps:
-        return Optimizing.NOTHING
-    return Optimizing.DEPENDENCIES
 
 
 def _only_loss_is_summarized(scaffold: v1.train.Scaffold) -> bool:

@@ -38,7 +38,7 @@ from tfx_tpu_trainer.engine.reporting.gradients import (
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import keep_from_hooks
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
-from tfx_tpu_trainer.engine.training.training import TrainingPlan
+from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import READ_ONCE, CoreRun, core_run_of

@@ -16,7 +16,7 @@ from tfx_tpu_trainer.engine.placement.host import check_runs_in_cluster, place_o
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.reporting.gradients import add_to_summaries
 from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.training.training import TrainingPlan, plan_training_on_host
+from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan, plan_training_on_host
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace, asked_of
 from tfx_tpu_trainer.estimator.predicted_rows import select_predictions

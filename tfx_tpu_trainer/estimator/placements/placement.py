@@ -12,7 +12,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.reporting.gradients import Asked, FirstStepOfLoop, GradientHook
 from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.training.training import TrainingPlan
+from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator import user_calls
 from tfx_tpu_trainer.estimator.run_config import RunConfig
 

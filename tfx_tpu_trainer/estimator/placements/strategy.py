@@ -46,7 +46,7 @@ from tfx_tpu_trainer.engine.reporting.gradients import (
     log_not_written,
 )
 from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
-from tfx_tpu_trainer.engine.training.training import TrainingPlan
+from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.on_cores import on_cores

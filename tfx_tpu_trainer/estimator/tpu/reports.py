@@ -9,7 +9,7 @@ from typing import Any
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.engine.reporting.log_hooks import LossLogHook, ThroughputHook
-from tfx_tpu_trainer.engine.training.training import TrainingPlan
+from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator.placements.placement import Hooks, Placement, Trace
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_config import parse_iterations_per_loop
