@@ -92,7 +92,9 @@ class RunConfig:
             save_checkpoints_secs: Seconds between checkpoints. Defaults to 600 where no steps
                 are given.
             session_config: Configuration of the sessions. Its options of TensorFlow's graph
-                optimizer hold for what runs outside of loops. Defaults to `None`, soft placement.
+                optimizer hold for what runs outside of loops. If it has no `optimizer_options`, a
+                training's sessions fold no constants, which takes memory. Defaults to `None`, soft
+                placement.
             keep_checkpoint_max: Checkpoints kept; `None` or 0 keeps all. Defaults to 5.
             keep_checkpoint_every_n_hours: Hours after which a checkpoint is kept for good.
                 Defaults to 10000.
