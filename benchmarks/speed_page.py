@@ -23,21 +23,18 @@ from benchmarks.targets import Outcome, outcomes
 PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "speed.md"
 
 _TABLE = re.compile(r"What was wanted, and what was found[^|]*\n(\|[^\n]*\n)+")
-_ROUNDS = re.compile(r"Rounds:([^|]*?)\.\n")
 
 
-def section(
-    found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], *, former: str = ""
-) -> str:
+def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], former: str) -> str:
     """Returns the page's part about the targets.
 
     Args:
         found: The targets and what was found; the page has them by model.
         rounds: The rounds of each model.
-        former: The part as it was, of which the models without rounds are kept. Defaults to nothing.
+        former: The part as it was, of which the models without rounds are kept.
     """
-    measured = [TITLES[model] for model in rounds]
     titles = list(TITLES.values())
+    measured = {TITLES[model]: len(each) for model, each in rounds.items()}
     head, line, *rows = targets_lines(found)
     rows += [
         row
@@ -45,8 +42,7 @@ def section(
         if (title := _title(row)) in titles and title not in measured
     ]
     rows.sort(key=lambda row: titles.index(_title(row)))
-    numbers = _numbers_of_rounds(former)
-    numbers.update((TITLES[model], str(len(each))) for model, each in rounds.items())
+    numbers = _numbers_of_rounds(former) | measured
     told = "; ".join(f"{title}: {numbers[title]}" for title in titles if title in numbers)
     counts = collections.Counter(row.split("|")[-2].strip() for row in rows)
     verdicts = f"{counts['reached']} of {len(rows)} reached, {counts['open']} open, {counts['missed']} missed"
@@ -55,7 +51,9 @@ def section(
         "",
         textwrap.fill(f"Rounds: {told}.", width=100),
         "",
-        *(head, line, *rows),
+        head,
+        line,
+        *rows,
     ]
     return "\n".join(lines) + "\n"
 
@@ -65,11 +63,11 @@ def _title(row: str) -> str:
     return row.removeprefix("|").split("|")[0].strip()
 
 
-def _numbers_of_rounds(part: str) -> dict[str, str]:
+def _numbers_of_rounds(part: str) -> dict[str, int]:
     """Returns how many rounds a part of the page says that each model had."""
-    told = _ROUNDS.search(part)
-    pairs = (each.rsplit(": ", 1) for each in " ".join(told[1].split()).split("; ")) if told else ()
-    return {pair[0]: pair[1] for pair in pairs if pair[0] in TITLES.values()}
+    text = " ".join(part.split())
+    told = {title: re.search(rf"{re.escape(title)}: (\d+)", text) for title in TITLES.values()}
+    return {title: int(number[1]) for title, number in told.items() if number}
 
 
 @click.command()
@@ -89,7 +87,7 @@ def main(results: tuple[Path, ...], page: Path) -> None:
         raise click.ClickException(
             f"{page} has no part that begins with 'What was wanted, and what was found'"
         )
-    new = section(outcomes(rounds), rounds, former=former[0])
+    new = section(outcomes(rounds), rounds, former[0])
     page.write_text(_TABLE.sub(lambda _: new, text), encoding="utf-8")
     click.echo(f"written: {page}")
 
