@@ -14,6 +14,8 @@ from collections.abc import Collection
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.feeding.parallel_maps import maps_to_run_in_parallel, with_parallel_maps
+
 v1 = tf.compat.v1
 
 # Without tuning, AUTOTUNE is as many calls at once as the pool has threads, up to this many, and a
@@ -33,7 +35,8 @@ def tuned_where_it_helps(
 ) -> tf.data.Dataset:
     """Switches tuning off where nothing is to be gained by it, and the program says nothing of it.
 
-    TensorFlow also reads ahead where tuning is on and the dataset does not; so it does after.
+    Where tuning is on, TensorFlow also reads ahead if the dataset does not, and runs maps without
+    `num_parallel_calls` in parallel; so it does after.
 
     Args:
         dataset: A dataset of the default graph.
@@ -51,8 +54,10 @@ def tuned_where_it_helps(
     if options.autotune.enabled is not None:
         return dataset
     threads = threads or options.threading.private_threadpool_size or os.cpu_count() or 1
-    if threads > MOST_UNTUNED and has_autotune(v1.get_default_graph()):
+    maps = maps_to_run_in_parallel(dataset, options)
+    if threads > MOST_UNTUNED and (maps or has_autotune(v1.get_default_graph())):
         return dataset
+    dataset = with_parallel_maps(dataset, maps)
     untuned = tf.data.Options()
     untuned.autotune.enabled = False
     if options.experimental_optimization.inject_prefetch is not False and not _reads_ahead(dataset):
