@@ -117,12 +117,13 @@ def evaluate(
     check_writable(folder_of(settings))
     if progress is not None and progress.is_watched:
         hooks = [*hooks, TellBatches(progress, steps=steps)]
-    update_op, stop_hook = plan.update_op, plan.stop_hook
+    update_op, stop_hook, options = plan.update_op, plan.stop_hook, None
     feed_dict = {}
     loops = allows_loops([*hooks, *plan.template.hooks])
     if loops:
         if plan.make_loop is not None:
-            update_op, stop_hook = plan.make_loop()
+            loop = plan.make_loop(not master)
+            update_op, stop_hook, options = loop.all_done, loop.stop_hook, loop.options
         elif plan.seconds_per_call is not None:
             feed_dict = {plan.seconds_per_call: SECONDS_PER_CALL}
     final_values = v1.train.FinalOpsHook((dict(plan.values), plan.sums.values))
@@ -152,7 +153,7 @@ def evaluate(
     # The values are read when the session ends.
     with run_errors_explained(plan.template), watch, aside:
         while not calls.should_stop():
-            calls.run(update_op, feed_dict=feed_dict)
+            calls.run(update_op, feed_dict=feed_dict, options=options)
     seconds = time.monotonic() - started
     _logger.info("Inference Time : %0.5fs", seconds)
     _logger.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))

@@ -29,6 +29,21 @@ holds up, and hooks can stop the evaluation.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationLoop:
+    """Many batches in one session call.
+
+    Attributes:
+        all_done: Runs them when it is fetched.
+        stop_hook: Stops the session after the last batch.
+        options: Of the session calls. Defaults to `None`.
+    """
+
+    all_done: tf.Tensor
+    stop_hook: v1.train.SessionRunHook
+    options: v1.RunOptions | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationPlan:
     """An evaluation, placed and ready to run.
 
@@ -38,9 +53,8 @@ class EvaluationPlan:
         values: Metric name -> final value, to be read at the end; nested structures may be.
         sums: What is counted beside the metrics.
         stop_hook: Stops the session after the last batch.
-        make_loop: Returns an op that runs many batches in one session call, and what stops the
-            session after the last; `None` where `update_op` does so, or where every call must be
-            seen.
+        make_loop: Returns a loop of batches, from whether the session's master is this process;
+            `None` where `update_op` runs many, or where every call must be seen.
         seconds_per_call: Placeholder of how long a call of `update_op` takes before it comes back,
             in seconds, float64; it may be left unfed. `None` where a call is one batch.
         session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
@@ -52,7 +66,7 @@ class EvaluationPlan:
     values: Mapping[str, Any]
     sums: EvaluationSums
     stop_hook: v1.train.SessionRunHook
-    make_loop: Callable[[], tuple[tf.Tensor, v1.train.SessionRunHook]] | None = None
+    make_loop: Callable[[bool], EvaluationLoop] | None = None
     seconds_per_call: tf.Tensor | None = None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
     ran_on: str = "this host"

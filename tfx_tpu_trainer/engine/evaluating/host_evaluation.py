@@ -10,6 +10,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     LOSS,
     SECONDS_PER_CALL,
+    EvaluationLoop,
     EvaluationPlan,
     EvaluationSums,
     StopAfterLastBatchHook,
@@ -20,6 +21,8 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     log_progress,
 )
 from tfx_tpu_trainer.engine.feeding.input_values import count_rows
+from tfx_tpu_trainer.engine.loops.direct_draws import IN_CALLERS_THREAD, direct_draws
+from tfx_tpu_trainer.engine.loops.small_steps import is_small
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -81,11 +84,22 @@ def plan_evaluation_on_host(
     eval_step = create_eval_step()
     update_op = tf.group(*tf.nest.flatten(updates), *counted)
 
-    def make_loop() -> tuple[tf.Tensor, v1.train.SessionRunHook]:
+    def make_loop(local: bool) -> EvaluationLoop:
+        # To hand small ops to other threads takes longer than they do.
+        direct = local and is_small([update_op])
         all_done = _build_loop(
-            template, update_op, eval_step=eval_step, steps=steps, seconds=SECONDS_PER_CALL
+            template,
+            update_op,
+            eval_step=eval_step,
+            steps=steps,
+            seconds=SECONDS_PER_CALL,
+            direct=direct,
         )
-        return all_done, StopAfterLastBatchHook(eval_step, all_done, steps=steps)
+        return EvaluationLoop(
+            all_done=all_done,
+            stop_hook=StopAfterLastBatchHook(eval_step, all_done, steps=steps),
+            options=IN_CALLERS_THREAD if direct else None,
+        )
 
     return EvaluationPlan(
         template=template,
@@ -104,6 +118,7 @@ def _build_loop(
     eval_step: tf.Variable,
     steps: int | None,
     seconds: float,
+    direct: bool,
 ) -> tf.Tensor:
     """Makes a tensor that runs batches of an evaluation when it is fetched.
 
@@ -114,6 +129,7 @@ def _build_loop(
         steps: Batches to run in all; `None` goes to the end of the input, which ends the session
             call with OutOfRangeError after the last batch is counted.
         seconds: How long a call runs batches before it comes back, to be made again.
+        direct: Whether the thread that runs the loop draws the batches.
 
     Returns:
         Whether all of `steps` are run, a boolean scalar.
@@ -121,7 +137,8 @@ def _build_loop(
     copier = GraphCopier(template.graph)
 
     def one_batch(number: tf.Tensor) -> list[tf.Tensor]:
-        (updated,) = copier.copy([Fetch(0, update_op)], replaced=[{}], name="batch")
+        replaced = direct_draws([update_op]) if direct else {}
+        (updated,) = copier.copy([Fetch(0, update_op)], replaced=[replaced], name="batch")
         with tf.control_dependencies([updated]):
             counted = eval_step.assign_add(1, read_value=False)
         with tf.control_dependencies([counted]):

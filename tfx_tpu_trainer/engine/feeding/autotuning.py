@@ -8,13 +8,13 @@ flag that the thread looks at.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Collection
 
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.feeding.parallel_maps import maps_to_run_in_parallel, with_parallel_maps
+from tfx_tpu_trainer.engine.feeding.dataset_edits import edited, options_of
+from tfx_tpu_trainer.engine.feeding.parallel_maps import maps_to_run_in_parallel
 
 v1 = tf.compat.v1
 
@@ -47,17 +47,14 @@ def tuned_where_it_helps(
     """
     if tf.executing_eagerly():
         return dataset
-    with warnings.catch_warnings():
-        # That a dataset which came through a file may have other options.
-        warnings.simplefilter("ignore", UserWarning)
-        options = dataset.options()
+    options = options_of(dataset)
     if options.autotune.enabled is not None:
         return dataset
     threads = threads or options.threading.private_threadpool_size or os.cpu_count() or 1
     maps = maps_to_run_in_parallel(dataset, options)
     if threads > MOST_UNTUNED and (maps or has_autotune(v1.get_default_graph())):
         return dataset
-    dataset = with_parallel_maps(dataset, maps)
+    dataset = edited(dataset, maps)
     untuned = tf.data.Options()
     untuned.autotune.enabled = False
     if options.experimental_optimization.inject_prefetch is not False and not _reads_ahead(dataset):

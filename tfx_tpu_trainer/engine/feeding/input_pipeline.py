@@ -9,7 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.feeding.autotuning import tuned_where_it_helps
+from tfx_tpu_trainer.engine.feeding.dataset_edits import edited
 from tfx_tpu_trainer.engine.feeding.input_values import as_tensors
+from tfx_tpu_trainer.engine.feeding.sliced_batches import batches_to_cut_out
 from tfx_tpu_trainer.engine.graph_nodes import all_nodes
 
 v1 = tf.compat.v1
@@ -89,7 +91,8 @@ def as_input_tensors(returned: Any) -> InputTensors:
         ValueError: If a tuple or list does not have two elements.
     """
     if isinstance(returned, tf.data.Dataset):
-        iterator = v1.data.make_initializable_iterator(tuned_where_it_helps(returned))
+        dataset = edited(returned, batches_to_cut_out(returned))
+        iterator = v1.data.make_initializable_iterator(tuned_where_it_helps(dataset))
         features, labels = split_features_and_labels(iterator.get_next())
         return InputTensors(features, labels, (DatasetInitializerHook(iterator),), iterator)
     return InputTensors(*split_features_and_labels(returned))

@@ -186,6 +186,8 @@ def _description(iterator: tf.Tensor) -> list[Any]:
     while pending:
         op = pending.pop()
         numbers = [int(tf.get_static_value(tensor)) for tensor in op.inputs if _is_number(tensor)]
+        if op.type == "TensorSliceDataset":  # Slices are batches where these are cut out of arrays.
+            numbers += [size for tensor in op.inputs for size in tensor.shape[1:].as_list()]
         described.append([op.type, *numbers])
         pending += [tensor.op for tensor in op.inputs if tensor.dtype == tf.variant]
     return described

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import makes_handle
 from tfx_tpu_trainer.engine.graph_nodes import upstream
-from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 
@@ -63,11 +62,11 @@ _MATRIX_PRODUCTS = {
 }
 
 
-def is_small(template: ModelTemplate) -> bool:
-    """Tells whether a model trains faster with each op on one thread.
+def is_small(step: Sequence[tf.Tensor | tf.Operation]) -> bool:
+    """Tells whether a model's steps are faster with each op on one thread.
 
     Args:
-        template: A template of mode `"train"`, placed on the host.
+        step: What a step makes, in the graph of a template that is placed on the host.
 
     Returns:
         `False`, too, where that can't be told, or where the step can't run inside of a dataset: other devices than one
@@ -75,17 +74,16 @@ def is_small(template: ModelTemplate) -> bool:
     """
     if any(device.device_type != "CPU" for device in tf.config.list_physical_devices()):
         return False
-    ops = list(upstream([template.train_op, template.loss]))
+    graph = step[0].graph
+    ops = list(upstream(step))
     if not all(_runs_in_dataset(op) and _may_be_short(op.type) for op in ops):
         return False
-    rows = _rows_of_batch(template.graph)
+    rows = _rows_of_batch(graph)
     products = sum(_matrix_operations(op, rows) for op in ops if op.type in _MATRIX_PRODUCTS)
     if products > _MOST_MATRIX_OPERATIONS or not all(_has_few_numbers(op, rows) for op in ops):
         return False
     # The shapes in functions are not known.
-    functions = {
-        f.signature.name: f.node_def for f in template.graph.as_graph_def().library.function
-    }
+    functions = {f.signature.name: f.node_def for f in graph.as_graph_def().library.function}
     kinds = {op.type for op in ops} & functions.keys()
     kinds |= {node.op for node in _nodes_of_called(functions, ops)}
     return all(

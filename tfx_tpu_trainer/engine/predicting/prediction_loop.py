@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.loops.direct_draws import IN_CALLERS_THREAD
 from tfx_tpu_trainer.engine.loops.loop_hook import LoopLengthFromTime
 from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 
@@ -19,9 +20,6 @@ v1 = tf.compat.v1
 # would keep the input from being read while the rows are taken apart.
 _LONGEST_SECONDS = 0.02
 _MOST_BYTES = 4 << 20
-
-# The whole call on the thread that asks: handing each op to another one costs more than it wins.
-_IN_CALLERS_THREAD = v1.RunOptions(inter_op_thread_pool=-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +138,8 @@ def run_prediction_loop(loop: PredictionLoop, session: PatientSession) -> Iterat
     while not session.should_stop():
         started = time.monotonic()
         try:
-            found = session.run(loop.run, feed_dict={loop.count: count}, options=_IN_CALLERS_THREAD)
+            # To hand each op to another thread costs more than it wins.
+            found = session.run(loop.run, feed_dict={loop.count: count}, options=IN_CALLERS_THREAD)
         except tf.errors.OpError:
             yield from _finished_batches(loop, session)
             raise

@@ -63,7 +63,7 @@ class TrainingPlan:
     @functools.cached_property
     def has_small_steps(self) -> bool:
         """Whether a step is faster with each op on one thread."""
-        return is_small(self.template)
+        return is_small([self.template.train_op, self.template.loss])
 
 
 def plan_training_on_host(
