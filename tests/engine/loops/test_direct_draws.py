@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier
 from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
-from tfx_tpu_trainer.engine.loops.direct_draws import direct_draws
+from tfx_tpu_trainer.engine.loops.direct_draws import copy_with_direct_draws
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUEstimator, TPUEstimatorSpec
 
@@ -20,30 +23,49 @@ def test_each_drawn_tensor_has_one_that_stands_for_it():
     with fresh_graph() as graph:
         drawn = as_input_tensors(tf.data.Dataset.from_tensor_slices({"a": [1, 2], "b": [3, 4]}))
         step = [drawn.features["a"] + 1, drawn.features["b"]]
-        made = direct_draws(step)
-        assert set(made) == {tensor.name for tensor in tf.nest.flatten(drawn.features)}
-        assert {tensor.op.type for tensor in made.values()} == {"IteratorGetNextSync"}
-        assert len([op for op in graph.get_operations() if op.type == "IteratorGetNextSync"]) == 1
+        made = copy_with_direct_draws(GraphCopier(graph), step, name="step")
+        assert kinds(graph).count("IteratorGetNextSync") == 1
+        assert kinds(graph).count("IteratorGetNext") == 1
         with v1.train.MonitoredSession(hooks=drawn.hooks) as session:
-            other = [made[tensor.name] for tensor in tf.nest.flatten(drawn.features)]
-            assert session.run(other) == [1, 3]
-            assert session.run(drawn.features) == {"a": 2, "b": 4}
+            assert session.run(made) == [2, 3]
+            assert session.run(step) == [3, 4]
+
+
+def test_what_reads_nothing_of_a_batch_waits_for_it():
+    with fresh_graph() as graph:
+        drawn = as_input_tensors(tf.data.Dataset.range(3))
+        count = v1.get_variable("count", initializer=0)
+        step = [count.assign_add(1, read_value=False), drawn.features]
+        made = copy_with_direct_draws(GraphCopier(graph), step, name="step")
+        with v1.Session() as session:
+            session.run(count.initializer)
+            drawn.hooks[0].after_create_session(session, None)
+            for _ in range(9):
+                with contextlib.suppress(tf.errors.OutOfRangeError):
+                    session.run(made)
+            assert session.run(count) == 3
+
+
+def kinds(graph):
+    return [op.type for op in graph.get_operations()]
 
 
 def test_a_draw_that_an_op_only_waits_for_stays():
-    with fresh_graph():
+    with fresh_graph() as graph:
         drawn = as_input_tensors(tf.data.Dataset.range(3))
         with tf.control_dependencies([drawn.features]):
             waits = tf.constant(1) + 1
-        assert direct_draws([waits]) == {}
+        copy_with_direct_draws(GraphCopier(graph), [waits], name="step")
+        assert "IteratorGetNextSync" not in kinds(graph)
 
 
 def test_a_draw_that_waits_for_an_op_stays():
-    with fresh_graph():
+    with fresh_graph() as graph:
         iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(3))
         with tf.control_dependencies([tf.constant(1) + 1]):
             drawn = iterator.get_next()
-        assert direct_draws([drawn]) == {}
+        copy_with_direct_draws(GraphCopier(graph), [drawn], name="step")
+        assert "IteratorGetNextSync" not in kinds(graph)
 
 
 def plus_one(row):
@@ -71,13 +93,13 @@ def model_fn(features, labels, mode, params):
     del labels, params
     sums = tf.reshape(features, [-1, 1])
     loss = tf.reduce_mean(sums * v1.get_variable("scale", [], initializer=v1.ones_initializer()))
-    with tf.control_dependencies([loss]):
-        train_op = v1.train.get_global_step().assign_add(1, read_value=False)
+    # It reads nothing of a batch, and must not count the end of the input for one.
+    train_op = v1.train.get_global_step().assign_add(1, read_value=False)
     return TPUEstimatorSpec(
         mode,
         predictions={"sum": sums},
         loss=loss,
-        train_op=train_op,
+        train_op=tf.group(train_op, loss),
         eval_metrics=(lambda values: {"mean": v1.metrics.mean(values)}, [sums]),
     )
 

@@ -21,7 +21,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     log_progress,
 )
 from tfx_tpu_trainer.engine.feeding.input_values import count_rows
-from tfx_tpu_trainer.engine.loops.direct_draws import IN_CALLERS_THREAD, direct_draws
+from tfx_tpu_trainer.engine.loops.direct_draws import IN_CALLERS_THREAD, copy_with_direct_draws
 from tfx_tpu_trainer.engine.loops.small_steps import is_small
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -137,8 +137,10 @@ def _build_loop(
     copier = GraphCopier(template.graph)
 
     def one_batch(number: tf.Tensor) -> list[tf.Tensor]:
-        replaced = direct_draws([update_op]) if direct else {}
-        (updated,) = copier.copy([Fetch(0, update_op)], replaced=[replaced], name="batch")
+        if direct:
+            (updated,) = copy_with_direct_draws(copier, [update_op], name="batch")
+        else:
+            (updated,) = copier.copy([Fetch(0, update_op)], replaced=[{}], name="batch")
         with tf.control_dependencies([updated]):
             counted = eval_step.assign_add(1, read_value=False)
         with tf.control_dependencies([counted]):

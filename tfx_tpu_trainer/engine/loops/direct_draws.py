@@ -10,10 +10,12 @@ threads of its own, which no dataset of the program runs on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.graph_nodes import upstream
 
 v1 = tf.compat.v1
@@ -22,16 +24,30 @@ IN_CALLERS_THREAD = v1.RunOptions(inter_op_thread_pool=-1)
 """Runs all of a session call on the thread that asks for it."""
 
 
-def direct_draws(step: Sequence[tf.Tensor | tf.Operation]) -> dict[str, tf.Tensor]:
-    """Adds the synchronous draws of a step to the graph under construction.
+def copy_with_direct_draws(
+    copier: GraphCopier, step: Sequence[tf.Tensor | tf.Operation], *, name: str
+) -> list[Any]:
+    """Copies a step whose batch is drawn by the thread that runs it.
+
+    All of the step waits for the batch: at the end of the input nothing of it has run, neither
+    a count of steps nor a metric that reads no feature.
 
     Args:
-        step: What a step makes, in the graph that was traced.
+        copier: Of the graph that was traced.
+        step: What a step makes there.
+        name: Name scope of the copies.
 
     Returns:
-        For each tensor that the step draws, by its name, the one that stands for it; none if
-        an op of the step waits for a draw without reading it, or a draw for another op.
+        The copies, in the order of the step. If an op of it waits for a draw without reading it,
+        or a draw for another op, the draws are copied as they are.
     """
+    drawn = _direct_draws(step)
+    with tf.control_dependencies(list(drawn.values())):
+        return copier.copy([Fetch(0, node) for node in step], replaced=[drawn], name=name)
+
+
+def _direct_draws(step: Sequence[tf.Tensor | tf.Operation]) -> dict[str, tf.Tensor]:
+    """Adds a step's draws, and returns what stands for each tensor that it draws, by its name."""
     ops = list(upstream(step))
     draws = [op for op in ops if op.type == "IteratorGetNext"]
     waited_for = {control for op in ops for control in op.control_inputs}

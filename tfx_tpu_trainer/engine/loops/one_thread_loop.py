@@ -14,8 +14,8 @@ import weakref
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.engine.loops.direct_draws import direct_draws
+from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier
+from tfx_tpu_trainer.engine.loops.direct_draws import copy_with_direct_draws
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.engine.loops.step_loop import HostLoop, steps_in_function
 from tfx_tpu_trainer.engine.template import ModelTemplate
@@ -77,9 +77,8 @@ def build_one_thread_loop(template: ModelTemplate) -> OneThreadLoop:
 
     def step(number: tf.Tensor) -> tf.Tensor:
         del number
-        nodes = [template.train_op, template.loss]
-        fetches = [Fetch(0, node) for node in nodes]
-        train_op, loss = copier.copy(fetches, replaced=[direct_draws(nodes)], name="step")
+        made = [template.train_op, template.loss]
+        train_op, loss = copy_with_direct_draws(copier, made, name="step")
         with tf.control_dependencies([train_op]):
             return tf.identity(loss)
 

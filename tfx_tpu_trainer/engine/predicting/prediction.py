@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.copying.graph_copy import GraphCopier
 from tfx_tpu_trainer.engine.feeding.input_pipeline import can_be_read_ahead
-from tfx_tpu_trainer.engine.loops.direct_draws import direct_draws
+from tfx_tpu_trainer.engine.loops.direct_draws import copy_with_direct_draws
 from tfx_tpu_trainer.engine.loops.pace import allows_loops
 from tfx_tpu_trainer.engine.predicting.prediction_loop import (
     PredictionLoop,
@@ -155,10 +155,8 @@ def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
         return None
     copier = GraphCopier(template.graph)
     predictions = columns_of(plan.fetches)
-    fetches = [Fetch(0, tensor) for tensor in predictions]
 
     def make_batch() -> tuple[list[tf.Tensor], tf.Tensor]:
-        replaced = [direct_draws(predictions)]
-        return copier.copy(fetches, replaced=replaced, name="batch"), tf.constant(True)
+        return copy_with_direct_draws(copier, predictions, name="batch"), tf.constant(True)
 
     return build_prediction_loop(plan.fetches, make_batch)
