@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+from tests.engine.feeding.elements import elements
 from tfx_tpu_trainer.engine.feeding.autotuning import (
     MOST_UNTUNED,
     has_autotune,
@@ -43,17 +44,6 @@ def on(dataset):
     return dataset.options().autotune.enabled
 
 
-def elements(dataset):
-    following = v1.data.make_one_shot_iterator(dataset).get_next()
-    found = []
-    with v1.Session() as session:
-        try:
-            while True:
-                found.append(session.run(following).tolist())
-        except tf.errors.OutOfRangeError:
-            return found
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_autotune_is_found_wherever_it_stands(form):
     tunable, make = FORMS[form]
@@ -69,7 +59,11 @@ def test_autotune_is_found_wherever_it_stands(form):
 def test_the_elements_are_the_same(form):
     with tf.Graph().as_default():
         made = FORMS[form][1](AUTO)
-        assert elements(tuned_where_it_helps(made, threads=1)) == elements(made) != []
+        tuned, plain = (
+            [element.tolist() for element in elements(dataset)]
+            for dataset in (tuned_where_it_helps(made, threads=1), made)
+        )
+        assert tuned == plain != []
 
 
 @pytest.mark.parametrize("enabled", [True, False])

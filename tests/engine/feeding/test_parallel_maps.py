@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
+from tests.engine.feeding.elements import elements
 from tfx_tpu_trainer.engine.feeding.autotuning import MOST_UNTUNED, tuned_where_it_helps
 
 v1 = tf.compat.v1
@@ -55,17 +56,6 @@ def ops_of(dataset):
 
 def runs_in_parallel(dataset, **how):
     return "ParallelMapDatasetV2" in ops_of(tuned_where_it_helps(dataset, **how))
-
-
-def elements(dataset):
-    following = v1.data.make_one_shot_iterator(dataset).get_next()
-    found = []
-    with v1.Session() as session:
-        try:
-            while True:
-                found.append(session.run(following))
-        except tf.errors.OutOfRangeError:
-            return found
 
 
 MAPS = {

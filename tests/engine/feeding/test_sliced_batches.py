@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.engine.feeding.elements import elements
 from tfx_tpu_trainer.engine.feeding.dataset_edits import edited, ops_of
 from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
 from tfx_tpu_trainer.engine.feeding.saved_iterators import iterators_of_default_graph
@@ -30,17 +31,6 @@ def cut_out(dataset):
 
 def kinds(dataset):
     return {op.type for op in ops_of(dataset)}
-
-
-def elements(dataset):
-    following = v1.data.make_one_shot_iterator(dataset).get_next()
-    found = []
-    with v1.Session() as session:
-        try:
-            while True:
-                found.append(session.run(following))
-        except tf.errors.OutOfRangeError:
-            return found
 
 
 BATCHES = {
