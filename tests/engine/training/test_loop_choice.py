@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -42,6 +43,7 @@ def test_auto_gives_the_compiler_so_long_and_loses_no_step(seconds, compiles, ca
             build_host_loop(template),
             build_compiled_loop(template),
             jit_compile="auto",
+            clock=itertools.count().__next__,
             compile_seconds=seconds,
         )
         with v1.Session() as session:
@@ -60,6 +62,32 @@ def test_auto_gives_the_compiler_so_long_and_loses_no_step(seconds, compiles, ca
     for thread in threading.enumerate():
         if thread.name.startswith("compile_steps"):
             thread.join()
+
+
+def test_auto_compares_calls_that_are_short_by_what_many_take(caplog):
+    plain, compiled = [0.04, 0.04, 0.04], [0.045, 0.02, 0.02, 0.02]  # one call is disturbed
+    seconds = [0.04, 0.04, *3 * [*plain, *compiled]]
+    times = iter([time for call in seconds for time in (0.0, call)])
+    with fresh_graph(), log_lines(caplog):
+        template, total, inputs = _template(products=1)
+        loop = LoopChoice(
+            build_host_loop(template),
+            build_compiled_loop(template),
+            jit_compile="auto",
+            clock=lambda: next(times),
+        )
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            inputs.hooks[0].after_create_session(session, None)
+            loop.prepare(session)
+            for _ in range(_STEPS):
+                loop.run(session, 1)
+            assert session.run(total) == sum(range(1, _STEPS + 1))
+    lines = [r.getMessage() for r in caplog.records if "jit_compile" in r.getMessage()]
+    assert len(lines) == 1
+    assert f" {1000 * sum(compiled) / 4:.3f} ms in the loop that XLA compiled" in lines[0]
+    assert " 40.000 ms in the loop of single ops; continuing with the compiled loop." in lines[0]
+    assert next(times, None) is None
 
 
 @pytest.mark.parametrize("setting", [None, False, True, "auto"])
