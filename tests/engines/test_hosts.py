@@ -223,8 +223,13 @@ def test_mirrored_hosts_go_on_or_name_the_one_whose_link_was_down_for_60_seconds
     _assert_trained(tmp_path, 400)
 
 
+# A worker that asks for the variables just before the chief has initialized them asks again after 30 s, and must then
+# find steps to make: the chief alone makes some 200 a second here.
+PARAMETER_SERVER_STEPS = 12_000
+
+
 def _parameter_server(
-    folder: Path, max_steps: int = 6000, **config: Any
+    folder: Path, max_steps: int = PARAMETER_SERVER_STEPS, **config: Any
 ) -> contextlib.AbstractContextManager[Training]:
     return _training(
         PARAMETER_SERVER,
@@ -247,7 +252,7 @@ def _assert_ends_well(training: Training) -> None:
     codes = training.wait("chief0", "worker0", "evaluator0")
     assert set(codes.values()) == {0}, (codes, training.logs())
     trained = runs.make(training.folder / "model")
-    assert trained.get_variable_value("global_step") >= 6000
+    assert trained.get_variable_value("global_step") >= PARAMETER_SERVER_STEPS
     np.testing.assert_allclose(trained.get_variable_value("linear/weights"), [1, 2, 3], atol=0.2)
 
 
