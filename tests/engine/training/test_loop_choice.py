@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 
@@ -35,26 +36,29 @@ def _template(products):
     return make_template("train", loss=loss, train_op=train_op), total.read_value(), inputs
 
 
-@pytest.mark.parametrize(("seconds", "compiles"), [(0.0, False), (600.0, True)])
-def test_auto_gives_the_compiler_so_long_and_loses_no_step(seconds, compiles, caplog):
-    with fresh_graph(), log_lines(caplog):
-        template, total, inputs = _template(products=100)
-        loop = LoopChoice(
-            build_host_loop(template),
-            build_compiled_loop(template),
-            jit_compile="auto",
-            clock=itertools.count().__next__,
-            compile_seconds=seconds,
-        )
+@contextlib.contextmanager
+def _prepared(products, **options):
+    """The loop that `"auto"` chooses of that model's two, prepared, its session and the sum."""
+    with fresh_graph():
+        template, total, inputs = _template(products)
+        plain, compiled = build_host_loop(template), build_compiled_loop(template)
+        loop = LoopChoice(plain, compiled, jit_compile="auto", **options)
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             inputs.hooks[0].after_create_session(session, None)
             loop.prepare(session)
-            loop.prepare(session)
-            step = 0
-            while step < _STEPS:
-                _, step = loop.run(session, min(4, _STEPS - step))
-            assert session.run(total) == sum(range(1, _STEPS + 1))
+            yield loop, session, total
+
+
+@pytest.mark.parametrize(("seconds", "compiles"), [(0.0, False), (600.0, True)])
+def test_auto_gives_the_compiler_so_long_and_loses_no_step(seconds, compiles, caplog):
+    options = {"clock": itertools.count().__next__, "compile_seconds": seconds}
+    with log_lines(caplog), _prepared(100, **options) as (loop, session, total):
+        loop.prepare(session)
+        step = 0
+        while step < _STEPS:
+            _, step = loop.run(session, min(4, _STEPS - step))
+        assert session.run(total) == sum(range(1, _STEPS + 1))
     lines = [r.getMessage() for r in caplog.records if "jit_compile" in r.getMessage()]
     assert len(lines) == 1
     given_up = "can't compile the steps: it has not done so within 0 s"
@@ -68,21 +72,10 @@ def test_auto_compares_calls_that_are_short_by_what_many_take(caplog):
     plain, compiled = [0.04, 0.04, 0.04], [0.045, 0.02, 0.02, 0.02]  # one call is disturbed
     seconds = [0.04, 0.04, *3 * [*plain, *compiled]]
     times = iter([time for call in seconds for time in (0.0, call)])
-    with fresh_graph(), log_lines(caplog):
-        template, total, inputs = _template(products=1)
-        loop = LoopChoice(
-            build_host_loop(template),
-            build_compiled_loop(template),
-            jit_compile="auto",
-            clock=lambda: next(times),
-        )
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            inputs.hooks[0].after_create_session(session, None)
-            loop.prepare(session)
-            for _ in range(_STEPS):
-                loop.run(session, 1)
-            assert session.run(total) == sum(range(1, _STEPS + 1))
+    with log_lines(caplog), _prepared(1, clock=lambda: next(times)) as (loop, session, total):
+        for _ in range(_STEPS):
+            loop.run(session, 1)
+        assert session.run(total) == sum(range(1, _STEPS + 1))
     lines = [r.getMessage() for r in caplog.records if "jit_compile" in r.getMessage()]
     assert len(lines) == 1
     assert f" {1000 * sum(compiled) / 4:.3f} ms in the loop that XLA compiled" in lines[0]
