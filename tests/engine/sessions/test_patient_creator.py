@@ -18,7 +18,7 @@ from tests.engine.log_lines import log_lines
 from tests.free_ports import free_ports
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as estimators
-from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
+from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator, WorkerCreator
 from tfx_tpu_trainer.engine.sessions.stall_watch import EXIT_CODE
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
 from tfx_tpu_trainer.waiting import HostsMissingError
@@ -131,6 +131,27 @@ def test_a_host_that_was_lost_may_be_away_as_long_as_a_step_may_take(tmp_path, r
         patient.create_session().close()
     with tf.Graph().as_default(), refused(HostsMissingError):
         patient.create_session()
+
+
+def test_a_worker_that_is_there_before_the_chief_asks_again_within_a_short_limit():
+    """The original asks again after 30 s, and gives up at once where less than that is left."""
+    server = v1.train.Server.create_local_server()
+    with tf.Graph().as_default() as graph:
+        weight = v1.get_variable("weight", [], initializer=v1.ones_initializer())
+        initialize = weight.initializer
+
+        def begin_as_chief():
+            with v1.Session(server.target, graph=graph) as session:
+                session.run(initialize)
+
+        late = threading.Timer(0.5, begin_as_chief)
+        late.start()
+        creator = WorkerCreator(
+            scaffold=v1.train.Scaffold(), master=server.target, config=None, max_wait_secs=20
+        )
+        with creator.create_session() as session:
+            assert session.run(weight) == 1
+    late.join()
 
 
 _CHIEF = """

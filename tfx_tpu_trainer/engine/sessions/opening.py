@@ -11,7 +11,7 @@ from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import damage_explai
 from tfx_tpu_trainer.engine.checkpointing.savers import fitted_scaffold
 from tfx_tpu_trainer.engine.reporting.log_hooks import ThroughputHook
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import guarded
-from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator
+from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator, WorkerCreator
 from tfx_tpu_trainer.engine.sessions.session_configs import (
     Optimizing,
     fold_no_constants,
@@ -140,7 +140,7 @@ def open_training_session(
     hooks, chief_hooks = guarded(hooks), guarded(chief_hooks)
     if not settings.is_chief and session_creator is v1.train.ChiefSessionCreator:
         waiting = PatientCreator(
-            v1.train.WorkerSessionCreator(
+            WorkerCreator(
                 scaffold=scaffold,
                 master=master,
                 config=config,
