@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.free_memory import return_freed_memory
 
 v1 = tf.compat.v1
 
@@ -96,6 +97,7 @@ def _collect_latest_graph() -> None:
     if latest is not None and len(latest.get_operations()) >= _LARGE_GRAPH:
         del latest
         gc.collect()
+        return_freed_memory()
 
 
 def _as_resource_variable(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
