@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-import pathlib
-import re
-
 import pytest
 
+from tests.freed_blocks import blocks_freed_but_held, needs_glibc
 from tfx_tpu_trainer.free_memory import available_memory, return_freed_memory
 
 MACHINE = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n"}
@@ -57,22 +54,9 @@ def test_this_machine_has_some():
     assert available_memory() > 1 << 20
 
 
-def _resident_kib() -> int:
-    return int(re.search(r"VmRSS:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())[1])
-
-
-@pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc"
-)
+@needs_glibc
 def test_freed_blocks_below_one_that_is_held_go_back_to_the_system():
-    library = ctypes.CDLL(None)
-    library.malloc.restype = ctypes.c_void_p
-    blocks = [ctypes.c_void_p(library.malloc(60_000)) for _ in range(2_000)]
-    for block in blocks:
-        ctypes.memset(block, 1, 60_000)
-    for block in blocks[:-1]:
-        library.free(block)
-    held = _resident_kib()
-    return_freed_memory()
-    assert held - _resident_kib() > 100_000
-    library.free(blocks[-1])
+    with blocks_freed_but_held(megabytes=120) as resident_kib:
+        held = resident_kib()
+        return_freed_memory()
+        assert held - resident_kib() > 100_000

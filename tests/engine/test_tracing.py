@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.freed_blocks import blocks_freed_but_held, needs_glibc
 from tfx_tpu_trainer.engine.tracing import control_flow_v2, fresh_graph
 
 v1 = tf.compat.v1
@@ -66,15 +67,30 @@ def _left_behind(ops: int) -> weakref.ref[tf.Graph]:
     return weakref.ref(graph)
 
 
+@pytest.fixture
+def no_collector():
+    """Only what collects by itself finds garbage."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize(("ops", "is_there"), [(100, True), (5_000, False)])
 def test_a_large_graph_that_is_garbage_is_collected_before_the_next_one(ops, is_there):
-    gc.disable()
-    try:
-        former = _left_behind(ops)
+    former = _left_behind(ops)
+    with fresh_graph():
+        assert (former() is not None) == is_there
+
+
+@needs_glibc
+@pytest.mark.usefixtures("no_collector")
+def test_memory_that_was_freed_is_returned_before_a_graph_that_follows_a_large_one():
+    _left_behind(5_000)
+    with blocks_freed_but_held(megabytes=120) as resident_kib:
+        held = resident_kib()
         with fresh_graph():
-            assert (former() is not None) == is_there
-    finally:
-        gc.enable()
+            assert held - resident_kib() > 100_000
 
 
 def test_the_graph_is_the_default_one_inside_only():
