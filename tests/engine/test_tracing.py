@@ -59,11 +59,22 @@ def test_a_seed_repeats_initial_values():
     assert np.any(first != other)
 
 
+class _Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self):
+        self.itself = self
+
+
+def _make_ops(count: int) -> None:
+    value = tf.constant(0.0)
+    for _ in range(count):
+        value = tf.raw_ops.Neg(x=value)
+
+
 def _left_behind(ops: int) -> weakref.ref[tf.Graph]:
     with fresh_graph() as graph:
-        value = tf.constant(0.0)
-        for _ in range(ops):
-            value = tf.raw_ops.Neg(x=value)
+        _make_ops(ops)
     return weakref.ref(graph)
 
 
@@ -81,6 +92,17 @@ def test_a_large_graph_that_is_garbage_is_collected_before_the_next_one(ops, is_
     former = _left_behind(ops)
     with fresh_graph():
         assert (former() is not None) == is_there
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_large_graph_in_use_is_no_reason_to_collect():
+    with fresh_graph():
+        _make_ops(5_000)
+        garbage = _Cycle()
+        former = weakref.ref(garbage)
+        del garbage
+        with fresh_graph():
+            assert former() is not None
 
 
 @needs_glibc

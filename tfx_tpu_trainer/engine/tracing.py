@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 # Of graphs below it, one that is garbage is not worth a collection of all of the process's objects, 0.2 s.
 _LARGE_GRAPH = 5_000
-# The latest call's graph, if it is still there.
+# The graph of the call that ended last, if it is still there and was not collected for.
 _latest_graph: weakref.ref[tf.Graph] | None = None
 
 
@@ -34,7 +34,7 @@ def fresh_graph(
     The program's own choice is restored on the way out.
 
     A graph is garbage that only Python's collector finds, and takes some hundred MiB if the model is large. So
-    the former call's is collected before there are two.
+    the former call's is collected before there are two; that of a training which evaluates meanwhile is in use.
 
     Args:
         seed: Graph-level random seed. Defaults to `None`, no seed.
@@ -46,7 +46,6 @@ def fresh_graph(
     global _latest_graph
     _collect_latest_graph()
     graph = tf.Graph()
-    _latest_graph = weakref.ref(graph)
     with contextlib.ExitStack() as stack:
         stack.enter_context(graph.as_default())
         stack.enter_context(control_flow_v2())
@@ -56,7 +55,10 @@ def fresh_graph(
             stack.enter_context(graph.device(device_fn))
         v1.set_random_seed(seed)
         v1.train.create_global_step(graph)
-        yield graph
+        try:
+            yield graph
+        finally:
+            _latest_graph = weakref.ref(graph)
 
 
 @contextlib.contextmanager
@@ -93,7 +95,9 @@ def collecting_only_new_garbage() -> Iterator[None]:
 
 
 def _collect_latest_graph() -> None:
+    global _latest_graph
     latest = None if _latest_graph is None else _latest_graph()
+    _latest_graph = None
     if latest is not None and len(latest.get_operations()) >= _LARGE_GRAPH:
         del latest
         gc.collect()
