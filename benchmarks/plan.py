@@ -51,7 +51,8 @@ class Plan:
 
 FULL = {
     "mlp": Plan(
-        segment_steps=3000,
+        # So many that `jit_compile="auto"` has measured both of its loops in those that warm up.
+        segment_steps=6000,
         segments=3,
         eval_batches=(500, 5500),
         predict_batches=(500, 3500),
