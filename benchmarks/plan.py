@@ -51,7 +51,7 @@ class Plan:
 
 FULL = {
     "mlp": Plan(
-        # So many that `jit_compile="auto"` has measured both of its loops in those that warm up.
+        # So many, here and below, that `jit_compile="auto"` has measured both of its loops in those that warm up.
         segment_steps=6000,
         segments=3,
         eval_batches=(500, 5500),
@@ -66,7 +66,7 @@ FULL = {
         pairs=1,
     ),
     "wide_and_deep": Plan(
-        segment_steps=500,
+        segment_steps=1000,
         segments=3,
         eval_batches=(100, 1100),
         predict_batches=(100, 700),
