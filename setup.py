@@ -122,6 +122,8 @@ setuptools.setup(
             "nbclient>=0.10",
             "pre-commit>=3.5",
             "proselint>=0.13",
+            # What a machine and its processes do meanwhile, for `make bench`.
+            "psutil>=5.9",
             "pytest>=8,<9",
             "pytest-timeout>=2.2",
             # The first that can keep the order of the groups (--no-loadscope-reorder).

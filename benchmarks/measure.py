@@ -1,12 +1,14 @@
-"""`python -m benchmarks.measure REQUEST OUTPUT`: one process of the benchmark, which measures one contender.
+"""`python -m benchmarks.measure REQUEST`: one process of the benchmark, which measures one contender.
 
-Runs in our environment and in the original's: it needs nothing but the contender's own imports.
+Runs in our environment and in the original's: it needs nothing but the contender's own imports. `benchmarks.turns`
+starts it and says when it goes on.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
+import os
 import pathlib
 import statistics
 import sys
@@ -47,11 +49,12 @@ class Runner(Protocol):
         """Returns the number of steps trained."""
 
 
-def measure(request: Request) -> Measurement:
+def measure(request: Request, wait: Callable[[], object] = lambda: None) -> Measurement:
     """Measures one contender on one model, in this process.
 
     Args:
         request: What to measure.
+        wait: Called between two activities, where others have their turns. Defaults to going on.
 
     Returns:
         What was found.
@@ -62,13 +65,16 @@ def measure(request: Request) -> Measurement:
     segment_rates: list[float] = []
     eval_loss, eval_rate, predict_rate = None, math.nan, math.nan
     activities = set(contender.activities) & set(plan.activities)
+    wait()
     if "train" in activities:
         segment_rates = runner.train(plan.segment_steps, plan.segments + 1)
     train_memory_mb = peak_memory_mb()
+    wait()
     if contender.activities:
         eval_loss = runner.evaluate(plan.eval_batches[0])
     if "evaluate" in activities:
         eval_rate = _batches_per_second(runner, runner.evaluate, plan.eval_batches, plan.pairs)
+    wait()
     if "predict" in activities:
         predict_rate = _batches_per_second(runner, runner.predict, plan.predict_batches, plan.pairs)
     return Measurement(
@@ -114,8 +120,16 @@ def peak_memory_mb() -> float:
 
 
 def main() -> None:
-    request, output = Request.from_json(sys.argv[1]), pathlib.Path(sys.argv[2])
-    output.write_text(measure(request).to_json(), encoding="utf-8")
+    # Whatever else is printed to the standard output, by libraries as well, is no answer.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def wait() -> None:
+        print(file=answers, flush=True)
+        if not sys.stdin.readline():
+            sys.exit("the benchmark has ended")
+
+    print(measure(Request.from_json(sys.argv[1]), wait).to_json(), file=answers, flush=True)
 
 
 if __name__ == "__main__":

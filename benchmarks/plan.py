@@ -32,6 +32,8 @@ class Plan:
         first_steps: Steps of the first call, which the time to the first step is taken from.
         loop_steps: Steps in one call, at most, for those contenders that make several.
         activities: What is measured of the model, of what is measured of a contender.
+        together: Whether all contenders are in memory at once and take turns at each activity, so that little time lies
+            between what is compared; else each has all its turns before the next one starts.
     """
 
     segment_steps: int
@@ -42,6 +44,7 @@ class Plan:
     first_steps: int = 1
     loop_steps: int = 100
     activities: tuple[str, ...] = ("train", "evaluate", "predict")
+    together: bool = True
 
     @property
     def summary_steps(self) -> int:
@@ -84,7 +87,8 @@ _OF_REAL_SIZE = Plan(
     activities=("train",),
 )
 OF_REAL_SIZE = {
-    "bert": _OF_REAL_SIZE,
+    # Each of its contenders needs 4 GB.
+    "bert": dataclasses.replace(_OF_REAL_SIZE, together=False),
     "resnet": dataclasses.replace(_OF_REAL_SIZE, segment_steps=10, loop_steps=5),
 }
 """Models that take long and need gigabytes: measured only if named."""

@@ -1,4 +1,4 @@
-"""Starts the processes of the benchmark, one for each turn of a contender."""
+"""Processes of the benchmarks: their environment, their results, and why they failed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from benchmarks.contenders import CONTENDERS
-from benchmarks.oracle_environment import oracle_python
-from benchmarks.plan import Measurement, Request
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -42,42 +38,6 @@ def write_records(folder: Path, *, threads: int) -> None:
         env=environment_of(threads=threads, legacy_keras=True),
         check=True,
     )
-
-
-def run(
-    request: Request, *, threads: int, timeout: float, gpu: bool = False
-) -> Measurement | Failed:
-    """Measures one contender on one model in a new process.
-
-    Args:
-        request: What to measure; `started` is set here.
-        threads: Threads of TensorFlow's pools.
-        timeout: Seconds after which the process is stopped.
-        gpu: Whether it sees the machine's GPUs. Defaults to `False`.
-
-    Returns:
-        What the process found, or why it found nothing.
-    """
-    contender = CONTENDERS[request.contender]
-    # What the one before has written would else be written to the disk while this one writes its checkpoints.
-    os.sync()
-    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-        request = Request(
-            contender=request.contender,
-            model=request.model,
-            plan=request.plan,
-            data_folder=request.data_folder,
-            model_dir=str(Path(scratch) / "model"),
-        )
-        found = result_of(
-            ["benchmarks.measure", request.to_json()],
-            python=str(oracle_python()) if contender.of_original else sys.executable,
-            environment=environment_of(
-                threads=threads, legacy_keras=contender.legacy_keras, gpu=gpu
-            ),
-            timeout=timeout,
-        )
-    return found if isinstance(found, Failed) else Measurement.from_json(found)
 
 
 def result_of(

@@ -1,14 +1,16 @@
-"""Rounds: every contender once after the other, until the ratios between them are known well enough."""
+"""Rounds: every contender takes its turns, until the ratios between them are known well enough."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
+
+import psutil
 
 from benchmarks.plan import Measurement
 from benchmarks.processes import Failed
@@ -23,7 +25,8 @@ BUSY = 0.05
 REPEATS = 3
 """Rounds on a busy machine that are repeated; after these they count."""
 
-_TICKS_PER_SECOND = 100
+Turns = Generator[Measurement | Failed | None, None, None]
+"""One contender in one round: each step is a turn; the last gives what was found."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,15 +36,33 @@ class Machine:
     Attributes:
         others: The share of its time that was not ours: other processes, and what the hypervisor took.
         mhz: The mean frequency of its processors, where it is told; else 0.
+        seconds: How long that was.
     """
 
     others: float
     mhz: float
+    seconds: float = 0.0
+
+    @classmethod
+    def over(cls, turns: Sequence[Machine]) -> Machine:
+        """Returns what it did in several turns.
+
+        Args:
+            turns: The machine in each of them.
+        """
+        seconds = sum(turn.seconds for turn in turns)
+        if not seconds:
+            return turns[-1]
+        return cls(
+            sum(turn.others * turn.seconds for turn in turns) / seconds,
+            sum(turn.mhz * turn.seconds for turn in turns) / seconds,
+            seconds,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """One turn of each contender.
+    """The turns of each contender.
 
     Attributes:
         measured: By contender; those that have failed, now or before, are missing.
@@ -61,9 +82,10 @@ class Round:
 
 def make_rounds(
     contenders: Sequence[str],
-    measure: Callable[[str, int], Measurement | Failed],
+    start: Callable[[str, int], Turns],
     *,
     settled: Callable[[Sequence[Round]], bool],
+    together: bool = True,
     most: int = MOST,
     watch: Callable[[Callable[[], Any]], tuple[Any, Machine]] | None = None,
 ) -> list[Round]:
@@ -75,28 +97,31 @@ def make_rounds(
 
     Args:
         contenders: Their names.
-        measure: Measures one, in the round of a number that counts from 0.
+        start: Returns the turns of one, in the round of a number that counts from 0.
         settled: Tells of the rounds that count whether they are enough. Asked from `LEAST` on.
+        together: Whether each has one turn after the other's, so that those at the same activity follow each other;
+            else each has all of its turns before the next one starts. Defaults to `True`.
         most: Rounds after which they are enough. Defaults to `MOST`.
         watch: Calls a function and tells what the machine did meanwhile. Defaults to `watched`.
 
     Returns:
         All rounds, those on a busy machine too: see `counted`.
     """
-    watch = watch or watched
     made: list[Round] = []
     failed: set[str] = set()
     while True:
         number = len(made)
         left = [name for name in contenders if name not in failed]
-        turn = number % max(1, len(left))
-        measured, failures, machines = {}, {}, {}
-        for name in (*left[turn:], *left[:turn]):
-            found, machines[name] = watch(functools.partial(measure, name, number))
-            if isinstance(found, Failed):
-                failures[name] = found.reason
-            else:
-                measured[name] = found
+        first = number % max(1, len(left))
+        order = [*left[first:], *left[:first]]
+        found: dict[str, Measurement | Failed] = {}
+        machines: dict[str, Machine] = {}
+        for group in [order] if together else [[name] for name in order]:
+            turns = {name: start(name, number) for name in group}
+            for name, (result, machine) in _taken(turns, watch or watched).items():
+                found[name], machines[name] = result, machine
+        measured = {name: each for name, each in found.items() if isinstance(each, Measurement)}
+        failures = {name: each.reason for name, each in found.items() if isinstance(each, Failed)}
         failed.update(failures)
         made.append(Round(measured, failures, machines))
         counting = counted(made)
@@ -104,6 +129,32 @@ def make_rounds(
             return made
         if len(counting) >= min(LEAST, most) and settled(counting):
             return made
+
+
+def _taken(
+    turns: Mapping[str, Turns], watch: Callable[[Callable[[], Any]], tuple[Any, Machine]]
+) -> dict[str, tuple[Measurement | Failed, Machine]]:
+    """Lets contenders take one turn after the other's until each has had its last.
+
+    Args:
+        turns: By contender.
+        watch: See `make_rounds`.
+
+    Returns:
+        What each found, and the machine in its turns, in the contenders' order.
+    """
+    found: dict[str, Measurement | Failed] = {}
+    machines: dict[str, list[Machine]] = {name: [] for name in turns}
+    with contextlib.ExitStack() as stack:
+        for each in turns.values():
+            stack.enter_context(contextlib.closing(each))
+        while len(found) < len(turns):
+            for name in [name for name in turns if name not in found]:
+                result, machine = watch(functools.partial(next, turns[name]))
+                machines[name].append(machine)
+                if result is not None:
+                    found[name] = result
+    return {name: (found[name], Machine.over(machines[name])) for name in turns}
 
 
 def counted(rounds: Sequence[Round]) -> list[Round]:
@@ -125,36 +176,36 @@ def watched(call: Callable[[], Any]) -> tuple[Any, Machine]:
     """Calls a function, and tells what the machine did meanwhile.
 
     Args:
-        call: The function; the processes that it starts and waits for are ours.
+        call: The function; the processes that this one has started are ours.
 
     Returns:
         What it returned, and the machine.
     """
     busy, ours, began = _busy_seconds(), _our_seconds(), time.monotonic()
     found = call()
-    seconds = (time.monotonic() - began) * _processors()
+    seconds = time.monotonic() - began
+    of_all = seconds * (psutil.cpu_count() or 1)
     others = (_busy_seconds() - busy) - (_our_seconds() - ours)
-    return found, Machine(max(0.0, others) / seconds if seconds else 0.0, _mhz())
+    return found, Machine(max(0.0, others) / of_all if of_all else 0.0, _mhz(), seconds)
 
 
 def _busy_seconds() -> float:
     """Seconds that all processors have worked, for whomever."""
-    line = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
-    user, nice, system, _idle, _iowait, irq, softirq, stolen, *_ = map(int, line.split()[1:])
-    return (user + nice + system + irq + softirq + stolen) / _TICKS_PER_SECOND
+    spent = psutil.cpu_times()
+    return sum((spent.user, spent.nice, spent.system, spent.irq, spent.softirq, spent.steal))
 
 
 def _our_seconds() -> float:
+    """Seconds that processors have worked for this process and for those it has started, ended or alive."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-def _processors() -> int:
-    lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
-    return sum(line.startswith("cpu") for line in lines) - 1
+    seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    for process in psutil.Process().children(recursive=True):
+        # The kernel adds the time of those that were alive to the children's when they are waited for.
+        with contextlib.suppress(psutil.Error):
+            seconds += sum(process.cpu_times()[:4])
+    return seconds
 
 
 def _mhz() -> float:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    told = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
-    return sum(told) / len(told) if told else 0.0
+    frequency = psutil.cpu_freq()
+    return frequency.current if frequency else 0.0

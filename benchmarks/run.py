@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -24,9 +25,10 @@ from benchmarks.plan import FULL, OF_REAL_SIZE, QUICK, Measurement, Plan, Reques
 from benchmarks.plot import draw
 from benchmarks.processes import Failed
 from benchmarks.report import Report
-from benchmarks.rounds import MOST, Round, counted, make_rounds
+from benchmarks.rounds import MOST, Round, Turns, counted, make_rounds
 from benchmarks.summary import summarize
 from benchmarks.targets import outcomes, settled
+from benchmarks.turns import take_turns
 
 QUICK_ROUNDS = 1
 
@@ -77,7 +79,7 @@ def _names(known: Any, default: Any = ()) -> Any:
     type=click.IntRange(1, 86_400),
     default=900,
     show_default=True,
-    help="Seconds that one process may take.",
+    help="Seconds that a contender may take for one activity.",
 )
 @click.option(
     "--output",
@@ -172,7 +174,7 @@ def measure_all(
         contenders: Names of the contenders, in the order of the tables.
         most_rounds: Rounds after which a model's ratios are known well enough.
         threads: Threads of TensorFlow's pools.
-        timeout: Seconds that one process may take.
+        timeout: Seconds that a contender may take for one activity.
         console: Where progress is shown.
         gpu: Whether the contenders see the machine's GPUs. Defaults to `False`.
 
@@ -184,20 +186,25 @@ def measure_all(
         processes.write_records(Path(folder), threads=threads)
         for model, plan in plans.items():
 
-            def measure(contender: str, number: int, model: str = model, plan: Plan = plan) -> Any:
+            def start(contender: str, number: int, model: str = model, plan: Plan = plan) -> Turns:
                 turn = f"{model}, {contender}, round {number + 1}"
-                status.update(turn)
                 request = Request(
                     contender=contender, model=model, plan=plan, data_folder=folder, model_dir=""
                 )
-                found = processes.run(request, threads=threads, timeout=timeout, gpu=gpu)
-                console.print(f"{turn}: {_told(found)}", highlight=False, markup=False)
-                return found
+                turns = take_turns(request, threads=threads, timeout=timeout, gpu=gpu)
+                with contextlib.closing(turns):
+                    status.update(turn)
+                    for found in turns:
+                        if found is not None:
+                            console.print(f"{turn}: {_told(found)}", highlight=False, markup=False)
+                        yield found
+                        status.update(turn)
 
             made[model] = make_rounds(
                 [name for name in contenders if CONTENDERS[name].runs(model)],
-                measure,
+                start,
                 settled=functools.partial(settled, model),
+                together=plan.together,
                 most=most_rounds,
             )
     return made

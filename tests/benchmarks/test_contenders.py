@@ -6,12 +6,15 @@ import dataclasses
 import math
 import time
 
+import psutil
 import pytest
 
-from benchmarks import data, processes
+from benchmarks import data
 from benchmarks.contenders import CONTENDERS, ours
 from benchmarks.measure import measure
 from benchmarks.plan import Measurement, Plan, Request
+from benchmarks.processes import Failed
+from benchmarks.turns import take_turns
 from tests.sweeps import mostly_swept
 
 pytestmark = pytest.mark.matrix
@@ -104,33 +107,53 @@ def test_the_input_alone_trains_nothing(records, tmp_path):
     assert found.train_steps_per_second > 0
 
 
-def test_a_process_of_its_own_measures(tmp_path):
-    asked = request("bare", "mlp", tmp_path, "")
-    found = processes.run(asked, threads=1, timeout=120)
+def test_a_process_of_its_own_measures_an_activity_at_each_turn(tmp_path):
+    turns = take_turns(request("bare", "mlp", tmp_path, ""), threads=1, timeout=120)
+    assert [next(turns) for _ in range(3)] == [None] * 3
+    [process] = psutil.Process().children()
+    before = sum(process.cpu_times())
+    time.sleep(0.3)
+    assert sum(process.cpu_times()) - before < 0.1
+    [found] = turns
     assert isinstance(found, Measurement), found
     assert found.steps == STEPS
     assert 0 < found.train_memory_mb <= found.memory_mb
     assert found.first_step_seconds > 0
+    assert not process.is_running()
+
+
+def test_a_process_ends_where_its_turns_do(tmp_path):
+    turns = take_turns(request("bare", "mlp", tmp_path, ""), threads=1, timeout=120)
+    next(turns)
+    [process] = psutil.Process().children()
+    turns.close()
+    assert not process.is_running()
+
+
+def test_a_contender_that_is_killed_while_it_waits_says_so(tmp_path):
+    turns = take_turns(request("bare", "mlp", tmp_path, ""), threads=1, timeout=120)
+    next(turns)
+    [process] = psutil.Process().children()
+    process.kill()
+    assert [*turns] == [Failed("ended by signal 9")]
 
 
 # test_summary.py makes the same line of the same words.
 @pytest.mark.sweep
 def test_a_contender_that_fails_says_why_in_one_line(tmp_path):
     asked = dataclasses.replace(request("ours", "mlp", tmp_path, ""), model="no_such_model")
-    assert processes.run(asked, threads=1, timeout=120) == processes.Failed(
-        "KeyError: 'no_such_model'"
-    )
+    assert [*take_turns(asked, threads=1, timeout=120)] == [Failed("KeyError: 'no_such_model'")]
 
 
 def test_a_contender_that_hangs_is_stopped(tmp_path):
-    found = processes.run(request("bare", "mlp", tmp_path, ""), threads=1, timeout=0.01)
-    assert found == processes.Failed("took longer than 0.01 s")
+    turns = take_turns(request("bare", "mlp", tmp_path, ""), threads=1, timeout=0.01)
+    assert [*turns] == [Failed("took longer than 0.01 s")]
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("model", ["mlp", "cnn", "wide_and_deep"])
 def test_the_original_trains_the_same(model, records, tmp_path):
-    found = processes.run(request("real", model, records, ""), threads=2, timeout=300)
+    *_, found = take_turns(request("real", model, records, ""), threads=2, timeout=300)
     assert isinstance(found, Measurement), found
     bare = measure(request("bare", model, records, tmp_path / "bare"))
     assert found.tensorflow == "2.15.1"
