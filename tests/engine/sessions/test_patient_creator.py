@@ -18,6 +18,7 @@ from tests.engine.log_lines import log_lines
 from tests.free_ports import free_ports
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as estimators
+from tfx_tpu_trainer.engine.sessions import patient_creator
 from tfx_tpu_trainer.engine.sessions.patient_creator import PatientCreator, WorkerCreator
 from tfx_tpu_trainer.engine.sessions.stall_watch import EXIT_CODE
 from tfx_tpu_trainer.estimator.schedule.tasks import start_server
@@ -152,6 +153,20 @@ def test_a_worker_that_is_there_before_the_chief_asks_again_within_a_short_limit
         with creator.create_session() as session:
             assert session.run(weight) == 1
     late.join()
+
+
+def test_a_worker_that_waits_for_long_says_once_which_variables_are_missing(monkeypatch, caplog):
+    monkeypatch.setattr(patient_creator, "FIRST_NOTICE_SECONDS", 0.5)
+    server = v1.train.Server.create_local_server()
+    with tf.Graph().as_default(), log_lines(caplog) as lines:
+        v1.get_variable("of_the_chief", [], initializer=v1.ones_initializer())
+        creator = WorkerCreator(
+            scaffold=v1.train.Scaffold(), master=server.target, config=None, max_wait_secs=4
+        )
+        with pytest.raises(tf.errors.DeadlineExceededError, match="not ready after waiting 4 secs"):
+            creator.create_session()
+    [line] = [line for line in lines if "Waiting for model to be ready" in line]
+    assert "of_the_chief" in line
 
 
 _CHIEF = """

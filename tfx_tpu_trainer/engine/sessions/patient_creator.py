@@ -10,7 +10,13 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.checkpointing.pending_writes import wait_for_writes
 from tfx_tpu_trainer.engine.sessions.patient_session import LOST
 from tfx_tpu_trainer.engine.sessions.stall_watch import ended_without_hosts
-from tfx_tpu_trainer.waiting import named, said_while_waiting, wait_for_hosts, without_answer
+from tfx_tpu_trainer.waiting import (
+    FIRST_NOTICE_SECONDS,
+    named,
+    said_while_waiting,
+    wait_for_hosts,
+    without_answer,
+)
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -76,30 +82,40 @@ class WorkerCreator(v1.train.SessionCreator):
         Raises:
             tf.errors.DeadlineExceededError: If the chief has not made them ready in time.
         """
-        scaffold = self._scaffold.finalize()
-        manager = v1.train.SessionManager(
-            local_init_op=scaffold.local_init_op,
-            local_init_feed_dict=scaffold.local_init_feed_dict,
-            ready_op=scaffold.ready_op,
-            ready_for_local_init_op=scaffold.ready_for_local_init_op,
-            graph=v1.get_default_graph(),
-        )
-        started = time.monotonic()
+        scaffold, most = self._scaffold.finalize(), self._max_wait_secs
+        started, told = time.monotonic(), False
         while True:
+            waited = time.monotonic() - started
+            # A chief that restores for minutes is not asked each second: each time takes the graph there.
+            pause = min(max(_PAUSE_SECONDS, waited / 5), _LONGEST_PAUSE_SECONDS)
+            if most is not None:
+                pause = min(pause, max(_PAUSE_SECONDS, most - waited))
+            tells = not told and waited >= FIRST_NOTICE_SECONDS
+            manager = v1.train.SessionManager(
+                local_init_op=scaffold.local_init_op,
+                local_init_feed_dict=scaffold.local_init_feed_dict,
+                ready_op=scaffold.ready_op,
+                ready_for_local_init_op=scaffold.ready_for_local_init_op,
+                graph=v1.get_default_graph(),
+                recovery_wait_secs=pause,
+            )
             try:
-                # Without time to wait it asks once.
-                return manager.wait_for_session(self._master, self._config, max_wait_secs=0)
+                # Without time to wait it asks once; with time for a second try it logs before that which variables are
+                # missing.
+                return manager.wait_for_session(
+                    self._master, self._config, max_wait_secs=1.5 * pause if tells else 0
+                )
             except tf.errors.DeadlineExceededError as error:
-                waited, most = time.monotonic() - started, self._max_wait_secs
                 if most is not None and waited >= most:
                     raise tf.errors.DeadlineExceededError(
                         error.node_def,
                         error.op,
                         f"Session was not ready after waiting {most:g} secs.",
                     ) from error
-            # A chief that restores for minutes is not asked each second: each time takes the graph there.
-            pause = min(max(_PAUSE_SECONDS, waited / 5), _LONGEST_PAUSE_SECONDS)
-            time.sleep(pause if most is None else min(pause, most - waited))
+            if tells:
+                told = True
+            else:
+                time.sleep(pause)
 
 
 class PatientCreator(v1.train.SessionCreator):
