@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine import tf_private, tf_private_adam
 from tfx_tpu_trainer.free_memory import return_freed_memory
 
 v1 = tf.compat.v1
@@ -50,6 +50,7 @@ def fresh_graph(
         stack.enter_context(graph.as_default())
         stack.enter_context(control_flow_v2())
         stack.enter_context(tf_private.keras_code_unconverted())
+        stack.enter_context(tf_private_adam.tables_updated_in_one_op())
         stack.enter_context(v1.variable_creator_scope(_as_resource_variable))
         if device_fn is not None:
             stack.enter_context(graph.device(device_fn))
