@@ -45,7 +45,6 @@ def result_of(
     *,
     environment: Mapping[str, str],
     timeout: float,
-    python: str = sys.executable,
 ) -> str | Failed:
     """Runs a module of the benchmarks in a separate process.
 
@@ -53,7 +52,6 @@ def result_of(
         arguments: Its name and arguments, but the last: the file that it writes.
         environment: The process's environment.
         timeout: Seconds after which it is stopped.
-        python: The interpreter. Defaults to this one.
 
     Returns:
         What it has written, or why it has written nothing.
@@ -63,7 +61,7 @@ def result_of(
         with errors.open("wb") as stderr:
             try:
                 ended = subprocess.run(
-                    [python, "-m", *arguments, str(output)],
+                    [sys.executable, "-m", *arguments, str(output)],
                     cwd=REPOSITORY,
                     env=environment,
                     stdout=stderr,

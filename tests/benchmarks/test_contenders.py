@@ -107,10 +107,18 @@ def test_the_input_alone_trains_nothing(records, tmp_path):
     assert found.train_steps_per_second > 0
 
 
-def test_a_process_of_its_own_measures_an_activity_at_each_turn(tmp_path):
+@pytest.fixture
+def waiting(tmp_path):
+    """A contender's turns after the first one, and its process."""
     turns = take_turns(request("bare", "mlp", tmp_path, ""), threads=1, timeout=120)
-    assert [next(turns) for _ in range(3)] == [None] * 3
+    assert next(turns) is None
     [process] = psutil.Process().children()
+    return turns, process
+
+
+def test_a_process_of_its_own_measures_an_activity_at_each_turn(waiting):
+    turns, process = waiting
+    assert [next(turns) for _ in range(2)] == [None] * 2
     before = sum(process.cpu_times())
     time.sleep(0.3)
     assert sum(process.cpu_times()) - before < 0.1
@@ -122,18 +130,14 @@ def test_a_process_of_its_own_measures_an_activity_at_each_turn(tmp_path):
     assert not process.is_running()
 
 
-def test_a_process_ends_where_its_turns_do(tmp_path):
-    turns = take_turns(request("bare", "mlp", tmp_path, ""), threads=1, timeout=120)
-    next(turns)
-    [process] = psutil.Process().children()
+def test_a_process_ends_where_its_turns_do(waiting):
+    turns, process = waiting
     turns.close()
     assert not process.is_running()
 
 
-def test_a_contender_that_is_killed_while_it_waits_says_so(tmp_path):
-    turns = take_turns(request("bare", "mlp", tmp_path, ""), threads=1, timeout=120)
-    next(turns)
-    [process] = psutil.Process().children()
+def test_a_contender_that_is_killed_while_it_waits_says_so(waiting):
+    turns, process = waiting
     process.kill()
     assert [*turns] == [Failed("ended by signal 9")]
 
