@@ -88,3 +88,16 @@ def test_outside_of_the_engines_graphs_adam_is_as_it_was():
             pass
         assert vars(v1.train.AdamOptimizer) != own
     assert vars(v1.train.AdamOptimizer) == own
+
+
+def test_a_method_that_a_program_has_given_adam_stays(monkeypatch):
+    def own(self, grad, handle, indices):
+        return tf.group(handle.assign(handle + 1))
+
+    monkeypatch.setattr(
+        v1.train.AdamOptimizer, "_resource_apply_sparse_duplicate_indices", own, raising=False
+    )
+    with fresh_graph():
+        found, _ = _trained(v1.train.AdamOptimizer)
+    assert v1.train.AdamOptimizer._resource_apply_sparse_duplicate_indices is own
+    np.testing.assert_allclose(found[0][0], np.float32([3.0, 3.1, 3.2]))

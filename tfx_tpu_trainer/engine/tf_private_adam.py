@@ -37,7 +37,8 @@ _users = 0
 def tables_updated_in_one_op() -> Iterator[None]:
     """Makes Adam apply gradients of rows in one op, in all threads.
 
-    Numbers are those of the ops in its place up to rounding. Subclasses with updates of their own keep them.
+    Numbers are those of the ops in its place up to rounding. Subclasses with updates of their own keep them, and so does
+    Adam where a program has given it another method.
 
     Yields:
         Nothing.
@@ -45,7 +46,8 @@ def tables_updated_in_one_op() -> Iterator[None]:
     global _users
     adam = v1.train.AdamOptimizer
     with _lock:
-        if not _users:
+        # It inherits the method.
+        if _METHOD not in vars(adam):
             setattr(adam, _METHOD, _apply_rows)
         _users += 1
     try:
@@ -53,7 +55,7 @@ def tables_updated_in_one_op() -> Iterator[None]:
     finally:
         with _lock:
             _users -= 1
-            if not _users:
+            if not _users and vars(adam).get(_METHOD) is _apply_rows:
                 delattr(adam, _METHOD)
 
 
