@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine.gpus import sees_gpus
 
 v1 = tf.compat.v1
 
@@ -30,12 +31,16 @@ def optimize_dependencies_only(call: tf.Operation) -> None:
     """Has the function of a call optimized by the pass over control dependencies alone.
 
     A session's own options do not reach functions, which get all passes, twice. For a step of
-    BERT-base on two emulated cores these took 3.4 s and 0.35 GB, and no step was faster for it.
+    BERT-base on two emulated cores these took 3.4 s and 0.35 GB, and no step was faster for it. On a
+    GPU they stay: each op is a kernel to launch, and with those that the passes fuse an MLP made 1.24
+    times as many steps a second, and a CNN 1.05 times (H200).
 
     Args:
         call: A call of a function in a graph that has not run yet. If the program has set options of
             the optimizer (`tf.config.optimizer`), they stay.
     """
+    if sees_gpus():
+        return
     config = v1.ConfigProto.FromString(call.get_attr(_CONFIG))
     if config.graph_options.HasField("rewrite_options"):
         return

@@ -21,6 +21,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import (
     log_progress,
 )
 from tfx_tpu_trainer.engine.feeding.input_values import count_rows
+from tfx_tpu_trainer.engine.gpus import decided_on_host
 from tfx_tpu_trainer.engine.loops.direct_draws import IN_CALLERS_THREAD, copy_with_direct_draws
 from tfx_tpu_trainer.engine.loops.small_steps import is_small
 from tfx_tpu_trainer.engine.template import ModelTemplate
@@ -146,16 +147,22 @@ def _build_loop(
         with tf.control_dependencies([counted]):
             return [number + 1]
 
-    def all_done(number: tf.Tensor) -> tf.Tensor:
-        return tf.constant(False) if steps is None else number >= steps
-
     def batches() -> tf.Tensor:
-        started = clock()
+        before = eval_step.read_value()
+        with decided_on_host():
+            started = clock()
+            # A call counts its own batches, in int32, which loops keep on the host.
+            left = tf.constant(1, tf.int64) if steps is None else steps - before
+            left = tf.cast(tf.minimum(left, tf.int32.max), tf.int32)
+
+        def all_done(number: tf.Tensor) -> tf.Tensor:
+            return tf.constant(False) if steps is None else number >= left
 
         def goes_on(number: tf.Tensor) -> tf.Tensor:
-            return tf.logical_not(tf.logical_or(all_done(number), is_time_up(started, seconds)))
+            with decided_on_host():
+                return tf.logical_not(tf.logical_or(all_done(number), is_time_up(started, seconds)))
 
-        done = tf.while_loop(goes_on, one_batch, [eval_step.read_value()], parallel_iterations=1)
+        done = tf.while_loop(goes_on, one_batch, [tf.constant(0)], parallel_iterations=1)
         return all_done(done[0])
 
     return tf.function(batches, autograph=False)()

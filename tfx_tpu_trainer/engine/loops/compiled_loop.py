@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.gpus import decided_on_host
 from tfx_tpu_trainer.engine.graph_nodes import upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -79,7 +80,8 @@ class CompiledLoop:
             compiling.result(within)
         except concurrent.futures.TimeoutError as error:
             raise CannotCompileError(f"it has not done so within {within:g} s") from error
-        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+        # Of any kind: on a GPU it may lack CUDA's files as well.
+        except tf.errors.OpError as error:
             raise CannotCompileError(_line_about_op(error.message)) from error
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
@@ -147,7 +149,8 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     def all_steps(count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def goes_on(made: tf.Tensor, loss: tf.Tensor, drawn: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             del made
-            return tf.logical_and(drawn > 0, _is_number(loss))
+            with decided_on_host():
+                return tf.logical_and(drawn > 0, _is_number(loss))
 
         def one_stack(
             made: tf.Tensor, loss: tf.Tensor, drawn: tf.Tensor, *stacks: tf.Tensor

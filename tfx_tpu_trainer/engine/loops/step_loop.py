@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.engine.gpus import decided_on_host
 from tfx_tpu_trainer.engine.graph_optimizer import optimize_dependencies_only
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
@@ -104,7 +105,8 @@ def steps_in_function(
         not_done = number < count
         if not stop_if_not_finite:
             return not_done
-        return tf.logical_and(not_done, tf.math.is_finite(loss))
+        with decided_on_host():
+            return tf.logical_and(not_done, tf.math.is_finite(loss))
 
     def one_step(
         number: tf.Tensor, loss: tf.Tensor, count: tf.Tensor

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.gpus import sees_gpus
 from tfx_tpu_trainer.engine.loops.compiled_loop import (
     CannotCompileError,
     CompiledLoop,
@@ -40,6 +41,7 @@ class LoopChoice:
         compiled: CompiledLoop,
         *,
         jit_compile: Literal[True, "auto"],
+        asked: bool = True,
         clock: Callable[[], float] = time.perf_counter,
         compile_seconds: float = _COMPILE_SECONDS,
     ) -> None:
@@ -49,12 +51,14 @@ class LoopChoice:
             plain: The loop of the model's own ops.
             compiled: The loop that XLA compiles.
             jit_compile: `True` for the compiled loop, `"auto"` for the faster one.
+            asked: Whether the program asked for it, which the log lines tell. Defaults to `True`.
             clock: Returns the time in seconds. Defaults to `time.perf_counter`.
             compile_seconds: Seconds that `"auto"` gives the compiler. Defaults to 60.
         """
         self._plain = plain
         self._compiled = compiled
         self._jit_compile = jit_compile
+        self._asked = asked
         self._clock = clock
         self._compile_seconds = compile_seconds
         self._chosen: HostLoop | CompiledLoop | None = None
@@ -72,7 +76,7 @@ class LoopChoice:
             within = None if self._jit_compile is True else self._compile_seconds
             self._compiled.compile(session, within=within)
         except CannotCompileError as error:
-            _log_fallback(error)
+            _log_fallback(error, asked=self._asked)
             self._chosen = self._plain
         else:
             if self._jit_compile is True:
@@ -102,8 +106,9 @@ class LoopChoice:
     def _choose(self, plain: float, compiled: float) -> None:
         self._chosen = self._compiled if compiled < plain else self._plain
         _logger.info(
-            "jit_compile='auto': a step takes %.3f ms in the loop that XLA compiled and %.3f ms "
+            "jit_compile=%s: a step takes %.3f ms in the loop that XLA compiled and %.3f ms "
             "in the loop of single ops; continuing with the %s.",
+            "'auto'" if self._asked else "None, which is 'auto' on a GPU",
             compiled * 1000,
             plain * 1000,
             "compiled loop" if self._chosen is self._compiled else "loop of single ops",
@@ -127,7 +132,7 @@ def runs_on_one_thread(has_small_steps: bool, *, jit_compile: bool | str | None)
 
 
 def choose_loop(
-    plain: HostLoop, template: ModelTemplate, *, jit_compile: Any
+    plain: HostLoop, template: ModelTemplate, *, jit_compile: Any, asked: bool = True
 ) -> HostLoop | LoopChoice:
     """Returns the loop that a setting asks for.
 
@@ -135,6 +140,7 @@ def choose_loop(
         plain: The loop of the model's own ops.
         template: The model.
         jit_compile: `None`, `False`, `True` or `"auto"`.
+        asked: Whether the program asked for it, which the log lines tell. Defaults to `True`.
 
     Returns:
         The plain loop, too, where the model is known to be none that can be compiled, with a
@@ -145,9 +151,9 @@ def choose_loop(
     try:
         compiled = build_compiled_loop(template)
     except CannotCompileError as error:
-        _log_fallback(error)
+        _log_fallback(error, asked=asked)
         return plain
-    return LoopChoice(plain, compiled, jit_compile=jit_compile)
+    return LoopChoice(plain, compiled, jit_compile=jit_compile, asked=asked)
 
 
 def jit_compile_of(setting: bool | str | None, *, same_each_time: bool) -> bool | str | None:
@@ -159,8 +165,13 @@ def jit_compile_of(setting: bool | str | None, *, same_each_time: bool) -> bool 
 
     Returns:
         `None`, with a log line, instead of an `"auto"` whose clock could choose another loop in
-        another run: the graph alone decides then.
+        another run: the graph alone decides then. And `"auto"` instead of `None` on a GPU, as in
+        Keras, whose launches of single ops take longer than the ops of a small step: on an H200 a
+        loop that XLA compiled made 2.4 times as many steps of an MLP, and 1.7 times as many of a
+        CNN.
     """
+    if setting is None and not same_each_time and sees_gpus():
+        return "auto"
     if setting != "auto" or not same_each_time:
         return setting
     _logger.info(
@@ -180,5 +191,8 @@ def log_no_loops() -> None:
     )
 
 
-def _log_fallback(error: CannotCompileError) -> None:
-    _logger.warning("jit_compile is ignored, because XLA can't compile the steps: %s.", error)
+def _log_fallback(error: CannotCompileError, *, asked: bool) -> None:
+    if asked:
+        _logger.warning("jit_compile is ignored, because XLA can't compile the steps: %s.", error)
+    else:
+        _logger.info("The steps run op by op, because XLA can't compile them: %s.", error)

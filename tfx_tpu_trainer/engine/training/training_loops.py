@@ -100,8 +100,9 @@ def fast_forward_of(
         jit_compile: How steps are made fast; see `jit_compile_of`.
         loop: The loop that all steps are made in, if there is one.
     """
+    asked = settings.jit_compile is not None
     if not _may_loop(plan, hooks, settings, master):
-        if jit_compile:
+        if asked and jit_compile:
             log_no_loops()
         return None
     make_new = plan.make_loop
@@ -114,7 +115,8 @@ def fast_forward_of(
         one_thread = not same_each_time(settings) and runs_on_one_thread(
             plan.has_small_steps, jit_compile=jit_compile
         )
-        return choose_loop(make_new(one_thread), plan.template, jit_compile=jit_compile)
+        plain = make_new(one_thread)
+        return choose_loop(plain, plan.template, jit_compile=jit_compile, asked=asked)
 
     reports = (settings.save_summary_steps, settings.log_step_count_steps)
     return FastForwardHook(
