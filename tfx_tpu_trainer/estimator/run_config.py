@@ -116,8 +116,9 @@ class RunConfig:
                 `True` lets XLA compile the steps; `"auto"` measures that in the first loops and continues with the
                 faster, or with what the graph decides where the training is to make the same model each time
                 (`tf_random_seed`, deterministic ops, `save_input_position`). With both, random ops draw by the global
-                step. Where TensorFlow sees a GPU, `None` is `"auto"` for models without random ops. Where XLA can't compile a model, or with `"auto"` not within 60 seconds, or a hook must see every
-                step, a log line says so. Defaults to `None`.
+                step. Where TensorFlow sees a GPU, `None` is `"auto"` for models without random ops. Where XLA can't
+                compile a model, or with `"auto"` not within 60 seconds, or a hook must see every step, a log line says
+                so. Defaults to `None`.
             save_input_position: Whether each checkpoint has next to it, in `<model_dir>/input_position`, where the
                 training input stands, so that training that resumes from it reads the rows that come next (ours; the
                 original starts the input from its beginning). Seeded random ops of model_fn then draw by the global
