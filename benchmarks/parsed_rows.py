@@ -22,6 +22,7 @@ from tfx_bsl.public import tfxio
 from benchmarks import data
 from benchmarks.model_fn import make_model_fn
 from benchmarks.models import MODELS
+from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.inputs import RowCache, TransformedInput
 from tfx_tpu_trainer.inputs.row_cache.parsed_rows import parse_rows
@@ -151,8 +152,8 @@ class Rows:
 
 
 def _steps(dataset_fn: Callable[[Mapping[str, Any]], tf.data.Dataset]) -> Callable[[], None]:
-    """Makes the model's session; returns what makes the steps of a turn in it."""
-    with tf.Graph().as_default():
+    """Makes the model's session, in a graph as our estimators have; returns what makes the steps of a turn in it."""
+    with fresh_graph():
         iterator = v1.data.make_initializable_iterator(dataset_fn({"batch_size": MODEL.batch_size}))
         features, labels = iterator.get_next()
         spec = make_model_fn(MODEL, tpu)(features, labels, "train", {"use_tpu": False})
