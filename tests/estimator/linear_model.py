@@ -56,6 +56,11 @@ def endless_input_fn(params: dict[str, Any]) -> tf.data.Dataset:
     return input_fn(params, epochs=10_000)
 
 
+def full_batches_input_fn(params: dict[str, Any]) -> tf.data.Dataset:
+    """The rows again and again, in batches whose shape is known."""
+    return endless_input_fn(params).unbatch().batch(params["batch_size"], drop_remainder=True)
+
+
 def metric_fn(labels: tf.Tensor, outputs: tf.Tensor) -> dict[str, Any]:
     """Mean absolute error and mean output."""
     return {

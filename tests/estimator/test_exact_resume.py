@@ -18,6 +18,7 @@ import tensorflow as tf
 from tests.bad_input import case, row
 from tests.estimator import counting_model
 from tests.estimator.counting_model import BATCH, ROWS, KillAt, Killed, shuffled
+from tests.estimator.step_hooks import SeesEveryStep
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.estimator import (
@@ -35,11 +36,6 @@ v1 = tf.compat.v1
 
 STEPS = 33
 ONCE, TWICE = (13,), (13, 27)
-
-
-class _SeesEveryStep(v1.train.SessionRunHook):
-    def before_run(self, run_context):
-        """May look at the step."""
 
 
 class _KillAtLoopEnd(KillAt, LoopEndHook):
@@ -432,7 +428,7 @@ def test_the_numbers_drawn_are_those_of_a_training_without_positions(tmp_path):
         tmp_path / "without", **_dropout_options(save_input_position=False)
     )
     for estimator in (with_positions, without):
-        estimator.train(shuffled, hooks=[_SeesEveryStep()], max_steps=12)
+        estimator.train(shuffled, hooks=[SeesEveryStep()], max_steps=12)
     counting_model.assert_equal(with_positions, without)
 
 

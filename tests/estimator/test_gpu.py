@@ -11,6 +11,7 @@ import tensorflow as tf
 from tests.engine.fake_gpu import see_a_gpu
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator.step_hooks import SeesEveryStep
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -31,20 +32,9 @@ def logged(caplog):
         ]
 
 
-class _SeesEveryStep(v1.train.SessionRunHook):
-    def before_run(self, run_context):
-        """May look at the step."""
-
-
 class _KeepsGraph(v1.train.SessionRunHook):
     def begin(self):
         self.graph = v1.get_default_graph()
-
-
-def _input_fn(params):
-    dataset = tf.data.Dataset.from_tensor_slices(linear_model.rows(linear_model.ROWS))
-    dataset = dataset.map(lambda x, y: ({"x": x}, y)).repeat()
-    return dataset.batch(params["batch_size"], drop_remainder=True)
 
 
 def _noisy_model_fn(features, labels, mode, params):
@@ -67,11 +57,11 @@ def _estimator(folder, model_fn=None, **config):
 def test_both_loops_are_measured_by_default(tmp_path, logged):
     steps = 30_000  # for 0.7 s of trials, on any machine
     estimator = _estimator(tmp_path / "default", log_step_count_steps=9999)
-    estimator.train(_input_fn, steps=steps)
+    estimator.train(linear_model.full_batches_input_fn, steps=steps)
     (line,) = logged("jit_compile=None, which is 'auto' on a GPU: a step takes ")
     assert line.levelname == "INFO"
     plain = _estimator(tmp_path / "off", log_step_count_steps=9999, jit_compile=False)
-    plain.train(_input_fn, steps=steps)
+    plain.train(linear_model.full_batches_input_fn, steps=steps)
     assert logged("jit_compile") == [line]
     np.testing.assert_allclose(
         estimator.get_variable_value("linear/weights"),
@@ -82,29 +72,29 @@ def test_both_loops_are_measured_by_default(tmp_path, logged):
 
 
 def test_a_model_that_xla_would_change_runs_op_by_op_and_no_line_warns(tmp_path, logged):
-    _estimator(tmp_path, _noisy_model_fn).train(_input_fn, steps=200)
+    _estimator(tmp_path, _noisy_model_fn).train(linear_model.full_batches_input_fn, steps=200)
     (line,) = logged("The steps run op by op, because XLA can't compile them: .*RandomUniform")
     assert line.levelname == "INFO"
     assert not logged("jit_compile")
 
 
 def test_a_hook_that_sees_every_step_is_no_reason_to_warn(tmp_path, logged):
-    _estimator(tmp_path).train(_input_fn, hooks=[_SeesEveryStep()], steps=5)
+    _estimator(tmp_path).train(linear_model.full_batches_input_fn, hooks=[SeesEveryStep()], steps=5)
     assert not logged("jit_compile")
 
 
 def test_a_seed_leaves_the_choice_to_the_graph_without_a_word(tmp_path, logged):
-    _estimator(tmp_path, tf_random_seed=3).train(_input_fn, steps=500)
+    _estimator(tmp_path, tf_random_seed=3).train(linear_model.full_batches_input_fn, steps=500)
     assert not logged("jit_compile|The steps run op by op")
 
 
 @pytest.mark.parametrize("steps", [None, 7])
 def test_an_evaluation_reads_clock_and_count_on_the_host(tmp_path, steps):
     estimator, hook = _estimator(tmp_path), _KeepsGraph()
-    estimator.train(_input_fn, steps=1)
+    estimator.train(linear_model.full_batches_input_fn, steps=1)
 
     def input_fn(params):
-        return _input_fn(params).take(9)
+        return linear_model.full_batches_input_fn(params).take(9)
 
     results = estimator.evaluate(input_fn, steps=steps, hooks=[hook])
     weights = estimator.get_variable_value("linear/weights")

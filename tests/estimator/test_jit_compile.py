@@ -12,6 +12,7 @@ import tensorflow as tf
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator.step_hooks import SeesEveryStep
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
@@ -21,11 +22,6 @@ v1 = tf.compat.v1
 
 BATCH = 4
 BATCHES = linear_model.ROWS // BATCH
-
-
-class _SeesEveryStep(v1.train.SessionRunHook):
-    def before_run(self, run_context):
-        """May look at the step."""
 
 
 def _full_batches(*, count=linear_model.ROWS, epochs=10_000, poisoned_row=None):
@@ -294,7 +290,7 @@ def test_a_feature_that_the_model_does_not_read_is_no_obstacle(tmp_path, logged)
 
 
 def test_a_hook_that_sees_every_step_leaves_nothing_to_compile(tmp_path, logged):
-    _train(tmp_path, hooks=[_SeesEveryStep()], steps=5, jit_compile=True)
+    _train(tmp_path, hooks=[SeesEveryStep()], steps=5, jit_compile=True)
     (line,) = _lines(logged)
     assert line.startswith("jit_compile has no effect")
 

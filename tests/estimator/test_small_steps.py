@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tests.engine.log_lines import log_lines
 from tests.estimator import counting_model, linear_model
+from tests.estimator.step_hooks import SeesEveryStep
 from tests.op_determinism import deterministic_ops
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.engine.training import fast_forward
@@ -173,13 +174,8 @@ def test_an_assertion_fails_at_its_step(tmp_path, logged):
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-40")
 
 
-class _SeesEveryStep(v1.train.SessionRunHook):
-    def before_run(self, run_context):
-        """May look at the step."""
-
-
 def test_a_hook_that_sees_each_step_leaves_no_loop(tmp_path, logged):
-    _train(tmp_path, hooks=[_SeesEveryStep()])
+    _train(tmp_path, hooks=[SeesEveryStep()])
     assert not logged()
 
 

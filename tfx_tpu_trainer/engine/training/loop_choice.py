@@ -165,10 +165,10 @@ def jit_compile_of(setting: bool | str | None, *, same_each_time: bool) -> bool 
 
     Returns:
         `None`, with a log line, instead of an `"auto"` whose clock could choose another loop in
-        another run: the graph alone decides then. And `"auto"` instead of `None` on a GPU, as in
-        Keras, whose launches of single ops take longer than the ops of a small step: on an H200 a
-        loop that XLA compiled made 2.4 times as many steps of an MLP, and 1.7 times as many of a
-        CNN.
+        another run: the graph alone decides then. And `"auto"` instead of `None` where there is a
+        GPU (Keras compiles there by default, too): launching an op takes longer than a small one
+        runs. On an H200 a loop that XLA compiled made 2.4 times as many steps of an MLP, and 1.7
+        times as many of a CNN.
     """
     if setting is None and not same_each_time and sees_gpus():
         return "auto"
