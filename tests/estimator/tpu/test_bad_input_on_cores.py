@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case
 from tests.estimator import linear_model
 from tests.estimator.places import estimator
+from tests.estimator.strategies.strategy_runs import mirrored
 from tests.estimator.test_bad_input import reckons_with_full_batches
 from tests.estimator.tpu import cores
+from tfx_tpu_trainer.engine.evaluating.sliced_metrics import (
+    Slice,
+    slice_eval_metrics,
+    slice_membership,
+)
+from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
 
@@ -81,3 +89,124 @@ def test_a_nan_names_the_step_and_the_checkpoint_that_is_kept(tmp_path, place, s
     )
     poisoned.train(cores.train_input_fn, max_steps=6)
     assert poisoned.get_variable_value("global_step") == 6
+
+
+def _capturing(captured, *, function="metric_fn", sliced=False):
+    """The linear model with a function of the host that closes over `captured(features, loss)`."""
+
+    def model_fn(features, labels, mode, params):
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
+        value = captured(features, spec.loss)
+        if function == "host_call":
+            rows = [features["x"]]
+            return spec._replace(host_call=(lambda x: [tf.reduce_sum(x) * value], rows))
+        eval_metrics = (lambda labels: {"m": v1.metrics.mean(labels * value)}, [labels])
+        if sliced and mode == "eval":
+            slices = [Slice(name=str(sign), conditions=(("sign", sign),)) for sign in (-1, 1)]
+            membership = slice_membership({"sign": tf.cast(tf.sign(labels), tf.int32)}, slices)
+            names = [one.name for one in slices]
+            eval_metrics = slice_eval_metrics(*eval_metrics, membership, names)
+        return spec._replace(eval_metrics=eval_metrics)
+
+    return model_fn
+
+
+def _capturing_runs(folder, mode, captured, *, under_strategy=False, **options):
+    where = {"master": None, f"{mode}_distribute": mirrored()} if under_strategy else {}
+    config = tpu.RunConfig(
+        model_dir=str(folder),
+        tpu_config=tpu.TPUConfig(num_shards=2, iterations_per_loop=2),
+        **{"master": "emulated", **where},
+    )
+    capturing = tpu.TPUEstimator(
+        _capturing(captured, **options), config=config, **cores.BATCH_SIZES
+    )
+    return cores.run(capturing, mode)
+
+
+def _loss(features, loss):
+    return loss
+
+
+def _feature(features, loss):
+    return tf.reduce_mean(features["x"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "captured", "options"),
+    [
+        case(
+            "estimator",
+            "a metric_fn that captures the loss of model_fn, on TPU cores",
+            "Cannot use 'Mean' as input to",
+            "TPU cores: the function of eval_metrics",
+            "must not capture tensors of model_fn. 'Mean' was made at ",
+            "linear_model.py:",
+            "eval_metrics=(function, [..., tensor])",
+            values=("eval", _loss, {}),
+        ),
+        case(
+            "estimator",
+            "a metric_fn that captures a feature, measured by slices, on TPU cores",
+            "TPU cores: the function of eval_metrics",
+            "eval_metrics=(function, [..., tensor])",
+            values=("eval", _feature, {"sliced": True}),
+        ),
+        case(
+            "estimator",
+            "a metric_fn that captures the loss, under a tf.distribute strategy",
+            "the replicas of MirroredStrategy (2 replicas): the function of eval_metrics",
+            values=("eval", _loss, {"under_strategy": True}),
+        ),
+        case(
+            "estimator",
+            "a host_call that captures the loss of model_fn, on TPU cores",
+            "Cannot use 'Mean' as input to",
+            "TPU cores: the function of host_call",
+            "must not capture tensors of model_fn. 'Mean' was made at ",
+            "host_call=(function, [..., tensor])",
+            values=("train", _loss, {"function": "host_call"}),
+        ),
+        case(
+            "estimator",
+            "a host_call that captures the loss, under a tf.distribute strategy",
+            "the replicas of MirroredStrategy (2 replicas): the function of host_call",
+            values=("train", _loss, {"function": "host_call", "under_strategy": True}),
+        ),
+        case(
+            "estimator",
+            "a host_call that captures a feature, in prediction on TPU cores",
+            "TPU cores: the function of host_call",
+            values=("infer", _feature, {"function": "host_call"}),
+        ),
+    ],
+)
+def test_a_captured_tensor_of_model_fn_is_named(tmp_path, mode, captured, options, refused):
+    with refused():
+        _capturing_runs(tmp_path, mode, captured, **options)
+    assert not list(tmp_path.glob("model.ckpt*"))
+
+
+def _weight(features, loss):
+    return v1.trainable_variables()[-1]
+
+
+def _step(features, loss):
+    return tf.cast(v1.train.get_global_step(), tf.float32) + 2
+
+
+@pytest.mark.parametrize(("captured", "value"), [(_weight, linear_model.BIAS), (_step, 2.0)])
+def test_variables_and_the_global_step_may_be_captured(tmp_path, captured, value):
+    metrics = _capturing_runs(tmp_path, "eval", captured)
+    _, labels = linear_model.rows()
+    assert metrics["m"] == pytest.approx(np.mean(labels) * value, rel=1e-5)
+
+
+@pytest.mark.parametrize("function", ["metric_fn", "host_call"])
+def test_on_the_host_any_tensor_may_be_captured(tmp_path, function):
+    on_host = cores.make(tmp_path, _capturing(_loss, function=function), use_tpu=False)
+    metrics = on_host.evaluate(linear_model.full_batches_input_fn, steps=1)
+    batch = linear_model.batches(cores.BATCH)[0]
+    if function == "metric_fn":
+        expected = np.mean(batch[1]) * linear_model.loss(batch)
+        assert metrics["m"] == pytest.approx(expected, rel=1e-5)

@@ -10,9 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-# Frames of these are TensorFlow's or ours: the user's line is the last one that is not.
+# Frames of these are of libraries or ours: the user's line is the last one that is not.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "keras", "tf_keras"))
+_LIBRARIES = tuple(
+    f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "tensorboard", "keras", "tf_keras")
+)
 
 _OF_A_GRADIENT = re.compile(r"gradients(?:_\d+)?/(.+?)_grad(?:_\d+)?(?:/|$)")
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import nan_checks
+from tfx_tpu_trainer.engine.checking.captured_tensors import refuse_captured_tensors
 from tfx_tpu_trainer.engine.copying.draws_by_step import draw_by_step
 from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
 from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
@@ -140,7 +141,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
         spec = _call_for_spec(call, features, feed.labels, added)
     _check_no_v1_summaries(of_input)
     template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
-    template = with_effects(template)
+    template = refuse_captured_tensors(with_effects(template), runs_on="TPU cores")
     if run.mode == ModeKeys.TRAIN and call.config.save_input_position:
         draw_by_step(template)
     make_scaffold = v1.train.Scaffold

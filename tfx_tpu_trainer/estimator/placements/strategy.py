@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private, tf_private_strategy
+from tfx_tpu_trainer.engine.checking.captured_tensors import refuse_captured_tensors
 from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import refuse_ops_that_end_the_process
 from tfx_tpu_trainer.engine.checking.shardings import check_shardings, tiled
 from tfx_tpu_trainer.engine.checking.train_op_check import (
@@ -164,6 +165,7 @@ class UnderStrategy:
                 stack.enter_context(traced.tracing(feed.replica_id))
             spec = call.call_model_fn(*inputs, self.added)
         template = with_effects(spec.as_template(mode=call.mode, features=features, labels=labels))
+        template = refuse_captured_tensors(template, runs_on=f"the replicas of {_named(strategy)}")
         check_shardings(template, cores=cores)
         if embedded is not None:
             template = dataclasses.replace(template, table_update=embedded.update())
