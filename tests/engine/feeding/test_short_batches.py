@@ -100,25 +100,6 @@ def test_full_batches_are_cut_with_static_shapes():
     assert list(steps[0][1]) == [1, 2, 3, 4]
 
 
-def test_pieces_of_an_incomplete_step_are_full_batches():
-    def read(feed, drawn):
-        piece = _only(feed, feed.piece(drawn, tf.constant(1)))
-        assert piece.shape.as_list() == [2, 1]
-        enough = drawn.total_rows > 2
-        return tf.cond(enough, lambda: piece[:, 0], lambda: tf.zeros([0]))
-
-    feed, steps = _steps(
-        read,
-        rows=5,
-        batch=2,
-        cores=4,
-        mode=InputMode.PER_HOST_V2,
-        batching={"drop_remainder": True},
-    )
-    assert feed.always_full
-    assert [(rows, list(values)) for rows, values in steps] == [(4, [3, 4])]
-
-
 def test_values_and_the_shapes_that_python_sees_stay():
     with fresh_graph():
         x = v1.placeholder(tf.float32, [None, 2])

@@ -14,6 +14,11 @@ from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
+from tfx_tpu_trainer.engine.evaluating.sliced_metrics import (
+    Slice,
+    slice_eval_metrics,
+    slice_membership,
+)
 from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
 
 v1 = tf.compat.v1
@@ -94,25 +99,24 @@ def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(
         )
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("count", [4, 16, 20, 22, 24])
+@mostly_swept("count", [16, 20, 22, 44], kept=[22])
 @pytest.mark.behaviour(76, 129)
-def test_cores_left_without_a_batch_do_not_change_the_result(tmp_path, count):
+def test_batches_for_some_cores_only_do_not_count(tmp_path, caplog, count):
     # 22: the dataset drops what does not fill a core's batch.
-    def input_fn(params):
-        dataset = linear_model.input_fn(params, count=count).unbatch()
-        return dataset.batch(params["batch_size"], drop_remainder=True)
-
     options = {"per_host_input_for_training": cores.PER_HOST_V2}
     estimator = cores.make(
         tmp_path, _reshaping_model_fn, cores=4, eval_batch_size=16, tpu_options=options
     )
-    result = estimator.evaluate_result(input_fn)
-    used = count - count % 4
+    with log_lines(caplog) as lines:
+        result = estimator.evaluate_result(_full_rows(count))
+    used = count - count % 16
     assert result.num_examples == used
-    features, labels = (part[:used] for part in linear_model.rows(count))
-    for name, value in _expected_of(features, labels).items():
+    for name, value in _expected_of(*_first(used, of=count)).items():
         assert result.metrics[name] == pytest.approx(value, rel=1e-5)
+    left = count // 4 * 4 - used
+    says = [line for line in lines if line.startswith(f"The last {left} rows of the input are not")]
+    assert len(says) == bool(left)
+    assert all("drop_remainder=False" in line for line in says)
 
 
 def test_a_model_with_a_loop_and_gradients_evaluates_short_batches(tmp_path):
@@ -138,8 +142,8 @@ def test_a_model_that_reshapes_to_its_batch_size_evaluates_n_full_steps(tmp_path
         assert metrics[name] == pytest.approx(value, rel=1e-5)
 
 
-def _first(count):
-    return tuple(part[:count] for part in linear_model.rows())
+def _first(count, *, of=linear_model.ROWS):
+    return tuple(part[:count] for part in linear_model.rows(of))
 
 
 def _expected_of(features, labels):
@@ -273,27 +277,52 @@ def test_full_batches_have_a_static_shape_in_metric_fn(tmp_path, options, input_
     np.testing.assert_allclose(metrics["rows"], np.mean(rows, axis=0), rtol=1e-4)
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(198)
-def test_batches_for_some_cores_only_count_too(tmp_path):
-    options = {"per_host_input_for_training": cores.PER_HOST_V2}
-    estimator = cores.make(
-        tmp_path, _shapes_model_fn(_shape_metrics), cores=4, eval_batch_size=16, tpu_options=options
-    )
-    _assert_exact(estimator.evaluate(_full_rows(28)), *linear_model.rows(28))
+# As the original calls them: metric_fn with the whole batch on its host too, and the function of a
+# host_call with one row for each replica of what has one (with all of the batch in BROADCAST).
+@mostly_swept(
+    "mode",
+    [cores.PER_SHARD_V1, cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST],
+    kept=[cores.PER_HOST_V2, cores.BROADCAST],
+)
+@pytest.mark.parametrize("sliced", [False, True])
+@pytest.mark.behaviour(198, 200, 242)
+def test_each_function_is_called_once_with_the_whole_batch(tmp_path, mode, sliced):
+    calls = []
 
+    def noted(name, function):
+        def call(*tensors):
+            calls.append((name, [tensor.shape.as_list() for tensor in tensors]))
+            return function(*tensors)
 
-@pytest.mark.behaviour(198)
-def test_a_metric_of_all_cores_rows_leaves_out_what_is_for_some_cores_only(tmp_path, caplog):
-    options = {"per_host_input_for_training": cores.PER_HOST_V2}
-    estimator = cores.make(
-        tmp_path, _shapes_model_fn(_each_row), cores=4, eval_batch_size=16, tpu_options=options
+        return call
+
+    def model_fn(features, labels, mode, params):
+        outputs = linear_model.outputs_of(features)
+        loss = tf.reduce_mean(tf.square(outputs - labels))
+        metrics = noted("metric_fn", linear_model.metric_fn), [labels, outputs]
+        if sliced:
+            signs = slice_membership(
+                {"sign": tf.sign(labels)}, [Slice(name="up", conditions=(("sign", 1.0),))]
+            )
+            metrics = slice_eval_metrics(*metrics, signs, ["up"])
+        host_call = (
+            noted("host_call", lambda losses, x: tf.identity(x)),
+            [loss[tf.newaxis], features["x"]],
+        )
+        return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics, host_call=host_call)
+
+    options = {"per_host_input_for_training": mode}
+    cores.make(tmp_path, model_fn, cores=4, eval_batch_size=16, tpu_options=options).evaluate(
+        _full_rows(40)
     )
-    with log_lines(caplog) as lines:
-        result = estimator.evaluate_result(_full_rows(28))
-    assert result.num_examples == 16
-    _assert_exact(result.metrics, *(part[:16] for part in linear_model.rows(28)))
-    assert any(line.startswith("The last 12 rows of the input are not evaluated") for line in lines)
+    # Slices are measured on collected rows, by metrics in a graph of their own.
+    apart = [("metric_fn", [[None], [None]])] if sliced else []
+    each = 1 if mode == cores.BROADCAST else 4
+    assert calls == [
+        ("metric_fn", [[16], [16]]),
+        *apart,
+        ("host_call", [[each], [16, 3]]),
+    ]
 
 
 @mostly_swept("form", ["list", "dict", "nested"], kept=["dict", "nested"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,6 @@ class TracedHostFunction:
         cores: int,
         broadcast: bool,
         full: bool = True,
-        first: TracedHostFunction | None = None,
     ) -> None:
         """Calls the function.
 
@@ -51,15 +49,11 @@ class TracedHostFunction:
                 taken as they are, scalars among them.
             full: Whether every batch is known to be full. Defaults to `True`; else the batch
                 axis of what the function gets is unknown.
-            first: An earlier call of the function, whose variables this one takes. Defaults to
-                `None`: it makes its own.
 
         Raises:
             RuntimeError: If a tensor has no batch axis to gather along.
-            ValueError: If the function makes summaries of the v1 API, or other variables than
-                in its first call.
+            ValueError: If the function makes summaries of the v1 API.
         """
-        self._host_function = host_function
         self.tensors = tf.nest.flatten(host_function.tensors)
         self._gathered_from = 1 if broadcast else cores
         name = host_function.name
@@ -72,13 +66,11 @@ class TracedHostFunction:
         ]
         graph = v1.get_default_graph()
         known = len(graph.get_operations())
-        self._variables: _Variables = _Variables() if first is None else first._variables
-        with self._variables.made() if first is None else self._variables.taken_again():
-            self.result = HostFunction(
-                name,
-                host_function.function,
-                tf.nest.pack_sequence_as(host_function.tensors, self._placeholders),
-            )()
+        self.result = HostFunction(
+            name,
+            host_function.function,
+            tf.nest.pack_sequence_as(host_function.tensors, self._placeholders),
+        )()
         for op in graph.get_operations()[known:]:
             if op.type in _V1_SUMMARIES:
                 raise ValueError(
@@ -87,17 +79,6 @@ class TracedHostFunction:
                     f"tf.summary.create_file_writer: {name} creates a summary of the v1 API "
                     f"({op.name}), which can't be written from TPU cores."
                 )
-
-    def for_one_core(self) -> TracedHostFunction:
-        """Calls the function on a single core's full batch, with the variables that it has made.
-
-        Returns:
-            The second call.
-
-        Raises:
-            ValueError: If it makes other variables this time; and what the function raises.
-        """
-        return TracedHostFunction(self._host_function, cores=1, broadcast=False, first=self)
 
     def fetches(self) -> list[Fetch]:
         """Returns what must be copied of the cores for `gathered`: its tensors, core by core."""
@@ -162,56 +143,6 @@ class TracedHostFunction:
 
     def _nodes(self) -> list[Any]:
         return [node for node in tf.nest.flatten(self.result) if node is not None]
-
-
-class _Variables:
-    """The variables of a function's first call, which a second call takes for its own.
-
-    Those of `get_variable` have a name to be found by; the others come in the same order again.
-    """
-
-    def __init__(self) -> None:
-        self._made: list[tuple[Any, tf.Variable]] = []
-        self._has_name = False
-
-    @contextlib.contextmanager
-    def made(self) -> Iterator[None]:
-        """Keeps what is made."""
-
-        def make(next_creator: Any, **options: Any) -> tf.Variable:
-            variable = next_creator(**options)
-            if not self._has_name:
-                self._made.append((options.get("name"), variable))
-            return variable
-
-        def get(getter: Any, *args: Any, **options: Any) -> Any:
-            self._has_name = True
-            try:
-                return getter(*args, **options)
-            finally:
-                self._has_name = False
-
-        by_name = v1.variable_scope(v1.get_variable_scope(), custom_getter=get)
-        with v1.variable_creator_scope(make), by_name:
-            yield
-
-    @contextlib.contextmanager
-    def taken_again(self) -> Iterator[None]:
-        """Yields what was made instead of what would be."""
-        rest = iter(self._made)
-
-        def take(next_creator: Any, **options: Any) -> tf.Variable:
-            del next_creator
-            name, value = options.get("name"), options["initial_value"]
-            shape = tf.convert_to_tensor(value() if callable(value) else value).shape
-            made_as, variable = next(rest, (None, None))
-            if variable is None or made_as != name or not variable.shape.is_compatible_with(shape):
-                raise ValueError(f"a variable {name!r} of shape {shape} is not the first call's")
-            return variable
-
-        by_name = v1.variable_scope(v1.get_variable_scope(), reuse=v1.AUTO_REUSE)
-        with v1.variable_creator_scope(take), by_name:
-            yield
 
 
 def trace_host_function(

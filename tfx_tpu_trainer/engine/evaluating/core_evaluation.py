@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +31,6 @@ from tfx_tpu_trainer.engine.feeding.short_batches import DrawnBatches, FiniteFee
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
-_logger = tf.get_logger()
 
 
 def plan_evaluation_on_cores(
@@ -49,11 +47,10 @@ def plan_evaluation_on_cores(
     A number of steps is one call, as in the original, unless nobody could tell; to the end of the
     input, which may have none, a call each second.
 
-    Full batches are cut over the cores. What is left for the last step runs on one copy of the
-    same template, unpadded, so that a metric_fn needs no padding logic: a short batch whole;
-    full batches that do not suffice for all cores one after the other, as the model may rely on
-    their size. Where every batch is full, metric_fn is told so, as on a TPU; one that does not
-    take a single core's batch as well leaves out the batches that do not suffice for all.
+    Full batches are cut over the cores. A short batch that is left for the last step runs whole on
+    one copy of the same template, unpadded, so that a metric_fn needs no padding logic. Where every
+    batch is full, metric_fn is told so, as on a TPU: its tensors have the rows of all cores, and
+    what is left for some cores only does not count, as in the original.
 
     Args:
         template: A template of mode `"eval"`, traced on the feed's placeholders.
@@ -97,17 +94,12 @@ class _CoreEvaluation:
         self._sums, self._eval_step = EvaluationSums(), create_eval_step()
         # Of batches that are one each for a core, those of the last step may not suffice for all.
         may_lack = feed.always_full and len(feed.draws()) > 1
-        self._surely_full = feed.always_full and not may_lack
-        self._metrics = trace_host_function(
-            template.eval_metrics, cores=cores, broadcast=broadcast, full=feed.always_full
+        self._left_out = create_left_out() if may_lack else None
+        self._metrics, self._host_call = (
+            trace_host_function(function, cores=cores, broadcast=broadcast, full=feed.always_full)
+            for function in (template.eval_metrics, template.host_call)
         )
-        self._host_call = trace_host_function(
-            template.host_call, cores=cores, broadcast=broadcast, full=self._surely_full
-        )
-        self._values, self._counts = _split_metrics(self._metrics)
-        self._counts_of_one = _for_one_core(self._counts) if may_lack else self._counts
-        leaves_out = self._counts is not None and self._counts_of_one is None
-        self._left_out = create_left_out() if leaves_out else None
+        self._values, self._updates = _split_metrics(self._metrics)
         self._copier = GraphCopier(template.graph)
         self._cores_copier = for_cores(self._copier)
 
@@ -153,10 +145,9 @@ class _CoreEvaluation:
 
     def _count_step(self, drawn: DrawnBatches) -> tf.Tensor:
         def count_full() -> tf.Tensor:
-            outputs = self._on_cores(self._feed.cut_full(drawn))
-            return self._count(outputs, drawn.total_rows, self._counts)
+            return self._count(self._on_cores(self._feed.cut_full(drawn)), drawn.total_rows)
 
-        if self._surely_full:
+        if self._feed.always_full and self._left_out is None:
             counted = count_full()
         else:
             is_full = self._feed.is_full(drawn)
@@ -168,32 +159,17 @@ class _CoreEvaluation:
 
     def _count_rest(self, drawn: DrawnBatches) -> tf.Tensor:
         """Counts what is left for the last step, on one copy of the template."""
-        feed = self._feed
-        if not feed.always_full:
-            return self._count(self._on_one(feed.whole(drawn)), drawn.total_rows, self._counts)
-        if self._left_out is not None:
-            more = tf.cast(drawn.total_rows, self._left_out.dtype)
-            with tf.control_dependencies([self._left_out.assign_add(more, read_value=False)]):
-                return tf.constant(0)
-        rows = feed.full_rows()
+        if self._left_out is None:
+            return self._count(self._on_one(self._feed.whole(drawn)), drawn.total_rows)
+        more = tf.cast(drawn.total_rows, self._left_out.dtype)
+        with tf.control_dependencies([self._left_out.assign_add(more, read_value=False)]):
+            return tf.constant(0)
 
-        def count_piece(index: tf.Tensor) -> tuple[tf.Tensor]:
-            outputs = self._on_one(feed.piece(drawn, index))
-            return (index + self._count(outputs, tf.constant(rows), self._counts_of_one),)
-
-        pieces = drawn.total_rows // rows
-        (counted,) = tf.while_loop(lambda index: index < pieces, count_piece, [0])
-        return tf.minimum(counted, 1)
-
-    def _count(
-        self, outputs: list[tf.Tensor], rows: tf.Tensor, counts: _MetricCounts | None
-    ) -> tf.Tensor:
+    def _count(self, outputs: list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
         loss, of_metrics, of_host_call = self._unpacked(outputs)
         effects = self._sums.add(loss=loss, rows=rows)
-        if counts is not None:
-            effects += counts.function.copy(
-                self._copier, of_metrics, counts.updates, name="metrics"
-            )
+        if self._metrics is not None:
+            effects += self._metrics.copy(self._copier, of_metrics, self._updates, name="metrics")
         if self._host_call is not None:
             effects.append(self._host_call.run(self._copier, of_host_call, name="host_call"))
         with tf.control_dependencies(effects):
@@ -227,37 +203,10 @@ class _CoreEvaluation:
         return loss, rest[:count], rest[count:]
 
 
-@dataclasses.dataclass(frozen=True)
-class _MetricCounts:
-    """What counts a batch in the metrics.
-
-    Attributes:
-        function: The metric_fn.
-        updates: The update ops of what it returned.
-    """
-
-    function: TracedHostFunction
-    updates: list[Any]
-
-
-def _split_metrics(
-    metrics: TracedHostFunction | None,
-) -> tuple[dict[str, Any], _MetricCounts | None]:
+def _split_metrics(metrics: TracedHostFunction | None) -> tuple[dict[str, Any], list[Any]]:
+    """Returns the metrics' values by name, the global step among them, and their update ops."""
     values: dict[str, Any] = {GLOBAL_STEP: v1.train.get_global_step().read_value()}
     if metrics is None:
-        return values, None
+        return values, []
     of_metrics, updates = metric_ops.split(check_metrics(metrics.result))
-    return {**of_metrics, **values}, _MetricCounts(metrics, tf.nest.flatten(updates))
-
-
-def _for_one_core(counts: _MetricCounts | None) -> _MetricCounts | None:
-    """Returns what counts the batch of a single core, `None` where metric_fn takes no such batch."""
-    if counts is None:
-        return None
-    try:
-        function = counts.function.for_one_core()
-        _, updates = metric_ops.split(check_metrics(function.result))
-    except Exception as error:  # Whatever a user's function does with a batch that is too small.
-        _logger.info("metric_fn accepts only the batches of all cores together: %s", error)
-        return None
-    return _MetricCounts(function, tf.nest.flatten(updates))
+    return {**of_metrics, **values}, tf.nest.flatten(updates)

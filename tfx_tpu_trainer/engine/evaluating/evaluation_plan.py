@@ -164,8 +164,8 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
             if rows:
                 _logger.warning(
                     "The last %d rows of the input are not evaluated: they fill batches for only "
-                    "some of the cores, but metric_fn accepts only the batches of all cores "
-                    "together.",
+                    "some of the cores. Let input_fn keep short batches, "
+                    "batch(..., drop_remainder=False), to evaluate every row.",
                     rows,
                 )
         run_context.request_stop()

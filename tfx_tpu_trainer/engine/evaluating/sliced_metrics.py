@@ -189,10 +189,7 @@ def slice_eval_metrics(
 
 
 class _SlicedMetrics:
-    """A metric_fn that measures the slices beside the whole.
-
-    A placement may call it twice, for batches of other sizes: the metrics are the same ones.
-    """
+    """A metric_fn that measures the slices beside the whole."""
 
     def __init__(
         self, metric_fn: MetricFn, names: Sequence[str], on_this_host: bool, most_bytes: int
@@ -201,8 +198,6 @@ class _SlicedMetrics:
         self._names = names
         self._may_collect = on_this_host
         self._most_bytes = most_bytes
-        self._separate: SeparateMetrics | None = None
-        self._collected: CollectedSlices | None = None
 
     def __call__(self, tensors: Any, membership: tf.Tensor) -> dict[str, Any]:
         _check_static_rows(tensors, membership)
@@ -229,18 +224,18 @@ class _SlicedMetrics:
         return metrics
 
     def _separately(self, tensors: Any) -> SeparateMetrics | None:
-        if self._separate is None and self._may_collect:
-            try:
-                self._separate = SeparateMetrics(unsampled(self._metric_fn), tensors)
-            except NotSeparableError as error:
-                self._may_collect = False
-                _logger.info(
-                    "metric_fn is called in the model's graph for each of %d slices, which takes "
-                    "longer than in a separate graph: %s.",
-                    len(self._names),
-                    error,
-                )
-        return self._separate
+        if not self._may_collect:
+            return None
+        try:
+            return SeparateMetrics(unsampled(self._metric_fn), tensors)
+        except NotSeparableError as error:
+            _logger.info(
+                "metric_fn is called in the model's graph for each of %d slices, which takes "
+                "longer than in a separate graph: %s.",
+                len(self._names),
+                error,
+            )
+            return None
 
     def _in_this_graph(self, tensors: Any, membership: tf.Tensor) -> Iterator[dict[str, Any]]:
         """Calls the function once for each slice."""
@@ -262,22 +257,21 @@ class _SlicedMetrics:
         """Has the rows collected, and the slices measured apart."""
         number = len(self._names)
         given = tf.nest.flatten(tensors)
-        if self._collected is None:
-            self._collected = CollectedSlices(
-                separate,
-                self._names,
-                not_rows=[_not_rows(tensor) for tensor in given],
-                most_bytes=self._most_bytes,
-            )
+        collected_slices = CollectedSlices(
+            separate,
+            self._names,
+            not_rows=[_not_rows(tensor) for tensor in given],
+            most_bytes=self._most_bytes,
+        )
         with v1.variable_scope("slices"):
             # Its initialization is what tells the collected rows that an evaluation begins.
             batches = metric_ops.local_zero("batches")
         inputs = [batches.read_value(), membership, *given]
-        collected = tf.numpy_function(self._collected.add, inputs, tf.int64)
+        collected = tf.numpy_function(collected_slices.add, inputs, tf.int64)
         collected.set_shape(())
         update = batches.assign(collected, read_value=False)
         dtypes, shapes = [tf.int64, *separate.dtypes], [tf.TensorShape(()), *separate.shapes]
-        found = tf.numpy_function(self._collected.values, [batches.read_value()], dtypes * number)
+        found = tf.numpy_function(collected_slices.values, [batches.read_value()], dtypes * number)
         for value, shape in zip(found, shapes * number):
             value.set_shape(shape)
         for start in range(0, len(found), len(dtypes)):

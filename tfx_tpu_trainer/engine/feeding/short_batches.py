@@ -116,27 +116,6 @@ class FiniteFeed(CoreFeed):
         ]
         return self.fed(hide(together, [tf.TensorShape(None)] * len(together)))
 
-    def piece(self, drawn: DrawnBatches, index: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns a single replica one of the full batches that a step got, though not for all.
-
-        Args:
-            drawn: Batches that are full or of no rows, the full ones first.
-            index: Which of the full ones, from 0.
-
-        Returns:
-            What `CoreFeed.fed` gives.
-        """
-        batches = list(drawn.batches.values())
-        start = index * self.full_rows()
-        return self.fed(
-            tf.slice(
-                tf.concat([batch[number] for batch in batches], axis=axis),
-                [start if dimension == axis else 0 for dimension in range(len(shape))],
-                shape,
-            )
-            for number, (axis, shape) in enumerate(zip(self.axes, self.full_shapes))
-        )
-
     def _rows_of(self, batch: list[tf.Tensor]) -> tf.Tensor:
         return tf.shape(batch[0])[self.axes[0]] if self.axes else tf.constant(1)
 
