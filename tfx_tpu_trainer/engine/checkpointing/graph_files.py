@@ -14,10 +14,12 @@ import contextlib
 import types
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+
+from tfx_tpu_trainer.engine.copying.one_core import put_on_one_core, read_rows_of_one_core
 
 v1 = tf.compat.v1
 
@@ -30,6 +32,8 @@ Writer = Callable[[v1.train.Saver, v1.Session, Save], str | None]
 
 # A graph that the engine has added ops to -> its version since, and the one before.
 _ADDED: weakref.WeakKeyDictionary[tf.Graph, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+_CONVERTED_ONCE: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
@@ -167,11 +171,11 @@ def converted_once(graph: tf.Graph) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    convert, known = graph.as_graph_def, dict[object, v1.GraphDef]()
-    if not isinstance(convert, types.MethodType):
+    if graph in _CONVERTED_ONCE:
         # A block around this one does it.
         yield
         return
+    convert, known = graph.as_graph_def, dict[object, v1.GraphDef]()
 
     def as_graph_def(*args: Any, use_pybind11_proto: bool = False, **kwargs: Any) -> v1.GraphDef:
         # Which of TensorFlow's ways it goes makes no other message; a saver asks for the newer one.
@@ -186,10 +190,48 @@ def converted_once(graph: tf.Graph) -> Iterator[None]:
         return copy
 
     graph.as_graph_def = as_graph_def
+    _CONVERTED_ONCE.add(graph)
     try:
         yield
     finally:
+        _CONVERTED_ONCE.remove(graph)
         del graph.as_graph_def
+        if not isinstance(convert, types.MethodType):
+            # It is that of a `OneCoreGraphHook`.
+            graph.as_graph_def = convert
+
+
+class OneCoreGraphHook(v1.train.SessionRunHook):
+    """Lets all who turn a session's graph into a GraphDef have that of one core.
+
+    What a session on cores runs stands in functions. Beside them the graph has the model as it was
+    traced, from which `import_meta_graph` takes it by the names of its tensors. It has there what
+    reads other cores, which a host has no kernels for, and the rows of a core come from nowhere.
+    """
+
+    def __init__(self, *, cores: int, sources: Mapping[str, str] | None = None) -> None:
+        """Takes what the model was traced on.
+
+        Args:
+            cores: Number of cores that the model was traced for.
+            sources: What its placeholders read; see `read_rows_of_one_core`. Defaults to `None`: they
+                stay.
+        """
+        self._cores = cores
+        self._sources = sources or {}
+
+    def begin(self) -> None:
+        """Changes the graph's conversion, once the engine has taken it apart for the cores."""
+        graph = v1.get_default_graph()
+        convert = graph.as_graph_def
+
+        def as_graph_def(*args: Any, **kwargs: Any) -> v1.GraphDef:
+            graph_def = convert(*args, **kwargs)
+            put_on_one_core(graph_def, cores=self._cores)
+            read_rows_of_one_core(graph_def, self._sources)
+            return graph_def
+
+        graph.as_graph_def = as_graph_def
 
 
 def write_as_text(graph: tf.Graph, path: str) -> None:

@@ -47,6 +47,23 @@ def deciding_inputs(node: v1.NodeDef) -> int:
     return _CALLS[node.op]
 
 
+def called_functions(node: v1.NodeDef) -> list[str]:
+    """Returns the names of the functions that a node calls; a node may be named for one."""
+    names = [node.op]
+    for attr in node.attr.values():
+        names += [function.name for function in (attr.func, *attr.list.func) if function.name]
+    return names
+
+
+def given_to_functions(node: v1.NodeDef, scope: Scope) -> list[str]:
+    """Returns what a call's functions are given, as references in the scope that it stands in.
+
+    One is empty where it changes from round to round of a loop.
+    """
+    given = [each for each in node.input if not each.startswith("^")][_CALLS.get(node.op, 0) :]
+    return scope.unchanged(node.attr["body"].func.name, given) if "body" in node.attr else given
+
+
 class JointFunctions:
     """Makes joint functions of the functions of a graph."""
 
@@ -103,9 +120,7 @@ class JointFunctions:
             core.
         """
         scope = scope or self.scope
-        given = [each for each in node.input if not each.startswith("^")][deciding_inputs(node) :]
-        if "body" in node.attr:
-            given = scope.unchanged(node.attr["body"].func.name, given)
+        given = given_to_functions(node, scope)
         joint = v1.NodeDef(name=name, op=node.op)
         for key, attr in node.attr.items():
             # Places among one core's inputs say nothing of the joint ones. Without them a call
@@ -134,7 +149,8 @@ class JointFunctions:
                 for name, function in self._functions.items()
                 if name not in found
                 and any(
-                    n.op in types or not found.isdisjoint(_called(n)) for n in function.node_def
+                    n.op in types or not found.isdisjoint(called_functions(n))
+                    for n in function.node_def
                 )
             }
             if not new:
@@ -142,7 +158,7 @@ class JointFunctions:
             found |= new
 
     def _calls(self, node: v1.NodeDef, functions: Collection[str]) -> bool:
-        if not functions or not any(name in functions for name in _called(node)):
+        if not functions or not any(name in functions for name in called_functions(node)):
             return False
         if node.op not in _CALLS:
             raise ValueError(
@@ -322,14 +338,6 @@ def _node_of(graph: tf.Graph, name: str) -> v1.NodeDef | None:
         return graph.get_operation_by_name(name).node_def
     except KeyError:
         return None
-
-
-def _called(node: v1.NodeDef) -> list[str]:
-    """Returns the names of the functions that a node calls; a node may be named for one."""
-    names = [node.op]
-    for attr in node.attr.values():
-        names += [function.name for function in (attr.func, *attr.list.func) if function.name]
-    return names
 
 
 def _number_of_outputs(node: v1.NodeDef) -> int:

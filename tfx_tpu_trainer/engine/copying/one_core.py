@@ -1,19 +1,27 @@
-"""Sums over cores as they are on one core, where a graph is not copied onto cores.
+"""Graphs of cores as they are on one core, where they are not copied onto cores.
 
-TensorFlow has no CPU kernel for `CrossReplicaSum`. A graph that a session runs in place has the sum's
-readers read its addend: its tensors are in others' hands, so its nodes must stay. One that is
-written to a file must have no such node at all: what loads it wants a kernel for each.
+TensorFlow has no CPU kernel for `CrossReplicaSum` and the other ops between cores. A graph that a
+session runs in place has a sum's readers read its addend: its tensors are in others' hands, so its
+nodes must stay. One that is written to a file must have no such node at all: what loads it wants a
+kernel for each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, SUM, core_number
-from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions
+from tfx_tpu_trainer.engine.copying import cross_replica_ops
+from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES, SUM
+from tfx_tpu_trainer.engine.copying.joint_functions import (
+    JointFunctions,
+    called_functions,
+    given_to_functions,
+)
+from tfx_tpu_trainer.engine.copying.static_values import Scope
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
 from tfx_tpu_trainer.engine.graph_nodes import all_nodes
 
@@ -49,35 +57,110 @@ def reads_other_cores(graph_def: v1.GraphDef) -> bool:
     return any(node.op in (SUM, CORE_NUMBER) for node in all_nodes(graph_def))
 
 
-def put_on_one_core(graph_def: v1.GraphDef) -> None:
-    """Makes a sum over cores an Identity of its addend, and a core's number 0.
+def put_on_one_core(graph_def: v1.GraphDef, *, cores: int = 1) -> None:
+    """Replaces ops that read other cores by what they give where all cores have the same values.
+
+    A model that was traced for several cores reckons with their number: its loss is divided by it, as
+    a sum over the cores follows, and so is what cores share of their batch norm.
 
     Args:
-        graph_def: The graph, functions included; it is changed in place.
+        graph_def: The graph, functions included; it is changed in place. A core's number becomes 0.
+        cores: Number of cores that the model was traced for. Defaults to 1: a sum over cores becomes
+            its addend, and ops that exchange other values stay.
     """
-    _put_nodes_on_one_core(graph_def.node)
-    for function in graph_def.library.function:
-        numbers = [node.name for node in function.node_def if node.op == CORE_NUMBER]
-        _put_nodes_on_one_core(function.node_def)
-        # In a function an output is referred to by its name, which is another one now.
-        renamed = {f"{name}:id:0": f"{name}:output:0" for name in numbers}
+    _OneCore(graph_def, cores).put()
+
+
+def read_rows_of_one_core(graph_def: v1.GraphDef, sources: Mapping[str, str]) -> None:
+    """Lets the placeholders of a core's rows read the first rows of the batches that feed the cores.
+
+    Args:
+        graph_def: The graph; it is changed in place.
+        sources: Name of a placeholder's node -> the name of the tensor that has its rows, and those of
+            other cores after them.
+    """
+    constants = []
+    for node in graph_def.node:
+        if node.op == "Placeholder" and node.name in sources:
+            sizes = [dim.size for dim in node.attr["shape"].shape.dim]
+            bounds = {"begin": [0] * len(sizes), "size": sizes}
+            constants += [_constant(f"{node.name}/{part}", bounds[part]) for part in bounds]
+            rows = v1.NodeDef(name=node.name, op="Slice")
+            rows.input.extend([sources[node.name], *(f"{node.name}/{part}" for part in bounds)])
+            rows.attr["T"].type = node.attr["dtype"].type
+            rows.attr["Index"].type = tf.int32.as_datatype_enum
+            node.CopyFrom(rows)
+    graph_def.node.extend(constants)
+
+
+def _constant(name: str, value: list[int]) -> v1.NodeDef:
+    constant = v1.NodeDef(name=name, op="Const")
+    constant.attr["dtype"].type = tf.int32.as_datatype_enum
+    constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int32))
+    return constant
+
+
+class _OneCore:
+    """Puts a graph on one core, and the functions that it calls."""
+
+    def __init__(self, graph_def: v1.GraphDef, cores: int) -> None:
+        self._graph_def = graph_def
+        self._cores = range(cores)
+        self._functions = {each.signature.name: each for each in graph_def.library.function}
+        self._seen: set[str] = set()
+
+    def put(self) -> None:
+        nodes = {node.name: node for node in self._graph_def.node}
+        self._put(self._graph_def.node, Scope(nodes.get, self._functions), in_function=False)
+
+    def _put(self, nodes: Any, scope: Scope, *, in_function: bool) -> dict[str, str]:
+        """Returns the references to results that have others in a function now."""
+        renamed, added = {}, []
+        for node in nodes:
+            for name in called_functions(node):
+                if name in self._functions and name not in self._seen:
+                    self._seen.add(name)
+                    inner = scope.of_call(name, given_to_functions(node, scope))
+                    self._put_function(self._functions[name], inner)
+            if node.op == CORE_NUMBER:
+                renamed[f"{node.name}:id:0"] = f"{node.name}:output:0"
+                node.CopyFrom(cross_replica_ops.core_number(node.name, 0))
+            elif node.op == SUM or (node.op in EXCHANGES and len(self._cores) > 1):
+                result = cross_replica_ops.result_name(node)
+                renamed[f"{node.name}:output:0"] = f"{node.name}:{result}:0"
+                *more, last = self._exchange(node, scope, in_function=in_function)
+                added += more
+                node.CopyFrom(last)
+        nodes.extend(added)
+        return renamed
+
+    def _put_function(self, function: Any, scope: Scope) -> None:
+        renamed = self._put(function.node_def, scope, in_function=True)
         for node in function.node_def if renamed else ():
             node.input[:] = [renamed.get(given, given) for given in node.input]
         for name in list(function.ret) if renamed else ():
             function.ret[name] = renamed.get(function.ret[name], function.ret[name])
 
-
-def _put_nodes_on_one_core(nodes: Any) -> None:
-    for node in nodes:
-        if node.op == CORE_NUMBER:
-            node.CopyFrom(core_number(node.name, 0))
-        elif node.op == SUM:
-            # The other input is the groups of cores.
-            controls = [name for name in node.input if name.startswith("^")]
-            node.op = "Identity"
-            node.input[:] = [node.input[0], *controls]
-            for name in [name for name in node.attr if name != "T" and not name.startswith("_")]:
-                del node.attr[name]
+    def _exchange(
+        self, node: v1.NodeDef, scope: Scope, *, in_function: bool
+    ) -> Sequence[v1.NodeDef]:
+        data = [given for given in node.input if not given.startswith("^")]
+        groups = scope.value(data[1])
+        senders: Sequence[int] = self._cores
+        if groups is not None and len(self._cores) > 1:
+            senders = cross_replica_ops.senders(node, groups, 0)
+        made = cross_replica_ops.exchange(
+            node,
+            node.name,
+            core=0,
+            senders=senders,
+            cores=self._cores,
+            read=lambda _: data[0],
+            scatter_dimension=int(scope.value(data[2])) if data[2:] else None,
+            in_function=in_function,
+        )
+        made[-1].input.extend(given for given in node.input if given.startswith("^"))
+        return made
 
 
 def _bypass_sums_in_functions(graph: tf.Graph) -> None:

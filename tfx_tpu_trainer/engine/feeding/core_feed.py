@@ -91,6 +91,12 @@ class CoreFeed:
         """Placeholders of one replica's labels, or `None`."""
         return self._packed()[1]
 
+    @property
+    def first_sources(self) -> dict[str, str]:
+        """Name of each placeholder's node -> the tensor whose first rows the first replica gets."""
+        tensors = self._tensors_of(0)
+        return {p.op.name: tensor.name for p, tensor in zip(self.placeholders, tensors)}
+
     def read(self, copier: GraphCopier) -> list[dict[str, tf.Tensor]]:
         """Reads the rows of one step, in the graph under construction.
 
@@ -132,15 +138,14 @@ class CoreFeed:
         return {p.name: tensor for p, tensor in zip(self.placeholders, tensors)}
 
     def _copy_source(self, copier: GraphCopier, source: int) -> list[tf.Tensor]:
-        tensors = [
-            *_dense(self.sources[source].features),
-            *_dense(self.sources[source].labels),
-        ]
         return copier.copy(
-            [Fetch(0, tensor) for tensor in tensors],
+            [Fetch(0, tensor) for tensor in self._tensors_of(source)],
             replaced=[{}],
             name=f"input_pipeline_source{source}",
         )
+
+    def _tensors_of(self, source: int) -> list[tf.Tensor]:
+        return [*_dense(self.sources[source].features), *_dense(self.sources[source].labels)]
 
     def _packed(self) -> Any:
         rows, numbers = iter(self.placeholders), iter(self._numbers)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import refuse_ops_that_end_the_process
+from tfx_tpu_trainer.engine.checkpointing.graph_files import OneCoreGraphHook
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.copying.one_core import addend, bypass_sums
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
@@ -45,6 +46,10 @@ def place_on_host(
         ValueError: It has an op at which TensorFlow itself would end the process here.
     """
     refuse_ops_that_end_the_process(template)
+    hooks: list[v1.train.SessionRunHook] = []
+    if any(op.type == SUM for op in template.graph.get_operations()):
+        # They stay in the graph, unread, and in no file of it.
+        hooks.append(OneCoreGraphHook(cores=1))
     bypass_sums(template.graph)
     template = dataclasses.replace(
         template,
@@ -57,13 +62,13 @@ def place_on_host(
     if read_before_changes is not None:
         _let_reads_come_first(template.graph, [read_before_changes], train_op=template.train_op)
     if template.host_call is None:
-        return template, []
+        return template, hooks
     fetched = template.host_call()
     # What host_call made was not there at the first look.
     refuse_ops_that_end_the_process(dataclasses.replace(template, predictions=fetched))
     if template.train_op is not None:
         _let_reads_come_first(template.graph, fetched, train_op=template.train_op)
-    return template, [HostCallHook(fetched)]
+    return template, [*hooks, HostCallHook(fetched)]
 
 
 def check_runs_in_cluster(graph: tf.Graph) -> None:

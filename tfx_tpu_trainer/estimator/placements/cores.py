@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import nan_checks
 from tfx_tpu_trainer.engine.checking.captured_tensors import refuse_captured_tensors
+from tfx_tpu_trainer.engine.checkpointing.graph_files import OneCoreGraphHook
 from tfx_tpu_trainer.engine.copying.draws_by_step import draw_by_step
 from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
 from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
@@ -154,6 +155,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     hooks = [hook for source in sources for hook in source.hooks]
     # Summary writers need opening wherever they were made: in host_call or in model_fn itself.
     hooks.append(HostCallHook([]))
+    hooks.append(OneCoreGraphHook(cores=run.cores, sources=feed.first_sources))
     return CoreTrace(template, hooks, run, feed, is_padding)
 
 

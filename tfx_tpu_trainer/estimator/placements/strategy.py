@@ -17,6 +17,7 @@ from tfx_tpu_trainer.engine.checking.train_op_check import (
     check_gradients_are_combined,
     check_train_op,
 )
+from tfx_tpu_trainer.engine.checkpointing.graph_files import OneCoreGraphHook
 from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.engine.copying.draws_by_step import draw_by_step
@@ -217,7 +218,7 @@ class UnderStrategy:
             gradients=gradients,
             tables=trace.tables,
         )
-        hooks = list(placed.hooks)
+        hooks = [*placed.hooks, OneCoreGraphHook(cores=self.strategy.num_replicas_in_sync)]
         if gradients is not None:
             assert placed.gradients is not None
             hooks.append(gradient_hook(gradients, placed.gradients, self.call.config))
