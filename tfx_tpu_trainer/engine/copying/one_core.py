@@ -149,6 +149,7 @@ class _OneCore:
         senders: Sequence[int] = self._cores
         if groups is not None and len(self._cores) > 1:
             senders = cross_replica_ops.senders(node, groups, 0)
+        dimension = scope.value(data[2]) if data[2:] else None
         made = cross_replica_ops.exchange(
             node,
             node.name,
@@ -156,7 +157,7 @@ class _OneCore:
             senders=senders,
             cores=self._cores,
             read=lambda _: data[0],
-            scatter_dimension=int(scope.value(data[2])) if data[2:] else None,
+            scatter_dimension=None if dimension is None else int(dimension),
             in_function=in_function,
         )
         made[-1].input.extend(given for given in node.input if given.startswith("^"))
