@@ -21,6 +21,7 @@ def _calls(function, *, name="eval_metrics"):
         model = {
             "x": features["x"],
             "doubled": tf.multiply(features["x"], 2.0, name="doubled"),
+            "loss": tf.reduce_sum(features["x"], name="loss"),
             "variable": v1.get_variable("v", initializer=1.0),
             "rate": 0.1 * tf.cast(v1.train.get_or_create_global_step(), tf.float32),
         }
@@ -72,6 +73,20 @@ def test_a_captured_feature_is_called_as_the_user_calls_it():
     says = r"'x_of_core' is model_fn's features\['x'\], and is used at .*captured_tensors.py:\d+: "
     with pytest.raises(ValueError, match=says + r".*\. Give .* host_call=\("):
         _calls(lambda m: lambda given: tf.reduce_sum(m["x"]), name="host_call")
+
+
+def test_a_summary_is_the_users_line_and_not_a_librarys(tmp_path):
+    def write(model):
+        def host_call(given):
+            with tf.summary.create_file_writer(str(tmp_path)).as_default():
+                tf.summary.scalar("loss", model["loss"], step=0)
+                return v1.summary.all_v2_summary_ops()
+
+        return host_call
+
+    used = rf"is used at {re.escape(__file__)}:\d+: tf\.summary\.scalar"
+    with pytest.raises(ValueError, match=used):
+        _calls(write, name="host_call")
 
 
 def test_what_waits_for_a_tensor_of_the_model_captures_it():

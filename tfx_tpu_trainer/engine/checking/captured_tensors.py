@@ -1,6 +1,6 @@
-"""Which tensors of model_fn a function of the host uses without having been given them.
+"""Finds tensors of model_fn that metric_fn or a host_call's function uses without being given them.
 
-On one host that works, as everything is in one graph; on cores there is one such tensor on each of
+On one host that works, as everything is in one graph. On cores there is one such tensor on each of
 them, and the function would wait for the placeholder that the model was traced on.
 """
 
