@@ -7,11 +7,15 @@ tensorflow-io add others.
 from __future__ import annotations
 
 import os
-from typing import Final
+import re
+from typing import Any, Final
 
 _LOCAL: Final = ("", "file")
 # All else is taken for an object store, where a folder is no more than the beginning of its files' names.
 _RENAMES_FOLDERS: Final = (*_LOCAL, "hdfs", "viewfs")
+
+# TensorFlow writes a checkpoint under its name, and looks for it by its name as a pattern.
+_PATTERN: Final = re.compile(r"[*?\\]|\[.+\]")
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
@@ -34,6 +38,59 @@ def local_path(path: str | os.PathLike[str]) -> str:
 def renames_folders(path: str | os.PathLike[str]) -> bool:
     """Tells whether a folder there can be renamed, so that it appears whole."""
     return scheme_of(path) in _RENAMES_FOLDERS
+
+
+def path_text(name: str, path: Any) -> str:
+    """Returns a path as text, as TensorFlow takes it.
+
+    Args:
+        name: What the path was given as, such as `model_dir`.
+        path: The path: a string, bytes or a path object.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: Its bytes are no UTF-8.
+    """
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a path: a string, bytes or os.PathLike; got {path!r}."
+        ) from None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name}={path!r} is not UTF-8, the only encoding of names that TensorFlow takes; give the folder another "
+            "name."
+        ) from None
+    return text
+
+
+def check_is_no_pattern(name: str, path: str) -> None:
+    """Refuses a path that TensorFlow takes for a pattern.
+
+    In a folder `run[lr=0.1]` it finds none of the checkpoints that it has written there; in `run*` it removes those
+    of `run1`, too.
+
+    Args:
+        name: What the path was given as, such as `model_dir`.
+        path: The path of a folder, or of a checkpoint.
+
+    Raises:
+        ValueError: TensorFlow takes the name for a pattern.
+    """
+    if found := _PATTERN.search(path):
+        raise ValueError(
+            f"{name}={path!r} has {found[0]!r} in it, which TensorFlow takes for a pattern when it looks for files by "
+            "name: it would find none, or those of other folders. Give a path without *, ?, \\ and [...]; an existing "
+            "folder can be renamed."
+        )
+
+
+def as_pattern(path: str) -> str:
+    """Returns the pattern of `tf.io.gfile.glob` that stands for one path, whatever characters it has."""
+    return re.sub(r"[*?\\[]", r"\\\g<0>", path)
 
 
 def check_can_be_opened(name: str, path: str | os.PathLike[str]) -> None:

@@ -160,6 +160,12 @@ class TestExamples:
             ),
             case(
                 "data",
+                "a pipeline root with brackets in its name",
+                "examples='/root[1]/examples' has '[1]' in it, which TensorFlow takes for a pattern",
+                values=lambda inputs: setattr(inputs["examples"][0], "uri", "/root[1]/examples"),
+            ),
+            case(
+                "data",
                 "Examples in Parquet, without an input_fn",
                 "train split 'train': TFX can't read examples of this payload_format as a dataset",
                 "give an input_fn in the module",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import os
 import pathlib
 import shutil
@@ -14,10 +15,16 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tests.estimator import linear_model
-from tests.estimator.places import estimator, in_every_mode, on_cores_mostly, on_host_and_cores
+from tests.estimator.places import (
+    estimator,
+    in_every_mode,
+    in_two_modes,
+    on_cores_mostly,
+    on_host_and_cores,
+)
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.estimator import Estimator, export, tpu
+from tfx_tpu_trainer.estimator import Estimator, RunConfig, WarmStartSettings, export, tpu
 
 v1 = tf.compat.v1
 
@@ -51,6 +58,116 @@ def test_a_model_dir_that_cannot_be_written(tmp_path, place, mode, refused):
 def test_a_model_dir_on_a_file_system_that_there_is_not(place, refused):
     with refused(ValueError):
         estimator("foo://runs/model", place)
+
+
+_PATTERNS = ["run[lr=0.1]", "run*", "run?", "run\\1"]
+
+
+@pytest.mark.parametrize("name", _PATTERNS)
+@row(
+    "checkpoints",
+    "`model_dir='run[lr=0.1]'`, and other names with `[...]`, `*`, `?` or a backslash",
+    "model_dir=",
+    "in it, which TensorFlow takes for a pattern when it looks for files by name",
+    "existing folder can be renamed",
+)
+def test_a_model_dir_that_tensorflow_takes_for_a_pattern(tmp_path, monkeypatch, name, refused):
+    folder = str(tmp_path / name)
+    for make in (
+        lambda: RunConfig(model_dir=folder),
+        lambda: RunConfig().replace(model_dir=folder),
+        lambda: Estimator(lambda features: None, model_dir=folder),
+    ):
+        with refused(ValueError):
+            make()
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"model_dir": folder}))
+    with refused(ValueError):
+        RunConfig()
+
+
+def test_tensorflow_finds_and_removes_checkpoints_by_pattern(tmp_path):
+    """Why such names are refused: the first can't be resumed, the second removes checkpoints of other folders."""
+    for name in ("run[lr]", "run*", "run1"):
+        folder = tmp_path / name
+        shutil.copytree(_checkpoints(), folder)
+    assert tf.train.latest_checkpoint(str(tmp_path / "run[lr]")) is None
+    v1.train.remove_checkpoint(str(tmp_path / "run*" / "model.ckpt-4"))
+    assert not (tmp_path / "run1" / "model.ckpt-4.index").exists()
+
+
+@pytest.mark.parametrize("name", ["[", "]a[", "{a}", "a b", "ü", "@"])
+def test_other_names_resume(tmp_path, name):
+    for steps in (1, 2):
+        made = estimator(tmp_path / name, "host").train(cores.train_input_fn, max_steps=steps)
+        assert made.get_variable_value("global_step") == steps
+
+
+@row(
+    "checkpoints",
+    "`model_dir=b'run\\xff'`, no UTF-8",
+    "model_dir=b'run\\xff' is not UTF-8, the only encoding of names that TensorFlow takes; give",
+)
+def test_a_model_dir_that_is_no_utf_8(refused):
+    with refused(ValueError):
+        RunConfig(model_dir=b"run\xff")
+
+
+@row(
+    "checkpoints",
+    "`model_dir=5`",
+    "model_dir must be a path: a string, bytes or os.PathLike; got 5.",
+)
+def test_a_model_dir_that_is_no_path(refused):
+    for make in (
+        lambda: RunConfig(model_dir=5),
+        lambda: RunConfig().replace(model_dir=5),
+        lambda: Estimator(lambda features: None, model_dir=5),
+    ):
+        with refused(TypeError):
+            make()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        case(
+            "checkpoints",
+            f"`{name}='run[1]/model.ckpt-1'`",
+            f"{name}='run[1]/model.ckpt-1' has '[1]' in it, which TensorFlow takes for a pattern",
+            values=use,
+        )
+        for name, use in (
+            (
+                "checkpoint_path",
+                lambda path: estimator(tempfile.mkdtemp(), "host").evaluate(
+                    cores.train_input_fn, steps=1, checkpoint_path=path
+                ),
+            ),
+            (
+                "warm_start_from",
+                lambda path: Estimator(lambda features: None, warm_start_from=path),
+            ),
+            ("ckpt_to_initialize_from", WarmStartSettings),
+        )
+    ],
+)
+def test_a_checkpoint_whose_path_tensorflow_takes_for_a_pattern(use, refused):
+    with refused(ValueError):
+        use("run[1]/model.ckpt-1")
+
+
+@in_two_modes
+@row(
+    "checkpoints",
+    "a pipe in the place of the file `checkpoint`",
+    "checkpoint is not a file: it was changed after it was written; the latest readable",
+)
+def test_a_pipe_that_is_called_checkpoint_is_not_waited_at(tmp_path, place, mode, refused):
+    trained = _trained(tmp_path, place)
+    (tmp_path / "checkpoint").unlink()
+    os.mkfifo(tmp_path / "checkpoint")
+    with refused(tf.errors.DataLossError):
+        cores.run(trained, mode)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,27 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.bad_input import row
+from tests.bad_input import case, row
 from tests.estimator import linear_model
 from tests.estimator.places import estimator, in_every_mode, in_two_modes, on_host_and_cores
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator import (
+    BestExporter,
+    BinaryClassHead,
+    Estimator,
+    LatestExporter,
+    RegressionHead,
+    RunConfig,
+    TrainSpec,
+    WarmStartSettings,
+    add_metrics,
+    experimental,
+    inputs,
+    tpu,
+)
+
+v1 = tf.compat.v1
 
 BATCH = cores.BATCH
 ROWS, LABELS = linear_model.rows(2 * BATCH)
@@ -256,3 +272,212 @@ def test_a_batch_size_built_into_the_model_is_fine_on_full_batches(tmp_path, mod
         results = [[row["y"] for row in result] for result in results]
     if mode != "train":
         assert results[0] == pytest.approx(results[1])
+
+
+@in_every_mode
+@row(
+    "estimator",
+    "a placeholder of model_fn that nothing feeds",
+    "You must feed a value for placeholder tensor 'rate', which nothing feeds: give the value as a ",
+)
+def test_a_placeholder_that_nothing_feeds_is_named(tmp_path, place, mode, refused):
+    linear = linear_model.model_fn_for(tpu)
+
+    def model_fn(features, labels, mode, params):
+        rate = v1.placeholder(tf.float32, [], name="rate")
+        return linear({**features, "x": features["x"] * rate}, labels, mode, params)
+
+    with refused(tf.errors.InvalidArgumentError):
+        cores.run(estimator(tmp_path, place, model_fn), mode)
+
+
+@in_two_modes
+@row(
+    "estimator",
+    "a vocabulary of model_fn whose file is not there",
+    "gone.txt; No such file or directory (at '",
+)
+def test_what_a_session_can_not_open_with_is_named_in_a_line(tmp_path, place, mode, refused):
+    linear = linear_model.model_fn_for(tpu)
+
+    def model_fn(features, labels, mode, params):
+        words = tf.lookup.TextFileInitializer(
+            str(tmp_path / "gone.txt"),
+            tf.string,
+            tf.lookup.TextFileIndex.WHOLE_LINE,
+            tf.int64,
+            tf.lookup.TextFileIndex.LINE_NUMBER,
+        )
+        tf.lookup.StaticVocabularyTable(words, num_oov_buckets=1)
+        return linear(features, labels, mode, params)
+
+    with refused(tf.errors.NotFoundError):
+        cores.run(estimator(tmp_path / "model", place, model_fn), mode)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+@row(
+    "estimator",
+    "an input of unknown rank, on cores",
+    "must have an axis 0 to split over the replicas, but its shape is unknown",
+    "tell it in input_fn with tf.ensure_shape",
+)
+def test_an_input_of_unknown_rank_is_told_of(tmp_path, mode, refused):
+    def input_fn(params):
+        def forget(features, labels):
+            return {"x": tf.numpy_function(lambda x: x, [features["x"]], tf.float32)}, labels
+
+        return cores.train_input_fn(params).map(forget)
+
+    with refused(ValueError):
+        cores.run(estimator(tmp_path, "cores"), mode, input_fn)
+
+
+def _of_mean(features, labels, mode, params):
+    mean = tf.reduce_mean(features["x"])
+    return tpu.TPUEstimatorSpec(mode, predictions={"mean": mean})
+
+
+@row(
+    "estimator",
+    "a scalar prediction, on the host",
+    "predictions[mean] must have the batch as its first dimension, but is the scalar ",
+    "yield_single_examples=False",
+)
+def test_a_scalar_prediction_has_no_rows(tmp_path, refused):
+    made = estimator(tmp_path, "host", _of_mean)
+    with refused(ValueError):
+        next(made.predict(linear_model.input_fn))
+    (first, *_) = made.predict(linear_model.input_fn, yield_single_examples=False)
+    assert np.shape(first["mean"]) == ()
+
+
+@row(
+    "estimator",
+    "a scalar prediction, on cores",
+    "The tensor with key (mean) in TPUEstimatorSpec.predictions must have the batch as its first dimension, but is a "
+    "scalar",
+)
+def test_cores_predict_no_scalar(tmp_path, refused):
+    with refused(ValueError):
+        next(estimator(tmp_path, "cores", _of_mean).predict(linear_model.input_fn))
+
+
+_GIVEN = {
+    "`params=['a']`": (
+        lambda: tpu.TPUEstimator(_of_mean, config=tpu.RunConfig(), params=["a"], use_tpu=False),
+        "params must be a dict of name -> value, given: ['a'].",
+    ),
+    "`Estimator(params=5)`": (
+        lambda: Estimator(_of_mean, params=5),
+        "params must be a dict of name -> value, given: 5.",
+    ),
+    "`train(hooks=5)`": (
+        lambda: Estimator(_of_mean).train(cores.train_input_fn, hooks=5),
+        "Hooks must be a SessionRunHook, given: 5. Give a list of them.",
+    ),
+    "`train(saving_listeners=5)`": (
+        lambda: Estimator(_of_mean).train(cores.train_input_fn, saving_listeners=5),
+        "saving_listeners must be a list of CheckpointSaverListener, given: 5.",
+    ),
+    "`TrainSpec(hooks=5)`": (
+        lambda: TrainSpec(cores.train_input_fn, hooks=5),
+        "All hooks must be `SessionRunHook` instances, given: 5. Give a list of them.",
+    ),
+    "`train(input_fn=5)`": (
+        lambda: Estimator(_of_mean).train(5),
+        "`input_fn` must be callable, given: 5.",
+    ),
+    "`evaluate(input_fn=5)` on cores": (
+        lambda: cores.make(tempfile.mkdtemp(), _of_mean).evaluate(5, steps=1),
+        "`input_fn` must be callable, given: 5.",
+    ),
+    "`predict(predict_keys=5)`": (
+        lambda: next(
+            cores.make(tempfile.mkdtemp(), linear_model.model_fn_for(tpu)).predict(
+                linear_model.input_fn, predict_keys=5
+            )
+        ),
+        "predict_keys must be a name or a list of names; got 5.",
+    ),
+    "`get_variable_value(5)`": (
+        lambda: Estimator(_of_mean).get_variable_value(5),
+        "name must be the name of a variable or a list of names; got 5.",
+    ),
+    "`LatestExporter(exports_to_keep='5')`": (
+        lambda: LatestExporter("latest", print, exports_to_keep="5"),
+        "exports_to_keep must be a number; got '5'.",
+    ),
+    "`BestExporter(compare_fn=5)`": (
+        lambda: BestExporter("best", print, compare_fn=5),
+        "`compare_fn` must be callable; got 5.",
+    ),
+    "`make_early_stopping_hook(run_every_steps='5')`": (
+        lambda: experimental.make_early_stopping_hook(
+            Estimator(_of_mean), print, run_every_secs=None, run_every_steps="5"
+        ),
+        "run_every_steps must be a number; got '5'.",
+    ),
+    "`stop_if_higher_hook(threshold='1')`": (
+        lambda: experimental.stop_if_higher_hook(Estimator(_of_mean), "loss", "1"),
+        "threshold must be a number; got '1'.",
+    ),
+    "`stop_if_no_increase_hook(min_steps='1')`": (
+        lambda: experimental.stop_if_no_increase_hook(
+            Estimator(_of_mean), "loss", 10, min_steps="1"
+        ),
+        "min_steps must be a number; got '1'.",
+    ),
+    "`make_stop_at_checkpoint_step_hook(last_step='5')`": (
+        lambda: experimental.make_stop_at_checkpoint_step_hook(Estimator(_of_mean), "5"),
+        "last_step must be a number; got '5'.",
+    ),
+    "`InMemoryEvaluatorHook(estimator=5)`": (
+        lambda: experimental.InMemoryEvaluatorHook(5, print),
+        "`estimator` must have type `tf.estimator.Estimator`. Got: <class 'int'>",
+    ),
+    "`add_metrics(estimator=5)`": (
+        lambda: add_metrics(5, print),
+        "`estimator` must have type `tf.estimator.Estimator`. Got: <class 'int'>",
+    ),
+    "`numpy_input_fn(batch_size='2')`": (
+        lambda: inputs.numpy_input_fn({"x": ROWS}, batch_size="2", shuffle=False),
+        "batch_size must be a number; got '2'.",
+    ),
+    "`pandas_input_fn(x=[1])`": (
+        lambda: inputs.pandas_input_fn([1], shuffle=False),
+        "x must be a pandas.DataFrame; got [1].",
+    ),
+    "`RegressionHead(label_dimension='2')`": (
+        lambda: RegressionHead(label_dimension="2"),
+        "label_dimension must be a number; got '2'.",
+    ),
+    "`BinaryClassHead(thresholds=['0.5'])`": (
+        lambda: BinaryClassHead(thresholds=["0.5"]),
+        "thresholds must be a number; got '0.5'.",
+    ),
+    "`WarmStartSettings(5)`": (
+        lambda: WarmStartSettings(5),
+        "ckpt_to_initialize_from must be a path: a string, bytes or os.PathLike; got 5.",
+    ),
+    "`WarmStartSettings(var_name_to_vocab_info=5)`": (
+        lambda: WarmStartSettings("runs", var_name_to_vocab_info=5),
+        "var_name_to_vocab_info must be a dict of names of variables; got 5.",
+    ),
+    "`export_saved_model(checkpoint_path=5)`": (
+        lambda: Estimator(_of_mean).export_saved_model("exported", print, checkpoint_path=5),
+        "checkpoint_path must be a path: a string, bytes or os.PathLike; got 5.",
+    ),
+    "`RunConfig(tf_config='{}')`": (
+        lambda: RunConfig(tf_config="{}"),
+        "tf_config must be a dict in the form of TF_CONFIG; got '{}'.",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "call", [case("estimator", given, says, values=call) for given, (call, says) in _GIVEN.items()]
+)
+def test_an_argument_of_the_wrong_type_is_named(call, refused):
+    with refused(TypeError):
+        call()

@@ -182,6 +182,12 @@ def test_what_is_not_callable_is_a_type_error(value):
         argument_names(value)
 
 
+@pytest.mark.parametrize("value", [None, 3, "model_fn"])
+def test_a_model_fn_that_is_not_callable_is_named(value):
+    with pytest.raises(TypeError, match=f"^model_fn must be callable, given: {value!r}\\.$"):
+        check_model_fn(value, None)
+
+
 def test_varargs_are_seen_through_partials():
     assert takes_varargs(_open)
     assert takes_varargs(functools.partial(_open, 1))

@@ -72,6 +72,17 @@ def test_loss_must_be_a_tensor(make, refused):
         EstimatorSpec("eval", loss=make())
 
 
+@pytest.mark.parametrize("value", ["0.5", True, 1j])
+@row(
+    "estimator",
+    "a loss that is a tensor of texts",
+    "loss must be of a type of numbers, such as float32, given: ",
+)
+def test_loss_must_be_a_number(value, refused):
+    with refused(TypeError):
+        EstimatorSpec("eval", loss=tf.constant(value))
+
+
 @pytest.mark.parametrize("shape", [[2], [1, 2], [0]])
 @pytest.mark.behaviour(293)
 @row("estimator", "a loss of several elements", "Loss must be scalar")
@@ -181,6 +192,7 @@ def test_metrics_must_be_a_dict(metrics, refused):
         lambda: (_loss(),),
         lambda: (1.0, 2.0),
         lambda: (_loss(), None, 1),
+        lambda: (_loss(), "update"),
         lambda: (_loss(), None),
         lambda: [_loss(), tf.no_op()],
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 
 import numpy as np
@@ -72,14 +73,14 @@ def test_evaluate_result_knows_rows_loss_by_rows_and_checkpoint(tmp_path):
     assert result.metrics["loss"] == pytest.approx(np.mean(_batch_losses(weights, bias)), rel=1e-5)
 
 
-@pytest.mark.parametrize(("steps", "batches"), [(None, 3), (2, 2), (1, 1), (9, 3)])
+@pytest.mark.parametrize(("steps", "batches"), [(None, 3), (2, 2), (0.5, 1), (1.5, 2), (9, 3)])
 @pytest.mark.behaviour(205)
 def test_steps(tmp_path, steps, batches):
     metrics = _estimator(tmp_path).evaluate(_input_fn(), steps=steps)
     assert metrics["loss"] == pytest.approx(np.mean(_batch_losses()[:batches]), rel=1e-5)
 
 
-@pytest.mark.parametrize("steps", [0, -1])
+@pytest.mark.parametrize("steps", [0, -1, math.nan])
 @pytest.mark.behaviour(207)
 @row("estimator", "`evaluate(steps=0)`", "Must specify steps > 0, given: ")
 def test_steps_must_be_positive(tmp_path, steps, refused):

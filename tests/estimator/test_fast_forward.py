@@ -86,6 +86,25 @@ def test_reports_of_loss_and_rates_cost_no_call(tmp_path):
     assert few.calls < 10
 
 
+def test_intervals_that_are_no_whole_numbers_are_those_of_tensorflows_timers(tmp_path):
+    periods = {"save_checkpoints_steps": 1000 / 32, "save_summary_steps": 7.5}
+    few = _CountsCalls()
+    _train(tmp_path, hooks=[few], log_step_count_steps=9.5, steps=60, **periods)
+    assert few.calls < 30
+    # The original's steps: a timer is due at the first step that is not before the last one's and the interval.
+    assert _checkpoints(tmp_path) == [0, 32, 60]
+    events = read_values(tmp_path)
+    assert list(events["loss"]) == list(range(1, 61, 8))
+    assert list(events["global_step/sec"]) == list(range(11, 61, 10))
+
+
+@pytest.mark.parametrize(("last_step", "reached"), [(30, 30), (7.5, 8)])
+def test_a_hook_of_the_program_stops_at_its_step(tmp_path, last_step, reached):
+    hook = v1.train.StopAtStepHook(last_step=last_step)
+    estimator = _train(tmp_path, hooks=[hook], steps=None)
+    assert estimator.get_variable_value("global_step") == reached
+
+
 @mostly_swept("jit_compile", [None, False, True, "auto"], kept=[None])
 def test_the_loop_is_in_no_meta_file(tmp_path, jit_compile):
     _train(tmp_path, save_checkpoints_steps=25, jit_compile=jit_compile)

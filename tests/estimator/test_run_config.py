@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 import re
 
@@ -15,6 +16,7 @@ v1 = tf.compat.v1
 
 BAD_VALUES = [
     ("model_dir", "", "non-empty"),
+    ("save_checkpoints_steps", math.nan, ">= 0; got nan"),
     ("save_summary_steps", -1, ">= 0; got -1"),
     ("save_checkpoints_steps", -1, ">= 0; got -1"),
     ("save_checkpoints_secs", -1, ">= 0; got -1"),
@@ -95,6 +97,36 @@ def test_values_out_of_range_are_refused(name, value, says):
         RunConfig(**{name: value})
     with pytest.raises(ValueError, match=f"{name}.*{says}"):
         RunConfig().replace(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "save_summary_steps",
+        "save_checkpoints_steps",
+        "save_checkpoints_secs",
+        "keep_checkpoint_max",
+        "keep_checkpoint_every_n_hours",
+        "log_step_count_steps",
+        "session_creation_timeout_secs",
+        "first_checkpoint_secs",
+        "stall_timeout_secs",
+    ],
+)
+@row(
+    "estimator",
+    '`RunConfig(save_checkpoints_steps="100")`, and all its other numbers',
+    " must be a number; got '100'.",
+)
+def test_what_is_no_number_is_named(name, refused):
+    for make in (RunConfig, RunConfig().replace):
+        with refused(TypeError) as raised:
+            make(**{name: "100"})
+        assert str(raised.value).startswith(name)
+
+
+def test_intervals_need_not_be_whole_numbers():
+    assert RunConfig(save_checkpoints_steps=31.25).save_checkpoints_steps == 31.25
 
 
 # What tf_config says is read, and the mapping itself not kept.

@@ -185,21 +185,6 @@ def refusal(given, tf_config, *says):
             'must be like {"type": "worker", "index": 0}; got \'worker\'',
         ),
         refusal(
-            "an address instead of a list of them",
-            {"cluster": {"chief": "h0:1"}},
-            "must map each job to a list of \"host:port\"; got {'chief': 'h0:1'}",
-        ),
-        refusal(
-            "a cluster that is a list",
-            {"cluster": ["h0:1"]},
-            "must map each job to a list of \"host:port\"; got ['h0:1']",
-        ),
-        refusal(
-            "an address that is a number",
-            {"cluster": {"chief": [2222]}},
-            "must map each job to a list of \"host:port\"; got {'chief': [2222]}",
-        ),
-        refusal(
             "tasks by name in place of number",
             {"cluster": {"chief": {"first": "h0:1"}}},
             "must map each job to a list of \"host:port\"; got {'chief': {'first'",
@@ -218,7 +203,7 @@ def refusal(given, tf_config, *says):
             "port 99999",
             {"cluster": {**CLUSTER, "ps": ["h3:99999"]}, "task": _at("chief", 0)},
             "The address of ps:0 in TF_CONFIG is 'h3:99999'",
-            "a port from 1 to 65535",
+            "a port from 0 to 65535",
         ),
         refusal(
             "two tasks of one type at one address",
@@ -237,6 +222,59 @@ def refusal(given, tf_config, *says):
 def test_what_cannot_be_is_refused(monkeypatch, tf_config, refused):
     with refused(ValueError):
         _read(monkeypatch, tf_config)
+
+
+@pytest.mark.parametrize(
+    "tf_config",
+    [
+        refusal(
+            "an address instead of a list of them",
+            {"cluster": {"chief": "h0:1"}},
+            "must map each job to a list of \"host:port\"; got {'chief': 'h0:1'}",
+        ),
+        refusal(
+            "a cluster that is a list",
+            {"cluster": ["h0:1"]},
+            "must map each job to a list of \"host:port\"; got ['h0:1']",
+        ),
+        refusal(
+            "an address that is a number",
+            {"cluster": {"chief": [2222]}},
+            "must map each job to a list of \"host:port\"; got {'chief': [2222]}",
+        ),
+    ],
+)
+def test_a_cluster_of_another_type_is_refused(monkeypatch, tf_config, refused):
+    with refused(TypeError):
+        _read(monkeypatch, tf_config)
+
+
+@pytest.mark.parametrize(
+    ("tf_config", "says"),
+    [
+        ({"service": [1], "model_dir": ""}, "model_dir in TF_CONFIG should be non-empty"),
+        ({"cluster": {"ps": ["h1"]}, "task": "ps"}, 'must have one "chief" node'),
+        ({"cluster": {"chief": []}, "task": "ps"}, 'must have one "chief" node'),
+        ({"cluster": {"chief": ["h0"]}}, "task type must be set"),
+        ({"cluster": {"chief": ["h0"]}, "task": _at("chief", 1)}, "not a valid task_id"),
+    ],
+)
+def test_the_checks_come_in_the_originals_order(monkeypatch, tf_config, says):
+    with pytest.raises(ValueError, match=says):
+        _read(monkeypatch, tf_config)
+
+
+def test_port_0_is_any_that_is_free(monkeypatch):
+    cluster = {"chief": ["h0:0"], "ps": ["h0:0"], "worker": ["h0:0", "h1:0"]}
+    place = _read(monkeypatch, {"cluster": cluster, "task": _at("worker", 1)})
+    assert (place.master, place.num_worker_replicas) == ("grpc://h1:0", 3)
+
+
+def test_a_cluster_may_name_some_of_its_tasks(monkeypatch):
+    cluster = {"chief": ["h0:1"], "worker": {"1": "h2:1"}}
+    place = _read(monkeypatch, {"cluster": cluster, "task": _at("worker", 1)})
+    # As in the original, which counts the tasks that are named.
+    assert (place.master, place.num_worker_replicas) == ("grpc://h2:1", 2)
 
 
 @pytest.mark.parametrize("address", ["[::1]:2222", "10.0.0.1:65535", "pod-0.taxi.ns.svc:1"])

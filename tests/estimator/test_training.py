@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import math
 import os
 import re
 
@@ -141,6 +142,7 @@ def test_max_steps_is_absolute_and_nothing_is_called_once_it_is_reached(tmp_path
         ({"steps": -1}, "steps > 0, given: -1"),
         ({"max_steps": 0}, "max_steps > 0, given: 0"),
         ({"max_steps": -0.5}, "max_steps > 0, given: -0.5"),
+        ({"steps": math.nan}, "steps > 0, given: nan"),
     ],
 )
 @pytest.mark.behaviour(161)
@@ -151,7 +153,19 @@ def test_steps_that_do_not_hold(tmp_path, given, says, refused):
     assert re.search(says, str(raised.value))
 
 
-@mostly_swept(("steps", "made"), [(None, 4), (3, 3), (9, 4)], kept=[(None, 4), (9, 4)])
+@pytest.mark.parametrize("name", ["steps", "max_steps"])
+@row("estimator", '`train(steps="100")`', "steps must be a number; got '100'")
+def test_steps_that_are_no_number(tmp_path, name, refused):
+    with refused(TypeError) as raised:
+        _estimator(tmp_path).train(_input_fn(), **{name: "100"})
+    assert str(raised.value).startswith(f"{name} must be")
+
+
+@mostly_swept(
+    ("steps", "made"),
+    [(None, 4), (3, 3), (9, 4), (math.inf, 4)],
+    kept=[(None, 4), (9, 4), (math.inf, 4)],
+)
 @pytest.mark.behaviour(139)
 def test_training_ends_with_the_data_or_its_steps(tmp_path, steps, made):
     estimator = _estimator(tmp_path)

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer.estimator import EstimatorSpec
+from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
 from tfx_tpu_trainer.estimator.user_calls import call_input_fn, call_model_fn
 
 
@@ -129,6 +130,18 @@ def test_labels_that_model_fn_does_not_take_are_refused_before_it_is_called(refu
 
     with refused(ValueError):
         _call_model(never_called, labels={"y": 1})
+
+
+@row(
+    "estimator",
+    "a model_fn that returns the class EstimatorSpec",
+    "model_fn should return an EstimatorSpec. Got <class ",
+    "make one by calling the class, with the mode and what it needs.",
+)
+@pytest.mark.parametrize("spec", [EstimatorSpec, TPUEstimatorSpec])
+def test_a_spec_class_is_no_spec(spec, refused):
+    with refused(ValueError):
+        _call_model(lambda features: spec)
 
 
 @pytest.mark.parametrize("returned", [None, {"loss": 1}, tf.no_op, "spec"])

@@ -16,7 +16,7 @@ from tfx_tpu_trainer.estimator import (
     VocabInfo,
     WarmStartSettings,
 )
-from tfx_tpu_trainer.estimator.warm_start import as_warm_start_settings
+from tfx_tpu_trainer.estimator.warm_start import as_warm_start_settings, warm_start
 
 v1 = tf.compat.v1
 
@@ -296,3 +296,24 @@ def test_settings_are_a_named_tuple():
 def test_another_type_is_refused(value, refused):
     with refused(ValueError):
         as_warm_start_settings(value)
+
+
+@pytest.mark.parametrize("field", ["new_vocab", "old_vocab"])
+@row(
+    "checkpoints",
+    "a vocabulary of a warm start that is not there",
+    "var_name_to_vocab_info['linear/weights']: ",
+    "gone.txt' does not exist; give the file of the vocabulary.",
+)
+def test_a_vocabulary_that_is_not_there_is_named(tmp_path, field, refused):
+    path = _save(tmp_path / "first", TRAINED)
+    (tmp_path / "there.txt").write_text("a\nb\nc\n")
+    files = {name: str(tmp_path / "there.txt") for name in ("new_vocab", "old_vocab")}
+    files[field] = str(tmp_path / "gone.txt")
+    info = VocabInfo(new_vocab_size=3, num_oov_buckets=0, **files)
+    settings = WarmStartSettings(path, var_name_to_vocab_info={"linear/weights": info})
+    with tf.Graph().as_default():
+        v1.get_variable("linear/weights", [3])
+        with refused(tf.errors.NotFoundError) as raised:
+            warm_start(settings)
+    assert field in str(raised.value)

@@ -21,7 +21,9 @@ def _write(folder, values, *, tag="loss", begins_at=None, suffix=""):
         writer.close()
 
 
-def test_values_are_those_of_the_files_by_source(tmp_path):
+@pytest.mark.parametrize("name", ["run", "run[lr=0.1]", "run*"])
+def test_values_are_those_of_the_files_by_source(tmp_path, name):
+    tmp_path = tmp_path / name
     _write(tmp_path, [(1, 0.5), (3, 0.25)])
     _write(tmp_path / "eval", [(3, 2.0)], tag="accuracy")
     _write(tmp_path / "eval_test", [(3, math.nan)], tag="accuracy")

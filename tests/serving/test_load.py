@@ -114,6 +114,20 @@ def test_a_model_without_its_variables_is_not_loaded(tmp_path, refused):
         load_serving(str(tmp_path))
 
 
+@row(
+    "exports",
+    "`load_serving` from a folder with brackets in its name",
+    "path=",
+    "has '[1]' in it, which TensorFlow takes for a pattern when it looks for files by name",
+    "can be renamed",
+)
+def test_a_model_in_a_folder_that_tensorflow_takes_for_a_pattern(tmp_path, refused):
+    save_metagraphs(str(tmp_path / "model"), ["serve"])
+    (tmp_path / "model").rename(tmp_path / "model[1]")
+    with refused(ValueError):
+        load_serving(str(tmp_path / "model[1]"))
+
+
 def test_a_model_without_variables_is_whole(tmp_path):
     module = tf.Module()
     module.double = tf.function(

@@ -16,6 +16,7 @@ from tfx_tpu_trainer.component.names import suggest
 from tfx_tpu_trainer.component.parameter_rules import RESERVED_PARAMS
 from tfx_tpu_trainer.component.tfx_private import artifact_utils
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.file_systems import check_is_no_pattern
 from tfx_tpu_trainer.inputs import TransformServing, vocabulary_sizes
 from tfx_tpu_trainer.user_module.failures import first_reason
 from tfx_tpu_trainer.whole_files import try_writing
@@ -62,7 +63,7 @@ def check_examples(examples: Sequence[tfx.dsl.Artifact]) -> None:
         examples: The Examples artifacts.
 
     Raises:
-        ValueError: There are none, or their payload is of another format.
+        ValueError: There are none, their folder can't be read, or their payload is of another format.
     """
     if not examples:
         raise ValueError(
@@ -70,6 +71,7 @@ def check_examples(examples: Sequence[tfx.dsl.Artifact]) -> None:
             "component"
         )
     for artifact in examples:
+        check_is_no_pattern("examples", artifact.uri)
         payload = artifact.get_string_custom_property("payload_format")
         if payload and payload not in _PAYLOADS:
             raise ValueError(
@@ -242,6 +244,7 @@ def check_base_model(path: str | None) -> None:
     """
     if path is None:
         return
+    check_is_no_pattern("base_model", path)
     fix = "give the output of a trainer that exported one, or leave base_model out"
     if not tf.saved_model.contains_saved_model(path):
         raise ValueError(f"base_model has no SavedModel in {path}; {fix}")

@@ -40,7 +40,14 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
 
     Raises:
         ValueError: If metric_fn takes another argument.
+        TypeError: If it is not callable, or estimator no Estimator.
     """
+    if not isinstance(estimator, Estimator):
+        raise TypeError(
+            f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
+        )
+    if not callable(metric_fn):
+        raise TypeError(f"metric_fn must be callable; got {metric_fn!r}.")
     unknown = unexpected_arguments(metric_fn, _ARGUMENTS)
     if unknown:
         raise ValueError(

@@ -111,8 +111,9 @@ def check_model_fn(model_fn: Callable[..., Any] | None, params: Mapping[str, Any
         ValueError: If it takes no `features`, takes an argument that it can't be given, or if
             there are params and it takes none.
     """
+    if model_fn is None or not callable(model_fn):
+        raise TypeError(f"model_fn must be callable, given: {model_fn!r}.")
     names = argument_names(model_fn)
-    assert model_fn is not None
     if not takes(model_fn, "features"):
         raise ValueError(
             f"model_fn ({model_fn!r}) must include features argument. It takes {list(names)}."
@@ -129,6 +130,31 @@ def check_model_fn(model_fn: Callable[..., Any] | None, params: Mapping[str, Any
             f"{list(MODEL_FN_ARGUMENTS[:-1])}; bind others with functools.partial, or pass "
             "them in params."
         )
+
+
+def check_input_fn(input_fn: Any) -> None:
+    """Checks that an input_fn is a function.
+
+    Raises:
+        TypeError: If it is not callable.
+    """
+    if not callable(input_fn):
+        raise TypeError(f"`input_fn` must be callable, given: {input_fn!r}.")
+
+
+def as_params(params: Any) -> dict[str, Any]:
+    """Returns params as a dict of their own, empty where there are none.
+
+    Args:
+        params: A mapping, or what else makes a dict; `None` is none.
+
+    Raises:
+        TypeError: If they are something else.
+    """
+    try:
+        return dict(params or {})
+    except (TypeError, ValueError):
+        raise TypeError(f"params must be a dict of name -> value, given: {params!r}.") from None
 
 
 def _kinds(function: Any) -> set[Any]:

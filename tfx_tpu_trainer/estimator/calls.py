@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from tfx_tpu_trainer.estimator.callables import check_input_fn
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.number_checks import check_positive
 from tfx_tpu_trainer.estimator.placements.host import OnHost
 from tfx_tpu_trainer.estimator.placements.placement import Call, Placement, bind_call
 from tfx_tpu_trainer.estimator.placements.strategy import (
@@ -114,6 +116,7 @@ class EstimatorCalls:
 
     def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
         """Returns the place of a call: the strategy of its mode, or else this host."""
+        check_input_fn(input_fn)
         call = self._bound(input_fn, mode, self._config)
         strategy = strategy_of(self._config, mode)
         if strategy is None:
@@ -145,7 +148,7 @@ class EstimatorCalls:
 
     def check_eval_steps(self, steps: int | None) -> None:
         """Checks the steps of an evaluation; see `Calls`."""
-        check_eval_steps(steps)
+        check_positive("steps", steps)
 
     def session_master(self, mode: str) -> str:
         """Returns the address of a session's master; see `Calls`."""
@@ -159,23 +162,13 @@ def check_train_steps(steps: int | None, max_steps: int | None) -> None:
     """Checks the steps of a training.
 
     Raises:
+        TypeError: If they are no numbers.
         ValueError: If they do not hold.
     """
     if steps is not None and max_steps is not None:
         raise ValueError(f"Can not provide both steps and max_steps; got {steps} and {max_steps}.")
-    for name, value in (("steps", steps), ("max_steps", max_steps)):
-        if value is not None and value <= 0:
-            raise ValueError(f"Must specify {name} > 0, given: {value}")
-
-
-def check_eval_steps(steps: int | None) -> None:
-    """Checks the steps of an evaluation.
-
-    Raises:
-        ValueError: If they do not hold.
-    """
-    if steps is not None and steps <= 0:
-        raise ValueError(f"Must specify steps > 0, given: {steps}")
+    check_positive("steps", steps)
+    check_positive("max_steps", max_steps)
 
 
 def master_of(config: RunConfig, mode: str) -> str:

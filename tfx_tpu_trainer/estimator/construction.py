@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,7 +12,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.sessions.session_configs import default_session_config
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.run_config import RunConfig
-from tfx_tpu_trainer.file_systems import check_can_be_opened
+from tfx_tpu_trainer.file_systems import check_can_be_opened, path_text
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -66,7 +65,7 @@ def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig
         _logger.info("Using default config.")
     if not isinstance(config, RunConfig):
         raise ValueError(f"config must be an instance of `RunConfig`, but provided {config!r}.")
-    model_dir = os.fsdecode(model_dir) if model_dir else None
+    model_dir = path_text("model_dir", model_dir) if model_dir else None
     if model_dir and config.model_dir and model_dir != config.model_dir:
         raise ValueError(
             "`model_dir` are set both in constructor and `RunConfig`, but with different values. "
@@ -99,6 +98,8 @@ def check_listeners(
     Raises:
         TypeError: If one is not a CheckpointSaverListener.
     """
+    if listeners is not None and not isinstance(listeners, Iterable):
+        raise TypeError(f"{message}, given: {listeners!r}. Give a list of them.")
     listeners = tuple(listeners or ())
     for listener in listeners:
         if not isinstance(listener, v1.train.CheckpointSaverListener):

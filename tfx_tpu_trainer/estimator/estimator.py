@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +16,12 @@ from tfx_tpu_trainer.engine.evaluating import evaluation
 from tfx_tpu_trainer.engine.evaluating.evaluation import EvalResult, write_evaluation_events
 from tfx_tpu_trainer.engine.evaluating.evaluation_plan import with_values
 from tfx_tpu_trainer.engine.evaluating.rows_read import SayRowsRead
+from tfx_tpu_trainer.engine.loops.pace import whole_steps
 from tfx_tpu_trainer.engine.predicting import prediction
 from tfx_tpu_trainer.engine.tracing import collecting_only_new_garbage
 from tfx_tpu_trainer.engine.training import training
 from tfx_tpu_trainer.estimator import spec_checks
-from tfx_tpu_trainer.estimator.callables import argument_names, check_model_fn
+from tfx_tpu_trainer.estimator.callables import argument_names, as_params, check_model_fn
 from tfx_tpu_trainer.estimator.calls import Calls, EstimatorCalls
 from tfx_tpu_trainer.estimator.construction import (
     call_graph,
@@ -110,6 +111,7 @@ class Estimator:
 
         Raises:
             ValueError: If an argument does not hold.
+            TypeError: If model_fn is not callable, or params are no dict.
         """
         # Asked of the class, as in the original: AdaNet puts a static method there.
         type(self)._assert_members_are_not_overridden(self)
@@ -128,7 +130,7 @@ class Estimator:
                 "Estimator.",
                 model_fn,
             )
-        self._params = copy.deepcopy(dict(params or {}))
+        self._params = copy.deepcopy(as_params(params))
         self._warm_start_settings = as_warm_start_settings(warm_start_from)
         self._calls: Calls = EstimatorCalls(model_fn, config=self._config, params=self._params)
 
@@ -199,6 +201,10 @@ class Estimator:
         """
         if isinstance(name, str):
             return checkpoints.variable_value(self.model_dir, name)
+        if not isinstance(name, Iterable):
+            raise TypeError(
+                f"name must be the name of a variable or a list of names; got {name!r}."
+            )
         return [checkpoints.variable_value(self.model_dir, each) for each in name]
 
     def eval_dir(self, name: str | None = None) -> str:
@@ -244,6 +250,7 @@ class Estimator:
                 "in TF_CONFIG. Please use train_and_evaluate, which starts the part of each task."
             )
         self._calls.check_train_steps(steps, max_steps)
+        steps, max_steps = whole_steps(steps), whole_steps(max_steps)
         if max_steps is not None and checkpoints.global_step_of(self.model_dir) >= max_steps:
             _logger.info("Skipping training since max_steps has already saved.")
             return self
@@ -332,6 +339,7 @@ class Estimator:
             The result.
         """
         self._calls.check_eval_steps(steps)
+        steps = whole_steps(steps)
         all_hooks = list(spec_checks.check_hooks(hooks, message=_SESSION_HOOKS))
         if steps is None:
             all_hooks.append(SayRowsRead())
@@ -403,7 +411,7 @@ class Estimator:
         """Traces an evaluation that is not run; returns the scaffold that it would have."""
         with call_graph(self._config):
             placement = self._calls.placement(input_fn, ModeKeys.EVAL)
-            plan, _ = placement.plan_evaluation(steps=steps)
+            plan, _ = placement.plan_evaluation(steps=whole_steps(steps))
             return plan.template.make_scaffold()
 
     def predict(

@@ -180,11 +180,6 @@ def _check_eval_metric_ops(
         pairs[name] = metric_ops.value_and_update(name, metric)
         metric_ops.add_metric_variables(metric)
         for part in tf.nest.flatten(pairs[name]):
-            if not isinstance(part, (tf.Tensor, tf.Variable, tf.Operation)):
-                raise TypeError(
-                    "Values of eval_metric_ops must be (metric_value, update_op) tuples of "
-                    f"tensors and ops, given: {part!r} for key: {name}."
-                )
             spec_checks.check_graph(part, "eval_metric_ops", key=name)
     return pairs
 

@@ -18,6 +18,7 @@ def select_predictions(predictions: Any, predict_keys: Sequence[str] | str | Non
 
     Raises:
         ValueError: If keys are given and predictions have none, or none of them.
+        TypeError: If the keys are neither a name nor names.
     """
     if not predict_keys:
         return predictions
@@ -26,6 +27,8 @@ def select_predictions(predictions: Any, predict_keys: Sequence[str] | str | Non
             "predict_keys argument is not valid in case of non-dict predictions; got "
             f"{predict_keys!r} for {predictions!r}."
         )
+    if not isinstance(predict_keys, Iterable):
+        raise TypeError(f"predict_keys must be a name or a list of names; got {predict_keys!r}.")
     wanted = {predict_keys} if isinstance(predict_keys, str) else set(predict_keys)
     kept = {name: value for name, value in predictions.items() if name in wanted}
     if not kept:
@@ -46,10 +49,11 @@ def single_rows(batches: Iterable[Any]) -> Iterator[Any]:
         Rows of an array, or mappings of rows.
 
     Raises:
-        ValueError: If the first dimensions of a mapping's arrays differ.
+        ValueError: If the first dimensions of a mapping's arrays differ, or there are none.
     """
     for batch in batches:
         if not isinstance(batch, Mapping):
+            _check_has_rows("predictions", batch)
             yield from batch
             continue
         _check_batch_length(batch)
@@ -70,7 +74,17 @@ def _rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def _check_has_rows(name: str, value: Any) -> None:
+    if not value.shape:
+        raise ValueError(
+            f"{name} must have the batch as its first dimension, but is the scalar {value}. Use "
+            "yield_single_examples=False for predictions that are not one per row."
+        )
+
+
 def _check_batch_length(batch: Mapping[str, Any]) -> None:
+    for name, value in batch.items():
+        _check_has_rows(f"predictions[{name}]", value)
     lengths = {name: value.shape[0] for name, value in batch.items()}
     first = next(iter(lengths.values()), None)
     for name, length in lengths.items():

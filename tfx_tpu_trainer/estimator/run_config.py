@@ -13,7 +13,9 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.sessions.session_configs import default_session_config
 from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.callables import positional_names
+from tfx_tpu_trainer.estimator.number_checks import holds
 from tfx_tpu_trainer.estimator.task_environment import TaskType, read_task_environment
+from tfx_tpu_trainer.file_systems import check_is_no_pattern, path_text
 from tfx_tpu_trainer.progress import MODES
 
 v1 = tf.compat.v1
@@ -86,7 +88,8 @@ class RunConfig:
         Args:
             model_dir: Folder of checkpoints and events. Defaults to `None`: the estimator's.
             tf_random_seed: Graph-level random seed of every run. Defaults to `None`.
-            save_summary_steps: Steps between summaries. Defaults to 100.
+            save_summary_steps: Steps between summaries. Defaults to 100. Any number of steps need not be whole: what is
+                due every 31.25 steps comes with the next step that is not before it, the 32nd.
             save_checkpoints_steps: Steps between checkpoints; excludes
                 `save_checkpoints_secs`. With both `None` none is written.
             save_checkpoints_secs: Seconds between checkpoints. Defaults to 600 where no steps
@@ -153,6 +156,7 @@ class RunConfig:
             ValueError: If a value is out of its range, or both kinds of checkpoint interval
                 are given, or a strategy can't run a model_fn, or TF_CONFIG describes what can't
                 be.
+            TypeError: If a value is of another type.
         """
         if save_checkpoints_steps is _NOT_GIVEN and save_checkpoints_secs is _NOT_GIVEN:
             save_checkpoints_steps, save_checkpoints_secs = None, _DEFAULT_CHECKPOINT_SECS
@@ -257,7 +261,7 @@ class RunConfig:
         if kwargs.get(steps) is not None and kwargs.get(secs) is not None:
             raise ValueError(f"{_SAVE_ERROR} Got {kwargs[steps]} and {kwargs[secs]}.")
         if kwargs.get("model_dir") is not None:
-            kwargs["model_dir"] = os.fsdecode(kwargs["model_dir"])
+            kwargs["model_dir"] = path_text("model_dir", kwargs["model_dir"])
         changed = copy.deepcopy(self)
         changed._values.update(kwargs)
         if kwargs.get(steps) is not None:
@@ -473,7 +477,7 @@ REPLACEABLE = tuple(_PARAMETERS)
 
 
 def _one_model_dir(given: str | os.PathLike[str] | None, from_tf_config: str | None) -> str | None:
-    model_dir = None if given is None else os.fsdecode(given)
+    model_dir = None if given is None else path_text("model_dir", given)
     if model_dir == "":
         raise ValueError("model_dir should be non-empty; leave it out for a temporary folder.")
     if from_tf_config and model_dir and from_tf_config != model_dir:
@@ -502,17 +506,21 @@ def _check_values(values: Mapping[str, Any]) -> None:
         if value is not None and not holds(value):
             raise ValueError(f"{name} {must}; got {value!r}.")
 
+    def check_number(name: str, condition: Callable[[Any], bool], must: str) -> None:
+        check(name, lambda value: holds(name, value, condition), must)
+
     def is_int(value: Any) -> bool:
         return isinstance(value, int)
 
     check("model_dir", lambda path: path != "", "should be non-empty")
+    check_is_no_pattern("model_dir", values["model_dir"] or "")
     for name in (
         "save_summary_steps",
         "save_checkpoints_steps",
         "save_checkpoints_secs",
         "keep_checkpoint_max",
     ):
-        check(name, lambda number: number >= 0, "should be >= 0")
+        check_number(name, lambda number: number >= 0, "should be >= 0")
     for name in (
         "keep_checkpoint_every_n_hours",
         "log_step_count_steps",
@@ -520,7 +528,7 @@ def _check_values(values: Mapping[str, Any]) -> None:
         "first_checkpoint_secs",
         "stall_timeout_secs",
     ):
-        check(name, lambda number: number > 0, "should be > 0")
+        check_number(name, lambda number: number > 0, "should be > 0")
     check(
         "session_config",
         lambda config: isinstance(config, v1.ConfigProto),

@@ -29,7 +29,7 @@ def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
     """Checks a loss and returns it as a scalar tensor.
 
     Raises:
-        TypeError: If it is not a tensor.
+        TypeError: If it is not a tensor of numbers.
         ValueError: If the mode needs one and there is none, if it has more than one element, or
             if it is of another graph.
     """
@@ -38,6 +38,8 @@ def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
             raise ValueError(f"Missing loss. Mode {mode!r} needs one in the spec.")
         return None
     _check_is_tensor(loss, "loss")
+    if not (loss.dtype.is_floating or loss.dtype.is_integer):
+        raise TypeError(f"loss must be of a type of numbers, such as float32, given: {loss!r}.")
     check_graph(loss, "loss")
     if loss.shape.num_elements() not in (None, 1):
         raise ValueError(f"Loss must be scalar, given: {loss}. Average it over the batch.")
@@ -110,6 +112,8 @@ def check_hooks(
     Raises:
         TypeError: If one is not a SessionRunHook.
     """
+    if hooks is not None and not isinstance(hooks, Iterable):
+        raise TypeError(f"{message}, given: {hooks!r}. Give a list of them.")
     hooks = tuple(hooks or ())
     for hook in hooks:
         if not isinstance(hook, v1.train.SessionRunHook):

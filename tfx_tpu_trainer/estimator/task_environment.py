@@ -18,6 +18,7 @@ _ADDRESS = re.compile(r"(?:\[[^\s\]]+\]|[^\s:]+):([0-9]{1,5})")
 _MAX_PORT = 65535
 # A TF_CONFIG of many hosts is long; what is wrong with it stands in the reason.
 _MAX_QUOTED = 200
+_NOTE = "Note that these values may be coming from the TF_CONFIG environment variable."
 
 
 class TaskType:
@@ -78,21 +79,23 @@ def read_task_environment(
 
     Raises:
         ValueError: If TF_CONFIG is no JSON, or describes a cluster that can't be.
-        TypeError: If its service is not a dict.
+        TypeError: If it, its service or its cluster is not a dict, or an address not a text.
     """
     if tf_config is None:
         tf_config = tf_config_of_environment()
         if tf_config:
             _logger.info("TF_CONFIG environment variable: %s", tf_config)
+    if not isinstance(tf_config, Mapping):
+        raise TypeError(f"tf_config must be a dict in the form of TF_CONFIG; got {tf_config!r}.")
+    model_dir = tf_config.get("model_dir")
+    if model_dir == "":
+        raise ValueError("model_dir in TF_CONFIG should be non-empty; leave it out instead.")
     service = tf_config.get("service")
     if service is not None and not isinstance(service, dict):
         raise TypeError(
             f'If "service" is set in TF_CONFIG, it must be a dict. Given {type(service)}: {service!r}. '
             "Leave it out where there is none."
         )
-    model_dir = tf_config.get("model_dir")
-    if model_dir == "":
-        raise ValueError("model_dir in TF_CONFIG should be non-empty; leave it out instead.")
     for key in ("model_dir", "session_master", "eval_session_master"):
         if not isinstance(tf_config.get(key, ""), str | None):
             raise ValueError(
@@ -140,11 +143,10 @@ def _cluster(tf_config: Mapping[str, Any]) -> tf.train.ClusterSpec:
     try:
         cluster = tf.train.ClusterSpec(jobs)
     except (TypeError, ValueError) as error:
-        raise ValueError(
+        raise type(error)(
             'The "cluster" in TF_CONFIG must map each job to a list of "host:port"; got '
             f"{jobs!r}: {error}"
         ) from error
-    _check_addresses(cluster)
     return cluster
 
 
@@ -155,12 +157,13 @@ def _check_addresses(cluster: tf.train.ClusterSpec) -> None:
         for index in cluster.task_indices(job):
             task, address = f"{job}:{index}", cluster.task_address(job, index)
             port = _ADDRESS.fullmatch(address)
-            if port is None or not 0 < int(port[1]) <= _MAX_PORT:
+            if port is None or int(port[1]) > _MAX_PORT:
                 raise ValueError(
                     f'The address of {task} in TF_CONFIG is {address!r}; give "host:port", with a '
-                    f"port from 1 to {_MAX_PORT}."
+                    f"port from 0 to {_MAX_PORT}."
                 )
-            if address in task_at:
+            # Port 0 is any that is free: tasks of a host that name it have ports of their own.
+            if address in task_at and int(port[1]):
                 raise ValueError(
                     f"{task_at[address]} and {task} in TF_CONFIG have the same address, "
                     f"{address!r}; give each task a unique one."
@@ -223,7 +226,8 @@ def _place_in_cluster(
     chief_type = TaskType.MASTER if legacy else TaskType.CHIEF
     if not needs_chief and chief_type not in cluster.jobs:
         chief_type = TaskType.WORKER
-    task_type, task_id = _check_task(cluster, _task(tf_config), chief_type)
+    task_type, task_id = _check_task(cluster, tf_config, chief_type)
+    _check_addresses(cluster)
     if legacy and task_type == TaskType.EVALUATOR:
         raise ValueError(
             "If `master` node exists in `cluster`, task_type `evaluator` is not supported: the "
@@ -256,9 +260,9 @@ def _place_in_cluster(
 
 
 def _check_task(
-    cluster: tf.train.ClusterSpec, task: Mapping[str, Any], chief_type: str
+    cluster: tf.train.ClusterSpec, tf_config: Mapping[str, Any], chief_type: str
 ) -> tuple[str, int]:
-    if chief_type not in cluster.jobs:
+    if chief_type not in cluster.jobs or not cluster.num_tasks(chief_type):
         raise ValueError(
             f'If "cluster" is set in TF_CONFIG, it must have one "{chief_type}" node; it has '
             f"{cluster.as_dict()}. Add its address."
@@ -273,6 +277,7 @@ def _check_task(
             f'The "cluster" in TF_CONFIG must have only one "{chief_type}" node; it has '
             f"{cluster.job_tasks(chief_type)}. Make the others workers."
         )
+    task = _task(tf_config)
     task_type, index = task.get("type"), task.get("index")
     if not task_type:
         raise ValueError(
@@ -293,15 +298,14 @@ def _check_task(
         return task_type, task_id
     if task_type not in cluster.jobs:
         raise ValueError(
-            f"{task_type} is not a valid task_type in the cluster_spec: {cluster.as_dict()}. "
-            "Both come from the TF_CONFIG environment variable. Add its addresses to the cluster, or "
-            "correct the type."
+            f"{task_type} is not a valid task_type in the cluster_spec: {cluster.as_dict()}. {_NOTE} "
+            "Add its addresses to the cluster, or correct the type."
         )
-    if task_id >= cluster.num_tasks(task_type):
+    if task_id not in cluster.task_indices(task_type):
         raise ValueError(
             f"{task_id} is not a valid task_id for task_type {task_type} in the cluster_spec: "
-            f"{cluster.as_dict()}. Both come from the TF_CONFIG environment variable. Add its "
-            "address to the cluster, or correct the index: it counts from 0."
+            f"{cluster.as_dict()}. {_NOTE} Add its address to the cluster, or correct the index: it "
+            "counts from 0."
         )
     return task_type, task_id
 

@@ -131,10 +131,12 @@ def call_model_fn(
     ):
         spec = call_with(model_fn, _copied(available), required=required)
     _logger.info("Done calling model_fn.")
-    if not hasattr(spec, "as_template"):
+    if isinstance(spec, type) or not hasattr(spec, "as_template"):
+        advice = "an EstimatorSpec or TPUEstimatorSpec of tfx_tpu_trainer.estimator is one."
+        if isinstance(spec, type):
+            advice = "make one by calling the class, with the mode and what it needs."
         raise spec_checks.NoSpecError(
-            f"model_fn should return an EstimatorSpec. Got {spec!r} from {model_fn!r}; an "
-            "EstimatorSpec or TPUEstimatorSpec of tfx_tpu_trainer.estimator is one.",
+            f"model_fn should return an EstimatorSpec. Got {spec!r} from {model_fn!r}; {advice}",
             returned=spec,
         )
     return spec

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_damage import open_checkpoint
-from tfx_tpu_trainer.file_systems import check_can_be_opened
+from tfx_tpu_trainer.file_systems import check_can_be_opened, check_is_no_pattern, path_text
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -65,7 +66,8 @@ class WarmStartSettings(_Fields):
             The settings.
 
         Raises:
-            ValueError: If no checkpoint is named, or a regular expression is none.
+            ValueError: If no checkpoint is named, its path can't be, or a regular expression is none.
+            TypeError: If an argument is of another type.
         """
         if not ckpt_to_initialize_from:
             raise ValueError(
@@ -80,8 +82,14 @@ class WarmStartSettings(_Fields):
                     f"vars_to_warm_start={vars_to_warm_start!r}: {pattern!r} is not a regular expression ({error}); "
                     "give one that names of variables begin with, such as 'dense' or '.*'."
                 ) from None
-        if isinstance(ckpt_to_initialize_from, (bytes, os.PathLike)):
-            ckpt_to_initialize_from = os.fsdecode(ckpt_to_initialize_from)
+        ckpt_to_initialize_from = path_text("ckpt_to_initialize_from", ckpt_to_initialize_from)
+        check_is_no_pattern("ckpt_to_initialize_from", ckpt_to_initialize_from)
+        for name, given in (
+            ("var_name_to_vocab_info", var_name_to_vocab_info),
+            ("var_name_to_prev_var_name", var_name_to_prev_var_name),
+        ):
+            if not isinstance(given, Mapping | None):
+                raise TypeError(f"{name} must be a dict of names of variables; got {given!r}.")
         return super().__new__(
             cls,
             ckpt_to_initialize_from,
@@ -112,13 +120,14 @@ def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
         The settings, or `None`.
 
     Raises:
-        ValueError: If it is of another type, or TensorFlow has no file system for the path.
+        ValueError: If it is of another type, or TensorFlow can't open the path.
     """
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
     if isinstance(warm_start_from, (str, bytes, os.PathLike)):
-        path = os.fsdecode(warm_start_from)
+        path = path_text("warm_start_from", warm_start_from)
         check_can_be_opened("warm_start_from", path)
+        check_is_no_pattern("warm_start_from", path)
         if tf.saved_model.contains_saved_model(path):
             _logger.info("Warm-starting from a SavedModel")
             path = os.path.join(path, "variables", "variables")
@@ -142,6 +151,7 @@ def warm_start(settings: WarmStartSettings) -> None:
     path = settings.ckpt_to_initialize_from
     check_can_be_opened("ckpt_to_initialize_from", path)
     open_checkpoint(checkpoints.require_checkpoint(path) if tf.io.gfile.isdir(path) else path)
+    _check_vocabularies(settings.var_name_to_vocab_info)
     patterns = _patterns(settings.vars_to_warm_start)
     everywhere = isinstance(settings.vars_to_warm_start, str)
     key = v1.GraphKeys.TRAINABLE_VARIABLES if everywhere else v1.GraphKeys.GLOBAL_VARIABLES
@@ -160,3 +170,16 @@ def warm_start(settings: WarmStartSettings) -> None:
             f"{error} The checkpoint to warm-start from is {path}: give one of "
             "the same model, or name the variables to take, WarmStartSettings(vars_to_warm_start=...)."
         ) from error
+
+
+def _check_vocabularies(infos: Mapping[str, Any] | None) -> None:
+    for name, info in (infos or {}).items():
+        for field in ("new_vocab", "old_vocab"):
+            path = getattr(info, field, None)
+            if isinstance(path, str) and not tf.io.gfile.exists(path):
+                raise tf.errors.NotFoundError(
+                    None,
+                    None,
+                    f"var_name_to_vocab_info[{name!r}]: {field}={path!r} does not exist; give the file of the "
+                    "vocabulary.",
+                )

@@ -22,6 +22,7 @@ from tensorboard.plugins.text import summary as text
 
 from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
 from tfx_tpu_trainer.engine.reporting.gradients import NORM
+from tfx_tpu_trainer.file_systems import as_pattern
 from tfx_tpu_trainer.report.errors import scores_by_class
 from tfx_tpu_trainer.report.events import BOARDS_SUFFIX, HPARAMS_SUFFIX, TRAINING
 from tfx_tpu_trainer.report.run_data import RunData
@@ -77,7 +78,7 @@ def write_dashboards(
 
 
 def _replace(folder: str, suffix: str, summaries: Iterable[Any], step: int) -> None:
-    for path in tf.io.gfile.glob(os.path.join(folder, f"*tfevents*{suffix}")):
+    for path in tf.io.gfile.glob(os.path.join(as_pattern(folder), f"*tfevents*{suffix}")):
         tf.io.gfile.remove(path)
     summaries = list(summaries)
     if not summaries:

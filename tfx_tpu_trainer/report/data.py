@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.file_systems import as_pattern
 from tfx_tpu_trainer.printable import printable
 from tfx_tpu_trainer.report.run_data import Data, Distance, Drift, Feature, FeatureOfSplit
 
@@ -73,7 +74,7 @@ def _read_splits(folder: str) -> dict[str, Any]:
     from tensorflow_metadata.proto.v0 import statistics_pb2
 
     found = {}
-    for path in sorted(tf.io.gfile.glob(os.path.join(folder, f"{_SPLIT}*", _FILE))):
+    for path in sorted(tf.io.gfile.glob(os.path.join(as_pattern(folder), f"{_SPLIT}*", _FILE))):
         read = statistics_pb2.DatasetFeatureStatisticsList()
         try:
             with tf.io.gfile.GFile(path, "rb") as file:

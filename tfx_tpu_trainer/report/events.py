@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.file_systems import as_pattern
 from tfx_tpu_trainer.report.run_data import Learning, Restart, Series
 
 v1 = tf.compat.v1
@@ -40,7 +41,7 @@ def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
     for source, below in _sources(folder):
         found = _Scalars(source)
         begins = []
-        for path in _by_age(os.path.join(below, _FILES)):
+        for path in _by_age(os.path.join(as_pattern(below), _FILES)):
             began = None
             try:
                 for event in v1.train.summary_iterator(path):
@@ -66,7 +67,7 @@ def _sources(folder: str) -> Iterator[tuple[str, str]]:
     yield TRAINING, folder
     for name in sorted(tf.io.gfile.listdir(folder)):
         below = os.path.join(folder, name.rstrip("/"))
-        if tf.io.gfile.isdir(below) and tf.io.gfile.glob(os.path.join(below, _FILES)):
+        if tf.io.gfile.isdir(below) and tf.io.gfile.glob(os.path.join(as_pattern(below), _FILES)):
             yield name.rstrip("/"), below
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
-from tfx_tpu_trainer.file_systems import is_local
+from tfx_tpu_trainer.file_systems import as_pattern, is_local
 from tfx_tpu_trainer.preflight.report_files import read_json as read_preflight
 from tfx_tpu_trainer.report.data import read_data
 from tfx_tpu_trainer.report.errors import digest_of_labels, find_errors
@@ -99,7 +99,7 @@ def _is_model(folder: str) -> bool:
 
 def _is_model_run(folder: str) -> bool:
     return tf.train.latest_checkpoint(folder) is not None or bool(
-        tf.io.gfile.glob(os.path.join(folder, "*tfevents*"))
+        tf.io.gfile.glob(os.path.join(as_pattern(folder), "*tfevents*"))
     )
 
 

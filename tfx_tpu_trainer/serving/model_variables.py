@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tfx_tpu_trainer.engine.graph_nodes import all_nodes
+from tfx_tpu_trainer.file_systems import check_is_no_pattern
 
 _VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
 _VARIABLES = os.path.join("variables", "variables")
@@ -27,7 +28,7 @@ def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
         saved_model: What its file holds.
 
     Raises:
-        ValueError: One is.
+        ValueError: One is, or TensorFlow can't look for them in a folder of this name.
     """
     if not any(
         node.op in _VARIABLE_OPS
@@ -38,6 +39,7 @@ def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
     prefix = os.path.join(path, _VARIABLES)
     if not tf.io.gfile.exists(f"{prefix}.index"):
         raise _damaged(path, f"it has no {_VARIABLES}.index")
+    check_is_no_pattern("path", path)
     try:
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()

@@ -5,7 +5,11 @@ import tensorflow as tf
 
 from tests.engine.templates import make_template
 from tfx_tpu_trainer.engine.evaluating import evaluation
-from tfx_tpu_trainer.engine.sessions.run_errors import explain, run_errors_explained
+from tfx_tpu_trainer.engine.sessions.run_errors import (
+    explain,
+    opening_errors_explained,
+    run_errors_explained,
+)
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
@@ -146,6 +150,37 @@ def test_a_component_of_the_input_is_named(template, said):
     assert said.rstrip(".") in explained
     beyond = explain(message.replace("component 1", "component 9"), template)
     assert "at component 9: " in beyond
+
+
+# What TensorFlow 2.16 says of a variable of terabytes while a session opens.
+_NO_MEMORY = """Graph execution error:
+
+Detected at node 'big/Initializer/random_uniform/RandomUniform' defined at (most recent call last):
+    File "model.py", line 3, in model_fn
+Node: 'big/Initializer/random_uniform/RandomUniform'
+OOM when allocating tensor with shape[1000000,10000000] and type float on CPU:0 by allocator mklcpu
+\t [[{{node big/Initializer/random_uniform/RandomUniform}}]]
+Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom"""
+
+
+def test_a_tensor_that_no_memory_holds_is_named_in_a_line(template):
+    says = (
+        "OOM when allocating tensor with shape[1000000,10000000] and type float on CPU:0 by allocator mklcpu "
+        "(at 'big/Initializer/random_uniform/RandomUniform')"
+    )
+    assert explain(_NO_MEMORY, template) == says
+    error = tf.errors.ResourceExhaustedError(None, None, _NO_MEMORY)
+    with pytest.raises(tf.errors.ResourceExhaustedError) as raised, opening_errors_explained():
+        raise error
+    assert raised.value.message == says
+    assert raised.value.__cause__ is error
+
+
+def test_other_errors_of_opening_stay_as_they_are():
+    error = tf.errors.NotFoundError(None, None, "Restoring from checkpoint failed.")
+    with pytest.raises(tf.errors.NotFoundError) as raised, opening_errors_explained():
+        raise error
+    assert raised.value is error
 
 
 def test_an_op_that_wants_other_rows_is_named_as_the_model_knows_it(template):

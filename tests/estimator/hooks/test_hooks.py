@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -146,6 +147,12 @@ def test_what_makes_a_hook_is_checked(tmp_path, arguments, error, says):
         experimental.make_early_stopping_hook(**{**right, **arguments})
 
 
+def test_events_of_an_evaluation_whose_name_is_a_pattern_are_found(tmp_path):
+    folder = tmp_path / "eval_auc[0]"
+    _write_events(folder, {1: 0.25})
+    assert read_eval_metrics(str(folder)) == {1: {"accuracy": 0.25}}
+
+
 def test_damaged_events_are_read_up_to_the_damage(tmp_path, caplog):
     _write_events(tmp_path, {1: 0.25, 2: 0.5})
     (path,) = tmp_path.iterdir()
@@ -242,6 +249,25 @@ def test_an_in_memory_evaluator_sees_the_values_of_cores(tmp_path):
     found = read_eval_metrics(estimator.eval_dir())
     assert list(found) == [0, 2]
     assert found[2]["loss"] == pytest.approx(np.mean(error**2), rel=1e-5)
+
+
+@pytest.mark.parametrize(("every", "evaluated"), [(2.5, [0, 3, 5]), (math.inf, [0, 5])])
+def test_intervals_of_hooks_need_not_be_whole_numbers(tmp_path, every, evaluated):
+    """What the original's hooks do with the same intervals."""
+    estimator = plain.make(tmp_path, save=100, save_input_position=True)
+    asked: list[bool] = []
+    hooks = [
+        experimental.InMemoryEvaluatorHook(estimator, plain.eval_input, every_n_iter=every),
+        experimental.make_early_stopping_hook(
+            estimator,
+            lambda: bool(asked.append(True)),
+            run_every_secs=None,
+            run_every_steps=every,
+        ),
+    ]
+    estimator.train(plain.train_input, hooks=hooks, max_steps=5)
+    assert list(read_eval_metrics(estimator.eval_dir())) == evaluated
+    assert len(asked) == 1
 
 
 def test_an_in_memory_evaluator_is_checked(tmp_path, monkeypatch):

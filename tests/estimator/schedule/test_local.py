@@ -40,12 +40,13 @@ def _losses(steps: int) -> list[float]:
     ]
 
 
+@pytest.mark.parametrize("max_steps", [7, 6.5])
 @pytest.mark.behaviour(405, 406, 407)
-def test_an_evaluation_follows_each_checkpoint_but_the_first(tmp_path):
+def test_an_evaluation_follows_each_checkpoint_but_the_first(tmp_path, max_steps):
     recorder, other = plain.Recorder(), plain.Recorder("other")
     estimator = plain.make(tmp_path, save=3)
     metrics, exports = tfe.train_and_evaluate(
-        estimator, *_specs(max_steps=7, exporters=[recorder, other])
+        estimator, *_specs(max_steps=max_steps, exporters=[recorder, other])
     )
     # Checkpoints at 0, 3, 6 and 7.
     assert _steps(recorder) == _steps(other) == [3, 6, 7]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import tensorflow as tf
 
@@ -27,6 +29,8 @@ def test_a_train_spec_keeps_its_arguments():
         ({"input_fn": "data"}, TypeError, "`input_fn` must be callable, given: 'data'"),
         ({"max_steps": 0}, ValueError, "Must specify max_steps > 0, given: 0"),
         ({"max_steps": -1}, ValueError, "max_steps > 0, given: -1"),
+        ({"max_steps": math.nan}, ValueError, "max_steps > 0, given: nan"),
+        ({"max_steps": "9"}, TypeError, "max_steps must be a number; got '9'"),
         ({"hooks": [1]}, TypeError, "All hooks must be `SessionRunHook` instances, given: 1"),
         ({"saving_listeners": [1]}, TypeError, "CheckpointSaverListener` instances, given: 1"),
     ],
@@ -53,6 +57,8 @@ def test_an_eval_spec_has_defaults():
         ({"name": 5}, TypeError, "`name` must be string, given: 5"),
         ({"hooks": ["h"]}, TypeError, "given: 'h'"),
         ({"start_delay_secs": -1}, ValueError, "start_delay_secs >= 0, given: -1"),
+        ({"steps": "9"}, TypeError, "steps must be a number; got '9'"),
+        ({"throttle_secs": "9"}, TypeError, "throttle_secs must be a number; got '9'"),
         ({"throttle_secs": -2}, ValueError, "throttle_secs >= 0, given: -2"),
     ],
 )

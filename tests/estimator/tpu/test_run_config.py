@@ -5,6 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import case
 from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUConfig
 
 v1 = tf.compat.v1
@@ -73,6 +74,34 @@ def test_an_evaluator_keeps_its_own_master(monkeypatch):
 def test_master_and_cluster_exclude_each_other():
     with pytest.raises(ValueError, match="Both master and cluster are set: 'm'"):
         RunConfig(master="m", cluster=_Resolver())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        case(
+            "estimator",
+            f"`tpu.RunConfig({name}={value!r})`",
+            f"{name} must be {says}",
+            f"got {value!r}.",
+            values={name: value},
+        )
+        for name, value, says in (
+            ("tpu_config", {"num_shards": 8}, "a TPUConfig of tfx_tpu_trainer.estimator.tpu"),
+            ("cluster", "grpc://10.0.0.1:8470", "a tf.distribute.cluster_resolver.ClusterResolver"),
+            ("master", {"worker": 0}, "the address of a session, such as 'grpc://10.0.0.1:8470'"),
+            ("evaluation_master", 5, "the address of a session, such as 'grpc://10.0.0.1:8470'"),
+        )
+    ],
+)
+def test_arguments_of_another_type_are_named(given, refused):
+    with refused(TypeError):
+        RunConfig(**given)
+
+
+def test_a_tpu_config_of_another_type_is_named_by_replace():
+    with pytest.raises(TypeError, match="tpu_config must be a TPUConfig"):
+        RunConfig().replace(tpu_config={"num_shards": 8})
 
 
 @pytest.mark.behaviour(53)

@@ -101,6 +101,33 @@ def test_num_shards_must_be_positive(given, refused):
     assert re.search(f"num_shards must be positive; got {given}", str(raised.value))
 
 
+@pytest.mark.parametrize("given", [5, {"x": [1, 2]}, "ab", []])
+@row(
+    "estimator",
+    "`TPUConfig(input_partition_dims={...})`, no list",
+    "input_partition_dims must be a list/tuple with one or two elements, for features and labels; got ",
+)
+def test_input_partition_dims_must_be_a_list(given, refused):
+    with refused(ValueError) as raised:
+        TPUConfig(
+            num_cores_per_replica=2,
+            per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
+            input_partition_dims=given,
+        )
+    assert str(raised.value).endswith(f"got {given!r}.")
+
+
+@pytest.mark.parametrize(("given", "error"), [("2", TypeError), (2.5, TypeError), (0, ValueError)])
+@row(
+    "estimator",
+    "`TPUConfig(experimental_host_call_every_n_steps=0)`",
+    "TPUConfig experimental_host_call_every_n_steps must be ",
+)
+def test_host_calls_come_every_whole_number_of_steps(given, error, refused):
+    with refused(error):
+        TPUConfig(experimental_host_call_every_n_steps=given)
+
+
 @pytest.mark.parametrize("given", [1, 2, 4, 8, 16, 32, 64, 128])
 @pytest.mark.behaviour(38)
 def test_cores_of_a_replica(given):
@@ -115,7 +142,7 @@ def test_cores_of_a_replica(given):
 def test_other_cores_of_a_replica_are_refused(given, refused):
     with refused(ValueError) as raised:
         TPUConfig(num_cores_per_replica=given)
-    assert re.search(f"must be 1, 2, 4, 8, 16, 32, 64, 128; got {given}", str(raised.value))
+    assert re.search(f"must be 1, 2, 4, 8, 16, 32, 64, 128; got {given!r}", str(raised.value))
 
 
 _V2 = InputPipelineConfig.PER_HOST_V2
@@ -124,8 +151,8 @@ _V2 = InputPipelineConfig.PER_HOST_V2
 @pytest.mark.parametrize(
     ("dims", "pipeline", "cores", "says"),
     [
-        ([], _V2, 2, "one or two elements.*got 0"),
-        ([[2], [1], [1]], _V2, 2, "one or two elements.*got 3"),
+        ([], _V2, 2, r"one or two elements.*got \[\]"),
+        ([[2], [1], [1]], _V2, 2, r"one or two elements.*got \[\[2\], "),
         ([[2]], InputPipelineConfig.PER_HOST_V1, 2, "only supported in PER_HOST_V2"),
         ([[2]], True, 2, "only supported in PER_HOST_V2"),
         ([[2]], _V2, None, "requires setting num_cores_per_replica"),

@@ -14,6 +14,7 @@ from tests.bad_input import row
 from tests.engine.event_files import read_values
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as plain
 from tfx_tpu_trainer.estimator import tpu
@@ -122,6 +123,40 @@ def test_no_batch_size_is_checked_on_the_host(value):
     _make(train_batch_size=value, eval_batch_size=value, predict_batch_size=value)
 
 
+@row(
+    "estimator",
+    "`train_batch_size='8'` on the host",
+    "train_batch_size='8' is not an integer, and input_fn fails with it: Expected int64",
+)
+def test_a_batch_size_that_no_dataset_takes_is_named(tmp_path, refused):
+    estimator = cores.linear(tmp_path, use_tpu=False, train_batch_size="8")
+    with refused(TypeError):
+        estimator.train(cores.train_input_fn, max_steps=1)
+
+
+@pytest.mark.parametrize("given", [0, "ab", ["a"], 1.5])
+@row(
+    "estimator",
+    "`TPUEstimator(batch_axis=0)`",
+    "batch_axis must be a list of one axis for each input tensor, given: ",
+)
+def test_a_batch_axis_of_another_type_is_named(given, refused):
+    with refused(TypeError):
+        _make(batch_axis=given)
+
+
+@row(
+    "estimator",
+    "`TPUConfig(num_shards=10**6)` on emulated cores",
+    "TPUConfig num_shards=1000000: at most 1024 replicas can be emulated",
+    "Give fewer, or run on a TPU.",
+)
+def test_more_cores_than_can_be_emulated_are_refused_at_once(tmp_path, refused):
+    estimator = cores.linear(tmp_path, cores=10**6, train_batch_size=10**6)
+    with refused(ValueError):
+        estimator.train(lambda params: pytest.fail("called"), max_steps=1)
+
+
 @pytest.mark.behaviour(8)
 @row(
     "estimator",
@@ -167,7 +202,7 @@ def test_model_fn_gets_a_dict_where_no_params_were_given(tmp_path, caplog):
 
 
 @pytest.mark.behaviour(17)
-@row("estimator", "`TPUEstimator(None)`", "not callable")
+@row("estimator", "`TPUEstimator(None)`", "model_fn must be callable, given: None.")
 def test_no_model_fn_is_a_type_error(refused):
     with refused(TypeError):
         _make(None)

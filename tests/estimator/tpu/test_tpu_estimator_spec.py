@@ -297,6 +297,40 @@ def test_what_depends_on_a_core_is_refused(scaffold_fn, refused):
         _make(scaffold_fn)
 
 
+@row(
+    "estimator",
+    "a scaffold_fn that returns no Scaffold",
+    "scaffold_fn must return a tf.compat.v1.train.Scaffold. Given: 5.",
+)
+def test_what_is_no_scaffold_is_refused(refused):
+    with refused(TypeError):
+        _make(lambda weight, loss: 5)
+
+
+@row("estimator", "`scaffold_fn=5`", "scaffold_fn must be callable, given: 5.")
+def test_a_scaffold_fn_that_is_not_callable_is_refused(refused):
+    with refused(TypeError):
+        _spec(scaffold_fn=5)
+
+
+@pytest.mark.parametrize("field", ["eval_metrics", "host_call"])
+@pytest.mark.parametrize(
+    ("tensors", "named"), [(["x"], "'x'"), ({"any": 5}, "5"), ({"any": None}, "None")]
+)
+@row(
+    "estimator",
+    "values of a host_call or of eval_metrics that are no tensors, on cores",
+    "[1] must hold tensors, given: ",
+    "functools.partial",
+)
+def test_cores_send_tensors_only(field, tensors, named, refused):
+    spec = _spec(**{field: (lambda any: {}, tensors)})
+    spec.as_estimator_spec()
+    with refused(TypeError) as raised:
+        spec.as_template(mode="eval", features={}, labels=None)
+    assert str(raised.value).startswith(f"{field}[1] must hold tensors, given: {named}.")
+
+
 @pytest.mark.behaviour(266)
 @row(
     "estimator",

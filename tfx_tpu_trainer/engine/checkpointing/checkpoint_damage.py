@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.file_systems import check_can_be_opened
+from tfx_tpu_trainer.file_systems import as_pattern, check_can_be_opened, check_is_no_pattern
 
 v1 = tf.compat.v1
 
@@ -36,13 +36,14 @@ def open_checkpoint(path: str) -> Any:
         NoCheckpointError: If there is none at the path.
         tf.errors.DataLossError: If its index can't be read.
         TypeError: If it is not a path.
-        ValueError: If TensorFlow has no file system for it.
+        ValueError: If TensorFlow has no file system for it, or takes it for a pattern.
     """
     if not isinstance(path, str):
         raise TypeError(
             f"The name of a checkpoint is a string such as 'model.ckpt-100', not {path!r}."
         )
     check_can_be_opened("checkpoint_path", path)
+    check_is_no_pattern("checkpoint_path", path)
     if problem := _no_checkpoint(path):
         raise NoCheckpointError(
             None, None, f"The passed save_path is not a valid checkpoint: {path}. {problem}."
@@ -171,7 +172,7 @@ def _first_line(message: str) -> str:
 
 def _steps_and_paths(folder: str) -> list[tuple[int, str]]:
     found = []
-    for index in tf.io.gfile.glob(os.path.join(folder, "*.index")):
+    for index in tf.io.gfile.glob(os.path.join(as_pattern(folder), "*.index")):
         step = re.search(r"-(\d+)\.index$", index)
         if step:
             found.append((int(step[1]), index.removesuffix(".index")))

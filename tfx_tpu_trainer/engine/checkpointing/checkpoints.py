@@ -39,7 +39,11 @@ def latest_checkpoint(model_dir: str) -> str | None:
     wait_for_writes(model_dir)
     state = os.path.join(model_dir, _STATE_FILE)
     reason = "names a checkpoint that does not exist"
-    for _ in range(_LOOKS):
+    # A pipe would be waited at forever.
+    is_odd = os.path.exists(state) and not os.path.isfile(state)
+    if is_odd:
+        reason = "is not a file"
+    for _ in range(0 if is_odd else _LOOKS):
         try:
             path = tf.train.latest_checkpoint(model_dir)
         # Of an empty file, of bytes that are no text, of a folder: it depends on the damage.

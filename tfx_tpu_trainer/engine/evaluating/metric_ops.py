@@ -34,6 +34,12 @@ def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
             )
         return metric.result(), updates[0] if len(updates) == 1 else tf.group(*updates)
     if isinstance(metric, tuple) and len(metric) == 2:
+        for part in tf.nest.flatten(metric):
+            if not isinstance(part, (tf.Tensor, tf.Variable, tf.Operation)):
+                raise TypeError(
+                    "Values of eval_metric_ops must be (metric_value, update_op) tuples of "
+                    f"tensors and ops, given: {part!r} for key: {name}."
+                )
         return metric[0], metric[1]
     raise TypeError(
         f"Values of eval_metric_ops must be (metric_value, update_op) tuples, given: {metric!r} "

@@ -210,7 +210,12 @@ def _dense(structure: Any) -> list[tf.Tensor]:
 def _full_shape(
     name: str, tensor: tf.Tensor, axis: int, batch_size: int | None, *, padded: bool
 ) -> list[int]:
-    if tensor.shape.rank is None or tensor.shape.rank <= axis:
+    if tensor.shape.rank is None:
+        raise ValueError(
+            f"{name} to TPU must have an axis {axis} to split over the replicas, but its shape is unknown, as that of "
+            f"what tf.py_function returns: tell it in input_fn with tf.ensure_shape. Got {tensor}."
+        )
+    if tensor.shape.rank <= axis:
         raise ValueError(
             f"{name} to TPU must have an axis {axis} to split over the replicas; got {tensor}."
         )

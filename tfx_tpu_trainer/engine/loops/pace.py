@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import sys
 from collections.abc import Iterable
 
 import tensorflow as tf
@@ -27,7 +29,6 @@ _KNOWN_HOOKS = (
     StopAtNanHook,
     VariableChecksHook,
     v1.train.FinalOpsHook,
-    v1.train.StopAtStepHook,
 )
 
 
@@ -55,12 +56,12 @@ class Pace:
     """
 
     start: int
-    save_steps: int | None
-    report_steps: tuple[int, ...]
+    save_steps: float | None
+    report_steps: tuple[float, ...]
     last_step: int | None
     watched_steps: tuple[int, int] | None = None
 
-    def next_report(self, step: int, period: int) -> int:
+    def next_report(self, step: int, period: float) -> int:
         """Returns the next step at which a hook reports that does so every `period` steps.
 
         Args:
@@ -112,8 +113,23 @@ def needs_no_call(hook: v1.train.SessionRunHook) -> bool:
     return type(hook) in _REPORTERS
 
 
-def _next_due(anchor: int, period: int, step: int) -> int:
+def whole_steps(steps: float | None) -> int | None:
+    """Returns the first whole number of steps that is not below any number of them.
+
+    TensorFlow's timers take any number: a hook that is due every 31.25 steps acts at 0, 32 and 64.
+
+    Args:
+        steps: A positive number of steps, or `None`.
+
+    Returns:
+        The whole number; `None` where there is none, and for infinity, which no training reaches.
+    """
+    return None if steps is None or steps == math.inf else math.ceil(steps)
+
+
+def _next_due(anchor: int, period: float, step: int) -> int:
     """Returns the first of anchor, anchor + period, ... that comes after a step."""
     if step < anchor:
         return anchor
-    return anchor + ((step - anchor) // period + 1) * period
+    every = whole_steps(period)
+    return sys.maxsize if every is None else anchor + ((step - anchor) // every + 1) * every

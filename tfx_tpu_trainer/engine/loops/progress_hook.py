@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import tensorflow as tf
@@ -67,8 +66,7 @@ class ProgressHook(v1.train.SessionRunHook):
         del coord
         step = int(session.run(self._global_step))
         if self._last_step is None:
-            last = self._max_steps if self._steps is None else step + self._steps
-            self._last_step = None if last is None else math.ceil(last)
+            self._last_step = self._max_steps if self._steps is None else step + self._steps
         self._progress.trains(
             last=self._last_step,
             checkpoint=step if self._is_resumed else None,

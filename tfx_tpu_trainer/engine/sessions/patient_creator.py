@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing.pending_writes import wait_for_writes
 from tfx_tpu_trainer.engine.sessions.patient_session import LOST
+from tfx_tpu_trainer.engine.sessions.run_errors import opening_errors_explained
 from tfx_tpu_trainer.engine.sessions.stall_watch import ended_without_hosts
 from tfx_tpu_trainer.waiting import (
     FIRST_NOTICE_SECONDS,
@@ -173,6 +174,7 @@ class PatientCreator(v1.train.SessionCreator):
             with (
                 said_while_waiting(self._what, change=f"{bound} ({_SETTING})."),
                 ended_without_hosts("Opening a session", hosts, seconds=away, setting=setting),
+                opening_errors_explained(),
             ):
                 session = self._creator.create_session()
         except LOST as error:

@@ -18,6 +18,7 @@ from tfx_tpu_trainer.engine.template import ModelTemplate
 # The names under which placements copy a model, which the model's author does not know.
 _COPIES = re.compile(r"^(?:.*/)?(?:batch|step|cores|short_batch)/core\d+/")
 _SHORT_BATCH = "short_batch/"
+_PREAMBLE = "Graph execution error:"
 _ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
 
 _PYTHON_ERROR = re.compile(r"\A(\w[\w.]*: .*?)\nTraceback \(most recent call last\):\n(.*)", re.S)
@@ -45,9 +46,10 @@ _OTHER_ROWS = re.compile(
 # What says all that is to say, in the first of many lines.
 _SAYS_IT_ALL = re.compile(
     r"assertion failed: |indices\[[\d,]*\] = -?\d+ is not in|Received a label value of|"
-    r"Cast \w+ to \w+ is not supported"
+    r"Cast \w+ to \w+ is not supported|OOM when allocating tensor with shape"
 )
 _NAN = re.compile(r"Gradient for (\S+) is NaN")
+_UNFED = re.compile(r"You must feed a value for placeholder tensor '([^']+)'")
 # Newer TensorFlow says which dataset it was first.
 _OF_DATASET = re.compile(
     r"\AError in user-defined function passed to \S+ transformation with iterator: \S+: "
@@ -103,6 +105,11 @@ def explain(
     nan = _NAN.search(said)
     if nan and at_nan is not None:
         return f"{nan[0]}: training stopped {at_nan()}"
+    if unfed := _UNFED.match(said):
+        return (
+            f"You must feed a value for placeholder tensor {_COPIES.sub('', unfed[1])!r}, which nothing feeds: give "
+            "the value as a feature or in params, or let a hook's before_run feed it."
+        )
     leaves = named_leaves(template.features, template.labels)
     python_error = _PYTHON_ERROR.match(said)
     if python_error:
@@ -116,9 +123,27 @@ def explain(
     if _OTHER_ROWS.search(said):
         return _explain_short_batch(message, said, template.mode, leaves)
     if _SAYS_IT_ALL.match(said):
-        op = "IteratorGetNext" if "IteratorGetNext" in message else _op(message)
-        return f"{_first_line(said)}{f' (at {op!r})' if op else ''}"
+        return _in_one_line(message)
     return None
+
+
+@contextlib.contextmanager
+def opening_errors_explained() -> Iterator[None]:
+    """Cuts an error of an op that a session opens with to one line: what it says, and where.
+
+    Such ops initialize variables and tables, and their errors name a file or a shape. The error keeps its type.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if type(error) is tf.errors.OpError or not error.message.startswith(_PREAMBLE):
+            raise
+        raise type(error)(error.node_def, None, _in_one_line(error.message)) from error
+
+
+def _in_one_line(message: str) -> str:
+    op = "IteratorGetNext" if "IteratorGetNext" in message else _op(message)
+    return f"{_first_line(without_preamble(message))}{f' (at {op!r})' if op else ''}"
 
 
 def _explain_python_error(error: re.Match[str], of_input: bool, leaves: Mapping[str, Any]) -> str:
@@ -214,7 +239,7 @@ def without_preamble(message: str) -> str:
     Args:
         message: TensorFlow's words.
     """
-    said = message.removeprefix("Graph execution error:").lstrip()
+    said = message.removeprefix(_PREAMBLE).lstrip()
     if said.startswith("Detected at node"):
         said = re.sub(r"\A.*?^Node: '[^']*'\n", "", said, flags=re.S | re.M)
     return _OF_DATASET.sub("", said)

@@ -199,7 +199,9 @@ def train(
             tf_private.add_checkpoint_listeners(saver_hooks[0], [position.listener])
     if plan.agreed_stop is not None:
         worker_hooks.append(plan.agreed_stop)
-    fast_forward = fast_forward_of(plan, own_hooks, settings, master, jit_compile, loop)
+    # It knows the training's own last step, but not one that a hook of the program stops at.
+    others = [hook for hook in own_hooks if hook is not plan.stop_hook]
+    fast_forward = fast_forward_of(plan, others, settings, master, jit_compile, loop)
     # A loop on this host can be asked how far it is.
     asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
     summary_steps, summary_hooks = settings.save_summary_steps, list[v1.train.SessionRunHook]()

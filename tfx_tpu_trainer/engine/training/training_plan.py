@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -83,9 +82,7 @@ def plan_training_on_host(
     limited = steps is not None or max_steps is not None
 
     def last_step_of(start: int) -> int | None:
-        last = max_steps if steps is None else start + steps
-        # The original takes any number here: 2.5 steps end with the third.
-        return None if last is None else math.ceil(last)
+        return max_steps if steps is None else start + steps
 
     return TrainingPlan(
         template=template,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing.checkpoint_fit import find_misfit, restored_by
 from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph
+from tfx_tpu_trainer.file_systems import check_is_no_pattern, path_text
 
 
 def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: Any = None) -> str:
@@ -33,7 +33,8 @@ def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: 
             f"Couldn't find trained model at {model_dir}: it has no checkpoint to export. Train "
             "before you export, or name a checkpoint_path."
         )
-    checkpoint_path = os.fsdecode(checkpoint_path)
+    checkpoint_path = path_text("checkpoint_path", checkpoint_path)
+    check_is_no_pattern("checkpoint_path", checkpoint_path)
     if not tf.io.gfile.exists(f"{checkpoint_path}.index"):
         raise ValueError(
             f"Couldn't find trained model at {checkpoint_path}: this checkpoint does not exist. "

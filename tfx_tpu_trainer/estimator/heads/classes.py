@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.export.outputs import ClassificationOutput
+from tfx_tpu_trainer.estimator.number_checks import holds
 
 
 def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, ...]:
@@ -83,10 +84,11 @@ def check_thresholds(
 
     Raises:
         ValueError: If one is not greater than 0 and less than 1.
+        TypeError: If one is not a number.
     """
     checked = tuple(thresholds or ())
     for threshold in checked:
-        if not 0.0 < threshold < 1.0:
+        if not holds("thresholds", threshold, lambda number: 0.0 < number < 1.0):
             raise ValueError(f"{message} Given: {threshold} of {checked}.")
     return checked
 

@@ -12,6 +12,7 @@ from tfx_tpu_trainer.estimator.heads import classes, labels, losses, shapes
 from tfx_tpu_trainer.estimator.heads.keys import MetricKeys, PredictionKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads.metrics import Measure
 from tfx_tpu_trainer.estimator.heads.single_head import SingleHead
+from tfx_tpu_trainer.estimator.number_checks import holds
 
 v1 = tf.compat.v1
 
@@ -60,7 +61,7 @@ class RegressionHead(SingleHead):
             ValueError: If an argument is not what it must be.
             TypeError: If `weight_column` is neither a name nor a numeric column.
         """
-        if label_dimension < 1:
+        if not holds("label_dimension", label_dimension, lambda number: number >= 1):
             raise ValueError(f"Invalid label_dimension {label_dimension}: it must be 1 or more.")
         super().__init__(
             weight_column=weight_column, loss_reduction=loss_reduction, loss_fn=loss_fn, name=name

@@ -8,8 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.loops.pace import whole_steps
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.hooks.eval_events import read_eval_metrics
+from tfx_tpu_trainer.estimator.number_checks import check_is_number
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -59,7 +61,7 @@ def make_early_stopping_hook(
         The hook.
 
     Raises:
-        TypeError: If estimator or should_stop_fn are of another type.
+        TypeError: If an argument is of another type.
         ValueError: If both intervals are set.
     """
     if not isinstance(estimator, Estimator):
@@ -73,9 +75,12 @@ def make_early_stopping_hook(
             "Only one of `run_every_secs` and `run_every_steps` must be set; got "
             f"{run_every_secs} and {run_every_steps}. Set the other one to None."
         )
-    if estimator.config.is_chief and run_every_steps and estimator.config.save_input_position:
+    check_is_number("run_every_secs", run_every_secs)
+    check_is_number("run_every_steps", run_every_steps)
+    every = whole_steps(run_every_steps)
+    if estimator.config.is_chief and every and estimator.config.save_input_position:
         alone = estimator.config.num_worker_replicas <= 1
-        return _StopAtMultiplesHook(should_stop_fn, run_every_steps, alone=alone)
+        return _StopAtMultiplesHook(should_stop_fn, every, alone=alone)
     if estimator.config.is_chief:
         return _StopHook(should_stop_fn, every_secs=run_every_secs, every_steps=run_every_steps)
     return _FollowChiefHook()
@@ -175,6 +180,7 @@ def _crossed(
     words: str,
 ) -> Callable[[], bool]:
     """Makes the question whether a metric has ever been past a threshold."""
+    check_is_number("threshold", threshold)
 
     def should_stop() -> bool:
         for step, value in values():
@@ -202,6 +208,7 @@ def _stalled(
     word: str,
 ) -> Callable[[], bool]:
     """Makes the question whether a metric's best value is some steps old."""
+    check_is_number(f"max_steps_without_{word}", max_steps)
 
     def should_stop() -> bool:
         best: tuple[int, float] | None = None
@@ -230,6 +237,7 @@ def _values_of(
 
     What it makes raises a ValueError if an evaluation has no such metric.
     """
+    check_is_number("min_steps", min_steps)
 
     def values() -> list[tuple[int, float]]:
         found = []

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.file_systems import as_pattern
+
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
@@ -52,6 +54,6 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, Any]]:
         Global step -> metrics by name, in the order of the steps.
     """
     metrics: dict[int, dict[str, Any]] = defaultdict(dict)
-    for step, values in read_events(os.path.join(eval_dir, "*.tfevents.*")):
+    for step, values in read_events(os.path.join(as_pattern(eval_dir), "*.tfevents.*")):
         metrics[step].update(values)
     return dict(sorted(metrics.items()))

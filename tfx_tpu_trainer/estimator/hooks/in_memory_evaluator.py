@@ -7,8 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.loops.pace import whole_steps
 from tfx_tpu_trainer.estimator import spec_checks
+from tfx_tpu_trainer.estimator.callables import check_input_fn
 from tfx_tpu_trainer.estimator.estimator import Estimator
+from tfx_tpu_trainer.estimator.number_checks import holds
 
 v1 = tf.compat.v1
 
@@ -54,9 +57,14 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
 
         Raises:
             ValueError: If every_n_iter or steps is not positive, or there is more than one process.
-            TypeError: If a hook is none.
+            TypeError: If an argument is of another type.
         """
-        if not every_n_iter or every_n_iter < 0:
+        if not isinstance(estimator, Estimator):
+            raise TypeError(
+                f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
+            )
+        check_input_fn(input_fn)
+        if every_n_iter is None or not holds("every_n_iter", every_n_iter, lambda n: n > 0):
             raise ValueError(f"invalid every_n_iter={every_n_iter}. It must be positive.")
         config = estimator.config
         if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
@@ -70,7 +78,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
         self._hooks = spec_checks.check_hooks(hooks, message="Hooks must be a SessionRunHook")
         estimator._calls.check_eval_steps(steps)
         self._name = name
-        self._every_n_iter = every_n_iter
+        self._every_n_iter = whole_steps(every_n_iter)
 
     def begin(self) -> None:
         """Checks that the model can be evaluated without a checkpoint, before a session is made.
@@ -104,7 +112,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
         """Evaluates when it is due."""
         del run_values
         self._calls += 1
-        if self._calls % self._every_n_iter == 0:
+        if self._every_n_iter and self._calls % self._every_n_iter == 0:
             self._evaluate(run_context.session)
 
     def end(self, session: v1.Session) -> None:

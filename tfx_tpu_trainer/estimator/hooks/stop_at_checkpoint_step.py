@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator.estimator import Estimator
+from tfx_tpu_trainer.estimator.number_checks import check_is_number
 from tfx_tpu_trainer.waiting import NOTICE_SECONDS
 
 v1 = tf.compat.v1
@@ -35,9 +36,12 @@ def make_stop_at_checkpoint_step_hook(
 
     Raises:
         ValueError: If there is no last step.
+        TypeError: If a number is none.
     """
     if last_step is None:
         raise ValueError("last_step must be specified; got None.")
+    check_is_number("last_step", last_step)
+    check_is_number("wait_after_file_check_secs", wait_after_file_check_secs)
     if estimator.config.is_chief:
         return v1.train.StopAtStepHook(last_step=last_step)
     return StopAtCheckpointStepHook(estimator.model_dir, last_step, wait_after_file_check_secs)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfx_tpu_trainer.estimator.inputs.row_batches import Reading, batches, check_shuffle
+from tfx_tpu_trainer.estimator.inputs.row_batches import batches, check_shuffle, reading_of
 
 
 def numpy_input_fn(
@@ -54,7 +54,7 @@ def numpy_input_fn(
         TypeError: The function raises it if `x` is neither an array nor a dict.
     """
     check_shuffle(shuffle)
-    reading = Reading(batch_size, num_epochs, bool(shuffle), queue_capacity, num_threads)
+    reading = reading_of(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
 
     def input_fn() -> Any:
         features, labels = _features(x), _labels(y)

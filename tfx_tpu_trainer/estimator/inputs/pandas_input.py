@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfx_tpu_trainer.estimator.inputs.row_batches import Reading, batches, check_shuffle
+from tfx_tpu_trainer.estimator.inputs.row_batches import batches, check_shuffle, reading_of
 
 
 def pandas_input_fn(
@@ -44,16 +44,18 @@ def pandas_input_fn(
     Raises:
         ValueError: If `shuffle` is not a bool, a feature is called `target_column`, or the indexes
             differ.
-        TypeError: If `target_column` is not a string.
+        TypeError: If `target_column` is not a string, `x` no DataFrame, or a number none.
     """
     check_shuffle(shuffle)
     if not isinstance(target_column, str):
         raise TypeError(f"target_column must be a string type; got {target_column!r}.")
+    if not hasattr(x, "columns"):
+        raise TypeError(f"x must be a pandas.DataFrame; got {x!r}.")
     features = {name: x[name].to_numpy(copy=True) for name in x.columns}
     labels = _labels(x, y, target_column)
     if queue_capacity is None:
         queue_capacity = (4 if shuffle else 1) * len(x)
-    reading = Reading(batch_size, num_epochs, bool(shuffle), queue_capacity, num_threads)
+    reading = reading_of(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
 
     def input_fn() -> Any:
         tensors = batches([*features.values(), *labels.values()], reading)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator.number_checks import check_is_number
+
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
@@ -28,6 +30,24 @@ class Reading(NamedTuple):
     shuffle: bool
     queue_capacity: int
     num_threads: int
+
+
+def reading_of(
+    batch_size: Any, num_epochs: Any, shuffle: Any, queue_capacity: Any, num_threads: Any
+) -> Reading:
+    """Returns a `Reading` of what a program gives.
+
+    Raises:
+        TypeError: If a number is none.
+    """
+    for name, number in (
+        ("batch_size", batch_size),
+        ("num_epochs", num_epochs),
+        ("queue_capacity", queue_capacity),
+        ("num_threads", num_threads),
+    ):
+        check_is_number(name, number)
+    return Reading(batch_size, num_epochs, bool(shuffle), queue_capacity, num_threads)
 
 
 def check_shuffle(shuffle: Any) -> None:

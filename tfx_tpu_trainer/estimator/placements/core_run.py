@@ -20,6 +20,7 @@ from tfx_tpu_trainer.engine.loops.loop_hook import (
     Loops,
     TunedLoopLength,
 )
+from tfx_tpu_trainer.engine.loops.pace import whole_steps
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.tpu.device_assignment import assign_cores
@@ -177,7 +178,7 @@ def loops_of(config: RunConfig, *, log_every_n_steps: int | None) -> Loops:
         length = LoopLengthFromTime(meaning.value) if meaning.value else TunedLoopLength()
     if meaning.unit == "auto":
         due = (config.save_checkpoints_steps, config.save_summary_steps, log_every_n_steps)
-        periods = tuple(period for period in due if period)
+        periods = tuple(period for period in map(whole_steps, due) if period)
     return Loops(
         length=length,
         longest=longest,

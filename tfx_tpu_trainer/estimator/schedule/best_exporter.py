@@ -140,6 +140,8 @@ class BestExporter(SavedModelExporter):
 def _check_compare_fn(compare_fn: Callable[..., bool] | None) -> None:
     if compare_fn is None:
         raise ValueError("`compare_fn` must not be None. Leave it out to compare the loss.")
+    if not callable(compare_fn):
+        raise TypeError(f"`compare_fn` must be callable; got {compare_fn!r}.")
     arguments = argument_names(compare_fn)
     for name in _COMPARED:
         if name not in arguments:

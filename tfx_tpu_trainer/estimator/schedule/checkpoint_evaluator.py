@@ -122,7 +122,7 @@ class CheckpointEvaluator:
                 name=spec.name,
             )
         )
-        final = bool(self._max_steps) and int(metrics[GLOBAL_STEP]) >= int(self._max_steps or 0)
+        final = self._max_steps is not None and int(metrics[GLOBAL_STEP]) >= self._max_steps
         exports = [
             exporter.export(
                 estimator=self._estimator,

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator.number_checks import holds
+
 _logger = tf.get_logger()
 
 
@@ -183,8 +185,9 @@ def check_exports_to_keep(number: int | None, *, kind: str = "positive number") 
 
     Raises:
         ValueError: If it is not positive.
+        TypeError: If it is not a number.
     """
-    if number is not None and number <= 0:
+    if number is not None and not holds("exports_to_keep", number, lambda kept: kept > 0):
         raise ValueError(
             f"`exports_to_keep`, if provided, must be {kind}. Got {number}: use None to keep all."
         )

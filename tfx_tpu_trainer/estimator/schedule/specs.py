@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import spec_checks
+from tfx_tpu_trainer.estimator.callables import check_input_fn
 from tfx_tpu_trainer.estimator.construction import check_listeners
+from tfx_tpu_trainer.estimator.number_checks import check_positive, holds
 from tfx_tpu_trainer.estimator.schedule.exporters import Exporter
 
 v1 = tf.compat.v1
@@ -58,11 +60,11 @@ class TrainSpec(_TrainFields):
             The spec.
 
         Raises:
-            TypeError: If input_fn is not a function, or a hook or listener is none.
+            TypeError: If input_fn is not a function, max_steps no number, or a hook or listener is none.
             ValueError: If max_steps is not positive.
         """
-        _check_input_fn(input_fn)
-        _check_positive("max_steps", max_steps)
+        check_input_fn(input_fn)
+        check_positive("max_steps", max_steps)
         return super().__new__(
             cls,
             input_fn,
@@ -125,18 +127,18 @@ class EvalSpec(_EvalFields):
             The spec.
 
         Raises:
-            TypeError: If input_fn is not a function, a hook or exporter none, or name no string.
+            TypeError: If input_fn is not a function, a hook or exporter none, name no string, or a number none.
             ValueError: If a number is out of its range, or the exporters' names are not unique.
         """
-        _check_input_fn(input_fn)
-        _check_positive("steps", steps)
+        check_input_fn(input_fn)
+        check_positive("steps", steps)
         if name is not None and not isinstance(name, str):
             raise TypeError(f"`name` must be string, given: {name!r}.")
         for delay_name, delay in (
             ("start_delay_secs", start_delay_secs),
             ("throttle_secs", throttle_secs),
         ):
-            if delay < 0:
+            if not holds(delay_name, delay, lambda secs: secs >= 0):
                 raise ValueError(f"Must specify {delay_name} >= 0, given: {delay}")
         return super().__new__(
             cls,
@@ -148,16 +150,6 @@ class EvalSpec(_EvalFields):
             start_delay_secs,
             throttle_secs,
         )
-
-
-def _check_input_fn(input_fn: Any) -> None:
-    if not callable(input_fn):
-        raise TypeError(f"`input_fn` must be callable, given: {input_fn!r}.")
-
-
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and value <= 0:
-        raise ValueError(f"Must specify {name} > 0, given: {value}")
 
 
 def _check_exporters(exporters: Any) -> tuple[Exporter, ...]:

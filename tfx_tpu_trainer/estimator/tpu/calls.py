@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,14 +14,14 @@ from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.engine.feeding.strategy_feed import is_of_tpus
 from tfx_tpu_trainer.engine.loops.loop_hook import Loops
 from tfx_tpu_trainer.engine.sessions.tpu_system import find_tpu_system
-from tfx_tpu_trainer.estimator.callables import takes
+from tfx_tpu_trainer.estimator.callables import check_input_fn, takes
 from tfx_tpu_trainer.estimator.calls import (
     ToldOfTraining,
-    check_eval_steps,
     check_train_steps,
     master_of,
 )
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.number_checks import check_positive
 from tfx_tpu_trainer.estimator.placements.core_run import loops_of
 from tfx_tpu_trainer.estimator.placements.cores import CoreCall, trace_on_cores
 from tfx_tpu_trainer.estimator.placements.emulated_cores import OnEmulatedCores
@@ -37,7 +38,12 @@ from tfx_tpu_trainer.estimator.tpu.embedding.under_strategy import EmbeddedUnder
 from tfx_tpu_trainer.estimator.tpu.is_padding import without_padding
 from tfx_tpu_trainer.estimator.tpu.reports import Reported
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu.run_place import choose_place, emulates, session_master
+from tfx_tpu_trainer.estimator.tpu.run_place import (
+    check_can_be_emulated,
+    choose_place,
+    emulates,
+    session_master,
+)
 from tfx_tpu_trainer.estimator.tpu.tpu_config import InputPipelineConfig, check_positive_integer
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 
@@ -108,6 +114,7 @@ class TPUEstimatorCalls:
 
         It is found when a call runs, so that building and exporting need no TPU.
         """
+        check_input_fn(input_fn)
         use_tpu, strategy = self._settings.on_cores[mode], self._strategy(mode)
         if use_tpu and not emulates(""):
             self._check_one_place(mode, strategy)
@@ -182,7 +189,7 @@ class TPUEstimatorCalls:
     def check_eval_steps(self, steps: int | None) -> None:
         """Checks the steps of an evaluation; see `Calls`."""
         if not self._settings.on_cores[ModeKeys.EVAL] or steps is None:
-            check_eval_steps(steps)
+            check_positive("steps", steps)
         else:
             check_positive_integer(steps, "Eval steps")
 
@@ -273,7 +280,12 @@ class TPUPlaces:
         )
 
     def on_emulated_cores(self) -> OnEmulatedCores:
-        """Returns the call on emulated cores."""
+        """Returns the call on emulated cores.
+
+        Raises:
+            ValueError: If they are more than can be emulated.
+        """
+        check_can_be_emulated(self.config.tpu_config.num_shards)
         return OnEmulatedCores(self._on_cores())
 
     def on_tpu(self) -> OnTPU:
@@ -366,7 +378,8 @@ def _checked(call: Call, *, input_fn: Any, model_fn: Callable[..., Any]) -> Call
 
 def _on_host(call: Call, config: RunConfig, settings: TPUCallSettings) -> Call:
     """Returns a call whose functions are told that they run on the host, and its batch size."""
-    batch_size = settings.batch_sizes[call.mode]
+    # As in the original, nobody has looked at it here.
+    batch_size: Any = settings.batch_sizes[call.mode]
     told = {} if batch_size is None else {"batch_size": batch_size}
 
     def call_input_fn(
@@ -378,7 +391,15 @@ def _on_host(call: Call, config: RunConfig, settings: TPUCallSettings) -> Call:
                 "Invalid TPUConfig `eval_training_input_configuration` value. SLICED mode only "
                 "works on use_tpu = True; leave it out on the host."
             )
-        return call.call_input_fn({**told, **added}, input_context)
+        try:
+            return call.call_input_fn({**told, **added}, input_context)
+        except TypeError as error:
+            if batch_size is None or isinstance(batch_size, numbers.Integral):
+                raise
+            name = {ModeKeys.PREDICT: "predict"}.get(call.mode, call.mode)
+            raise TypeError(
+                f"{name}_batch_size={batch_size!r} is not an integer, and input_fn fails with it: {error}"
+            ) from error
 
     def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
         if call.mode == ModeKeys.PREDICT:

@@ -53,10 +53,20 @@ class RunConfig(run_config.RunConfig):
         Raises:
             ValueError: If both master and cluster are given, or cluster with a session_config
                 that has a cluster_def.
+            TypeError: If an argument is of another type.
         """
         super().__init__(**kwargs)
-        self._tpu_config = tpu_config or TPUConfig()
+        self._tpu_config = _checked_tpu_config(tpu_config)
         self._cluster = cluster
+        for name, address in (("master", master), ("evaluation_master", evaluation_master)):
+            if not isinstance(address, str | None):
+                raise TypeError(
+                    f"{name} must be the address of a session, such as 'grpc://10.0.0.1:8470'; got {address!r}."
+                )
+        if not all(hasattr(cluster, part) for part in ("master", "cluster_spec")) and cluster:
+            raise TypeError(
+                f"cluster must be a tf.distribute.cluster_resolver.ClusterResolver; got {cluster!r}."
+            )
         if master is not None and cluster is not None:
             raise ValueError(f"Both master and cluster are set: {master!r} and {cluster!r}.")
         if master is not None:
@@ -112,7 +122,15 @@ class RunConfig(run_config.RunConfig):
 
     def replace(self, **kwargs: Any) -> RunConfig:
         """Returns a changed deep copy; `tpu_config` may be replaced too."""
-        tpu_config = kwargs.pop("tpu_config", self._tpu_config)
+        tpu_config = _checked_tpu_config(kwargs.pop("tpu_config", self._tpu_config))
         changed = cast(RunConfig, super().replace(**kwargs))
         changed._tpu_config = tpu_config
         return changed
+
+
+def _checked_tpu_config(tpu_config: Any) -> TPUConfig:
+    if not isinstance(tpu_config, TPUConfig | None):
+        raise TypeError(
+            f"tpu_config must be a TPUConfig of tfx_tpu_trainer.estimator.tpu; got {tpu_config!r}."
+        )
+    return tpu_config or TPUConfig()

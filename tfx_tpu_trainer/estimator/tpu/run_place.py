@@ -70,6 +70,22 @@ def emulated_replicas() -> int:
     return int(text)
 
 
+def check_can_be_emulated(replicas: int | None) -> None:
+    """Refuses more replicas than can be emulated: each has a copy of the model in one graph.
+
+    Args:
+        replicas: What `TPUConfig` has as `num_shards`.
+
+    Raises:
+        ValueError: If they are too many.
+    """
+    if replicas is not None and replicas > _MOST_REPLICAS:
+        raise ValueError(
+            f"TPUConfig num_shards={replicas}: at most {_MOST_REPLICAS} replicas can be emulated, as each has a copy "
+            "of the model in one graph. Give fewer, or run on a TPU."
+        )
+
+
 def choose_place(
     places: Places, *, use_tpu: bool, master: str, strategy: tf.distribute.Strategy | None = None
 ) -> tuple[Placement, str]:

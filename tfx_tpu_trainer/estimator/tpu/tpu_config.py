@@ -176,7 +176,7 @@ class TPUConfig(_Fields):
         if num_cores_per_replica not in (None, *_CORES_PER_REPLICA):
             raise ValueError(
                 "num_cores_per_replica must be 1, 2, 4, 8, 16, 32, 64, 128; got "
-                f"{num_cores_per_replica}"
+                f"{num_cores_per_replica!r}"
             )
         if eval_training_input_configuration not in (
             InputPipelineConfig.PER_HOST_V1,
@@ -186,6 +186,9 @@ class TPUConfig(_Fields):
                 "eval_training_input_configuration must be PER_HOST_V1 or SLICED; got "
                 f"{eval_training_input_configuration}"
             )
+        check_positive_integer(
+            experimental_host_call_every_n_steps, "TPUConfig experimental_host_call_every_n_steps"
+        )
         if initial_infeed_sleep_secs:
             check_positive_integer(initial_infeed_sleep_secs, "TPUConfig initial_infeed_sleep_secs")
         return super().__new__(
@@ -209,10 +212,10 @@ class TPUConfig(_Fields):
 def _check_input_partition_dims(
     dims: Any, input_pipeline: int, num_cores_per_replica: int | None
 ) -> None:
-    if len(dims) not in (1, 2):
+    if not isinstance(dims, (list, tuple)) or len(dims) not in (1, 2):
         raise ValueError(
             "input_partition_dims must be a list/tuple with one or two elements, for features "
-            f"and labels; got {len(dims)}: {dims!r}."
+            f"and labels; got {dims!r}."
         )
     if input_pipeline is not InputPipelineConfig.PER_HOST_V2:
         raise ValueError(

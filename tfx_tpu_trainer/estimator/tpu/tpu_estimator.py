@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 import math
+import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.callables import check_model_fn
+from tfx_tpu_trainer.engine.loops.pace import whole_steps
+from tfx_tpu_trainer.estimator.callables import as_params, check_model_fn
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.tpu.calls import TPUCallSettings, TPUEstimatorCalls
@@ -115,20 +117,24 @@ class TPUEstimator(Estimator):
 
         Raises:
             ValueError: If an argument does not hold.
-            TypeError: If a batch size is not an integer.
+            TypeError: If a batch size is not an integer, or another argument of the wrong type.
         """
         if not isinstance(config, RunConfig):
             raise ValueError(
                 "`config` must be provided with type `tpu_config.RunConfig`, of "
                 f"tfx_tpu_trainer.estimator.tpu; got {config!r}."
             )
-        reserved = [key for key in _RESERVED_PARAMS if key in (params or {})]
+        given = as_params(params)
+        reserved = [key for key in _RESERVED_PARAMS if key in given]
         if reserved:
             raise ValueError(
-                f"{list(_RESERVED_PARAMS)} are reserved keys but existed in params "
-                f"{dict(params or {})}: rename {reserved}."
+                f"{list(_RESERVED_PARAMS)} are reserved keys but existed in params {given}: rename {reserved}."
             )
         check_model_fn(model_fn, params)
+        if batch_axis is not None and not _are_axes(batch_axis):
+            raise TypeError(
+                f"batch_axis must be a list of one axis for each input tensor, given: {batch_axis!r}."
+            )
         if use_tpu:
             _check_batch_sizes(train_batch_size, eval_batch_size, predict_batch_size)
             _check_model_parallelism(config)
@@ -186,6 +192,12 @@ def _check_batch_sizes(train: Any, evaluate: Any, predict: Any) -> None:
             check_positive_integer(value, name)
 
 
+def _are_axes(batch_axis: Any) -> bool:
+    return isinstance(batch_axis, (list, tuple)) and all(
+        axis is None or isinstance(axis, numbers.Integral) for axis in batch_axis
+    )
+
+
 def _check_model_parallelism(config: RunConfig) -> None:
     tpu_config = config.tpu_config
     per_shard = tpu_config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1
@@ -199,7 +211,7 @@ def _check_model_parallelism(config: RunConfig) -> None:
 
 def _report_period(config: RunConfig) -> dict[str, int] | None:
     """Returns how often loss and throughput are reported: the original divides by the loop's length."""
-    steps = config.log_step_count_steps
+    steps = whole_steps(config.log_step_count_steps)
     loop = parse_iterations_per_loop(config.tpu_config.iterations_per_loop)
     if steps is None:
         return None

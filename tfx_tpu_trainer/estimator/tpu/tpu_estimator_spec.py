@@ -124,6 +124,8 @@ class TPUEstimatorSpec(_Fields):
         train_op = spec_checks.check_train_op(train_op, mode)
         loss = spec_checks.check_loss(loss, mode)
         predictions = spec_checks.check_predictions(predictions, mode)
+        if scaffold_fn is not None and not callable(scaffold_fn):
+            raise TypeError(f"scaffold_fn must be callable, given: {scaffold_fn!r}.")
         if mode == ModeKeys.PREDICT:
             export_outputs = outputs.normalise_export_outputs(export_outputs, predictions)
         return super().__new__(
@@ -184,9 +186,9 @@ class TPUEstimatorSpec(_Fields):
             loss=spec_checks.check_loss(self.loss, mode),
             train_op=spec_checks.check_train_op(self.train_op, mode),
             predictions=spec_checks.predictions_of_mode(self.predictions, mode),
-            eval_metrics=_host_function("eval_metrics", self.eval_metrics),
+            eval_metrics=_of_cores(_host_function("eval_metrics", self.eval_metrics)),
             eval_metric_ops={},
-            host_call=_host_function("host_call", self.host_call),
+            host_call=_of_cores(_host_function("host_call", self.host_call)),
             make_scaffold=self._make_scaffold,
             hooks=spec_checks.hooks_of_mode(self, mode),
             chief_hooks=(),
@@ -204,6 +206,18 @@ def _host_function(name: str, pair: Any) -> HostFunction | None:
     _check_host_function(name, pair)
     function, tensors = pair
     return HostFunction(name, function, tensors)
+
+
+def _of_cores(function: HostFunction | None) -> HostFunction | None:
+    """Checks that cores can send what a host function is given: on the host it may be any value."""
+    for value in () if function is None else tf.nest.flatten(function.tensors):
+        if not tf.is_tensor(value):
+            assert function is not None
+            raise TypeError(
+                f"{function.name}[1] must hold tensors, given: {value!r}. Bind other values to the function with "
+                "functools.partial, or make tensors of them with tf.constant."
+            )
+    return function
 
 
 def _check_host_function(name: str, pair: Any) -> None:
@@ -240,6 +254,7 @@ def make_host_scaffold(
 
     Raises:
         ValueError: If there is none, or an op that it made or names depends on a core's rows.
+        TypeError: If it is something else.
     """
     graph = v1.get_default_graph()
     known = len(graph.get_operations())
@@ -249,6 +264,10 @@ def make_host_scaffold(
             "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed: it must return a "
             "tf.compat.v1.train.Scaffold. Leave it out if none is needed. scaffold_fn: "
             f"{scaffold_fn!r}"
+        )
+    if not isinstance(scaffold, v1.train.Scaffold):
+        raise TypeError(
+            f"TPUEstimatorSpec.scaffold_fn must return a tf.compat.v1.train.Scaffold. Given: {scaffold!r}."
         )
     named = [getattr(scaffold, field) for field in _OP_FIELDS]
     nodes = [getattr(node, "op", node) for node in tf.nest.flatten(named)]

@@ -1,0 +1,52 @@
+"""Checks of numbers that programs give: steps, seconds, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
+    """Tells whether a number meets a condition, which NaN never does.
+
+    Args:
+        name: The argument, for the error.
+        value: Its value.
+        condition: Compares it.
+
+    Raises:
+        TypeError: If it can't be compared with numbers, as `"100"` can't.
+    """
+    try:
+        return bool(condition(value))
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number; got {value!r}.") from None
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Checks a number that may be left out.
+
+    Args:
+        name: The argument, for the error.
+        value: Its value, or `None`.
+
+    Raises:
+        TypeError: If it is not a number.
+        ValueError: If it is not positive.
+    """
+    if value is not None and not holds(name, value, lambda number: number > 0):
+        raise ValueError(f"Must specify {name} > 0, given: {value}")
+
+
+def check_is_number(name: str, value: Any) -> None:
+    """Checks that a value, which may be left out, is a number.
+
+    Args:
+        name: The argument, for the error.
+        value: Its value, or `None`.
+
+    Raises:
+        TypeError: If it is not a number.
+    """
+    if value is not None:
+        holds(name, value, lambda number: number > 0)
