@@ -32,6 +32,7 @@ from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.estimator import export, tpu
 from tfx_tpu_trainer.evaluation import EvalMetrics, write_eval_metrics, write_model_evaluation
 from tfx_tpu_trainer.evaluation.learning_curve import LearningCurve, write_learning_curve
+from tfx_tpu_trainer.file_systems import check_can_be_written
 from tfx_tpu_trainer.preflight.report_files import write_html, write_json
 from tfx_tpu_trainer.serving import (
     Check,
@@ -347,6 +348,23 @@ def test_a_program_that_nobody_may_write_is_named(folder, refused):
         ended = fix_program(folder)
     refused.output(ended)
     assert (folder / "program.py").read_text() == PROGRAM
+
+
+def test_a_device_that_everybody_may_write_to_needs_no_folder_of_ones_own():
+    with nobody():
+        check_can_be_written("--html", os.devnull)
+
+
+@row(
+    "disks",
+    "a device that the user may not write to",
+    "--html='",
+    "/pipe' can't be written: you may not write to it; give another file.",
+)
+def test_a_device_that_nobody_may_write_to_is_named(folder, refused):
+    os.mkfifo(folder / "pipe", 0o400)
+    with refused(ValueError), nobody():
+        check_can_be_written("--html", folder / "pipe")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")

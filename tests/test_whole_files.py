@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import pty
 import signal
+import subprocess
+import sys
 import threading
 import uuid
 from typing import Any
@@ -14,7 +17,9 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
+from tests.conftest import REPOSITORY
 from tfx_tpu_trainer import file_systems, whole_files
+from tfx_tpu_trainer.file_systems import check_can_be_written
 from tfx_tpu_trainer.whole_files import (
     commit_folder,
     folder_written_whole,
@@ -319,6 +324,66 @@ def test_a_local_path_with_its_scheme_is_a_local_path(tmp_path):
     commit_folder(f"file://{tmp_path}/a", f"file://{tmp_path}/b")
     assert (tmp_path / "b" / "file").read_text() == "x"
     assert os.listdir(tmp_path) == ["b"]
+
+
+@pytest.mark.parametrize("target", ["file", "deep/er/missing"])
+def test_a_link_stays_and_what_it_names_is_written(tmp_path, target):
+    (tmp_path / "file").write_text("before")
+    (tmp_path / "further").symlink_to(target)
+    (tmp_path / "link").symlink_to(tmp_path / "further")
+    write_whole(tmp_path / "link", "after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "further").is_symlink()
+    assert (tmp_path / target).read_text() == "after"
+    assert not [path for path in tmp_path.rglob("*") if whole_files.is_temporary(path.name)]
+
+
+def test_a_link_to_itself_is_an_error_and_stays(tmp_path):
+    (tmp_path / "link").symlink_to("link")
+    with pytest.raises(OSError, match="symbolic links; choose another path"):
+        write_whole(tmp_path / "link", "after")
+    assert os.listdir(tmp_path) == ["link"]
+
+
+def test_a_link_to_a_folder_stays_and_the_folder_is_replaced(tmp_path):
+    (tmp_path / "elsewhere" / "folder").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("elsewhere/folder")
+    _write_whole(str(tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(os.listdir(tmp_path / "elsewhere" / "folder")) == ["a", "b"]
+    assert os.listdir(tmp_path / "elsewhere") == ["folder"]
+
+
+def _terminal(folder):
+    del folder
+    return pty.openpty()
+
+
+def _pipe(folder):
+    os.mkfifo(folder / "pipe")
+    reads = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    return reads, os.open(folder / "pipe", os.O_WRONLY)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("opened", [_terminal, _pipe])
+def test_a_device_or_a_pipe_is_written_to_and_stays(tmp_path, opened, linked):
+    reads, writes = opened(tmp_path)
+    # As /dev/stdout does for a pipe that has no name, /proc names one that is open.
+    path = f"/proc/self/fd/{writes}" if linked else os.readlink(f"/proc/self/fd/{writes}")
+    before = os.stat(path)
+    check_can_be_written("--html", path)
+    write_whole(path, "text")
+    assert os.read(reads, 100) == b"text"
+    assert os.path.samestat(os.stat(path), before)
+    os.close(reads)
+    os.close(writes)
+
+
+def test_what_is_printed_can_be_piped_through_dev_stdout():
+    program = "from tfx_tpu_trainer.whole_files import write_whole; write_whole('/dev/stdout', 'x' * 100_000)"
+    printed = subprocess.check_output([sys.executable, "-c", program], cwd=REPOSITORY)
+    assert printed == b"x" * 100_000
 
 
 def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path):

@@ -35,6 +35,27 @@ def local_path(path: str | os.PathLike[str]) -> str:
     return path.partition("://")[2] if scheme_of(path) == "file" else path
 
 
+def followed_link(path: str | os.PathLike[str]) -> str:
+    """Returns the path that a symbolic link names at last; of any other local path, `local_path`."""
+    if not is_local(path):
+        return os.fsdecode(path)
+    path = local_path(path)
+    return os.path.realpath(path) if os.path.islink(path) and not is_written_through(path) else path
+
+
+def is_written_through(path: str | os.PathLike[str]) -> bool:
+    """Tells whether a path names a device, a pipe or a socket, whose place no file can take."""
+    if not is_local(path):
+        return False
+    # /dev/stdout is a link to a name that no folder has, such as /proc/1/fd/pipe:[123].
+    path = local_path(path)
+    return (
+        os.path.exists(path)
+        and not os.path.isdir(path)
+        and not os.path.isfile(os.path.realpath(path))
+    )
+
+
 def renames_folders(path: str | os.PathLike[str]) -> bool:
     """Tells whether a folder there can be renamed, so that it appears whole."""
     return scheme_of(path) in _RENAMES_FOLDERS
@@ -57,13 +78,7 @@ def path_text(name: str, path: Any) -> str:
         raise TypeError(
             f"{name} must be a path: a string, bytes or os.PathLike; got {path!r}."
         ) from None
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"{name}={path!r} is not UTF-8, the only encoding of names that TensorFlow takes; give the folder another "
-            "name."
-        ) from None
+    check_is_utf8(name, path)
     return text
 
 
@@ -93,16 +108,37 @@ def as_pattern(path: str) -> str:
     return re.sub(r"[*?\\[]", r"\\\g<0>", path)
 
 
+def check_is_utf8(name: str, path: str | bytes | os.PathLike[str]) -> None:
+    """Checks that a path has no bytes that TensorFlow can't take.
+
+    Args:
+        name: What the path was given as, such as `model_dir`.
+        path: The path; Python has such bytes as surrogates in it.
+
+    Raises:
+        ValueError: It has some.
+    """
+    try:
+        os.fsdecode(path).encode()
+    except UnicodeEncodeError:
+        shown = path if isinstance(path, bytes) else os.fsdecode(path)
+        raise ValueError(
+            f"{name}={shown!r} is not UTF-8, and TensorFlow opens no other paths; rename "
+            "the file or folder, or give another path."
+        ) from None
+
+
 def check_can_be_opened(name: str, path: str | os.PathLike[str]) -> None:
-    """Checks that TensorFlow has a file system for a path; asks no server.
+    """Checks that TensorFlow can open a path: it must be UTF-8, and have a file system; asks no server.
 
     Args:
         name: What the path was given as, such as `model_dir`.
         path: The path.
 
     Raises:
-        ValueError: There is none.
+        ValueError: It can't.
     """
+    check_is_utf8(name, path)
     if is_local(path):
         return
     # The scheme of a local path needs no TensorFlow.
@@ -159,16 +195,22 @@ def check_can_be_written(name: str, path: str | os.PathLike[str]) -> None:
     given = os.fsdecode(path)
     if not given:
         raise ValueError(f"{name}={given!r} is not a path; give the path of a file.")
-    check_can_be_opened(name, given)
     if not is_local(given):
+        check_can_be_opened(name, given)
         return
-    file = os.path.abspath(local_path(given))
+    if is_written_through(given):
+        if not os.access(local_path(given), os.W_OK, effective_ids=True):
+            raise ValueError(
+                f"{name}={given!r} can't be written: you may not write to it; give another file."
+            )
+        return
+    file = os.path.abspath(followed_link(given))
     if os.path.isdir(file):
         raise ValueError(f"{name}={given!r} is a folder; give a file in it.")
     folder = os.path.dirname(file)
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         raise ValueError(
             f"{name}={given!r} can't be written: {folder!r} is not a folder that you may write to; "
             "give another file."

@@ -9,6 +9,9 @@ that is killed leaves the temporary name behind; `sweep` removes it when the nex
 | an object store (gs://, s3://) | appears whole: objects do | its files appear one by one, those named `last` last |
 
 So where a folder can't be renamed its `last` files are its marker: who reads it waits for them, by `is_whole`.
+
+A symbolic link stays: what it names is written. Devices and pipes, such as /dev/null and /dev/stdout, are written to
+and never replaced.
 """
 
 from __future__ import annotations
@@ -22,13 +25,20 @@ import pathlib
 import shutil
 import stat
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from tfx_tpu_trainer.file_systems import is_local, local_path, renames_folders
+from tfx_tpu_trainer.file_systems import (
+    followed_link,
+    is_local,
+    is_written_through,
+    local_path,
+    renames_folders,
+)
 
 _TEMPORARY = ".tmp-"
 # How long a reader waits for a marker, and how often it looks: files of gigabytes take their time.
@@ -51,7 +61,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Writes a file, its folder too where it is missing; one that is there is replaced, not its permissions.
 
     Args:
-        path: Where it goes; any path that `tf.io.gfile` knows.
+        path: Where it goes; any path that `tf.io.gfile` knows, or a device or a pipe.
         content: What it holds; text is written as UTF-8.
 
     Raises:
@@ -75,7 +85,8 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
     If the block raises, what it has written is removed and `path` stays as it was.
 
     Args:
-        path: Where it goes; any path that `tf.io.gfile` knows. Its folder is created if missing.
+        path: Where it goes; any path that `tf.io.gfile` knows, or a device or a pipe, to which the
+            file is copied at the end. Its folder is created if missing.
 
     Yields:
         The temporary path.
@@ -84,7 +95,14 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
         OSError: It can't be written to a local disk; no temporary file is left.
         tf.errors.OpError: The same, elsewhere.
     """
-    path = local_path(path) if is_local(path) else os.fspath(path)
+    path = followed_link(path)
+    if is_written_through(path):
+        with tempfile.TemporaryDirectory() as elsewhere, _failure_explained(path, elsewhere):
+            temporary = os.path.join(elsewhere, os.path.basename(path))
+            yield temporary
+            with open(temporary, "rb") as written, open(os.open(path, os.O_WRONLY), "wb") as target:
+                shutil.copyfileobj(written, target)
+        return
     temporary = temporary_beside(path)
     if not is_local(path):
         gfile = _gfile()
@@ -167,7 +185,7 @@ def folder_written_whole(
     Raises:
         FileExistsError: `uri` holds something that is not replaceable.
     """
-    uri = uri.rstrip("/")
+    uri = followed_link(_without_slash(uri))
     _check_replaceable(uri, replaceable)
     temporary = temporary_beside(uri)
     with _failure_explained(uri, temporary), _removed_on_failure(temporary):
@@ -187,10 +205,10 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
         last: Names of files that appear after all others where a folder can't be renamed. Defaults
             to none.
     """
-    written, uri = written.rstrip("/"), uri.rstrip("/")
+    written, uri = _without_slash(written), followed_link(_without_slash(uri))
     gfile = _gfile()
     if is_local(uri):
-        written, uri = local_path(written), local_path(uri)
+        written = local_path(written)
         for name in files_below(written):
             _sync_file(os.path.join(written, name))
     if renames_folders(uri):
@@ -300,7 +318,7 @@ def sweep(folder: str) -> list[str]:
     Returns:
         The paths that were removed.
     """
-    parent, own_name = os.path.split(folder.rstrip("/"))
+    parent, own_name = os.path.split(followed_link(_without_slash(folder)))
     left = [
         *(path for path in _temporaries_in(parent) if path.endswith(f"-{own_name}")),
         *_temporaries_in(folder),
@@ -400,6 +418,11 @@ def _failure_explained(path: str, temporary: str) -> Iterator[None]:
             raise
         numbers = {os.strerror(number): number for number in _FIXES}
         raise _failed(numbers.get(reason, errno.EIO), path) from None
+
+
+def _without_slash(folder: str) -> str:
+    """Returns a folder's path without a slash at its end, but the root's as it is."""
+    return folder.rstrip("/") or folder
 
 
 def _failed(number: int, path: str) -> OSError:

@@ -16,7 +16,14 @@ from click.testing import CliRunner
 
 from tests.bad_input import case, row
 from tests.serving.exports import ROWS, examples, train_and_export
-from tests.serving.saved_models import save_metagraphs
+from tests.serving.saved_models import (
+    EACH_OTHER,
+    IN_A_ROW,
+    TWICE_EACH,
+    library_of,
+    save_graph,
+    save_metagraphs,
+)
 from tfx_tpu_trainer import whole_files
 from tfx_tpu_trainer.cli.main import main
 from tfx_tpu_trainer.serving import (
@@ -178,6 +185,18 @@ NO_REPORT = "serving_check.json is not a report of a serving check ("
             "Format-Serving/saved_model.pbtxt",
             put(b"nope {"),
             'can\'t be read: 1:1 : Message type "tensorflow.SavedModel" has no field',
+            ANEW,
+        ),
+        broken(
+            "a `saved_model.pbtxt` that is nested too deeply",
+            "Format-Serving/saved_model.pbtxt",
+            put(
+                b'meta_graphs { signature_def { key: "a" value { outputs { key: "y" value {'
+                + b"composite_tensor { components {" * 2000
+                + b"} }" * 2000
+                + b"} } } } }"
+            ),
+            "can't be read: ",
             ANEW,
         ),
         broken(
@@ -389,6 +408,18 @@ def test_half_a_model_in_a_bucket_is_named(refused, monkeypatch):
     uri = f"ram://{uuid.uuid4().hex}/model"
     whole_files.write_whole(f"{uri}/variables/variables.index", "")
     refused.output(_inspect(uri))
+
+
+@pytest.mark.parametrize("op", ["PartitionedCall", "BatchFunction", "TPUPartitionedCall"])
+@pytest.mark.parametrize("calls", [TWICE_EACH, IN_A_ROW, EACH_OTHER, {"f1": []}])
+def test_each_function_counts_once_however_often_it_is_called(tmp_path, calls, op):
+    path = save_graph(tmp_path / "model", library_of(calls, op), "serve", output="call:0")
+    ended = _inspect(path, "--json")
+    assert ended.exit_code == 0, ended.output
+    (meta_graph,) = json.loads(ended.stdout)["meta_graphs"]
+    calls_in_all = 1 + sum(map(len, calls.values()))
+    # The other two only start what counts.
+    assert meta_graph["ops"]["host"] == ({op: calls_in_all} if op == "PartitionedCall" else {})
 
 
 def test_help_needs_no_tensorflow():

@@ -34,6 +34,13 @@ def test_a_folder_without_a_training_is_refused_and_nothing_is_written(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("root", ["/", "//"])
+def test_the_root_of_all_folders_is_one(root):
+    code, says = _refused(root)
+    assert (code, says.partition(":")[0]) == (1, "Error")
+    assert f"'{root}' contains no training: give a folder with " in says
+
+
 def test_a_folder_goes_with_no_root(tmp_path):
     code, says = _refused(str(tmp_path), "--root", "r")
     assert code == 2

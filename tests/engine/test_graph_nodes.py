@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.graph_nodes import all_nodes, upstream
+from tests.serving.saved_models import EACH_OTHER, IN_A_ROW, TWICE_EACH, library_of
+from tfx_tpu_trainer.engine.graph_nodes import (
+    all_nodes,
+    functions_of,
+    functions_with,
+    nodes_called,
+    upstream,
+)
 from tfx_tpu_trainer.engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
@@ -37,3 +45,30 @@ def test_nodes_of_functions_are_nodes_too():
     with fresh_graph() as graph:
         tf.function(tf.sin, autograph=False)(tf.constant(1.0))
     assert {"Const", "Sin"} <= {node.op for node in all_nodes(graph.as_graph_def())}
+
+
+@pytest.mark.parametrize("calls", [TWICE_EACH, IN_A_ROW, EACH_OTHER])
+def test_each_function_is_gone_through_once_whatever_calls_it(calls):
+    graph_def = library_of(calls, "PartitionedCall")
+    functions = functions_of(graph_def.library)
+    found = list(nodes_called(graph_def.node, functions))
+    ones = sum(not called for called in calls.values())
+    assert len(found) == sum(map(len, calls.values())) + ones
+    assert functions_with(functions, lambda node: node.op == "Const") == (
+        set(calls) if ones else set()
+    )
+    seen = {"f1"}
+    assert len(list(nodes_called(graph_def.node, functions, seen=seen))) == len(calls["f0"])
+    assert seen == {"f0", "f1"}
+
+
+def test_nodes_of_functions_come_in_the_order_of_the_calls():
+    calls = {"f0": ["f1", "f2", "none"], "f1": ["f3"], "f2": ["f3"], "f3": []}
+    graph_def = library_of(calls, "PartitionedCall")
+    functions = functions_of(graph_def.library)
+    found = nodes_called(graph_def.node, functions)
+    called = [node.attr["f"].func.name for node in found if node.op != "Const"]
+    assert called == ["f1", "f3", "f2", "f3", "none"]
+    found = nodes_called(graph_def.node, functions, enters=lambda n: n.attr["f"].func.name != "f1")
+    assert [node.op for node in found].index("Const") == 3
+    assert functions_with(functions, lambda node: node.attr["f"].func.name == "f1") == {"f0"}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import types
 import weakref
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tests.freed_blocks import blocks_freed_but_held, needs_glibc
+from tfx_tpu_trainer.engine import tracing
 from tfx_tpu_trainer.engine.tracing import control_flow_v2, fresh_graph
 
 v1 = tf.compat.v1
@@ -196,3 +199,38 @@ def test_layers_of_tf_keras_are_not_converted_as_those_of_keras_are_not():
     layer = _layer_with_an_if("tf_keras.src.layers")
     with fresh_graph(), pytest.raises(TypeError, match="as a Python `bool`"):
         layer(v1.placeholder(tf.float32, [2]))
+
+
+def _trace(answers: Any) -> None:
+    try:
+        with fresh_graph():
+            answers.send("it runs")
+    except Exception as error:
+        answers.send(f"{type(error).__name__}: {error}")
+
+
+def _in_a_fork() -> str:
+    context = multiprocessing.get_context("fork")
+    answers, sends = context.Pipe(duplex=False)
+    process = context.Process(target=_trace, args=[sends])
+    process.start()
+    process.join()
+    return answers.recv()
+
+
+@row(
+    "estimator",
+    "an estimator that trains in a forked process, after one that has run in its parent",
+    "RuntimeError: TensorFlow can't be forked: it has run in process ",
+    'Start processes with multiprocessing.get_context("spawn"), or fork before an estimator is first '
+    "called.",
+)
+def test_in_a_fork_of_a_process_that_has_run_nothing_runs(refused) -> None:
+    with fresh_graph():
+        pass
+    refused.log(_in_a_fork())
+
+
+def test_a_fork_of_a_process_that_has_run_nothing_may_run(monkeypatch) -> None:
+    monkeypatch.setattr(tracing, "_process", None)
+    assert _in_a_fork() == "it runs"

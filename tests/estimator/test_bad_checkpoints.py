@@ -105,7 +105,7 @@ def test_other_names_resume(tmp_path, name):
 @row(
     "checkpoints",
     "`model_dir=b'run\\xff'`, no UTF-8",
-    "model_dir=b'run\\xff' is not UTF-8, the only encoding of names that TensorFlow takes; give",
+    "model_dir=b'run\\xff' is not UTF-8, and TensorFlow opens no other paths; rename",
 )
 def test_a_model_dir_that_is_no_utf_8(refused):
     with refused(ValueError):

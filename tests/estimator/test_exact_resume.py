@@ -179,6 +179,29 @@ def test_positions_go_with_their_checkpoints(tmp_path):
     assert checkpoints == {"model.ckpt-30.index", "model.ckpt-33.index"}
 
 
+def test_another_process_in_the_same_folder_may_remove_positions_too(tmp_path, monkeypatch):
+    glob, removed = tf.io.gfile.glob, []
+
+    def listed_and_removed(pattern):
+        found = glob(pattern)
+        if "input_position" in pattern:
+            for path in found:
+                if "tempstate" not in path:
+                    os.remove(path)
+                    removed.append(path)
+        return found
+
+    # What the other one is writing just now.
+    unfinished = tmp_path / "input_position" / "host0-1.index.tempstate7"
+    unfinished.parent.mkdir()
+    unfinished.touch()
+    monkeypatch.setattr(tf.io.gfile, "glob", listed_and_removed)
+    trained = counting_model.estimator(tmp_path).train(shuffled, max_steps=STEPS)
+    assert trained.get_variable_value("global_step") == STEPS
+    assert removed
+    assert unfinished.exists()
+
+
 def _lines(caplog):
     lines = [record.getMessage() for record in caplog.records]
     about_input = (

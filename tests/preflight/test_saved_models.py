@@ -10,14 +10,16 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tests.bad_input import row
+from tests.bad_input import case, row
 from tests.preflight.lowered import CHECK_ONLY
 from tests.serving import exports
+from tests.serving.saved_models import EACH_OTHER, IN_A_ROW, TWICE_EACH, library_of, save_graph
 from tfx_tpu_trainer.estimator import export, tpu
 from tfx_tpu_trainer.preflight.compiler import compile_steps
 from tfx_tpu_trainer.preflight.hlo_module import HloModule
 from tfx_tpu_trainer.preflight.results import LoweredStep
 from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
+from tfx_tpu_trainer.preflight.tpu_programs import find_programs
 
 v1 = tf.compat.v1
 
@@ -182,3 +184,67 @@ def test_a_shape_that_nobody_knows(version_1, tmp_path):
     assert step.problem is not None
     assert "to the TPU without a static shape: <unknown>" in step.problem.message
     assert "serving_input_receiver_fn" in step.problem.advice
+
+
+@pytest.mark.parametrize("op", ["PartitionedCall", "BatchFunction"])
+@pytest.mark.parametrize("calls", [TWICE_EACH, IN_A_ROW, EACH_OTHER])
+def test_each_function_is_looked_into_once_however_often_it_is_called(calls, op):
+    graph_def = library_of(calls, op)
+    assert list(find_programs(graph_def, ["call:0"])) == []
+    (program,) = library_of({"program": []}, op).library.function
+    program.node_def[0].attr["_tpu_replicate"].s = b"cluster"
+    graph_def.library.function.append(program)
+    # The last one starts it, where it returned a constant or called the first one again.
+    node = graph_def.library.function[-2].node_def[-1]
+    (call,) = library_of({}, "TPUPartitionedCall").node
+    call.attr["f"].func.name = "program"
+    graph_def.library.function[-2].ret["y"] = f"{call.name}:output:0"
+    node.CopyFrom(call)
+    (found,) = find_programs(graph_def, ["call:0"])
+    assert [found.function, *(node.name for node in found.nodes)] == ["program", "one"]
+
+
+def _without_function(graph_def: v1.GraphDef) -> None:
+    del graph_def.library.function[:]
+
+
+def _without_node(graph_def: v1.GraphDef) -> None:
+    graph_def.node[0].input.append("gone:1")
+
+
+def _without_result(graph_def: v1.GraphDef) -> None:
+    graph_def.node[0].op = "PartitionedCall"
+    graph_def.library.function[0].ret["y"] = "gone:output:0"
+
+
+def _round_and_round(graph_def: v1.GraphDef) -> None:
+    (program,) = graph_def.library.function
+    program.node_def[0].attr["_tpu_replicate"].s = b"cluster"
+    program.node_def[0].input.append("first:output:0")
+    for name, other in (("first", "second"), ("second", "first")):
+        program.node_def.add(name=name, op="TPUReplicatedInput", input=[f"{other}:output:0"])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        case(
+            "preflight",
+            f"a model for TPUs whose graph {given}",
+            f"The graph is damaged: {says}. Copy the model's folder again, or export the model again.",
+            values=damage,
+        )
+        for given, says, damage in (
+            ("calls a function that is missing", "it has no 'f0'", _without_function),
+            ("reads a node that is missing", "it has no 'gone'", _without_node),
+            ("has a function that returns a missing node", "it has no 'gone'", _without_result),
+            ("has an input that leads to itself", "'first' is its own input", _round_and_round),
+        )
+    ],
+)
+def test_a_damaged_graph_is_named(tmp_path, damage, refused):
+    graph_def = library_of({"f0": []}, "TPUPartitionedCall")
+    damage(graph_def)
+    path = save_graph(tmp_path / "model", graph_def, "serve", "tpu", output="call:0")
+    with refused(ValueError):
+        lower_saved_model(path, batch_size=1)

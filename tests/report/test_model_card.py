@@ -146,6 +146,7 @@ def test_a_card_of_a_run_of_which_nothing_is_known():
     ("content", "says"),
     [
         ("{", r"model_card\.json can't be read, and may contain answers: .* Repair it, or move it"),
+        ("[" * 100_000, r"model_card\.json can't be read, and may contain answers: "),
         ("[]", r"is not a model card but a list: move it away"),
         (
             '{"considerations": {"users": "us"}}',

@@ -144,7 +144,8 @@ def test_names_in_tensorboard_go_with_their_events(tmp_path: Path) -> None:
     "runners",
     "`tfx-tpu-trainer clean` of a root where a run is going on",
     "Error: a run is in progress in '",
-    "'; wait until it ends",
+    "' (process ",
+    "` stops); wait until it ends",
 )
 def test_a_root_where_a_run_is_going_on_is_left_alone(tmp_path: Path, refused) -> None:
     metadata.open_store(tmp_path / "metadata.sqlite", read_only=False)

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer.cli.main import main
+from tfx_tpu_trainer.runner import root_lock
 from tfx_tpu_trainer.runner.local_runner import child_environment, how_to_go_on
 from tfx_tpu_trainer.runner.project import find_pipeline
 from tfx_tpu_trainer.runner.run_child import data_problem, one_line
@@ -96,14 +97,34 @@ def test_what_cannot_start_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@row(
-    "runners",
-    "`tfx-tpu-trainer run`: a root where another run is in progress",
-    "error: another run is in progress in '",
-    "'; wait until it ends or choose another --root",
+@pytest.mark.parametrize(
+    "written",
+    [
+        case(
+            "runners",
+            f"`tfx-tpu-trainer run`: a root that another run holds, {of}",
+            "error: another run is in progress in '",
+            f"' ({says}); wait until it ends or choose another --root",
+            values=written,
+        )
+        for of, written, says in (
+            ("which its lock does not name", "", "its process is not known"),
+            (
+                "on another machine",
+                # More than Linux gives to any process.
+                '{"pid": 4194305}',
+                "process 4194305 of another machine or container",
+            ),
+        )
+    ],
 )
-def test_a_second_run_in_the_same_root_is_refused(tmp_path: Path, refused) -> None:
+def test_a_second_run_in_the_same_root_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, refused
+) -> None:
+    monkeypatch.setattr(root_lock, "_END_SECONDS", 0.2)
     with (tmp_path / ".lock").open("w") as lock:
+        lock.write(written)
+        lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused.output(start("--pipeline", "taxi", "--root", str(tmp_path)))
 

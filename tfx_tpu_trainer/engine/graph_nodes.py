@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import collections
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -42,6 +43,89 @@ def all_nodes(graph_def: v1.GraphDef) -> Iterator[v1.NodeDef]:
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
+
+
+def functions_of(library: Any) -> dict[str, v1.FunctionDef]:
+    """Returns the functions by name that the `library` of a GraphDef holds."""
+    return {function.signature.name: function for function in library.function}
+
+
+def called_functions(node: v1.NodeDef) -> Iterator[str]:
+    """Yields the names of the functions in a node's attributes."""
+    for attr in node.attr.values():
+        if attr.HasField("func"):
+            yield attr.func.name
+        for function in attr.list.func:
+            yield function.name
+
+
+def nodes_called(
+    nodes: Iterable[v1.NodeDef],
+    functions: Mapping[str, v1.FunctionDef],
+    *,
+    seen: set[str] | None = None,
+    enters: Callable[[v1.NodeDef], bool] = lambda node: True,
+) -> Iterator[v1.NodeDef]:
+    """Goes through the nodes of the functions that some nodes call, and of those that these call.
+
+    Args:
+        nodes: The nodes.
+        functions: The functions by name. One that is missing has no nodes.
+        seen: Names of functions to leave out; each function that is gone through is added. Defaults
+            to `None`: none.
+        enters: Tells of a node in a function whether what it calls counts. Defaults to a function
+            that says so of every node.
+
+    Yields:
+        The nodes of each function once, however often it is called, in the order of the calls.
+    """
+    seen = set() if seen is None else seen
+
+    def of_calls(node: v1.NodeDef) -> list[v1.NodeDef]:
+        found: list[v1.NodeDef] = []
+        for name in called_functions(node):
+            if name in functions and name not in seen:
+                seen.add(name)
+                found += functions[name].node_def
+        return found
+
+    for node in nodes:
+        pending = of_calls(node)[::-1]
+        while pending:
+            inner = pending.pop()
+            yield inner
+            if enters(inner):
+                pending += of_calls(inner)[::-1]
+
+
+def functions_with(
+    functions: Mapping[str, v1.FunctionDef], wanted: Callable[[v1.NodeDef], bool]
+) -> set[str]:
+    """Finds the functions that have a node of some kind, themselves or in a function that they call.
+
+    Args:
+        functions: The functions by name.
+        wanted: Tells of a node whether it is of the kind.
+
+    Returns:
+        Their names.
+    """
+    callers = collections.defaultdict[str, list[str]](list)
+    pending = []
+    for name, function in functions.items():
+        for node in function.node_def:
+            # A call of TensorFlow 1 has its function's name for a type.
+            for called in (node.op, *called_functions(node)):
+                callers[called].append(name)
+            if wanted(node):
+                pending.append(name)
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += callers[name]
+    return found
 
 
 def tensor_names(info: Any) -> Iterator[str]:

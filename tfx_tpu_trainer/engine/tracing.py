@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +20,8 @@ v1 = tf.compat.v1
 _LARGE_GRAPH = 5_000
 # The graph of the call that ended last, if it is still there and was not collected for.
 _latest_graph: weakref.ref[tf.Graph] | None = None
+# The process in which graphs have run.
+_process: int | None = None
 
 
 @contextlib.contextmanager
@@ -42,8 +45,12 @@ def fresh_graph(
 
     Yields:
         The graph.
+
+    Raises:
+        RuntimeError: This process was forked from one in which graphs have run.
     """
     global _latest_graph
+    _check_not_forked()
     _collect_latest_graph()
     graph = tf.Graph()
     with contextlib.ExitStack() as stack:
@@ -93,6 +100,18 @@ def collecting_only_new_garbage() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+def _check_not_forked() -> None:
+    """Refuses what would wait forever: the threads that run TensorFlow's sessions stay behind in a fork."""
+    global _process
+    if _process not in (None, os.getpid()):
+        raise RuntimeError(
+            f"TensorFlow can't be forked: it has run in process {_process}, and would wait forever in this one "
+            f"({os.getpid()}), which was forked from it. Start processes with "
+            'multiprocessing.get_context("spawn"), or fork before an estimator is first called.'
+        )
+    _process = os.getpid()
 
 
 def _collect_latest_graph() -> None:

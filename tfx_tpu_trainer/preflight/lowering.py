@@ -20,8 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.engine.graph_nodes import called_functions
 from tfx_tpu_trainer.preflight import messages
 from tfx_tpu_trainer.preflight.findings import find_in_hlo
 from tfx_tpu_trainer.preflight.hlo_module import HloModule
@@ -147,7 +147,7 @@ def _called(
     pending = list(nodes)
     while pending:
         node = pending.pop()
-        for name in (node.op, *ops_on_tpu.called_functions(node)):
+        for name in (node.op, *called_functions(node)):
             if name in functions and name not in found:
                 found[name] = functions[name]
                 pending += functions[name].node_def

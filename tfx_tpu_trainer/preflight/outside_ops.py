@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.copying.outside_compilation import OUTSIDE_MARK, is_outside
-from tfx_tpu_trainer.engine.graph_nodes import all_nodes
+from tfx_tpu_trainer.engine.graph_nodes import all_nodes, functions_of
 from tfx_tpu_trainer.preflight.results import Finding
 from tfx_tpu_trainer.preflight.tpu_programs import dtype_of, static_shape, tensor_offsets
 
@@ -72,10 +72,12 @@ def without_outside_ops(graph: tf.Graph, results: Iterable[str]) -> OnTpu:
 
 
 def _finding(graph_def: v1.GraphDef) -> Finding | None:
-    functions = {function.signature.name: function for function in graph_def.library.function}
+    functions, seen = functions_of(graph_def.library), set[str]()
     kept = collections.Counter[str]()
     for node in filter(is_outside, all_nodes(graph_def)):
-        kept.update(each.op for each in (node, *ops_on_tpu.nodes_called(node, functions)))
+        kept.update(
+            each.op for each in (node, *ops_on_tpu.nodes_called(node, functions, seen=seen))
+        )
     if not kept:
         return None
     ops = ", ".join(f"{count} {op}" for op, count in sorted(kept.items()) if op != "Const")

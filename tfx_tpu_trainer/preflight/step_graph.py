@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.graph_nodes import functions_of
 from tfx_tpu_trainer.preflight.results import Finding
 
 v1 = tf.compat.v1
@@ -73,7 +74,7 @@ class StepGraph:
 
     def functions(self) -> dict[str, v1.FunctionDef]:
         """Returns the functions of the graph by name."""
-        return {f.signature.name: f for f in self.graph_def.library.function}
+        return functions_of(self.graph_def.library)
 
     def look_up(self, op_name: str) -> tuple[str | None, str | None]:
         """Returns type and source line of an op; of one in a function, no type and its caller's line."""

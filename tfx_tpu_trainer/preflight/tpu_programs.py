@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside
+from tfx_tpu_trainer.engine.graph_nodes import functions_of
 
 v1 = tf.compat.v1
 
@@ -18,6 +19,7 @@ _TPU_CALL = "TPUPartitionedCall"
 _CALLS = ("BatchFunction", "PartitionedCall", "StatefulPartitionedCall")
 _VARIABLE = "VarHandleOp"
 _OUTPUT_MARK = "_tpu_output_identity"
+_AGAIN = "Copy the model's folder again, or export the model again."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,27 +47,36 @@ def find_programs(graph_def: v1.GraphDef, outputs: Sequence[str]) -> Iterator[Tp
         outputs: Names of tensors.
 
     Yields:
-        The programs, those behind a `BatchFunction` too.
+        The programs, those behind a `BatchFunction` too; each function is looked into once, where it
+        is called first.
+
+    Raises:
+        ValueError: The graph names what it does not have, or an input that only leads to itself.
     """
-    functions = {function.signature.name: function for function in graph_def.library.function}
-    nodes = {node.name: node for node in graph_def.node}
-    yield from _find(nodes, _needed(nodes, outputs), functions)
+    functions = _ByName(functions_of(graph_def.library))
+    called: set[str] = set()
+    pending = [(_ByName((node.name, node) for node in graph_def.node), outputs)]
+    while pending:
+        nodes, wanted = pending.pop()
+        for node in (nodes[name] for name in _needed(nodes, wanted)):
+            name = node.attr["f"].func.name
+            if (node.op != _TPU_CALL and node.op not in _CALLS) or name in called:
+                continue
+            called.add(name)
+            function = functions[name]
+            body = _ByName((each.name, each) for each in nodes_of_function(function))
+            _hand_in_variables(function, node, nodes, body)
+            if node.op == _TPU_CALL:
+                yield _cut(function, body)
+            else:
+                pending.append((body, results_of_function(function)))
 
 
-def _find(
-    nodes: Mapping[str, v1.NodeDef], needed: Sequence[str], functions: Mapping[str, Any]
-) -> Iterator[TpuProgram]:
-    for name in needed:
-        node = nodes[name]
-        if node.op != _TPU_CALL and node.op not in _CALLS:
-            continue
-        function = functions[node.attr["f"].func.name]
-        body = {each.name: each for each in nodes_of_function(function)}
-        _hand_in_variables(function, node, nodes, body)
-        if node.op == _TPU_CALL:
-            yield _cut(function, body)
-        else:
-            yield from _find(body, _needed(body, results_of_function(function)), functions)
+class _ByName(dict[str, Any]):
+    """Nodes or functions of a file, which may name others that it does not have."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise ValueError(f"The graph is damaged: it has no {name!r}. {_AGAIN}")
 
 
 def _hand_in_variables(
@@ -140,10 +151,12 @@ def _runs_on_tpu(node: v1.NodeDef) -> bool:
 
 def _through_border(source: str, body: Mapping[str, v1.NodeDef]) -> tuple[v1.NodeDef, str]:
     """Follows a tensor through the op that only brings it in."""
-    node = body[_op_of(source)]
-    while node.op == "TPUReplicatedInput":
-        source = node.input[0]
-        node = body[_op_of(source)]
+    passed: set[str] = set()
+    while (node := body[_op_of(source)]).op == "TPUReplicatedInput":
+        if node.name in passed:
+            raise ValueError(f"The graph is damaged: {node.name!r} is its own input. {_AGAIN}")
+        passed.add(node.name)
+        source = node.input[0] if node.input else ""
     return node, source
 
 
@@ -181,7 +194,7 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
     Returns:
         The nodes, those of the arguments first.
     """
-    offsets = {node.name: dict(tensor_offsets(node)) for node in function.node_def}
+    offsets = _offsets(function)
     nodes = []
     for index, argument in enumerate(function.signature.input_arg):
         node = v1.NodeDef(name=argument.name, op="Placeholder")
@@ -201,7 +214,7 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
 
 def results_of_function(function: v1.FunctionDef) -> list[str]:
     """Returns the names of the tensors that a function returns, as a graph has them."""
-    offsets = {node.name: dict(tensor_offsets(node)) for node in function.node_def}
+    offsets = _offsets(function)
     return [_graph_name(function.ret[arg.name], offsets) for arg in function.signature.output_arg]
 
 
@@ -223,7 +236,11 @@ def dtype_of(node: v1.NodeDef, output: int) -> tf.DType:
     return tf.as_dtype(types[output])
 
 
-def _graph_name(name: str, offsets: dict[str, dict[str, int]]) -> str:
+def _offsets(function: v1.FunctionDef) -> Mapping[str, Mapping[str, int]]:
+    return _ByName((node.name, _ByName(tensor_offsets(node))) for node in function.node_def)
+
+
+def _graph_name(name: str, offsets: Mapping[str, Mapping[str, int]]) -> str:
     node, _, rest = name.partition(":")
     if not rest:
         return name

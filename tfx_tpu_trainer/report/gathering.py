@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.evaluating.sampled_rows import RowSample
-from tfx_tpu_trainer.file_systems import as_pattern, is_local
+from tfx_tpu_trainer.file_systems import as_pattern, check_can_be_opened, is_local
 from tfx_tpu_trainer.preflight.report_files import read_json as read_preflight
 from tfx_tpu_trainer.report.data import read_data
 from tfx_tpu_trainer.report.errors import digest_of_labels, find_errors
@@ -68,7 +68,9 @@ def gather_folder(folder: str) -> RunData:
     Raises:
         ValueError: It is neither of the two.
     """
-    folder = folder.rstrip("/")
+    check_can_be_opened("folder", folder)
+    # Of the root nothing would be left.
+    folder = folder.rstrip("/") or folder
     above, name = os.path.split(os.path.abspath(folder) if is_local(folder) else folder)
     # TFX puts a component's outputs into <component>/<output>/<execution>.
     model_run, model = (os.path.join(os.path.dirname(above), key, name) for key in _OUTPUTS)
@@ -86,7 +88,7 @@ def gather_folder(folder: str) -> RunData:
             f"{folder!r} contains no training: give a folder with checkpoints or TensorBoard "
             "events, or one with eval_metrics.json or Format-Serving."
         )
-    title = os.path.join(os.path.basename(above), name)
+    title = os.path.join(os.path.basename(above), name) or folder
     return gather(found[0], title=title, model=found[1])
 
 

@@ -214,7 +214,7 @@ def write_model_card(run: RunData, folder: str) -> str:
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
                 answers = json.loads(file.read())
-        except (ValueError, tf.errors.OpError) as error:
+        except (ValueError, RecursionError, tf.errors.OpError) as error:
             raise ValueError(
                 f"{path} can't be read, and may contain answers: {error}. Repair it, or move it "
                 "away."

@@ -54,7 +54,7 @@ def write(
     settings = _settings(estimator)
     run = gather(
         model_dir,
-        title=title or os.path.basename(model_dir.rstrip("/")),
+        title=title or os.path.basename(model_dir.rstrip("/")) or model_dir,
         exported=exported,
         lineage=Lineage(settings=settings, versions=versions()),
     )

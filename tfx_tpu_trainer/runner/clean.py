@@ -36,9 +36,9 @@ def clean(folder: Path, *, keep: int, remove: bool) -> None:
         try:
             with root_lock.locked(root):
                 _clean(console, root, keep=keep, removal=None if remove else removal)
-        except root_lock.LockedError:
+        except root_lock.LockedError as error:
             raise ConfigError(
-                f"a run is in progress in {str(root)!r}; wait until it ends"
+                f"a run is in progress in {str(root)!r} ({error}); wait until it ends"
             ) from None
         except metadata.UnreadableError as error:
             raise ConfigError(f"{error}; only a root of the local runner can be cleaned") from None

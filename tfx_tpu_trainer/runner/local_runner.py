@@ -38,6 +38,7 @@ from tfx_tpu_trainer.runner.progress import Display, RunMonitor, make_display
 from tfx_tpu_trainer.runner.project import Project
 from tfx_tpu_trainer.runner.report import Failure, RunReport
 from tfx_tpu_trainer.runner.roots import LOGS
+from tfx_tpu_trainer.runner.stop import SIGNALS
 from tfx_tpu_trainer.runner.summary import print_summary, short_path
 from tfx_tpu_trainer.terminal import standard_output
 from tfx_tpu_trainer.whole_files import write_whole
@@ -152,19 +153,23 @@ def run(
 
     command = module_command("tfx_tpu_trainer.runner.run_child", *project.words)
     command += ["--config-json", str(config_json), "--run-folder", str(folder)]
-    with debug_log.open("ab") as output, make_display(console, plain=plain) as display:
-        child = subprocess.Popen(
+    with (
+        debug_log.open("ab") as output,
+        make_display(console, plain=plain) as display,
+        subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            # The child ends when the system closes it.
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=project.base,
             env=child_environment() | {STATUS_VARIABLE: str(folder / PROGRESS)},
             start_new_session=True,
             pass_fds=[lock.fileno()],
-        )
-        with _stopping(child, killed=lambda: _record_end(config, monitor.run, _NOT_POLITE)):
-            statuses = _watch(child, monitor, folder, display)
+        ) as child,
+        _stopping(child, killed=lambda: _record_end(config, monitor.run, _NOT_POLITE)),
+    ):
+        statuses = _watch(child, monitor, folder, display)
     report = RunReport.read(folder / run_child.REPORT)
     if report is None:
         reason = _last_words(debug_log, child.returncode)
@@ -319,9 +324,9 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
         try:
             root.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(root_lock.locked(root))
-        except root_lock.LockedError:
+        except root_lock.LockedError as error:
             raise ConfigError(
-                f"another run is in progress in {config.root!r}; wait until it ends or choose "
+                f"another run is in progress in {config.root!r} ({error}); wait until it ends or choose "
                 "another --root"
             ) from None
         except OSError as error:
@@ -348,7 +353,11 @@ def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> 
         del number, frame
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, interrupt)
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in previous.items():
+        # Under nohup SIGHUP is ignored, and in the background of a shell SIGINT.
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
     try:
         yield
     except BaseException:
@@ -362,7 +371,8 @@ def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> 
             killed()
         raise
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _record_end(config: PipelineConfig, run: str | None, reason: str) -> None:

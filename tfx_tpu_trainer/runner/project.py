@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tfx_tpu_trainer.file_systems import check_is_utf8
 from tfx_tpu_trainer.runner.config import (
     ConfigError,
     PipelineConfig,
@@ -289,4 +290,11 @@ def _folders(package: str) -> list[Path]:
 
 def _absolute(path: str, base: Path) -> str:
     """A local path from its base, `~` too, which no shell has seen in a config; a bucket's as it is."""
-    return path if "://" in path else os.path.abspath(base / os.path.expanduser(path))
+    if "://" in path:
+        return path
+    absolute = os.path.abspath(base / os.path.expanduser(path))
+    try:
+        check_is_utf8("path", absolute)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return absolute

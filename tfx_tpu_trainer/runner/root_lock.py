@@ -14,11 +14,13 @@ from typing import IO
 NAME = ".lock"
 
 # Who looks whether a run goes on holds the lock for an instant.
-_LOOKS, _PAUSE_SECONDS = 3, 0.05
+_LOOK_SECONDS, _PAUSE_SECONDS = 0.1, 0.05
+# A run whose process was killed holds it until the system has ended its child.
+_END_SECONDS = 10.0
 
 
 class LockedError(RuntimeError):
-    """Another process holds the lock."""
+    """Another process holds the lock; the message says which, and how to stop it."""
 
 
 @contextlib.contextmanager
@@ -37,13 +39,16 @@ def locked(root: Path) -> Iterator[IO[str]]:
     """
     # Not "w": what the holder has written stays until this process holds it.
     with (root / NAME).open("a+") as lock:
-        for look in range(_LOOKS):
+        began = time.monotonic()
+        while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if look == _LOOKS - 1:
-                    raise LockedError from None
+                pid = int(_written(root, "pid"))
+                patience = _END_SECONDS if pid and not _lives(pid) else _LOOK_SECONDS
+                if time.monotonic() - began > patience:
+                    raise LockedError(_holder(pid)) from None
                 time.sleep(_PAUSE_SECONDS)
         lock.truncate(0)
         # On a full disk the lock says nothing, and what the run writes first says why.
@@ -68,7 +73,31 @@ def held_since(root: Path) -> float | None:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                return float(json.loads(lock.read())["since"])
-            return 0.0
+            return _written(root, "since")
     return None
+
+
+def _written(root: Path, key: str) -> float:
+    """Reads a number that the holder has written; 0 where there is none."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return float(json.loads((root / NAME).read_text(encoding="utf-8"))[key])
+    return 0.0
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _holder(pid: int) -> str:
+    """Names the process that holds the lock, in words."""
+    if not pid:
+        return "its process is not known"
+    if not _lives(pid):
+        return f"process {pid} of another machine or container"
+    return f"process {pid}, which `kill {pid}` stops"

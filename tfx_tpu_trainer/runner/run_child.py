@@ -1,7 +1,7 @@
 """The process in which a pipeline runs: `python -m tfx_tpu_trainer.runner.run_child`, started by the local runner.
 
 It writes `plan.json` once ML Metadata can be read, `log.txt` as it goes, and `report.json` when the run has ended,
-whichever way.
+whichever way. Its standard input is a pipe of the local runner's: it ends when that does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfx_tpu_trainer.runner.config import PipelineConfig
 from tfx_tpu_trainer.runner.graph import GRAPH_FILE, graph_of_pipeline
 from tfx_tpu_trainer.runner.project import Project, find_pipeline, load_project
 from tfx_tpu_trainer.runner.report import Failure, RunReport, collect, failed_nodes
-from tfx_tpu_trainer.runner.stop import Stop
+from tfx_tpu_trainer.runner.stop import Stop, end_with_parent
 from tfx_tpu_trainer.runner.tensorboard_runs import link_run
 from tfx_tpu_trainer.whole_files import write_whole
 
@@ -45,6 +45,7 @@ _logger = logging.getLogger(__name__)
 @click.option("--run-folder", required=True, type=click.Path(exists=True, path_type=Path))
 def main(name: str | None, folder: Path | None, config_json: Path, run_folder: Path) -> None:
     """Runs one pipeline to its end and reports."""
+    end_with_parent()
     _stop.listen()
     log = run_log.start(run_folder)
     project = find_pipeline(name) if name else load_project(folder or ".")

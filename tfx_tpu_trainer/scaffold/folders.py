@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tfx_tpu_trainer.file_systems import check_is_utf8
 from tfx_tpu_trainer.scaffold.errors import ScaffoldError
 
 _LONGEST_NAME = 64
@@ -17,8 +18,10 @@ def check_folder(folder: Path) -> None:
         folder: Where the project is to be.
 
     Raises:
-        ScaffoldError: If there is something, or a file where a folder around it should be.
+        ScaffoldError: If there is something, or a file where a folder around it should be, or if its
+            name is not UTF-8.
     """
+    check_name(folder)
     try:
         if folder.is_symlink() or folder.exists():
             raise ScaffoldError(f"{folder} already exists: remove it, or give a new folder")
@@ -30,6 +33,21 @@ def check_folder(folder: Path) -> None:
         ) from None
     if not there.is_dir():
         raise ScaffoldError(f"{there} is a file, so {folder} can't exist: give a folder elsewhere")
+
+
+def check_name(path: Path) -> None:
+    """Refuses a path with bytes that TensorFlow can't take.
+
+    Args:
+        path: The path.
+
+    Raises:
+        ScaffoldError: If it is not UTF-8.
+    """
+    try:
+        check_is_utf8("path", path)
+    except ValueError as error:
+        raise ScaffoldError(str(error)) from None
 
 
 def project_name(folder: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from tfx_tpu_trainer.scaffold import csv_rows
 from tfx_tpu_trainer.scaffold.errors import ScaffoldError
+from tfx_tpu_trainer.scaffold.folders import check_name
 
 MOST_COLUMNS = 500
 """Largest number of columns for which Transform's and the model's graphs are built within minutes."""
@@ -69,6 +70,7 @@ def read_source(path: Path, *, label: str) -> Source:
         ScaffoldError: If it can't be read, has no such label, or too many columns or too few rows.
     """
     path = path.absolute()
+    check_name(path)
     if not path.is_file():
         raise ScaffoldError(
             f"{path} is not a file: give a CSV file, or a TFRecord file of tf.Examples"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine import graph_nodes
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside
 
@@ -26,8 +27,8 @@ _NO_WORK = frozenset(
 class OpPlacement:
     """The ops that a metagraph's signatures compute with, by the place where they run.
 
-    Ops of functions count where the function is called; variables, saving, restoring and passing a
-    value on do not.
+    Ops of a function count once in each place from which it is called; variables, saving, restoring
+    and passing a value on do not count.
 
     Attributes:
         on_tpu: Number of nodes of each op type that the TPU runs.
@@ -71,16 +72,17 @@ def place_ops(meta_graph: tf.compat.v1.MetaGraphDef) -> OpPlacement:
     Returns:
         The placement; without a TPU computation all ops are `before` it.
     """
-    walk = _Walk({f.signature.name: f for f in meta_graph.graph_def.library.function})
-    walk.host_nodes(_needed(meta_graph))
+    walk = _Walk(graph_nodes.functions_of(meta_graph.graph_def.library))
+    walk.graph(_needed(meta_graph))
     return walk.placement()
 
 
 class _Walk:
-    """Goes through nodes and the functions that they call, and notes each where it runs."""
+    """Goes through nodes and the functions that they call, each once, and notes each node where it runs."""
 
     def __init__(self, functions: Mapping[str, Any]) -> None:
         self._functions = functions
+        self._with_tpu = graph_nodes.functions_with(functions, _is_of_tpu)
         self._on_tpu: collections.Counter[str] = collections.Counter()
         self._outside: collections.Counter[str] = collections.Counter()
         self._before: collections.Counter[str] = collections.Counter()
@@ -88,6 +90,9 @@ class _Walk:
         self._beside: list[str] = []
         self._refused: list[str] = []
         self._batch_sizes: tuple[int, ...] = ()
+        # The functions gone through, by place.
+        self._seen: dict[str, set[str]] = collections.defaultdict(set)
+        self._calls: list[Any] = []
 
     def placement(self) -> OpPlacement:
         return OpPlacement(
@@ -100,14 +105,26 @@ class _Walk:
             batch_sizes=self._batch_sizes,
         )
 
-    def host_nodes(self, nodes: list[Any], *, in_tpu_call: bool = False) -> None:
+    def graph(self, nodes: Iterable[Any]) -> None:
+        """Notes the nodes of a graph, and of the functions that the host starts from it."""
+        self._host_nodes(nodes)
+        while self._calls:
+            node = self._calls.pop()
+            name = node.attr["f"].func.name
+            if name in self._functions and name not in self._seen[node.op]:
+                self._seen[node.op].add(name)
+                self._host_nodes(self._functions[name].node_def, in_tpu_call=node.op == _CALL)
+
+    def _host_nodes(self, nodes: Iterable[Any], *, in_tpu_call: bool = False) -> None:
         """Notes nodes of one graph or function that the host starts."""
-        after = _downstream(nodes, self._functions)
+        after = self._downstream(nodes)
         for node in nodes:
             if ops_on_tpu.ON_TPU_MARK in node.attr and node.op not in ops_on_tpu.SCAFFOLDING:
                 self._marked(node)
             elif node.op in (_CALL, _BATCHES):
-                self._call(node)
+                if node.op == _BATCHES:
+                    self._batch_sizes = tuple(node.attr["allowed_batch_sizes"].list.i)
+                self._calls.append(node)
             elif node.op not in _NO_WORK:
                 self._on_host(node, after=node.name in after, in_tpu_call=in_tpu_call)
 
@@ -115,19 +132,17 @@ class _Walk:
         if is_outside(node):
             self._outside[node.op] += 1
             return
-        for inner, _ in ops_on_tpu.nodes_on_tpu([node], self._functions):
+        for inner, _ in ops_on_tpu.nodes_on_tpu([node], self._functions, seen=self._seen["TPU"]):
             self._on_tpu[inner.op] += 1
             reason = ops_on_tpu.why_not_on_tpu(inner)
             if reason:
                 self._refused.append(f"{inner.op} {inner.name!r}, which {reason}")
-        for inner in _kept_outside(node, self._functions):
-            self._outside[inner.op] += 1
-
-    def _call(self, node: Any) -> None:
-        if node.op == _BATCHES:
-            self._batch_sizes = tuple(node.attr["allowed_batch_sizes"].list.i)
-        function = self._functions[node.attr["f"].func.name]
-        self.host_nodes(list(function.node_def), in_tpu_call=node.op == _CALL)
+        self._outside.update(
+            inner.op
+            for inner in ops_on_tpu.nodes_kept_outside(
+                node, self._functions, seen=self._seen["outside"]
+            )
+        )
 
     def _on_host(self, node: Any, *, after: bool, in_tpu_call: bool) -> None:
         if in_tpu_call:
@@ -136,9 +151,33 @@ class _Walk:
             self._after.append(f"{node.op} {node.name!r}")
         else:
             self._before[node.op] += 1
-            for inner in ops_on_tpu.nodes_called(node, self._functions):
+            for inner in ops_on_tpu.nodes_called(node, self._functions, seen=self._seen["host"]):
                 if inner.op not in _NO_WORK:
                     self._before[inner.op] += 1
+
+    def _downstream(self, nodes: Iterable[Any]) -> set[str]:
+        """Names of the nodes that get data from the TPU, directly or not."""
+        consumers: dict[str, list[str]] = collections.defaultdict(list)
+        for node in nodes:
+            for source in node.input:
+                if not source.startswith("^"):
+                    consumers[_producer(source)].append(node.name)
+        pending = [node.name for node in nodes if self._gives_from_tpu(node)]
+        seen: set[str] = set()
+        while pending:
+            for name in consumers[pending.pop()]:
+                if name not in seen:
+                    seen.add(name)
+                    pending.append(name)
+        return seen
+
+    def _gives_from_tpu(self, node: Any) -> bool:
+        batches = node.op == _BATCHES and node.attr["f"].func.name in self._with_tpu
+        return batches or _is_of_tpu(node)
+
+
+def _is_of_tpu(node: Any) -> bool:
+    return node.op == _CALL or ops_on_tpu.ON_TPU_MARK in node.attr
 
 
 def _needed(meta_graph: tf.compat.v1.MetaGraphDef) -> list[Any]:
@@ -148,7 +187,7 @@ def _needed(meta_graph: tf.compat.v1.MetaGraphDef) -> list[Any]:
         _producer(name)
         for signature in meta_graph.signature_def.values()
         for info in signature.outputs.values()
-        for name in _tensor_names(info)
+        for name in graph_nodes.tensor_names(info)
     ]
     if not pending:
         return list(by_name.values())
@@ -159,57 +198,6 @@ def _needed(meta_graph: tf.compat.v1.MetaGraphDef) -> list[Any]:
             seen.add(name)
             pending.extend(_producer(source) for source in by_name[name].input)
     return [node for node in meta_graph.graph_def.node if node.name in seen]
-
-
-def _tensor_names(info: Any) -> Iterator[str]:
-    if info.HasField("coo_sparse"):
-        sparse = info.coo_sparse
-        yield from (
-            sparse.values_tensor_name,
-            sparse.indices_tensor_name,
-            sparse.dense_shape_tensor_name,
-        )
-    elif info.HasField("composite_tensor"):
-        for component in info.composite_tensor.components:
-            yield from _tensor_names(component)
-    else:
-        yield info.name
-
-
-def _downstream(nodes: Iterable[Any], functions: Mapping[str, Any]) -> set[str]:
-    """Names of the nodes that get data from the TPU, directly or not."""
-    nodes = list(nodes)
-    consumers: dict[str, list[str]] = collections.defaultdict(list)
-    for node in nodes:
-        for source in node.input:
-            if not source.startswith("^"):
-                consumers[_producer(source)].append(node.name)
-    pending = [node.name for node in nodes if _gives_from_tpu(node, functions)]
-    seen: set[str] = set()
-    while pending:
-        for name in consumers[pending.pop()]:
-            if name not in seen:
-                seen.add(name)
-                pending.append(name)
-    return seen
-
-
-def _gives_from_tpu(node: Any, functions: Mapping[str, Any]) -> bool:
-    if node.op == _CALL or ops_on_tpu.ON_TPU_MARK in node.attr:
-        return True
-    if node.op != _BATCHES:
-        return False
-    body = functions[node.attr["f"].func.name]
-    return any(_gives_from_tpu(inner, functions) for inner in body.node_def)
-
-
-def _kept_outside(node: Any, functions: Mapping[str, Any]) -> Iterator[Any]:
-    for name in ops_on_tpu.called_functions(node):
-        for inner in functions[name].node_def if name in functions else ():
-            if is_outside(inner):
-                yield inner
-            else:
-                yield from _kept_outside(inner, functions)
 
 
 def _producer(source: str) -> str:

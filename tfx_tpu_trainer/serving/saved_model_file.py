@@ -59,7 +59,13 @@ def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.Sa
                 text_format.Parse(file.read().decode(), saved_model)
         else:
             raise FileNotFoundError(_not_found(path))
-    except (message.DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
+    except (
+        message.DecodeError,
+        text_format.ParseError,
+        UnicodeDecodeError,
+        # Of text whose messages are nested hundreds deep; the binary form has a limit of its own.
+        RecursionError,
+    ) as error:
         raise ValueError(
             f"The SavedModel at {path} can't be read: {str(error).rstrip('.')}. Copy its folder "
             "again, or export the model again."

@@ -19,7 +19,7 @@ from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.checking.source_lines import is_of_a_library, source_line
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER
 from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside
-from tfx_tpu_trainer.engine.graph_nodes import upstream
+from tfx_tpu_trainer.engine.graph_nodes import called_functions, functions_of, upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 _logger = tf.get_logger()
@@ -223,15 +223,15 @@ def nodes_of_step(template: ModelTemplate) -> StepNodes:
     """
     definition = template.graph.as_graph_def()
     nodes = {node.name: node for node in definition.node}
-    functions = {function.signature.name: function for function in definition.library.function}
+    functions = functions_of(definition.library)
 
     inner: dict[tuple[str, ...], list[Any]] = {(): []}
     made = []
     for op in _ops_of_step(template):
         node = nodes[op.name]
-        called = tuple(ops_on_tpu.called_functions(node))
+        called = tuple(called_functions(node))
         if called not in inner:
-            inner[called] = list(ops_on_tpu.nodes_called(node, functions, seen=set()))
+            inner[called] = list(ops_on_tpu.nodes_called(node, functions))
         made.append((op, node, inner[called]))
     return made
 

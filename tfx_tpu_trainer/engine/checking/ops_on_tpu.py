@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.engine import graph_nodes, tf_private
 from tfx_tpu_trainer.engine.copying.outside_compilation import is_outside
 
 ON_TPU_MARK = "_tpu_replicate"
@@ -54,54 +54,55 @@ class TpuNode(NamedTuple):
     caller: Any
 
 
-def nodes_on_tpu(nodes: Iterable[Any], functions: Mapping[str, Any]) -> Iterator[TpuNode]:
+def nodes_on_tpu(
+    nodes: Iterable[Any], functions: Mapping[str, Any], *, seen: set[str] | None = None
+) -> Iterator[TpuNode]:
     """Yields what the TPU runs of some nodes.
 
     Args:
         nodes: NodeDefs of a graph or of a function's body.
         functions: FunctionDefs by name.
+        seen: As of `nodes_called`.
 
     Yields:
-        Each marked node, and after it those of the functions that it calls. What is kept outside
-        of the compilation is left out.
+        Each marked node, and after it those of the functions that it is the first to call. What is
+        kept outside of the compilation is left out.
     """
+    seen = set() if seen is None else seen
     for node in nodes:
         if ON_TPU_MARK in node.attr and node.op not in SCAFFOLDING and not is_outside(node):
             yield TpuNode(node, node)
-            for inner in nodes_called(node, functions):
+            for inner in nodes_called(node, functions, seen=seen):
                 yield TpuNode(inner, node)
 
 
 def nodes_called(
     node: Any, functions: Mapping[str, Any], *, seen: set[str] | None = None
 ) -> Iterator[Any]:
-    """Yields the nodes in the functions that a node calls, deep, without those kept outside.
+    """Yields the nodes in the functions that a node calls, deep and once, without those kept outside.
 
     Args:
         node: A NodeDef.
         functions: FunctionDefs by name.
-        seen: Names of functions to leave out; what is walked through is added. Defaults to `None`: a
-            function's nodes come as often as it is called, which doubles with each level of functions
-            that call others twice.
+        seen: Names of functions to leave out; each one that is gone through is added. Defaults to
+            `None`: none.
     """
-    for name in called_functions(node):
-        if seen is not None:
-            if name in seen:
-                continue
-            seen.add(name)
-        for inner in functions[name].node_def if name in functions else ():
-            if not is_outside(inner):
-                yield inner
-                yield from nodes_called(inner, functions, seen=seen)
+    for inner in graph_nodes.nodes_called([node], functions, seen=seen, enters=_is_inside):
+        if not is_outside(inner):
+            yield inner
 
 
-def called_functions(node: Any) -> Iterator[str]:
-    """Yields the names of the functions in a node's attributes."""
-    for attr in node.attr.values():
-        if attr.HasField("func"):
-            yield attr.func.name
-        for function in attr.list.func:
-            yield function.name
+def nodes_kept_outside(
+    node: Any, functions: Mapping[str, Any], *, seen: set[str] | None = None
+) -> Iterator[Any]:
+    """Yields the nodes in the functions that a node calls that are kept outside; arguments as of `nodes_called`."""
+    return filter(
+        is_outside, graph_nodes.nodes_called([node], functions, seen=seen, enters=_is_inside)
+    )
+
+
+def _is_inside(node: Any) -> bool:
+    return not is_outside(node)
 
 
 def why_not_on_tpu(node: Any) -> str | None:
@@ -122,7 +123,7 @@ def why_not_on_tpu(node: Any) -> str | None:
     if _DATASETS.search(node.op):
         return "reads a dataset"
     # A loop, branch or call may pass strings that nothing inside of it reads.
-    if not any(called_functions(node)) and tf.string in _dtypes(node):
+    if not any(graph_nodes.called_functions(node)) and tf.string in _dtypes(node):
         return "handles strings"
     return None
 

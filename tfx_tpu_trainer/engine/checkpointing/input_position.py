@@ -7,6 +7,7 @@ several processes draw the input of the same steps, each saves its own part's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 
@@ -27,6 +28,9 @@ _logger = tf.get_logger()
 
 FOLDER = "input_position"
 """Name of the folder below that of the checkpoints."""
+
+# The files of a position that has been written; those that some process is writing just now have other endings.
+_WRITTEN = re.compile(r"host\d+-(\d+)\.(?:damaged\.)?(?:index|data-\d+-of-\d+)$")
 
 
 class InputPosition(v1.train.SessionRunHook):
@@ -127,9 +131,11 @@ class InputPosition(v1.train.SessionRunHook):
         found = checkpoint_damage.checkpoint_paths(self._model_dir)
         steps = {kept, *(int(path.rpartition("-")[2]) for path in found)}
         for file in tf.io.gfile.glob(os.path.join(self._model_dir, FOLDER, "host*")):
-            step = re.match(r"host\d+-(\d+)\.", os.path.basename(file))
+            step = _WRITTEN.match(os.path.basename(file))
             if step and int(step[1]) not in steps:
-                tf.io.gfile.remove(file)
+                # Another process that trains in this folder removes it, too.
+                with contextlib.suppress(tf.errors.NotFoundError):
+                    tf.io.gfile.remove(file)
 
     def _path(self, step: int) -> str:
         host = 0 if self._input is None else self._input.host
@@ -198,9 +204,9 @@ class InputPosition(v1.train.SessionRunHook):
             path,
         )
         for file in tf.io.gfile.glob(f"{path}.*"):
-            tf.io.gfile.rename(
-                file, file.replace(f"{path}.", f"{path}.damaged.", 1), overwrite=True
-            )
+            aside = file.replace(f"{path}.", f"{path}.damaged.", 1)
+            with contextlib.suppress(tf.errors.NotFoundError):
+                tf.io.gfile.rename(file, aside, overwrite=True)
 
 
 class _AtCheckpoints(PatientListener):

@@ -12,6 +12,8 @@ import tensorflow as tf
 _REASON = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|Permission denied|Read-only file system"
 )
+# TensorFlow says so of a file that it has just written itself.
+_GONE = re.compile(r"([^\s;]+)(?:; No such file or directory| did not exist| not found)")
 _FOLDER = re.compile(r"[^\n]*; Is a directory")
 # TensorFlow's names for what it has not yet renamed.
 _UNFINISHED = re.compile(r"\.tmp[0-9a-f]{32}$|\.tempstate\d+$|_temp$")
@@ -22,12 +24,13 @@ def write_errors_explained(folder: str) -> Iterator[None]:
     """Names the folder and the way out where a checkpoint can't be written, and removes what there is of it.
 
     Args:
-        folder: Folder of the checkpoints, which nobody else writes to.
+        folder: Folder of the checkpoints.
 
     Raises:
         tf.errors.ResourceExhaustedError: In place of TensorFlow's errors. One of them, that a file is too
             large, is the error by which an input ends: a training would take it for its end.
-        tf.errors.FailedPreconditionError: If a folder has the name of one of its files.
+        tf.errors.FailedPreconditionError: If a folder has the name of one of its files, or another process removes
+            them.
     """
     try:
         yield
@@ -38,6 +41,16 @@ def write_errors_explained(folder: str) -> Iterator[None]:
                 None,
                 f"A checkpoint can't be written to {folder} ({in_the_way[0]}): a folder has the "
                 "name of one of its files. Remove that folder, or give another model_dir.",
+            ) from None
+        gone = _GONE.search(error.message)
+        if gone and gone[1].startswith(folder):
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                f"A checkpoint can't be written to {folder} ({os.path.basename(gone[1])} is gone): "
+                "another process trains in this folder, or removes its files. Let one at a time use "
+                "it, or give another model_dir. Training will resume from the last complete "
+                "checkpoint.",
             ) from None
         reason = _REASON.search(error.message)
         if reason is None:

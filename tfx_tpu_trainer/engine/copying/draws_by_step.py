@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import mark_seed
+from tfx_tpu_trainer.engine.graph_nodes import functions_of, nodes_called
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -107,17 +108,8 @@ def _is_seeded(node: v1.NodeDef) -> bool:
 
 def _in_functions(template: ModelTemplate, needed: Iterable[tf.Operation]) -> Iterator[v1.NodeDef]:
     """Yields the seeded random ops in the functions that some ops call."""
-    library = {f.signature.name: f for f in template.graph.as_graph_def().library.function}
-    pending = [op.node_def for op in needed]
-    called: set[str] = set()
-    while pending:
-        node = pending.pop()
-        for attr in node.attr.values():
-            for name in (attr.func.name, *(function.name for function in attr.list.func)):
-                if name in library and name not in called:
-                    called.add(name)
-                    pending += library[name].node_def
-                    yield from filter(_is_seeded, library[name].node_def)
+    functions = functions_of(template.graph.as_graph_def().library)
+    yield from filter(_is_seeded, nodes_called((op.node_def for op in needed), functions))
 
 
 def _log_others(nodes: Iterable[v1.NodeDef]) -> None:

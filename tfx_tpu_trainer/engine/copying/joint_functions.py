@@ -8,7 +8,7 @@ only asks for the core's number becomes one of its own for each core.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from tfx_tpu_trainer.engine.copying.cross_replica_ops import (
 )
 from tfx_tpu_trainer.engine.copying.static_values import Scope
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
+from tfx_tpu_trainer.engine.graph_nodes import called_functions, functions_of, functions_with
 
 v1 = tf.compat.v1
 
@@ -47,14 +48,6 @@ def deciding_inputs(node: v1.NodeDef) -> int:
     return _CALLS[node.op]
 
 
-def called_functions(node: v1.NodeDef) -> list[str]:
-    """Returns the names of the functions that a node calls; a node may be named for one."""
-    names = [node.op]
-    for attr in node.attr.values():
-        names += [function.name for function in (attr.func, *attr.list.func) if function.name]
-    return names
-
-
 def given_to_functions(node: v1.NodeDef, scope: Scope) -> list[str]:
     """Returns what a call's functions are given, as references in the scope that it stands in.
 
@@ -75,10 +68,10 @@ class JointFunctions:
             library: The `library` of its GraphDef.
             changes: Tells which nodes change variables.
         """
-        self._functions = {function.signature.name: function for function in library.function}
+        self._functions = functions_of(library)
         self._changes = changes
-        self._exchanging = self._with(EXCHANGES)
-        self._numbered = self._with({CORE_NUMBER})
+        self._exchanging = functions_with(self._functions, lambda node: node.op in EXCHANGES)
+        self._numbered = functions_with(self._functions, lambda node: node.op == CORE_NUMBER)
         self._made: dict[str, Any] = {}
         self.scope = Scope(lambda name: _node_of(graph, name), self._functions)
         """The graph around the functions."""
@@ -140,25 +133,8 @@ class JointFunctions:
                         function.name = self._joint(function.name, cores, outputs_of, inner)
         return joint
 
-    def _with(self, types: Collection[str]) -> set[str]:
-        """Returns the names of the functions that have an op of some types, however deep."""
-        found: set[str] = set()
-        while True:
-            new = {
-                name
-                for name, function in self._functions.items()
-                if name not in found
-                and any(
-                    n.op in types or not found.isdisjoint(called_functions(n))
-                    for n in function.node_def
-                )
-            }
-            if not new:
-                return found
-            found |= new
-
-    def _calls(self, node: v1.NodeDef, functions: Collection[str]) -> bool:
-        if not functions or not any(name in functions for name in called_functions(node)):
+    def _calls(self, node: v1.NodeDef, functions: set[str]) -> bool:
+        if functions.isdisjoint((node.op, *called_functions(node))):
             return False
         if node.op not in _CALLS:
             raise ValueError(

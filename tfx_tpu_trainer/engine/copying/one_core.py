@@ -16,14 +16,10 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying import cross_replica_ops
 from tfx_tpu_trainer.engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES, SUM
-from tfx_tpu_trainer.engine.copying.joint_functions import (
-    JointFunctions,
-    called_functions,
-    given_to_functions,
-)
+from tfx_tpu_trainer.engine.copying.joint_functions import JointFunctions, given_to_functions
 from tfx_tpu_trainer.engine.copying.static_values import Scope
 from tfx_tpu_trainer.engine.copying.variable_changes import VariableChanges
-from tfx_tpu_trainer.engine.graph_nodes import all_nodes
+from tfx_tpu_trainer.engine.graph_nodes import all_nodes, called_functions, functions_of
 
 v1 = tf.compat.v1
 
@@ -106,7 +102,7 @@ class _OneCore:
     def __init__(self, graph_def: v1.GraphDef, cores: int) -> None:
         self._graph_def = graph_def
         self._cores = range(cores)
-        self._functions = {each.signature.name: each for each in graph_def.library.function}
+        self._functions = functions_of(graph_def.library)
         self._seen: set[str] = set()
 
     def put(self) -> None:
@@ -117,7 +113,8 @@ class _OneCore:
         """Returns the references to results that have others in a function now."""
         renamed, added = {}, []
         for node in nodes:
-            for name in called_functions(node):
+            # A call of TensorFlow 1 has its function's name for a type.
+            for name in (node.op, *called_functions(node)):
                 if name in self._functions and name not in self._seen:
                     self._seen.add(name)
                     inner = scope.of_call(name, given_to_functions(node, scope))

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.graph_nodes import called_functions, functions_of, functions_with
+
 v1 = tf.compat.v1
 CHANGES = (
     "Assign",
@@ -33,17 +35,8 @@ class VariableChanges:
             changes: What the types of ops that count begin with. Defaults to `CHANGES`.
         """
         self._changes = tuple(changes)
-        bodies = {function.signature.name: function.node_def for function in library.function}
-        self._functions: set[str] = set()
-        found = True
-        while found:
-            new = {
-                name
-                for name, body in bodies.items()
-                if name not in self._functions and any(self.made_by(node) for node in body)
-            }
-            self._functions |= new
-            found = bool(new)
+        functions = functions_of(library)
+        self._functions = functions_with(functions, lambda node: node.op.startswith(self._changes))
 
     def made_by(self, node: v1.NodeDef) -> bool:
         """Tells whether a node changes a variable."""
@@ -51,11 +44,7 @@ class VariableChanges:
             return True
         if not self._functions:
             return False
-        return any(
-            attr.func.name in self._functions
-            or any(function.name in self._functions for function in attr.list.func)
-            for attr in node.attr.values()
-        )
+        return any(name in self._functions for name in called_functions(node))
 
 
 def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[bool]) -> list[int]:

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.feeding.dataset_edits import Edit, ops_of
+from tfx_tpu_trainer.engine.graph_nodes import called_functions, functions_of
 
 v1 = tf.compat.v1
 
@@ -44,7 +45,7 @@ def maps_to_run_in_parallel(
     if not maps:
         return {}
     library = v1.get_default_graph().as_graph_def().library
-    functions = {function.signature.name: function for function in library.function}
+    functions = functions_of(library)
     return {op: _in_parallel for op in maps if not _keeps_state(op.get_attr("f").name, functions)}
 
 
@@ -69,14 +70,16 @@ def _is_synchronous(op: tf.Operation) -> bool:
 
 def _keeps_state(name: str, functions: Mapping[str, Any]) -> bool:
     """Tells whether TensorFlow holds a function to keep state: any op but assertions may."""
-    if not functions[name].signature.is_stateful:
-        return False
-    return any(_node_keeps_state(node, functions) for node in functions[name].node_def)
-
-
-def _node_keeps_state(node: v1.NodeDef, functions: Mapping[str, Any]) -> bool:
-    definition = tf_private.op_definition(node.op)
-    if node.op == "Assert" or (definition is not None and not definition.is_stateful):
-        return False
-    called = [value.func.name for value in node.attr.values() if value.HasField("func")]
-    return node.op not in ("If", "While") or any(_keeps_state(name, functions) for name in called)
+    pending, seen = [name], {name}
+    while pending:
+        function = functions[pending.pop()]
+        for node in function.node_def if function.signature.is_stateful else ():
+            definition = tf_private.op_definition(node.op)
+            if node.op == "Assert" or (definition is not None and not definition.is_stateful):
+                continue
+            if node.op not in ("If", "While"):
+                return True
+            called = set(called_functions(node)) - seen
+            seen |= called
+            pending += called
+    return False

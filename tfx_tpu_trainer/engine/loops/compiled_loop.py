@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.gpus import decided_on_host
-from tfx_tpu_trainer.engine.graph_nodes import upstream
+from tfx_tpu_trainer.engine.graph_nodes import functions_of, nodes_called, upstream
 from tfx_tpu_trainer.engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -271,24 +271,14 @@ def _batch_tensors(template: ModelTemplate) -> list[tf.Tensor]:
 
 def _needed(template: ModelTemplate) -> Iterator[tuple[str, str, list[tf.Tensor]]]:
     """Yields type and name of each op that a step needs, and the input tensors it reads."""
-    bodies = {f.signature.name: f.node_def for f in template.graph.as_graph_def().library.function}
     drawn_ops = [op for op in template.graph.get_operations() if op.type == _GET_NEXT]
     given = {tensor.name for op in drawn_ops for tensor in op.outputs}
-    called: set[str] = set()
-
-    def functions_of(node: Any) -> None:
-        for attr in node.attr.values():
-            names = {attr.func.name, *(function.name for function in attr.list.func)}
-            for name in (names & bodies.keys()) - called:
-                called.add(name)
-                for inner in bodies[name]:
-                    functions_of(inner)
-
-    for op in upstream([template.train_op, template.loss], given=given):
+    ops = list(upstream([template.train_op, template.loss], given=given))
+    for op in ops:
         yield op.type, op.name, [tensor for tensor in op.inputs if tensor.op.type == _GET_NEXT]
-        functions_of(op.node_def)
-    for function in called:
-        yield from ((node.op, node.name, []) for node in bodies[function])
+    functions = functions_of(template.graph.as_graph_def().library)
+    for node in nodes_called((op.node_def for op in ops), functions):
+        yield node.op, node.name, []
 
 
 def _batches_in_a_stack(batch: Sequence[tf.Tensor]) -> int:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.engine.copying.graph_copy import makes_handle
-from tfx_tpu_trainer.engine.graph_nodes import upstream
+from tfx_tpu_trainer.engine.graph_nodes import functions_of, nodes_called, upstream
 
 v1 = tf.compat.v1
 
@@ -83,9 +83,9 @@ def is_small(step: Sequence[tf.Tensor | tf.Operation]) -> bool:
     if products > _MOST_MATRIX_OPERATIONS or not all(_has_few_numbers(op, rows) for op in ops):
         return False
     # The shapes in functions are not known.
-    functions = {f.signature.name: f.node_def for f in graph.as_graph_def().library.function}
+    functions = functions_of(graph.as_graph_def().library)
     kinds = {op.type for op in ops} & functions.keys()
-    kinds |= {node.op for node in _nodes_of_called(functions, ops)}
+    kinds |= {node.op for node in nodes_called((op.node_def for op in ops), functions)}
     return all(
         _may_be_short(kind) and kind not in _MATRIX_PRODUCTS and kind not in functions
         for kind in kinds
@@ -112,21 +112,6 @@ def _runs_in_dataset(op: tf.Operation) -> bool:
         if device.job is not None or device.task:
             return False
     return op.type in _LASTING if makes_handle(op) else True
-
-
-def _nodes_of_called(
-    functions: Mapping[str, Sequence[v1.NodeDef]], ops: Iterable[tf.Operation]
-) -> Iterator[v1.NodeDef]:
-    """Yields the nodes of all functions that some ops name."""
-    pending = [op.node_def for op in ops]
-    called: set[str] = set()
-    while pending:
-        for attr in pending.pop().attr.values():
-            names = {attr.func.name, *(function.name for function in attr.list.func)}
-            for name in (names & functions.keys()) - called:
-                called.add(name)
-                pending += functions[name]
-                yield from functions[name]
 
 
 def _rows_of_batch(graph: tf.Graph) -> float:

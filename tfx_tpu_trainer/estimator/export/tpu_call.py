@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine import tf_private
 from tfx_tpu_trainer.engine.checking import ops_on_tpu
 from tfx_tpu_trainer.engine.checking.source_lines import source_line
-from tfx_tpu_trainer.engine.graph_nodes import all_nodes
+from tfx_tpu_trainer.engine.graph_nodes import all_nodes, functions_of
 
 v1 = tf.compat.v1
 
@@ -140,7 +140,7 @@ def check_runs_on_tpu(graph: tf.Graph) -> None:
         ValueError: If no TPU can run some of them; names each op and the line that made it.
     """
     definition = graph.as_graph_def()
-    functions = {function.signature.name: function for function in definition.library.function}
+    functions = functions_of(definition.library)
     refused = []
     for node, caller in ops_on_tpu.nodes_on_tpu(definition.node, functions):
         reason = ops_on_tpu.why_not_on_tpu(node)
