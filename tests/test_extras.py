@@ -64,6 +64,15 @@ def test_a_module_of_the_package_is_no_requirement():
     assert not isinstance(error.value, MissingExtraError)
 
 
+def test_a_module_that_an_installed_package_lacks_is_not_said_to_be_in_an_extra():
+    with (
+        pytest.raises(ModuleNotFoundError, match=r"numpy\.absent") as error,
+        of_extra("tfx", for_what="tfx_tpu_trainer.component"),
+    ):
+        importlib.import_module("numpy.absent")
+    assert not isinstance(error.value, MissingExtraError)
+
+
 def test_the_component_is_named_by_the_top_level_too():
     ended = _run("import tfx_tpu_trainer; tfx_tpu_trainer.TpuTrainer")
     assert ended.returncode == 1 and "pip install 'tfx-tpu-trainer[tfx]'" in ended.stderr

@@ -60,7 +60,7 @@ ERRORS = {
     "missing_in_a_neighbour": (
         {"program.py": "import beside\n", "beside.py": f"{_TF}\n\nimport no_such_package\n"},
         "beside.py, line 4: the program needs the package 'no_such_package'",
-        "pip install no-such-package",
+        "otherwise install the package that has it",
     ),
     "in_a_folder_above": (
         {"pack/program.py": f"{_TF}from pack import x\n", "pack/x.py": ""},

@@ -388,7 +388,7 @@ def test_checkpoints_that_no_file_names_are_told(tmp_path, caplog):
     "checkpoints",
     "features of another width than the checkpoint's",
     "'dense/kernel': float32 [3, 1] in the checkpoint, float32 [2, 1] in the graph",
-    "Did the model change, or the features that determine its variables?",
+    "The model that wrote it was another one, or had other features",
 )
 def test_features_of_another_width_than_the_checkpoints_are_refused(tmp_path, place, mode, refused):
     def model_fn(features, labels, mode, params):

@@ -13,6 +13,10 @@ import tensorflow as tf
 from tests.bad_input import row
 from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator.export.saved_model_facts import read_facts
+from tests.estimator.strategies import strategy_runs
+from tests.estimator.tpu import cores
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as plain
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
 
@@ -184,6 +188,76 @@ def test_a_library_may_wrap_the_model_fn_of_an_estimator(tmp_path, module):
     assert seen == ["train"]
 
 
+@pytest.mark.behaviour(312)
+def test_the_attributes_of_an_export_are_read_at_each_export(tmp_path):
+    """The original's attributes, which public scripts that export BERT set before the export."""
+    with_text = functools.partial(_with_text, linear_model.model_fn_for(tpu))
+    estimator = cores.make(tmp_path, with_text, use_tpu=False)
+    estimator.train(cores.train_input_fn, steps=1)
+    receiver_fn = plain.export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 3])})
+
+    def tags_of_export():
+        path = estimator.export_saved_model(str(tmp_path / "exported"), receiver_fn)
+        return [facts["tags"] for facts in read_facts(path.decode())]
+
+    with pytest.raises(ValueError, match=r"no TPU can run .* which handles strings"):
+        tags_of_export()
+    estimator._export_to_tpu = False
+    assert tags_of_export() == [["serve"]]
+    estimator._export_to_cpu = False
+    with pytest.raises(ValueError, match="One of export_to_cpu and export_to_tpu must be true"):
+        tags_of_export()
+    estimator._export_to_tpu, estimator._model_fn = True, linear_model.model_fn_for(tpu)
+    assert tags_of_export() == [["serve", "tpu"]]
+    estimator._export_saved_model_api_version = 3
+    with pytest.raises(ValueError, match="must be 1 or 2, got: 3"):
+        tags_of_export()
+
+
+def _with_text(model_fn, features, labels, mode, params):
+    spec = model_fn(features, labels, mode, params)
+    if mode != "infer":
+        return spec
+    names = tf.constant(["low", "high"])
+    return spec._replace(
+        predictions={"name": tf.gather(names, tf.cast(spec.predictions["y"] > 0, tf.int32))}
+    )
+
+
+@pytest.mark.parametrize("module", [plain, tpu])
+def test_other_attributes_that_programs_set_count_from_the_next_call_on(tmp_path, module):
+    """As in TensorFlow 2.15.1: `_params` is changed in place or replaced, `_model_dir` and `_config` are replaced."""
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        seen.append(params.get("rate"))
+        spec = linear_model.model_fn_for(tpu)(features, labels, mode, {})
+        return spec if module is tpu else spec.as_estimator_spec()
+
+    config = module.RunConfig(model_dir=str(tmp_path / "first"))
+    params = {"rate": 1}
+    if module is tpu:
+        options = {"use_tpu": False, "train_batch_size": 4, "eval_batch_size": 4}
+        estimator = tpu.TPUEstimator(model_fn, config=config, params=params, **options)
+    else:
+        estimator = Estimator(model_fn, config=config, params={"batch_size": 4, **params})
+    estimator.train(linear_model.endless_input_fn, steps=2)
+    estimator._params["rate"] = 2
+    assert estimator.evaluate(linear_model.input_fn)["global_step"] == 2
+    estimator._params = {"batch_size": 4} if module is plain else None
+    estimator._model_dir = str(tmp_path / "second")
+    assert estimator.evaluate(linear_model.input_fn)["global_step"] == 0
+    estimator._config = estimator.config.replace(save_checkpoints_steps=1)
+    estimator.train(linear_model.endless_input_fn, steps=3)
+    assert cores.checkpoint_steps(tmp_path / "first") == [0, 2]
+    assert cores.checkpoint_steps(tmp_path / "second") == [0, 1, 2, 3]
+    estimator._warm_start_settings = plain.WarmStartSettings(str(tmp_path / "first"))
+    estimator._model_dir = str(tmp_path / "third")
+    estimator.train(linear_model.endless_input_fn, steps=1)
+    assert cores.checkpoint_steps(tmp_path / "third") == [0, 1]
+    assert seen == [1, 2, None, None, None]
+
+
 def test_a_subclass_can_make_the_global_step_of_a_graph_of_its_own():
     with tf.Graph().as_default() as graph:
         made = Estimator(_model_fn, "m")._create_and_assert_global_step(graph)
@@ -229,3 +303,57 @@ def test_variables_of_the_latest_checkpoint(tmp_path):
 def test_an_estimators_config_survives_copying():
     config = Estimator(_model_fn, "m", RunConfig(keep_checkpoint_max=2)).config
     assert copy.deepcopy(config).keep_checkpoint_max == 2
+
+
+class _SeesGraph(v1.train.SessionRunHook):
+    """Keeps which of its methods see the session's graph as the default one, with its global step."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def begin(self):
+        self._graph = v1.get_default_graph()
+        self._look("begin", self._graph)
+
+    def after_create_session(self, session, coord):
+        self._look("after_create_session", session.graph)
+
+    def before_run(self, run_context):
+        self._look("before_run", run_context.session.graph)
+        return v1.train.SessionRunArgs(v1.train.get_global_step())
+
+    def after_run(self, run_context, run_values):
+        self._look("after_run", run_context.session.graph)
+        self.step = int(run_values.results)
+
+    def end(self, session):
+        self._look("end", session.graph)
+
+    def _look(self, method, graph):
+        is_default = v1.get_default_graph() is graph is self._graph
+        has_step = v1.train.get_global_step() is not None
+        self.seen[method] = is_default and has_step and not tf.executing_eagerly()
+
+
+def _at(place, folder):
+    if place == "strategy":
+        estimator = strategy_runs.make(folder, strategy_runs.mirrored())
+        return estimator, strategy_runs.eval_input_of(2)
+    return cores.linear(folder, use_tpu=place == "cores"), linear_model.input_fn
+
+
+@mostly_swept("place", ["host", "cores", "strategy"], kept=["host", "cores"])
+@pytest.mark.behaviour(264)
+def test_every_method_of_a_hook_sees_the_graph_of_its_session(tmp_path, place):
+    estimator, input_fn = _at(place, tmp_path)
+    hooks = {mode: _SeesGraph() for mode in ("train", "evaluate", "predict")}
+    train_input_fn = strategy_runs.train_input_of() if place == "strategy" else cores.train_input_fn
+    estimator.train(train_input_fn, steps=2, hooks=[hooks["train"]])
+    estimator.evaluate(input_fn, hooks=[hooks["evaluate"]])
+    outside = v1.get_default_graph()
+    for _ in estimator.predict(input_fn, hooks=[hooks["predict"]]):
+        assert v1.get_default_graph() is outside
+    methods = ("begin", "after_create_session", "before_run", "after_run", "end")
+    for mode, hook in hooks.items():
+        assert (mode, hook.seen) == (mode, dict.fromkeys(methods, True))
+    assert hooks["predict"].step == 2

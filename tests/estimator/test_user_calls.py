@@ -158,18 +158,73 @@ def test_what_is_no_spec_is_refused(returned, refused):
 
 
 @pytest.mark.parametrize(
-    ("mode", "argument"),
-    [("train", "train_batch_size"), ("eval", "eval_batch_size"), ("infer", "predict_batch_size")],
+    ("mode", "advice"),
+    [
+        ("train", r"TPUEstimator\(train_batch_size=...\) adds it to params\.$"),
+        ("eval", r"TPUEstimator\(eval_batch_size=...\) adds it to params\.$"),
+        (
+            "infer",
+            r"TPUEstimator\(predict_batch_size=...\) adds .*, but not for an export.*tf\.shape",
+        ),
+    ],
 )
 @pytest.mark.behaviour(380)
-def test_a_batch_size_that_nobody_gave_is_explained_to_either_function(mode, argument):
-    says = rf"looked up 'batch_size', which does not exist: .*params has \['a'\]. .*{argument}=..."
+def test_a_batch_size_that_nobody_gave_is_explained_to_either_function(mode, advice):
+    says = rf"looked up 'batch_size', which does not exist: .*params has \['use_tpu'\]\. {advice}"
+    params = {"use_tpu": False}
     with pytest.raises(KeyError, match=f"^input_fn {says}"):
-        call_input_fn(
-            lambda params: params["batch_size"], mode=mode, params={"a": [1]}, config=None
-        )
+        call_input_fn(lambda params: params["batch_size"], mode=mode, params=params, config=None)
     with pytest.raises(KeyError, match=f"^model_fn {says}"):
-        _call_model(lambda features, params: params["batch_size"], mode=mode)
+        _call_model(lambda features, params: params["batch_size"], mode=mode, params=params)
+
+
+@pytest.mark.behaviour(380)
+def test_a_param_that_a_plain_estimator_lacks_is_to_be_given_in_its_params():
+    says = r"params has \['a'\]\. Give it in the params of the estimator\.$"
+    with pytest.raises(KeyError, match=says):
+        _call_model(lambda features, params: params["batch_size"])
+
+
+_OF_THE_PROGRAM = {"other": 1}
+
+
+def _of_a_copy(features):
+    features = dict(features)
+    return features.pop("z")
+
+
+def _by_name(features):
+    for name in ("x", "z"):
+        features[name]
+
+
+def _of_its_own(features):
+    return _OF_THE_PROGRAM["z"]
+
+
+def _of_its_own_by_the_features(features):
+    return [_OF_THE_PROGRAM["z"] for name in features]
+
+
+def _of_a_name_in_the_text(features):
+    return {}[features["x"] and "z"]
+
+
+@pytest.mark.parametrize("model_fn", [_of_a_copy, _by_name])
+@pytest.mark.behaviour(380)
+def test_a_feature_that_is_not_there_is_named_with_those_that_are(model_fn):
+    says = r"^model_fn looked up 'z', which does not exist: features has \['x'\].*another structure"
+    with pytest.raises(KeyError, match=says):
+        _call_model(model_fn)
+
+
+@pytest.mark.parametrize(
+    "model_fn", [_of_its_own, _of_its_own_by_the_features, _of_a_name_in_the_text]
+)
+@pytest.mark.behaviour(380)
+def test_a_key_of_a_dict_of_the_programs_own_is_not_taken_for_a_feature(model_fn):
+    with pytest.raises(KeyError, match=r"^'z'$"):
+        _call_model(model_fn)
 
 
 @pytest.mark.behaviour(380)

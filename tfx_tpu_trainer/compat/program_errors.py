@@ -91,10 +91,12 @@ def _missing_module(error: ModuleNotFoundError) -> str | None:
     folder = _folder_above_with(top, error)
     if folder is not None:
         return f"{needs}, which is in {folder}. Add that folder to the path: PYTHONPATH={folder}"
+    # A name that is only guessed may be that of anything.
+    known = _PACKAGES.get(top)
+    install = f"pip install {known}" if known else "install the package that has it"
     return (
         f"{needs}, which is not installed. If it belongs to the program, start the program from "
-        "its own folder or set PYTHONPATH; otherwise: pip install "
-        f"{_PACKAGES.get(top, top.replace('_', '-'))}"
+        f"its own folder or set PYTHONPATH; otherwise {install}"
     )
 
 

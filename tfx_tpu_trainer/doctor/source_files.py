@@ -98,7 +98,7 @@ def read_source(path: Path) -> Source:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise UnreadableError(f"{path}: a folder that can't be listed. May you read it?")
+            raise UnreadableError(f"{path}: a folder that can't be listed.")
         if not stat.S_ISREG(status.st_mode):
             # A pipe would wait for its writer forever, and /dev/zero never ends.
             raise UnreadableError(f"{path}: a pipe, a device or a socket, not a text file.")
@@ -114,7 +114,7 @@ def read_source(path: Path) -> Source:
         text.encode("utf-8")
         return Source(path, text, encoding)
     except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}. May you read it?") from None
+        raise UnreadableError(f"{path}: {error.strerror}.") from None
     # LookupError: "hex" and "rot13" are codecs, of no text.
     except (SyntaxError, UnicodeError, LookupError) as error:
         kind = "notebook" if path.suffix == NOTEBOOK else "Python file"
@@ -134,7 +134,4 @@ def write_source(source: Source) -> None:
     try:
         write_whole(target, source.text.encode(source.encoding))
     except OSError as error:
-        raise UnreadableError(
-            f"{source.path}: {error.strerror}; it was not changed. May you write to its folder, "
-            "and is there space?"
-        ) from None
+        raise UnreadableError(f"{source.path}: {error.strerror}; it was not changed.") from None

@@ -41,13 +41,7 @@ class ToldOfTraining:
 
 
 class Calls(Protocol):
-    """What an `Estimator` asks before it runs anything; a TPUEstimator's calls have more places.
-
-    Attributes:
-        model_fn: The model; a library may wrap it.
-    """
-
-    model_fn: Callable[..., Any]
+    """What an `Estimator` asks before it runs anything; a TPUEstimator's calls have more places."""
 
     def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
         """Returns the place of a call.
@@ -110,7 +104,7 @@ class EstimatorCalls:
             config: The configuration of the runs, complete.
             params: What the user's functions get as `params`.
         """
-        self.model_fn = model_fn
+        self._model_fn = model_fn
         self._config = config
         self._params = params
 
@@ -155,7 +149,9 @@ class EstimatorCalls:
         return master_of(self._config, mode)
 
     def _bound(self, input_fn: Any, mode: str, config: RunConfig) -> Call:
-        return bind_call(input_fn, mode, model_fn=self.model_fn, params=self._params, config=config)
+        return bind_call(
+            input_fn, mode, model_fn=self._model_fn, params=self._params, config=config
+        )
 
 
 def check_train_steps(steps: int | None, max_steps: int | None) -> None:

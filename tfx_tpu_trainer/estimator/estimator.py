@@ -132,23 +132,28 @@ class Estimator:
             )
         self._params = copy.deepcopy(as_params(params))
         self._warm_start_settings = as_warm_start_settings(warm_start_from)
-        self._calls: Calls = EstimatorCalls(model_fn, config=self._config, params=self._params)
+        self._model_fn = model_fn
 
-    # Names of the original's that libraries replace, call and wrap: AdaNet the first two, Neural Structured
-    # Learning the third.
+    # Made anew for each use: programs set the private attributes of the original between calls, for example
+    # `estimator._params["rate"] = 0.1`, and Neural Structured Learning wraps `_model_fn`.
+    @property
+    def _calls(self) -> Calls:
+        return EstimatorCalls(
+            self._model_fn, config=self._config_of_runs, params=self._params or {}
+        )
+
+    @property
+    def _config_of_runs(self) -> RunConfig:
+        if self._config.model_dir == self._model_dir:
+            return self._config
+        return self._config.replace(model_dir=self._model_dir)
+
+    # Names of the original's that AdaNet replaces and calls.
     def _assert_members_are_not_overridden(self) -> None:
         check_members_are_not_overridden(type(self), Estimator)
 
     def _create_and_assert_global_step(self, graph: tf.Graph) -> tf.Variable:
         return v1.train.create_global_step(graph)
-
-    @property
-    def _model_fn(self) -> Callable[..., Any]:
-        return self._calls.model_fn
-
-    @_model_fn.setter
-    def _model_fn(self, model_fn: Callable[..., Any]) -> None:
-        self._calls.model_fn = model_fn
 
     @property
     def model_dir(self) -> str:
@@ -274,7 +279,7 @@ class Estimator:
                 progress.place(plan.ran_on)
                 training.train(
                     plan,
-                    settings=self._config,
+                    settings=self._config_of_runs,
                     master=self._calls.session_master(ModeKeys.TRAIN),
                     hooks=[*own_hooks, *all_hooks],
                     saving_listeners=listeners,
@@ -362,7 +367,7 @@ class Estimator:
                 progress.place(plan.ran_on)
                 result = evaluation.evaluate(
                     plan,
-                    settings=self._config,
+                    settings=self._config_of_runs,
                     master=self._calls.session_master(ModeKeys.EVAL),
                     hooks=[*own_hooks, *all_hooks],
                     checkpoint_path=checkpoint_path,
@@ -454,7 +459,7 @@ class Estimator:
                 self._warm_start()
         batches = prediction.predict_batches(
             plan,
-            settings=self._config,
+            settings=self._config_of_runs,
             master=self._calls.session_master(ModeKeys.PREDICT),
             hooks=[*own_hooks, *all_hooks],
             checkpoint_path=checkpoint_path,

@@ -11,10 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.checking.source_lines import mappings_looked_up_in
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.callables import call_with, takes
 from tfx_tpu_trainer.estimator.keras.in_model_fn import keras_optimizers_train
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.one_graph import check_dataset_is_inside, in_one_graph
 from tfx_tpu_trainer.keras_choice import keras_2_is_asked_for
 
 v1 = tf.compat.v1
@@ -53,6 +55,7 @@ def call_input_fn(
 
     Raises:
         TypeError: If it yields, or returns a function.
+        ValueError: If it returns a Dataset that was made outside of it.
         UnknownKeyError: If it looks up a param that is not there.
         Keras2NeededError: If it uses what only Keras 2 has, and TensorFlow has Keras 3.
     """
@@ -62,10 +65,12 @@ def call_input_fn(
     with (
         v1.device("/device:CPU:0"),
         _explained_keys("input_fn", mode, {"params": params}),
+        in_one_graph("input_fn"),
         keras_2_is_asked_for("input_fn"),
     ):
         returned = call_with(input_fn, _copied(available), required=required)
     _check_is_no_function(input_fn, returned)
+    check_dataset_is_inside(returned)
     return returned
 
 
@@ -126,6 +131,7 @@ def call_model_fn(
     _logger.info("Calling model_fn.")
     with (
         _explained_keys("model_fn", mode, given),
+        in_one_graph("model_fn"),
         keras_2_is_asked_for("model_fn"),
         keras_optimizers_train(),
     ):
@@ -152,7 +158,7 @@ class UnknownKeyError(KeyError):
 
 @contextlib.contextmanager
 def _explained_keys(function: str, mode: str, given: Mapping[str, Any]) -> Iterator[None]:
-    """Says beside a key that a function lacked what keys it was given."""
+    """Says of a key that a function looked up in what it was given which keys are there."""
     try:
         yield
     except KeyError as error:
@@ -165,21 +171,35 @@ def _explained_keys(function: str, mode: str, given: Mapping[str, Any]) -> Itera
 def _with_keys_there(
     error: KeyError, function: str, mode: str, given: Mapping[str, Any]
 ) -> KeyError | None:
-    """Says beside a key what keys there are; `None` where the error is of something else."""
+    """Returns the error with the keys that are there; `None` where something else was looked up."""
     key = error.args[0] if len(error.args) == 1 else None
     keys = {
         name: sorted(map(str, part)) for name, part in given.items() if isinstance(part, Mapping)
     }
-    if key is None or "\n" in str(key) or any(str(key) in part for part in keys.values()):
+    looked_in = [
+        name
+        for mapping in mappings_looked_up_in(error, key)
+        for name, part in keys.items()
+        if sorted(map(str, mapping)) == part
+    ]
+    if not looked_in:
         return None
-    advice = "If it is a feature, input_fn returns another structure than the model expects."
-    if key == "batch_size":
-        advice = f"TPUEstimator({_BATCH_SIZES[mode]}=...) adds it to params."
-    elif function == "input_fn":
-        # An input has dicts of its own, of which nothing is known here.
-        return None
+    advice = "The input_fn returns another structure than the model expects."
+    if looked_in[0] == "params":
+        advice = _advice_on_params(key, mode, is_of_tpu_estimator="use_tpu" in given["params"])
     there = "; ".join(f"{name} has {part}" for name, part in keys.items())
     return UnknownKeyError(f"{function} looked up {key!r}, which does not exist: {there}. {advice}")
+
+
+def _advice_on_params(key: Any, mode: str, *, is_of_tpu_estimator: bool) -> str:
+    if key != "batch_size" or not is_of_tpu_estimator:
+        return "Give it in the params of the estimator."
+    advice = f"TPUEstimator({_BATCH_SIZES[mode]}=...) adds it to params"
+    if mode != ModeKeys.PREDICT:
+        return f"{advice}."
+    return (
+        f"{advice}, but not for an export, whose batches have any size: use tf.shape(x)[0] there."
+    )
 
 
 def _copied(available: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,8 +110,8 @@ def lower_engine_step(
             embedding_config_spec=embedding_config_spec,
             report_period=None,
             report_steps=None,
-            export_options={},
         ),
+        export_options={},
     )
     with call_graph(config) as graph:
         # What a TPU's cores would run is what emulated ones do.

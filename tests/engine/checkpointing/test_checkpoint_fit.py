@@ -72,7 +72,7 @@ def test_all_that_is_missing_extra_or_of_another_shape_is_listed(tmp_path):
             check_fits_graph(path)
     assert (
         "Missing in the checkpoint: 'new' float32 [], 'renamed/weights' float32 [2]. "
-        "In the checkpoint only: 'layer/weights' float32 [2]. Did"
+        "In the checkpoint only: 'layer/weights' float32 [2]. The model that"
     ) in str(raised.value)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.engine.log_lines import log_lines
 from tfx_tpu_trainer.engine.feeding.input_pipeline import (
     as_input_tensors,
     split_features_and_labels,
@@ -103,3 +104,13 @@ def test_sparse_ragged_and_short_batches_are_taken():
     assert [batch["dense"].tolist() for batch in batches] == [[1, 2], [3]]
     assert [batch["sparse"].values.tolist() for batch in batches] == [[5, 6], []]
     assert [batch["ragged"].to_list() for batch in batches] == [[[1], [2, 3]], [[]]]
+
+
+@pytest.mark.parametrize(
+    ("element", "said"),
+    [(None, "input_fn returned None: "), ((None, 1), "input_fn returned no features (None): ")],
+)
+def test_what_has_no_features_is_told_of(caplog, element, said):
+    with log_lines(caplog) as logged:
+        split_features_and_labels(element)
+    assert any(line.startswith(said) for line in logged)

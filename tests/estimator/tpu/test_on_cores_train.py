@@ -11,7 +11,8 @@ from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
+from tfx_tpu_trainer import contrib
+from tfx_tpu_trainer.estimator import EstimatorSpec, RegressionHead, tpu
 from tfx_tpu_trainer.progress import log_view
 
 v1 = tf.compat.v1
@@ -406,14 +407,61 @@ def test_nothing_is_reported_where_it_is_switched_off(tmp_path, caplog):
     assert set(read_values(tmp_path)) == {"loss"}
 
 
-@pytest.mark.behaviour(397)
-def test_v1_summaries_of_the_model_are_refused(tmp_path):
-    def model_fn(features, labels, mode, params):
-        v1.summary.scalar("x", tf.reduce_mean(features["x"]))
-        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
+def _with_a_summary(features, labels, mode, params):
+    v1.summary.scalar("x", tf.reduce_mean(features["x"]))
+    return linear_model.model_fn_for(tpu)(features, labels, mode, params)
 
-    with pytest.raises(ValueError, match=r"creates a summary of the v1 API \(x\).*host_call"):
-        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
+
+def _with_a_head(features, labels, mode, params):
+    logits = tf.expand_dims(linear_model.outputs_of(features), 1)
+    head = RegressionHead(name="dose")
+    return head.create_estimator_spec(
+        features, mode, logits, tf.expand_dims(labels, 1), train_op_fn=_minimize
+    )
+
+
+def _with_optimize_loss(features, labels, mode, params):
+    loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+    optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(linear_model.RATE))
+    train_op = contrib.layers.optimize_loss(loss, v1.train.get_global_step(), None, optimizer)
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def _minimize(loss):
+    optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(linear_model.RATE))
+    return optimizer.minimize(loss, v1.train.get_global_step())
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "names"),
+    [
+        (_with_a_summary, ["x"]),
+        (_with_a_head, ["loss/dose"]),
+        (_with_optimize_loss, ["OptimizeLoss/loss", "OptimizeLoss/global_norm/gradient_norm"]),
+    ],
+)
+@pytest.mark.behaviour(397)
+def test_v1_summaries_of_the_model_are_left_out_with_one_line(tmp_path, caplog, model_fn, names):
+    estimator = cores.make(tmp_path, model_fn)
+    with log_lines(caplog) as logged:
+        estimator.train(cores.train_input_fn, steps=3)
+    cores.assert_descended(estimator, 3)
+    (line,) = [line for line in logged if line.startswith("Summaries of model_fn, and of heads")]
+    assert all(repr(name) in line for name in names)
+    assert "host_call" in line
+    assert not any("no TPU can run" in line for line in logged)
+    assert "loss" in read_values(tmp_path)
+    assert not set(names) & set(read_values(tmp_path))
+
+
+def test_a_model_that_summarizes_is_evaluated_and_predicts_on_cores_without_a_word(
+    tmp_path, caplog
+):
+    estimator = cores.make(tmp_path, _with_a_summary)
+    with log_lines(caplog) as logged:
+        estimator.evaluate(linear_model.input_fn)
+        assert len(list(estimator.predict(linear_model.input_fn))) == linear_model.ROWS
+    assert not any("ummaries of model_fn" in line for line in logged)
 
 
 @pytest.mark.behaviour(262, 264)

@@ -49,8 +49,8 @@ def optimize_loss(
     """Makes a train op: gradients, clipped and scaled, given to an optimizer.
 
     Semantics of `tf.contrib.layers.optimize_loss` of TensorFlow 1.15: the learning rate is the
-    variable `OptimizeLoss/learning_rate`. On cores, where no summaries are written, give
-    `summaries=[]`, and an optimizer that `CrossShardOptimizer` wraps.
+    variable `OptimizeLoss/learning_rate`. On cores give an optimizer that `CrossShardOptimizer`
+    wraps; no summaries are written there.
 
     Args:
         loss: A scalar.

@@ -152,8 +152,8 @@ def _summary(context: Context, call: Call) -> Finding:
         theme="summaries",
         name=f"tf.summary.{call.attribute}",
         says=(
-            "A TensorFlow 1 summary in the model function: on cores a ValueError, since cores "
-            "write no files."
+            "A TensorFlow 1 summary in the model function: not written on cores, which write no "
+            "files."
         ),
         edit=(
             "host_call=(host_call_fn, [tf.reshape(global_step, [1]), tf.reshape(loss, [1])]) in the spec; "

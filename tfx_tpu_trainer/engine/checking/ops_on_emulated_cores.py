@@ -242,8 +242,10 @@ def _ops_of_step(template: ModelTemplate) -> Iterator[tf.Operation]:
         for function in (template.eval_metrics, template.host_call, template.table_update)
         if function is not None
     ]
+    # Neither training nor evaluation reads predictions, of which heads make texts.
+    predictions = template.predictions if template.mode == "infer" else None
     metric_ops = template.eval_metric_ops
-    results = (template.train_op, template.loss, template.predictions, metric_ops, host_tensors)
+    results = (template.train_op, template.loss, predictions, metric_ops, host_tensors)
     inputs = _ops(tf.nest.flatten((template.features, template.labels)))
     given = {tensor.name for op in inputs for tensor in op.outputs}
     return upstream(_ops(tf.nest.flatten(results)), given=given)

@@ -1,11 +1,14 @@
-"""Which line of the user's code made an op."""
+"""Which line of the user's code made an op, or failed, and what it looked up."""
 
 from __future__ import annotations
 
+import ast
 import functools
 import linecache
 import os
 import re
+import traceback
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -34,8 +37,65 @@ def source_line(op: tf.Operation) -> str | None:
     frames = [frame for frame in (forward or op).traceback or () if _is_users(frame)]
     if not frames:
         return None
-    filename, number = frames[-1].filename, frames[-1].lineno
-    code = linecache.getline(filename, number).strip()
+    return _shown(frames[-1].filename, frames[-1].lineno)
+
+
+def source_line_of_error(error: BaseException) -> str | None:
+    """Finds the innermost line of the user's code that an exception passed.
+
+    Args:
+        error: The exception.
+
+    Returns:
+        The line, as `source_line` has it.
+    """
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
+    return _shown(frames[-1].filename, frames[-1].lineno) if frames else None
+
+
+def mappings_looked_up_in(error: KeyError, key: Any) -> Iterator[Mapping[Any, Any]]:
+    """Yields the mappings in which the user's line that a KeyError comes from looks the key up.
+
+    Args:
+        error: The error.
+        key: The key.
+
+    Yields:
+        What `features` is in `features["x"]` or `features.pop("x")`, for each lookup of the key on the line. Nothing
+        where the line's source or the mapping's name is unknown.
+    """
+    frames = [
+        (frame, number)
+        for frame, number in traceback.walk_tb(error.__traceback__)
+        if _owner(frame.f_code.co_filename) == "user"
+    ]
+    if not frames:
+        return
+    # What a mapping of our own does inside comes after it.
+    frame, number = frames[-1]
+    names = {**frame.f_globals, **frame.f_locals}
+    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
+    try:
+        tree = ast.parse("".join(lines))
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            of, looked_up = node.value, node.slice
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            of, looked_up = node.func.value, node.args[0]
+        else:
+            continue
+        if not (isinstance(of, ast.Name) and node.lineno <= number <= (node.end_lineno or 0)):
+            continue
+        is_key = isinstance(looked_up, ast.Constant) and looked_up.value == key
+        is_named = isinstance(looked_up, ast.Name) and names.get(looked_up.id) == key
+        if (is_key or is_named) and isinstance(names.get(of.id), Mapping):
+            yield names[of.id]
+
+
+def _shown(filename: str, number: int | None) -> str:
+    code = linecache.getline(filename, number or 0).strip()
     return f"{filename}:{number}: {code}" if code else f"{filename}:{number}"
 
 

@@ -81,8 +81,8 @@ def check_fits_graph(path: str, saver: v1.train.Saver | None = None) -> None:
         None,
         None,
         f"Restoring from checkpoint {path} failed: a mismatch between it and the graph. {misfit} "
-        "Did the model change, or the features that determine its variables? Use another "
-        "model_dir, or warm-start from this checkpoint.",
+        "The model that wrote it was another one, or had other features. Use another model_dir, or "
+        "warm-start from this checkpoint.",
     )
 
 

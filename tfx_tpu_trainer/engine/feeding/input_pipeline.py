@@ -119,7 +119,8 @@ def split_features_and_labels(element: Any) -> tuple[Any, Any]:
             )
         features, labels = element
     if features is None:
-        _logger.warning("input_fn returned no features (None). Does it lack a return statement?")
+        what = "None" if element is None else "no features (None)"
+        _logger.warning("input_fn returned %s: model_fn gets None as features.", what)
     return features, labels
 
 

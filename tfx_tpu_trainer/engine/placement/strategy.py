@@ -24,7 +24,7 @@ from tfx_tpu_trainer.engine.placement.strategy_steps import (
     with_tensors,
 )
 from tfx_tpu_trainer.engine.reporting.gradients import FirstStepOfLoop
-from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, leave_out_summaries
 from tfx_tpu_trainer.engine.sessions import polite_stop
 from tfx_tpu_trainer.engine.sessions.strategy_session import (
     StrategySessionCreator,
@@ -162,7 +162,7 @@ def place_training_under_strategy(
             a loop or over some replicas only, or has tables, or a host_call where replicas are in
             other processes.
     """
-    _drop_summaries()
+    leave_out_summaries()
     replicas = feed.strategy.num_replicas_in_sync
     host_call = trace_host_function(template.host_call, cores=replicas, broadcast=False, full=False)
     in_several = spans_processes(feed.strategy)
@@ -314,15 +314,3 @@ def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:
         return StrategySessionCreator(steps, access, **options)
 
     return create
-
-
-def _drop_summaries() -> None:
-    """Takes the model's own summaries out of what the session writes: their data is elsewhere."""
-    summaries = v1.get_collection_ref(v1.GraphKeys.SUMMARIES)
-    if summaries:
-        _logger.warning(
-            "Under a tf.distribute strategy, as on TPU cores, the summaries of model_fn are not "
-            "written: %s. Write them in host_call.",
-            [summary.op.name for summary in summaries],
-        )
-        summaries.clear()

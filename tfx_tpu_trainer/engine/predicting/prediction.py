@@ -35,6 +35,8 @@ from tfx_tpu_trainer.progress import Batches, Progress
 
 v1 = tf.compat.v1
 
+_ENDED = object()
+
 
 @dataclasses.dataclass(frozen=True)
 class PredictionPlan:
@@ -69,9 +71,9 @@ def predict_batches(
 ) -> Generator[Any, None, None]:
     """Yields the predictions of each batch until the input ends.
 
-    Closing the generator closes the session. The template's graph is the default one only while
-    the session is opened, so generators may be interleaved with other work. Where nobody could
-    tell but by the clock, several batches run in one session call.
+    Closing the generator closes the session. The template's graph is the default one while the
+    generator runs, for hooks, and not between batches, so generators may be interleaved with other
+    work. Where nobody could tell but by the clock, several batches run in one session call.
 
     Args:
         plan: What to run.
@@ -87,21 +89,45 @@ def predict_batches(
     Raises:
         StalledError: If no batch came for `stall_timeout_secs`.
     """
+    batches = _batches_of_session(
+        plan, settings=settings, hooks=hooks, checkpoint_path=checkpoint_path, master=master
+    )
+    graph = plan.template.graph
+    try:
+        while True:
+            with graph.as_default():
+                batch = next(batches, _ENDED)
+            if batch is _ENDED:
+                return
+            yield batch
+    finally:
+        with graph.as_default():
+            batches.close()
+
+
+def _batches_of_session(
+    plan: PredictionPlan,
+    *,
+    settings: SessionSettings,
+    hooks: Sequence[v1.train.SessionRunHook],
+    checkpoint_path: str | None,
+    master: str,
+) -> Generator[Any, None, None]:
+    """Yields the predictions of each batch; the template's graph must be the default one."""
     all_hooks = [*hooks, *plan.template.hooks]
-    with plan.template.graph.as_default():
-        loop = None
-        if not master and allows_loops(all_hooks):
-            loop = _make_loop(plan)
-        by_itself = loop is None and plan.is_on_host
-        session = open_restored_session(
-            settings=settings,
-            master=master,
-            scaffold=plan.template.make_scaffold(),
-            checkpoint_path=checkpoint_path,
-            hooks=all_hooks,
-            optimizing=Optimizing.CONFIGURED if by_itself else Optimizing.NOTHING,
-            session_creator=plan.session_creator,
-        )
+    loop = None
+    if not master and allows_loops(all_hooks):
+        loop = _make_loop(plan)
+    by_itself = loop is None and plan.is_on_host
+    session = open_restored_session(
+        settings=settings,
+        master=master,
+        scaffold=plan.template.make_scaffold(),
+        checkpoint_path=checkpoint_path,
+        hooks=all_hooks,
+        optimizing=Optimizing.CONFIGURED if by_itself else Optimizing.NOTHING,
+        session_creator=plan.session_creator,
+    )
     # In a session made anew the input begins again, and rows would be yielded twice.
     watch = StallWatch(
         "Prediction",

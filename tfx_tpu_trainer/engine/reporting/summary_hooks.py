@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import tensorflow as tf
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+# Training writes one of its own by this name.
+_OF_LOSS = "loss"
+
+
+def leave_out_summaries(*, kept: Collection[str] = (), told: bool = True) -> None:
+    """Takes v1 summaries out of what a session writes: cores and replicas have what they show.
+
+    Args:
+        kept: Names of the default graph's summaries that stay: those of input_fn. Defaults to none.
+        told: Whether a warning names those that nobody writes now. Defaults to `True`.
+    """
+    summaries = v1.get_collection_ref(v1.GraphKeys.SUMMARIES)
+    left_out = [each.op.name for each in summaries if each.name not in kept]
+    summaries[:] = [each for each in summaries if each.name in kept]
+    unwritten = [name for name in left_out if name != _OF_LOSS]
+    if told and unwritten:
+        _logger.warning(
+            "Summaries of model_fn, and of heads and other functions that it calls, are not written on TPU cores or "
+            "under a tf.distribute strategy: %s. What you want to see of them can be written in host_call.",
+            unwritten,
+        )
 
 
 class SummaryHook(v1.train.SessionRunHook):

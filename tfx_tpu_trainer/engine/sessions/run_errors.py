@@ -202,20 +202,19 @@ def _explain_short_batch(
     ):
         return None
     op = _op(message) or "an op"
+    cure = (
+        "use tf.shape(x)[0] or -1, not params['batch_size'], or batch the dataset with "
+        "drop_remainder=True."
+    )
+    if not short:
+        return (
+            f"model_fn fails on this batch, at {op!r} ({_first_line(said)}). The batches of this "
+            f"input may differ in their number of rows; where model_fn assumes one, {cure}"
+        )
     name = {"infer": "predict"}.get(mode, mode) + "_batch_size"
-    if short:
-        begin = (
-            f"The last batch has fewer rows than {name} and runs as one short last batch, but "
-            f"model_fn assumes another number of rows, at {op!r}"
-        )
-    else:
-        begin = (
-            f"model_fn fails on this batch, at {op!r}. If it assumes {name} rows, this was the "
-            "last batch, which may be shorter"
-        )
     return (
-        f"{begin} ({_first_line(said)}). Use tf.shape(x)[0] or -1 for the rows of a batch, not "
-        "params['batch_size'], or batch the dataset with drop_remainder=True."
+        f"The last batch has fewer rows than {name} and runs as one short last batch, but "
+        f"model_fn assumes another number of rows, at {op!r} ({_first_line(said)}): {cure}"
     )
 
 

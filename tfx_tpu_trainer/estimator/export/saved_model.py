@@ -221,9 +221,12 @@ def _restore(saver: v1.train.Saver, session: v1.Session, checkpoint_path: str) -
     except tf.errors.DataLossError:
         raise
     except tf.errors.OpError as error:
+        reason = reason_of(error).rstrip(".")
+        advice = ""
+        if "Cannot assign a device" in reason:
+            advice = " Set allow_soft_placement=True in the session_config of RunConfig."
         raise ValueError(
-            f"Could not restore the checkpoint {checkpoint_path}: {reason_of(error)}. Does the "
-            "session_config of RunConfig fit this machine?"
+            f"Could not restore the checkpoint {checkpoint_path}: {reason}.{advice}"
         ) from error
 
 

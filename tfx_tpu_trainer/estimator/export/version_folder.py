@@ -65,8 +65,8 @@ def write_errors_explained(base: str) -> Iterator[None]:
         yield
     except (tf.errors.OpError, OSError) as error:
         raise RuntimeError(
-            f"Can't export to {base}: {reason_of(error)}. Nothing remains of this version. Is the "
-            "folder writable, and does the disk have room?"
+            f"Can't export to {base}: {reason_of(error)}. Nothing remains of this version. The "
+            "folder must be writable, and its disk must have room."
         ) from error
 
 
@@ -83,7 +83,8 @@ def _reserve(base: str) -> tuple[str, str]:
         time.sleep(1)
     raise RuntimeError(
         f"Failed to obtain a unique export directory name after {MAX_ATTEMPTS} attempts, one a "
-        f"second, in {base}. Are other processes exporting there?"
+        f"second, in {base}: others took these names. Give each process that exports a folder of "
+        "its own."
     )
 
 

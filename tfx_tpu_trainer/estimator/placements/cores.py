@@ -6,7 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,12 +37,13 @@ from tfx_tpu_trainer.engine.reporting.gradients import (
     FirstStepOfLoop,
     add_histograms_of_weights,
 )
-from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook
+from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, leave_out_summaries
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import keep_from_hooks
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
 from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.one_graph import check_tensors_are_inside
 from tfx_tpu_trainer.estimator.placements.core_run import READ_ONCE, CoreRun, core_run_of
 from tfx_tpu_trainer.estimator.placements.placement import (
     Call,
@@ -98,7 +99,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     Raises:
         TypeError: If input_fn returns what its mode does not take.
         RuntimeError: If model_fn returns another spec than the mode needs.
-        ValueError: If the input's shapes do not hold, or model_fn makes summaries of the v1 API.
+        ValueError: If the input's shapes do not hold.
     """
     sources = [_source(run, call, i) for i in range(number_of_sources(run.input_mode, run.layout))]
     slices = row_slices(run.input_mode, run.layout)
@@ -140,7 +141,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
     with tf_private.replicas(run.cores), outside_marked():
         spec = _call_for_spec(call, features, feed.labels, added)
-    _check_no_v1_summaries(of_input)
+    leave_out_summaries(kept=of_input, told=run.mode == ModeKeys.TRAIN)
     template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
     template = refuse_captured_tensors(with_effects(template), runs_on="TPU cores")
     if run.mode == ModeKeys.TRAIN and call.config.save_input_position:
@@ -323,7 +324,9 @@ def _source(run: CoreRun, call: Call, index: int) -> InputTensors:
         )
     if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
         returned = returned.map(lambda features: features)
-    return as_input_tensors(returned).with_tensors()
+    inputs = as_input_tensors(returned).with_tensors()
+    check_tensors_are_inside(inputs.features, inputs.labels)
+    return inputs
 
 
 def _has_features_alone(dataset: tf.data.Dataset) -> bool:
@@ -363,7 +366,8 @@ def _check_spec(spec: Any, mode: str) -> None:
         raise RuntimeError(
             f"estimator_spec used by TPU {'evaluation' if mode == ModeKeys.EVAL else 'prediction'} "
             f"must have type`TPUEstimatorSpec`. Got {type(spec)}. The metrics and the scaffold of "
-            "other specs can't be read from the cores."
+            "other specs can't be read from the cores; a head makes one with "
+            "create_tpu_estimator_spec."
         )
     if spec.training_chief_hooks:
         raise ValueError(
@@ -373,13 +377,3 @@ def _check_spec(spec: Any, mode: str) -> None:
     _logger.warning(
         "EstimatorSpec.Scaffold is ignored by TPU train/eval. Please use TPUEstimatorSpec."
     )
-
-
-def _check_no_v1_summaries(of_input: Collection[str]) -> None:
-    """Checks that model_fn made none; input_fn may, as queues do, on its host."""
-    for summary in v1.get_collection(v1.GraphKeys.SUMMARIES):
-        if summary.name not in of_input:
-            raise ValueError(
-                f"model_fn creates a summary of the v1 API ({summary.op.name}), which can't be "
-                "read from TPU cores: write it in host_call, with tf.summary of TensorFlow 2."
-            )

@@ -63,7 +63,6 @@ class TPUCallSettings:
             do; `None` switches them off.
         report_steps: Steps between the reports of a training that is not on cores; `None` where
             there are none.
-        export_options: What an export needs to know of graphs and versions.
     """
 
     on_cores: Mapping[str, bool]
@@ -72,7 +71,6 @@ class TPUCallSettings:
     embedding_config_spec: Any
     report_period: Mapping[str, int] | None
     report_steps: int | None
-    export_options: Mapping[str, Any]
 
     @property
     def host_period(self) -> Mapping[str, int] | None:
@@ -90,6 +88,7 @@ class TPUEstimatorCalls:
         config: RunConfig,
         params: Mapping[str, Any],
         settings: TPUCallSettings,
+        export_options: Mapping[str, Any],
     ) -> None:
         """Takes what all calls share.
 
@@ -98,16 +97,13 @@ class TPUEstimatorCalls:
             config: The configuration of the runs, complete.
             params: What the user's functions get as `params`, besides what is added to it.
             settings: What the estimator was told of cores and batches.
+            export_options: What an export needs to know of graphs and versions.
         """
-        self.model_fn = model_fn
+        self._model_fn = model_fn
         self._config = config
         self._params = params
         self._settings = settings
-
-    @property
-    def settings(self) -> TPUCallSettings:
-        """What the estimator was told of cores and batches."""
-        return self._settings
+        self._export_options = export_options
 
     def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
         """Returns the place of a call, and says where that is unless it is this host.
@@ -163,7 +159,7 @@ class TPUEstimatorCalls:
 
     def export_options(self) -> dict[str, Any]:
         """Returns what an export needs to know; see `Calls`."""
-        return dict(self._settings.export_options)
+        return dict(self._export_options)
 
     def told_of_training(self) -> ToldOfTraining:
         """Returns what is to be told of a training; see `Calls`."""
@@ -202,13 +198,13 @@ class TPUEstimatorCalls:
             bind_call(
                 input_fn,
                 mode,
-                model_fn=self.model_fn,
+                model_fn=self._model_fn,
                 params=self._params,
                 config=config,
                 required=("params",),
             ),
             input_fn=input_fn,
-            model_fn=self.model_fn,
+            model_fn=self._model_fn,
         )
 
     def _strategy(self, mode: str) -> tf.distribute.Strategy | None:

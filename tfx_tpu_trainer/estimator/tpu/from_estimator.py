@@ -104,7 +104,6 @@ def from_estimator(
         replicas = context.num_replicas if context is not None else 1
         with on_cores(), summed_gradients(replicas=replicas, gradients=gradients):
             spec = estimator.model_fn(features, labels, mode, config)
-        _leave_out_summaries()
         return _as_tpu_spec(spec, mode)
 
     given = {
@@ -149,13 +148,6 @@ def _with_paths(given: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any,
     if isinstance(given, Mapping):
         return [leaf for key in given for leaf in _with_paths(given[key], (*path, key))]
     return [(path, given)]
-
-
-def _leave_out_summaries() -> None:
-    graph = v1.get_default_graph()
-    if graph.get_collection(v1.GraphKeys.SUMMARIES):
-        _logger.info("Summaries of model_fn are left out on TPU cores.")
-        graph.clear_collection(v1.GraphKeys.SUMMARIES)
 
 
 def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstimatorSpec:

@@ -130,6 +130,11 @@ class TPUEstimator(Estimator):
             raise ValueError(
                 f"{list(_RESERVED_PARAMS)} are reserved keys but existed in params {given}: rename {reserved}."
             )
+        if export_saved_model_api_version not in (1, 2, *ExportSavedModelApiVersion):
+            raise ValueError(
+                "export_saved_model_api_version should be 1 or 2; got "
+                f"{export_saved_model_api_version!r}."
+            )
         check_model_fn(model_fn, params)
         if batch_axis is not None and not _are_axes(batch_axis):
             raise TypeError(
@@ -150,37 +155,48 @@ class TPUEstimator(Estimator):
             params=params,
             warm_start_from=warm_start_from,
         )
-        self._calls = TPUEstimatorCalls(
-            self._calls.model_fn,
-            config=cast(RunConfig, self._config),
-            params=self._params,
-            settings=TPUCallSettings(
-                on_cores={
-                    ModeKeys.TRAIN: use_tpu,
-                    ModeKeys.EVAL: use_tpu and eval_on_tpu,
-                    ModeKeys.PREDICT: use_tpu,
-                },
-                batch_sizes={
-                    ModeKeys.TRAIN: train_batch_size,
-                    ModeKeys.EVAL: eval_batch_size,
-                    ModeKeys.PREDICT: predict_batch_size,
-                },
-                batch_axis=batch_axis,
-                embedding_config_spec=embedding_config_spec,
-                report_period=_report_period(config),
-                report_steps=config.log_step_count_steps,
-                export_options={
-                    "export_to_cpu": export_to_cpu,
-                    "export_to_tpu": export_to_tpu,
-                    "api_version": _api_version(export_saved_model_api_version),
-                },
-            ),
+        self._call_settings = TPUCallSettings(
+            on_cores={
+                ModeKeys.TRAIN: use_tpu,
+                ModeKeys.EVAL: use_tpu and eval_on_tpu,
+                ModeKeys.PREDICT: use_tpu,
+            },
+            batch_sizes={
+                ModeKeys.TRAIN: train_batch_size,
+                ModeKeys.EVAL: eval_batch_size,
+                ModeKeys.PREDICT: predict_batch_size,
+            },
+            batch_axis=batch_axis,
+            embedding_config_spec=embedding_config_spec,
+            report_period=_report_period(config),
+            report_steps=config.log_step_count_steps,
+        )
+        # Read at each export: scripts that export BERT set `estimator._export_to_tpu = False` before.
+        self._export_to_cpu = export_to_cpu
+        self._export_to_tpu = export_to_tpu
+        self._export_saved_model_api_version = export_saved_model_api_version
+
+    @property
+    def _calls(self) -> TPUEstimatorCalls:
+        version = self._export_saved_model_api_version
+        if isinstance(version, ExportSavedModelApiVersion):
+            version = version.value
+        return TPUEstimatorCalls(
+            self._model_fn,
+            config=cast(RunConfig, self._config_of_runs),
+            params=self._params or {},
+            settings=self._call_settings,
+            export_options={
+                "export_to_cpu": self._export_to_cpu,
+                "export_to_tpu": self._export_to_tpu,
+                "api_version": version,
+            },
         )
 
 
 def call_settings(estimator: TPUEstimator) -> TPUCallSettings:
     """Returns what an estimator was told of cores and batches, for a preflight."""
-    return cast(TPUEstimatorCalls, estimator._calls).settings
+    return estimator._call_settings
 
 
 def _check_batch_sizes(train: Any, evaluate: Any, predict: Any) -> None:
@@ -220,11 +236,3 @@ def _report_period(config: RunConfig) -> dict[str, int] | None:
     if loop.unit == "seconds":
         return {"every_n_secs": loop.value}
     return {"every_n_steps": math.ceil(steps / loop.value)}
-
-
-def _api_version(version: ExportSavedModelApiVersion | int) -> int:
-    if version in (ExportSavedModelApiVersion.V1, 1):
-        return 1
-    if version in (ExportSavedModelApiVersion.V2, 2):
-        return 2
-    raise ValueError(f"export_saved_model_api_version should be 1 or 2; got {version!r}.")
