@@ -51,6 +51,87 @@ def test_a_public_head_on_v1_logits_trains_as_on_v2_logits(tmp_path):
     np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
 
 
+class _ReadingItsCount(tf.keras.optimizers.legacy.SGD):
+    """Twice the gradients, and `iterations` is read as soon as anyone asks for the weights."""
+
+    @property
+    def weights(self):
+        return [self.iterations, *super().weights]
+
+    def get_updates(self, loss, params):
+        return super().get_updates(2.0 * loss, params)
+
+
+def _spec_of_a_head(features, labels, mode):
+    w = v1.get_variable("w", [1, 1], initializer=v1.zeros_initializer())
+    return ours.RegressionHead().create_estimator_spec(
+        {}, mode, features["x"] @ w, labels, _ReadingItsCount(0.1), trainable_variables=[w]
+    )
+
+
+_SETTINGS = {f"training/SGD/{name}" for name in ("decay", "learning_rate", "momentum")}
+_DEEP = {
+    f"dnn/{layer}/{part}" for layer in ("hiddenlayer_0", "logits") for part in ("bias", "kernel")
+}
+_WIDE = {"linear/linear_model/bias_weights", "linear/linear_model/x/weights"}
+# What TensorFlow 2.15's estimator saved after two steps, and a value that no random number is in;
+# its head's model_fn sets `iterations` itself.
+_SAVED = {
+    "baseline": (
+        lambda made, _: ours.BaselineRegressor(optimizer=made),
+        {"baseline/bias", *_SETTINGS},
+        {"baseline/bias": 0.96},
+    ),
+    "linear": (
+        lambda made, columns: ours.LinearRegressor(columns, optimizer=made),
+        {*_WIDE, *_SETTINGS},
+        {"linear/linear_model/bias_weights": 0.36, "linear/linear_model/x/weights": 0.64},
+    ),
+    "dnn": (
+        lambda made, columns: ours.DNNRegressor([2], columns, optimizer=made),
+        {*_DEEP, *_SETTINGS},
+        {},
+    ),
+    # The second optimizer has a count of its own.
+    "combined": (
+        lambda made, columns: ours.DNNLinearCombinedRegressor(
+            linear_feature_columns=columns,
+            linear_optimizer=made,
+            dnn_feature_columns=columns,
+            dnn_optimizer=made,
+            dnn_hidden_units=[2],
+        ),
+        {
+            *_DEEP,
+            *_WIDE,
+            *_SETTINGS,
+            "training/SGD_1/iter",
+            *(name.replace("SGD", "SGD_1") for name in _SETTINGS),
+        },
+        {"training/SGD_1/iter": 2},
+    ),
+    "head": (lambda *_: ours.Estimator(_spec_of_a_head), {"w", *_SETTINGS}, {"w": 1.0}),
+}
+
+
+@pytest.mark.parametrize("kind", _SAVED)
+def test_an_optimizer_that_reads_its_count_resumes_the_originals_checkpoint(kind):
+    make, saved, values = _SAVED[kind]
+    estimator = make(lambda: _ReadingItsCount(0.1), [fc.numeric_column("x")])
+
+    def input_fn():
+        rows = np.float32([[1], [2]])
+        return tf.data.Dataset.from_tensors(({"x": rows}, rows)).repeat()
+
+    estimator.train(input_fn, steps=1)
+    estimator.train(input_fn, steps=1)
+    found = values_of(estimator)
+    assert set(found) == {"global_step", *saved}
+    assert found["global_step"] == 2
+    for name, value in values.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5)
+
+
 def test_an_optimizer_instance_trains_again_and_stays_as_it_was(tmp_path):
     optimizer = tf.keras.optimizers.legacy.Adam(0.05)
     estimator = ours.LinearRegressor(pair(), str(tmp_path / "twice"), optimizer=optimizer)

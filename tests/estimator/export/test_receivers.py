@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import types
+
 import pytest
 import tensorflow as tf
 
 from tests.bad_input import case
 from tfx_tpu_trainer.estimator import export
+
+
+class Labeled:
+    """Stands for a tensor, as TensorFlow 1's LabeledTensor did."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+tf.register_tensor_conversion_function(Labeled, lambda value, *_, **__: value.tensor)
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +148,25 @@ class TestSupervisedInputReceiver:
         assert receiver.features is feature
         assert receiver.labels == {0: label}
         assert receiver.receiver_tensors == {"input": feature}
+
+    def test_what_stands_for_a_tensor_is_one(self):
+        feature, label, fed = (tf.constant([number]) for number in range(3))
+        receiver = export.SupervisedInputReceiver(
+            given := Labeled(feature), {"y": (labeled := Labeled(label))}, Labeled(fed)
+        )
+        # model_fn gets the objects, as in the original; a request feeds the tensor itself.
+        assert receiver.features is given
+        assert receiver.labels == {"y": labeled}
+        assert receiver.receiver_tensors == {"input": fed}
+        serving = export.ServingInputReceiver({"x": given}, fed, {"other": Labeled(label)})
+        assert serving.features == {"x": given}
+        assert serving.receiver_tensors_alternatives == {"other": {"input": label}}
+        assert export.TensorServingInputReceiver(given, fed).features is given
+
+    def test_what_can_be_no_tensor_is_refused(self):
+        label = types.SimpleNamespace(tensor=tf.constant([0]))
+        with pytest.raises(ValueError, match=r"^label y must be a Tensor, SparseTensor"):
+            export.SupervisedInputReceiver(tf.constant([0]), {"y": label}, tf.constant([0]))
 
     def test_labels_are_needed(self):
         with pytest.raises(ValueError, match="labels must be defined"):

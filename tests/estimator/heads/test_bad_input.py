@@ -92,7 +92,7 @@ class Unfinished(heads.Head):
                 2, label_vocabulary=["a", "b"], classes_for_class_based_metrics=["c"]
             ),
             ValueError,
-            r"\['c'\] are not in label_vocabulary",
+            r"^'c' is not in list: .* \['c'\] are not in label_vocabulary",
         ),
         (lambda: heads.RegressionHead(0), ValueError, "Invalid label_dimension 0"),
         (lambda: heads.MultiHead([]), ValueError, r"Must specify heads. Given: \[\]"),
@@ -384,6 +384,67 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
         loss = made.loss([[1], [0]], np.zeros([2, made.logits_dimension]), features)
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             session.run(loss)
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "weights", "told"),
+    [
+        # What TensorFlow 2.15's heads say in the session; ours go on.
+        (
+            lambda: heads.RegressionHead(2),
+            [1.0, 0.0],
+            None,
+            (
+                "[labels shape must be [D0, D1, ... DN, 2]. Suggested Fix: check your n_classes "
+                "argument to the head and/or the shape of your label..  ] [Tensor labels:0 must have "
+                "rank at least] [2] [Received shape: ] [2]"
+            ),
+        ),
+        (
+            lambda: heads.RegressionHead(2, "weight"),
+            [[1.0, 0.0]] * 2,
+            [[1.0]] * 3,
+            (
+                "[weights shape must be [D0, D1, ... DN], [D0, D1, ... DN, 1] or [D0, D1, ... DN, "
+                "logits_dimension]] [logits_shape: ] [2 2] [weights_shape: ] [3 1]"
+            ),
+        ),
+        (
+            lambda: heads.MultiLabelHead(2, "weight"),
+            [[1, 0]] * 2,
+            [[1.0]] * 3,
+            (
+                "[weights shape must be [D0, D1, ... DN] or [D0, D1, ... DN, 1]] [logits_shape: ] "
+                "[2 2] [weights_shape: ] [3 1]"
+            ),
+        ),
+        (
+            lambda: heads.RegressionHead(2, "weight"),
+            [[1.0, 0.0]] * 2,
+            1.0,
+            "[Feature (key: weight) cannot have rank 0.",
+        ),
+    ],
+)
+def test_the_session_refuses_shapes_in_the_words_of_the_original(
+    head: Callable[[], heads.Head], labels: Any, weights: Any, told: str
+) -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        features = {}
+        if weights is not None:
+            features["weight"] = v1.placeholder_with_default(tf.constant(weights), None)
+        made = head()
+        hidden = v1.placeholder_with_default(tf.constant(labels), None, "labels")
+        loss = made.loss(hidden, tf.zeros([2, 2]), features)
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+            session.run(loss)
+    assert f"assertion failed: {told}" in str(caught.value)
+
+
+def test_weights_of_one_axis_less_are_told_of_as_they_are_given() -> None:
+    logits = np.ones([2, 2, 1], np.float32)
+    with pytest.raises(ValueError, match=r"logits_shape: \(2, 2, 1\). weights_shape: \(3, 1\)."):
+        heads.RegressionHead(1, "weight").loss(logits, logits, {"weight": np.ones([3, 1])})
 
 
 def test_an_evaluation_refuses_weights_of_a_known_wrong_shape_when_it_is_built() -> None:

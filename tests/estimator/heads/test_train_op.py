@@ -168,6 +168,13 @@ def test_a_v1_estimators_optimizer_must_be_a_v1_one() -> None:
         ({"optimizer": None}, "cannot both be None"),
         ({"optimizer": "SGD", "train_op_fn": tf.identity}, "cannot both be set"),
         ({"optimizer": 3}, "^The given optimizer is not a tf.keras.optimizers.Optimizer instance"),
+        (
+            {
+                "optimizer": v1.train.GradientDescentOptimizer(0.1),
+                "trainable_variables": [],
+            },
+            "^The given optimizer is not a tf.keras.optimizers.Optimizer instance.*Given: \\[\\]",
+        ),
         ({"optimizer": "SGD", "trainable_variables": None}, "trainable_variables cannot be None"),
         ({"optimizer": "SGD", "trainable_variables": "w"}, "list or a tuple. Given type.*str"),
         ({"optimizer": "SGD", "update_ops": tf.no_op}, "update_ops should be a list or a tuple"),
@@ -215,6 +222,25 @@ def test_an_optimizers_own_get_updates_is_the_step(base: type) -> None:
         )
         session.run(v1.global_variables_initializer())
         assert session.run(spec.train_op) == pytest.approx(2.0 * (Y**2).mean())
+
+
+@pytest.mark.parametrize("base", [legacy.Optimizer, tf_keras.optimizers.Optimizer])
+def test_an_optimizers_own_get_updates_counts_in_the_global_step(base: type) -> None:
+    class Counting(base):  # type: ignore[misc]
+        def get_updates(self, loss, params):
+            descents = [
+                each.assign_sub(0.01 * gradient)
+                for each, gradient in zip(params, tf.gradients(loss, params))
+            ]
+            with tf.control_dependencies(descents):
+                return [self.iterations.assign_add(1), params]
+
+        def get_config(self):
+            return super().get_config()
+
+    # Made here, and outside of any graph.
+    for optimizer in (lambda: Counting("mine"), Counting("mine")):
+        assert trained(optimizer, steps=3) == [pytest.approx(descended(3, 0.01)), 3]
 
 
 def test_an_optimizers_own_get_updates_is_refused_on_cores() -> None:

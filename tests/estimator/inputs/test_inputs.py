@@ -64,6 +64,29 @@ def test_shuffled_rows_stay_together_and_come_as_often_as_asked(threads):
     assert [label for _, label in rows] != sorted(label for _, label in rows)
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_several_threads_are_warned_of_in_the_words_of_the_original(shuffle, caplog):
+    with tf.Graph().as_default():
+        inputs.numpy_input_fn(AGES, shuffle=shuffle, num_epochs=3, num_threads=2)()
+    epochs, order = caplog.messages
+    # What TensorFlow 2.15's queues say; ours goes on with the numbers.
+    assert epochs.startswith(
+        "enqueue_data was called with num_epochs and num_threads > 1. num_epochs is applied per "
+        "thread, so this will produce more epochs than you probably intend. If you want to limit "
+        "epochs, use one thread."
+    )
+    assert "reads each row num_epochs * num_threads = 6 times" in epochs
+    assert order.startswith(
+        "enqueue_data was called with shuffle=True, num_threads > 1, and num_epochs. This will "
+        "create multiple threads, all reading the array/dataframe in order adding to the same "
+        "shuffling queue; the results will likely not be sufficiently shuffled"
+        if shuffle
+        else "enqueue_data was called with shuffle=False and num_threads > 1. This will create "
+        "multiple threads, all reading the array/dataframe in order. If you want examples read in "
+        "order, use one thread; if you want multiple threads, enable shuffling."
+    )
+
+
 def test_shapes_and_types_are_known():
     with tf.Graph().as_default():
         features, labels = inputs.numpy_input_fn(

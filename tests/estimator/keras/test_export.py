@@ -40,6 +40,39 @@ def test_an_export_before_any_training(library, tmp_path):
     np.testing.assert_allclose(served["out"], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("checkpoint_format", ["checkpoint", "saver"])
+def test_a_request_may_have_another_rank_as_far_as_the_layers_take_it(checkpoint_format, tmp_path):
+    keras = keras_of("tf_keras")
+    inputs = keras.Input([4], name="x")
+    model = keras.Model(inputs, keras.layers.Dense(2, name="out")(inputs), name="flat")
+    model.compile("sgd", "mse")
+    parts = set(vars(model))
+    estimator = tfe.model_to_estimator(
+        model, model_dir=tmp_path / "model", checkpoint_format=checkpoint_format
+    )
+
+    def exported(shape):
+        def receiver_fn():
+            x = v1.placeholder(tf.float32, shape, name="x")
+            return tfe.export.ServingInputReceiver({"x": x}, {"x": x})
+
+        return estimator.export_saved_model(str(tmp_path / "export"), receiver_fn)
+
+    loaded = tf.saved_model.load(exported([None, 3, 4]).decode(), tags=["serve"])
+    x = np.random.default_rng(0).normal(size=[5, 3, 4]).astype(np.float32)
+    kernel, bias = model.get_weights()
+    served = loaded.signatures["serving_default"](x=tf.constant(x))["out"]
+    np.testing.assert_allclose(served, x @ kernel + bias, atol=1e-5)
+    # What TensorFlow 2.15's estimator says; ours goes on.
+    with pytest.raises(
+        ValueError,
+        match=r'^Input 0 of layer "out" is incompatible with the layer: expected min_ndim=2, found '
+        r"ndim=1\. Full shape received: \(None,\)[\s\S]*model 'flat' .*of shape \(None, 4\)\.$",
+    ):
+        exported([None])
+    assert set(vars(model)) <= parts
+
+
 def _two_outputs(keras):
     x = keras.Input([4], name="x")
     model = keras.Model(

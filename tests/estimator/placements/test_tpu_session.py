@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -251,6 +252,21 @@ def test_the_tpu_says_how_many_replicas_there_are():
         ValueError, match=r"num_shards is not set correctly. Acc.*be \(4\), got \(8\)"
     ):
         _run(num_shards=8)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+def test_a_number_of_shards_that_counts_cores_is_refused_in_the_originals_words(mode):
+    # What TensorFlow 2.15 says of a TPU of four cores, to its master's name.
+    told = (
+        "TPUConfig.num_shards is not set correctly. According to TPU system metadata for "
+        f"Tensorflow master ({TOPOLOGICAL.master}): num_replicas should be (2), got (4). For "
+        "non-model-parallelism, num_replicas should be the total num of TPU cores in the system. "
+        "For model-parallelism, the total number of TPU cores should be num_cores_per_replica * "
+        "num_replicas. Please set it accordingly or leave it as `None`"
+    )
+    call = _on_tpu(mode, TOPOLOGICAL, num_shards=4, num_cores_per_replica=2)
+    with fresh_graph(), pytest.raises(ValueError, match=f"^{re.escape(told)}: .* replica 2"):
+        call.trace()
 
 
 @pytest.mark.behaviour(93)

@@ -52,7 +52,6 @@ _OF_ITS_OWN = "the original's reads only by a slip: a value where words should b
 _ONE_SET = "one set of heads has the words of the second API for both"
 _NUMBERS = "found before TensorFlow's cast fails: the original's own words for it, a ValueError"
 
-_SHAPES = "the words for weights of every other wrong shape"
 _COLUMNS = "what is not a column at all is not told to be one of TensorFlow 1"
 _BEFORE = "checked before the line that model_fn is called"
 
@@ -64,11 +63,9 @@ _WHEN_ASKED = "refused before anything is said"
 # Case -> why ours differs.
 CASES: dict[str, str] = {
     "heads.logits_of_rank_1_in_a_graph": _OF_ITS_OWN,
-    "heads.weights_of_rank_0_in_a_graph": _SHAPES,
     "heads.weights_of_rank_3_in_a_graph": "TensorFlow stops the original at an op without words",
     "heads.weights_of_words": _NUMBERS,
     "heads.loss_fn_of_another_shape": _OF_ITS_OWN,
-    "heads.spec_with_an_old_optimizer": "optimizers of tf.compat.v1.train are taken (heads.md)",
     "heads.spec_of_an_unknown_mode": "a mode that there is not is refused",
     "canned.optimizer_of_the_old_kind": "optimizers of tf.compat.v1.train are taken (heads.md)",
     "canned.column_of_another_type": _COLUMNS,
@@ -78,7 +75,6 @@ CASES: dict[str, str] = {
     "canned.dnn_column_of_the_first_kind": _WHEN_MADE,
     "canned.combined_without_hidden_units": _WHEN_MADE,
     "canned.old_combined_without_hidden_units": _WHEN_MADE,
-    "canned.old_vocabulary_of_a_string": _ONE_SET,
     "canned.old_labels_sparse": _ONE_SET,
     "canned.old_label_too_high": _ONE_SET,
     "canned.old_label_of_three_classes_too_high": _ONE_SET,

@@ -12,6 +12,8 @@ SINGLE_FEATURE_NAME = "feature"
 SINGLE_LABEL_NAME = "label"
 SINGLE_RECEIVER_NAME = "input"
 
+_TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
+
 
 @dataclasses.dataclass(frozen=True)
 class HostSignature:
@@ -87,7 +89,8 @@ class ServingInputReceiver(_ServingFields):
 
         Args:
             features: A dict of str or int to Tensor, SparseTensor or RaggedTensor; a lone one is
-                wrapped as `{"feature": tensor}`.
+                wrapped as `{"feature": tensor}`. An object that has a `tensor` and can be
+                converted to one, such as a LabeledTensor, is handed to model_fn as it is.
             receiver_tensors: A dict of str to such tensors; a lone one is wrapped as
                 `{"input": tensor}`.
             receiver_tensors_alternatives: Other places of the receiver's graph to feed, each a
@@ -101,9 +104,7 @@ class ServingInputReceiver(_ServingFields):
         self = super().__new__(
             cls,
             features=name_tensors(features, "feature", SINGLE_FEATURE_NAME, allow_int_keys=True),
-            receiver_tensors=name_tensors(
-                receiver_tensors, "receiver_tensor", SINGLE_RECEIVER_NAME
-            ),
+            receiver_tensors=_fed(receiver_tensors, "receiver_tensor"),
             receiver_tensors_alternatives=_check_alternatives(receiver_tensors_alternatives),
         )
         self.host_signatures = host_signatures
@@ -143,9 +144,7 @@ class TensorServingInputReceiver(_ServingFields):
         return super().__new__(
             cls,
             features=features,
-            receiver_tensors=name_tensors(
-                receiver_tensors, "receiver_tensor", SINGLE_RECEIVER_NAME
-            ),
+            receiver_tensors=_fed(receiver_tensors, "receiver_tensor"),
             receiver_tensors_alternatives=_check_alternatives(receiver_tensors_alternatives),
         )
 
@@ -201,9 +200,7 @@ class SupervisedInputReceiver(_SupervisedFields):
             cls,
             features=features,
             labels=labels,
-            receiver_tensors=name_tensors(
-                receiver_tensors, "receiver_tensor", SINGLE_RECEIVER_NAME
-            ),
+            receiver_tensors=_fed(receiver_tensors, "receiver_tensor"),
         )
 
 
@@ -235,6 +232,17 @@ def name_tensors(
     return tensors
 
 
+def _fed(tensors: Any, what: str) -> Mapping[str, Any]:
+    """Returns the tensors that a request feeds, by name, checked: a signature needs the tensors themselves."""
+    named = name_tensors(tensors, what, SINGLE_RECEIVER_NAME)
+    if all(isinstance(tensor, _TENSORS) for tensor in named.values()):
+        return named
+    return {
+        name: tensor if isinstance(tensor, _TENSORS) else tf.convert_to_tensor(tensor)
+        for name, tensor in named.items()
+    }
+
+
 def _check_alternatives(
     alternatives: Mapping[str, Any] | None,
 ) -> dict[str, Mapping[str, Any]] | None:
@@ -246,14 +254,25 @@ def _check_alternatives(
             "{'name': tensors}."
         )
     return {
-        name: name_tensors(tensors, "receiver_tensors_alternative", SINGLE_RECEIVER_NAME)
+        name: _fed(tensors, "receiver_tensors_alternative")
         for name, tensors in alternatives.items()
     }
 
 
 def _check_tensor(tensor: Any, what: str) -> None:
-    if not isinstance(tensor, (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)):
+    if not isinstance(tensor, _TENSORS) and not _wraps_a_tensor(tensor):
         raise ValueError(
             f"{what} must be a Tensor, SparseTensor, or RaggedTensor, got {tensor!r}. "
             "Convert it with tf.convert_to_tensor."
         )
+
+
+def _wraps_a_tensor(value: Any) -> bool:
+    """Tells whether an object stands for a tensor, as TensorFlow 1's LabeledTensor does."""
+    if not hasattr(value, "tensor"):
+        return False
+    try:
+        tf.convert_to_tensor(value)
+    except (TypeError, ValueError):
+        return False
+    return True

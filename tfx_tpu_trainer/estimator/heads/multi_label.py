@@ -139,8 +139,8 @@ class MultiLabelHead(SingleHead):
         unknown = [name for name in named if name not in self._label_vocabulary]
         if unknown:
             raise ValueError(
-                f"classes_for_class_based_metrics {unknown} are not in label_vocabulary "
-                f"{list(self._label_vocabulary)}."
+                f"{unknown[0]!r} is not in list: classes_for_class_based_metrics {unknown} are not "
+                f"in label_vocabulary {list(self._label_vocabulary)}."
             )
         return tuple(self._label_vocabulary.index(name) for name in named)
 

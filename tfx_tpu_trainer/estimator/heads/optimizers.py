@@ -67,7 +67,7 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None, *, word: str =
     if isinstance(optimizer, legacy.Optimizer):
         return _of_this_graph(optimizer)
     if _is_todays_keras(optimizer):
-        return optimizer if makes_its_updates(optimizer) else _as_legacy(optimizer)
+        return copy.copy(optimizer) if makes_its_updates(optimizer) else _as_legacy(optimizer)
     if callable(optimizer) and not isinstance(optimizer, type):
         made = optimizer()
         if not callable(made) and not isinstance(made, str):
@@ -169,7 +169,11 @@ def _check_name(name: str) -> None:
 
 def _of_this_graph(optimizer: Any) -> Any:
     """Returns an optimizer without variables, or one whose variables are of the default graph."""
-    variables = optimizer.weights
+    from tf_keras.optimizers import legacy
+
+    # A subclass's own property may read `iterations`, and so make the variable that the global step
+    # is to be.
+    variables = legacy.Optimizer.weights.fget(optimizer)
     if not variables:
         fresh = copy.copy(optimizer)
         # What building fills in, such as the dictionary of slots, must not be shared.

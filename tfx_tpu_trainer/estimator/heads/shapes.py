@@ -124,6 +124,11 @@ def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.
         )
     if _known_equal(labels.shape, expected):
         return labels
+    if rank is None:
+        with tf.control_dependencies(
+            [v1.debugging.assert_rank_at_least(labels, 2, message=message)]
+        ):
+            labels = tf.identity(labels)
     wanted = tf.concat([tf.shape(logits)[:-1], [dimension]], axis=0)
     shape = tf.shape(labels)
     shown = [message, "expected_labels_shape: ", wanted, "labels_shape: ", shape]
@@ -139,6 +144,7 @@ def matching_logits(
     what: str,
     hint: str = "",
     broadcast: bool = False,
+    given: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Returns a tensor back whose shape is that of the logits, except for the last axis.
 
@@ -151,6 +157,8 @@ def matching_logits(
         hint: What the message ends with. Defaults to nothing.
         broadcast: Whether the tensor is going to be multiplied with one of the widest shape.
             Defaults to `False`.
+        given: The tensor as the user gave it, whose shape the message tells. Defaults to `None`,
+            the tensor itself.
 
     Returns:
         The tensor; in a graph, unless its shape is known to match, one that depends on a check.
@@ -159,18 +167,21 @@ def matching_logits(
         ValueError: If the shapes are known not to match and no graph is being built, or they can't
             be broadcast where they must be; else the session raises InvalidArgumentError.
     """
+    given = tensor if given is None else given
     expected = [logits.shape[:-1].concatenate(dimension) for dimension in dimensions]
     if any(_known_equal(tensor.shape, shape) for shape in expected):
         return tensor
     if tf.executing_eagerly() or (broadcast and not _can_broadcast(tensor.shape, expected[-1])):
-        seen = f"logits_shape: {logits.shape}. {what}_shape: {tensor.shape}."
+        seen = f"logits_shape: {logits.shape}. {what}_shape: {given.shape}."
         raise ValueError(f"{message}{seen} {hint}".rstrip())
     shape, logits_shape = tf.shape(tensor), tf.shape(logits)
     fits = [
         _equal_shapes(shape, tf.concat([logits_shape[:-1], _axis(dimension, logits_shape)], axis=0))
         for dimension in dimensions
     ]
-    shown = [message, "logits_shape: ", logits_shape, f"{what}_shape: ", shape, hint]
+    # Each part of an assertion's text stands in brackets of its own.
+    shown = [message.removesuffix(", "), "logits_shape: ", logits_shape]
+    shown += [f"{what}_shape: ", tf.shape(given), hint]
     return _checked_when_run(tensor, tf.reduce_any(fits), shown)
 
 

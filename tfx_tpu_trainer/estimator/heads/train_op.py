@@ -61,9 +61,7 @@ def minimize(
             return chosen.minimize(loss, global_step=global_step)
         return chosen.minimize(loss, global_step=global_step, var_list=list(variables))
     trained = check_variables(variables)
-    counts = hasattr(optimizer, "get_gradients")
-    if counts and global_step is not None and not optimizer.weights:
-        optimizer.iterations = global_step
+    counts_itself = global_step is not None and _counts_itself(optimizer, global_step)
     if is_on_cores():
         if makes_its_updates(optimizer):
             raise ValueError(
@@ -76,10 +74,26 @@ def minimize(
         )
     else:
         step = optimizer.get_updates(loss, trained)[0]
-    if not counts or global_step is None or optimizer.iterations is global_step:
+    if not counts_itself:
         return step
     with tf.control_dependencies([step]):
         return v1.assign_add(global_step, 1).op
+
+
+def _counts_itself(optimizer: Any, global_step: tf.Variable) -> bool:
+    """Makes the global step an optimizer's count of steps, before anything reads `iterations`.
+
+    Returns:
+        Whether the optimizer has made a count of its own already, and leaves the global step to us.
+    """
+    try:
+        optimizer.iterations = global_step
+    except RuntimeError:
+        return optimizer.iterations is not global_step
+    except AttributeError:
+        # Keras 3's can't be set: a `get_updates` of one must count by itself.
+        return False
+    return False
 
 
 def check_variables(variables: Any) -> list[tf.Variable]:
@@ -98,6 +112,17 @@ def check_variables(variables: Any) -> list[tf.Variable]:
             f"trainable_variables should be a list or a tuple. Given type: {type(variables)}."
         )
     return list(variables)
+
+
+def _check_variables_of_v1(optimizer: v1.train.Optimizer, variables: Any) -> None:
+    """Checks what a v1 optimizer trains; the original takes none of these, and says so first."""
+    if variables is not None and not (isinstance(variables, (list, tuple)) and variables):
+        raise ValueError(
+            "The given optimizer is not a tf.keras.optimizers.Optimizer instance. Received "
+            f"optimizer of type {type(optimizer)}, which can train as well, but "
+            "trainable_variables should be a list or a tuple with variables in it. Given: "
+            f"{variables!r}. Leave it out to train all trainable variables."
+        )
 
 
 def head_train_op(
@@ -134,6 +159,8 @@ def head_train_op(
             train_op = train_op_fn(loss)
         else:
             optimizer = optimizer_instance(optimizer, word="optimizer")
+            if isinstance(optimizer, v1.train.Optimizer):
+                _check_variables_of_v1(optimizer, trainable_variables)
             if not isinstance(optimizer, v1.train.Optimizer):
                 loss = per_replica(loss, loss_reduction)
             train_op = minimize(

@@ -130,7 +130,15 @@ class BinaryClassHead(_V1Head, binary_class.BinaryClassHead):
         loss_fn: Callable[..., Any] | None = None,
         name: str | None = None,
     ) -> None:
-        """Checks the arguments; they are those of `heads.BinaryClassHead`."""
+        """Checks the arguments; they are those of `heads.BinaryClassHead`.
+
+        Raises:
+            TypeError: If `label_vocabulary` is no list or tuple, as in the original's V1 head.
+        """
+        if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):
+            raise TypeError(
+                f"label_vocabulary should be a list or tuple. Given type: {type(label_vocabulary)}."
+            )
         super().__init__(weight_column, thresholds, label_vocabulary, loss_reduction, loss_fn, name)
 
 

@@ -62,7 +62,7 @@ class WeightColumn:
             # A column adds an axis to a lone number of each row.
             if weights.shape.rank == 1:
                 weights = tf.expand_dims(weights, -1)
-            weights = shapes.with_last_axis(weights, logits)
+            given, weights = weights, shapes.with_last_axis(weights, logits)
             allowed: list[int | None] = [1]
             shape = "[D0, D1, ... DN] or [D0, D1, ... DN, 1]"
             if per_logit:
@@ -78,6 +78,7 @@ class WeightColumn:
                 what="weights",
                 hint=f"They are the feature {self.key!r}.",
                 broadcast=True,
+                given=given,
             )
 
     def _feature(self, features: Mapping[str, Any] | None) -> tf.Tensor:
@@ -95,11 +96,14 @@ class WeightColumn:
                 f"input_fn with tf.sparse.to_dense. Given: {feature}."
             )
         feature = tf.convert_to_tensor(feature)
-        if feature.shape.rank == 0:
-            raise ValueError(
-                f"Feature (key: {self.key}) cannot have rank 0. Given: {feature}. Give each row its "
-                "weight."
-            )
+        no_rows = (
+            f"Feature (key: {self.key}) cannot have rank 0. Given: {feature}. Give each row its "
+            "weight."
+        )
+        if feature.shape.rank is None:
+            feature = shapes.required(feature, tf.rank(feature) > 0, no_rows, {})
+        elif feature.shape.rank == 0:
+            raise ValueError(no_rows)
         if self._normalizer_fn is not None:
             feature = self._normalizer_fn(feature)
         if not (feature.dtype.is_floating or feature.dtype.is_integer or feature.dtype.is_bool):

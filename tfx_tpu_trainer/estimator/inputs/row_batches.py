@@ -121,18 +121,23 @@ def _warn_of_threads(reading: Reading) -> None:
         return
     if reading.num_epochs is not None:
         _logger.warning(
-            "enqueue_data was called with num_epochs and num_threads > 1. num_threads=%d reads "
-            "each row num_epochs * num_threads = %d times.",
+            "enqueue_data was called with num_epochs and num_threads > 1. num_epochs is applied per "
+            "thread, so this will produce more epochs than you probably intend. If you want to "
+            "limit epochs, use one thread. num_threads=%d reads each row num_epochs * num_threads "
+            "= %d times.",
             reading.num_threads,
             reading.num_epochs * reading.num_threads,
         )
     if reading.num_epochs is not None and reading.shuffle:
         _logger.warning(
-            "enqueue_data was called with shuffle=True, num_threads > 1, and num_epochs. The rows "
-            "of all epochs are shuffled together."
+            "enqueue_data was called with shuffle=True, num_threads > 1, and num_epochs. This will "
+            "create multiple threads, all reading the array/dataframe in order adding to the same "
+            "shuffling queue; the results will likely not be sufficiently shuffled: the rows of "
+            "all epochs are shuffled together."
         )
     if not reading.shuffle:
         _logger.warning(
-            "enqueue_data was called with shuffle=False and num_threads > 1. Use one thread for "
-            "rows in order."
+            "enqueue_data was called with shuffle=False and num_threads > 1. This will create "
+            "multiple threads, all reading the array/dataframe in order. If you want examples read "
+            "in order, use one thread; if you want multiple threads, enable shuffling."
         )

@@ -11,7 +11,10 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.keras.graph_models import eager_classes
 from tfx_tpu_trainer.estimator.keras.keras_model import KerasModel, Named
+from tfx_tpu_trainer.estimator.keras.tf_private import inputs_of_any_shape
 
+# Keras 2 puts this before a layer's error; the original's message begins with the error itself.
+_WRAPPED: Final = re.compile(r"Exception encountered when calling [^\n]*\n\n")
 _UNKNOWN: Final = re.compile(r"Unknown |Cannot deserialize object of type|custom_object_scope")
 
 
@@ -82,8 +85,30 @@ class Keras2Model(KerasModel):
         return tf_keras.utils.custom_object_scope(self.custom_objects)
 
     def call(self, features: Any, *, training: bool) -> Any:
-        """Computes the outputs."""
-        return self.model(features, training=training)
+        """Computes the outputs, of inputs of any shape that the layers take.
+
+        As in the original, which calls the layers one by one: a `Dense` of a model whose inputs are
+        [2, 3] takes [2, 5, 3] as well.
+        """
+        with inputs_of_any_shape(self.model):
+            try:
+                return self.model(features, training=training)
+            except Exception as error:
+                if error.args and isinstance(error.args[0], str):
+                    told = _WRAPPED.sub("", error.args[0], count=1) + self._misfit(features)
+                    error.args = (told, *error.args[1:])
+                raise
+
+    def _misfit(self, features: Any) -> str:
+        """Says what shape the model was made for, if the inputs are of another one."""
+        made_for = [tensor.shape for tensor in self.model.inputs] if self.is_functional else []
+        shapes = [tensor.shape for tensor in tf.nest.flatten(features)]
+        if all(shape.is_compatible_with(other) for shape, other in zip(shapes, made_for)):
+            return ""
+        return (
+            f"\n\nThe model {self.model.name!r} was made for inputs of shape "
+            f"{self.model.input_shape}."
+        )
 
     def loss(
         self, features: Any, labels: Any, outputs: Any, weights: Any, *, training: bool

@@ -7,6 +7,7 @@
 | `_keras_logits` of an output | the logits that crossentropies compute with in the output's place; no public name | give metrics the probabilities |
 | `_v1_compile_was_called` of a Keras 2 model | only a model that was made in a graph has it | refuse all models of symbolic variables |
 | `_get_compile_args` of such a model | what it was compiled with; no public name | refuse such models |
+| `_manual_input_spec` of a functional Keras 2 model | what it checks inputs by before its layers do; set by its public name, checkpoints and SavedModels would have it as a part of the model | exports take inputs of the model's own rank only |
 | `_v1` at the end of a Keras 2 module's name | its classes are those of graphs | exchange the classes' bases without need |
 | `FuncGraph.control_outputs`, `FuncGraph.variables` | what a traced function changes and reads | find both among the graph's operations |
 """
@@ -14,7 +15,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -53,6 +54,19 @@ def is_of_a_graph(model: Any) -> bool:
 def compile_arguments(model: Any) -> dict[str, Any]:
     """Returns what a model of a graph was compiled with, but the optimizer."""
     return dict(model._get_compile_args())
+
+
+@contextlib.contextmanager
+def inputs_of_any_shape(model: Any) -> Iterator[None]:
+    """Has a functional Keras 2 model leave it to its layers which shapes they take."""
+    parts, name = vars(model), "_manual_input_spec"
+    own = {name: parts[name]} if name in parts else {}
+    parts[name] = None
+    try:
+        yield
+    finally:
+        parts.pop(name, None)
+        parts.update(own)
 
 
 def is_class_of_graphs(base: type) -> bool:

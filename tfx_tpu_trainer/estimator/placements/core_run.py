@@ -208,8 +208,10 @@ def _layout_of(system: TPUSystem, tpu_config: TPUConfig, *, one_host: bool) -> C
         raise ValueError(
             "TPUConfig.num_shards is not set correctly. According to TPU system metadata for "
             f"Tensorflow master ({system.master}): num_replicas should be ({num_replicas}), got "
-            f"({tpu_config.num_shards}): the TPU has {system.num_cores} cores, and a replica "
-            f"{per_replica}. Set it to that number or leave it out."
+            f"({tpu_config.num_shards}). For non-model-parallelism, num_replicas should be the "
+            "total num of TPU cores in the system. For model-parallelism, the total number of TPU "
+            "cores should be num_cores_per_replica * num_replicas. Please set it accordingly or "
+            f"leave it as `None`: the TPU has {system.num_cores} cores, and a replica {per_replica}."
         )
     return CoreLayout(
         num_replicas,

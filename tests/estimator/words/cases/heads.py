@@ -135,6 +135,9 @@ CASES: dict[str, _Case] = {
     "multi_label_class_names_without_vocabulary": _make(
         "MultiLabelHead", 2, classes_for_class_based_metrics=["a"]
     ),
+    "multi_label_classes_without_a_label": _make(
+        "MultiLabelHead", 2, label_vocabulary=["a", "b"], classes_for_class_based_metrics=["a", "z"]
+    ),
     "multi_label_classes_beyond": _make("MultiLabelHead", 2, classes_for_class_based_metrics=[7]),
     "regression_of_no_dimension": _make("RegressionHead", label_dimension=0),
     "loss_reduction_unknown": _make("RegressionHead", loss_reduction="a"),
@@ -215,6 +218,9 @@ CASES: dict[str, _Case] = {
     ),
     "spec_with_an_old_optimizer": _spec(
         _REGRESSION, optimizer=_old_optimizer, trainable_variables=list
+    ),
+    "spec_with_an_old_optimizer_of_a_number": _spec(
+        _REGRESSION, optimizer=_old_optimizer, trainable_variables=3
     ),
     "spec_without_variables": _spec(_REGRESSION, optimizer=_optimizer),
     "spec_with_variables_of_a_number": _spec(

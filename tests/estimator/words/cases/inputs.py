@@ -49,6 +49,16 @@ def _tensor() -> Any:
     return tf.compat.v1.placeholder(tf.float32, [None], "x")
 
 
+class _Labeled:
+    """Stands for a tensor, as TensorFlow 1's LabeledTensor did."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+
+tf.register_tensor_conversion_function(_Labeled, lambda value, *_, **__: value.tensor)
+
+
 def _supervised(t: Stack, features: Any, labels: Any) -> Any:
     t.graph()
     return t.est.experimental.build_raw_supervised_input_receiver_fn(features(), labels())()
@@ -86,6 +96,8 @@ CASES: dict[str, Callable[[Stack], Any]] = {
     "receiver_tensors_of_a_number": _receiver(_tensor, 3),
     "receiver_with_a_number": _receiver(lambda: {"a": 3}, _tensor),
     "receiver_with_a_key_of_bytes": _receiver(lambda: {(1,): _tensor()}, _tensor),
+    "receiver_of_a_labeled_tensor": _receiver(lambda: {"a": _Labeled(_tensor())}, _tensor),
+    "tensor_receiver_of_a_labeled_tensor": _tensor_receiver(lambda: _Labeled(_tensor()), _tensor),
     "receiver_tensors_with_a_key_of_a_number": _receiver(_tensor, lambda: {1: _tensor()}),
     "receiver_with_alternatives_of_a_list": _receiver(
         _tensor, _tensor, receiver_tensors_alternatives=["a"]

@@ -112,6 +112,24 @@ def _called(t: Stack) -> Any:
     return _converted(lambda: model, checkpoint_format="saver")(t)
 
 
+def _exported(shape: Any, checkpoint_format: str) -> _Case:
+    """Exports a model of three numbers, whose requests have such a shape."""
+
+    def case(t: Stack) -> Any:
+        inputs = tf.keras.Input([3], name="x")
+        model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, name="y")(inputs))
+        model.compile(tf.keras.optimizers.legacy.SGD(0.1), "mse")
+        estimator = _converted(lambda: model, checkpoint_format=checkpoint_format)(t)
+
+        def receiver_fn() -> Any:
+            x = tf.compat.v1.placeholder(tf.float32, shape)
+            return t.est.export.ServingInputReceiver({"x": x}, {"x": x})
+
+        return estimator.export_saved_model(f"{t.folder}/export", receiver_fn)
+
+    return case
+
+
 class _Subclassed(tf.keras.Model):
     def call(self, inputs: Any) -> Any:
         return inputs
@@ -146,4 +164,8 @@ CASES: dict[str, _Case] = {
     "on_part_of_a_gpu": _on_part_of_a_gpu,
     "subclassed_and_called": _called,
     "trains": _trained({"x": _ONES}, _ONES),
+    "export_of_another_rank": _exported([None, 5, 3], "checkpoint"),
+    "export_of_another_rank_by_name": _exported([None, 5, 3], "saver"),
+    "export_of_too_low_a_rank": _exported([None], "checkpoint"),
+    "export_of_too_low_a_rank_by_name": _exported([None], "saver"),
 }

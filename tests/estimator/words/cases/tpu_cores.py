@@ -288,6 +288,7 @@ CASES: dict[str, _Case] = {
     "predict_with_batch_axis": tpu._predict(batch_axis=[0]),
     "predict_broadcast_tensors": _in_mode("BROADCAST", tpu._predict, tpu._tensors_input_fn),
     "queue_runners": tpu._train(_queue_input_fn),
+    "queue_runners_in_evaluation": tpu._evaluate(_queue_input_fn),
     # Input partitions.
     "partitions_of_other_features": _partitioned({"x": 2}, 2, [{"z": [1, 2]}]),
     "partitions_of_other_labels": _partitioned({"x": 2}, {"y": 2}, [{"x": [1, 2]}, {"z": [1, 2]}]),
