@@ -23,9 +23,16 @@ REPORT = ["jinja2>=3.1", "pydantic>=2.5,<3", "vl-convert-python>=1.7,<2"]
 TFX = [
     *REPORT,
     "tfx>=1.16,<1.22",
-    "tensorflow-transform>=1.16",
+    "tfx-bsl>=1.16",
+    "tensorflow-data-validation>=1.16",
+    "tensorflow-metadata>=1.16",
     "tensorflow-model-analysis>=0.47",
+    "tensorflow-transform>=1.16",
     "ml-metadata>=1.16",
+    # What runs pipelines: on Beam's services, asked by gRPC, with the log of TFX, which is absl's.
+    "absl-py>=1",
+    "apache-beam>=2.47,<3",
+    "grpcio>=1.48",
     "pydantic>=2.5,<3",
     # The configs of projects.
     "pyyaml>=6",
@@ -37,13 +44,27 @@ DEMO = [*TFX, "scikit-learn>=1.3"]
 # scikit-learn: keras-tuner's Bayesian oracle. matplotlib: the picture of a search.
 TUNE = [*TFX, "keras-tuner>=1.4,<2", "scikit-learn>=1.3", "matplotlib>=3.8"]
 # jinja2 and kubernetes: the manifests of kubeflow/.
-KUBEFLOW = [*TFX, "kfp>=2.5,<3", "kfp-kubernetes>=1.0", "jinja2>=3.1", "kubernetes>=26"]
+KUBEFLOW = [
+    *TFX,
+    "kfp>=2.5,<3",
+    "kfp-kubernetes>=1.0",
+    "kfp-pipeline-spec>=0.2.2",
+    "kfp-server-api>=2.0,<3",
+    "jinja2>=3.1",
+    "kubernetes>=26",
+    # Jobs of Vertex AI, and what is asked online before a pipeline is sent.
+    "google-api-core>=2",
+    "google-auth>=2",
+    "google-cloud-aiplatform>=1.60,<2",
+    "requests>=2.27",
+    "urllib3>=1.26",
+]
 # jinja2 and matplotlib: the pages of artifacts and their curves. TFX's InteractiveContext imports nbformat.
-NOTEBOOK = [*TFX, "ipykernel>=6", "jinja2>=3.1", "matplotlib>=3.8", "nbformat>=5"]
+NOTEBOOK = [*TFX, "ipykernel>=6", "ipython>=7", "jinja2>=3.1", "matplotlib>=3.8", "nbformat>=5"]
 # `tfx-tpu-trainer new`, and what its projects need. cookiecutter renders the template: it brings 4 packages that
 # nothing else here needs (0.8 MB, 0.3 s to import), copier 6 (plumbum and questionary among them, for prompts;
 # 0.7 s). What copier has beyond it, updates of a project by git, works for templates in repositories, not in wheels.
-NEW = [*TFX, "cookiecutter>=2.6,<3", "pyyaml>=6", "tensorflow-data-validation>=1.16"]
+NEW = [*TFX, "cookiecutter>=2.6,<3", "pyyaml>=6"]
 # 0.0.21 is the last libtpu with a wheel for Python 3.10.
 PREFLIGHT = ["libtpu>=0.0.21,<0.1", "jinja2>=3.1", "pydantic>=2.5,<3"]
 
@@ -73,12 +94,16 @@ setuptools.setup(
         "tensorflow>=2.16,<2.22",
         # tf.compat.v1.layers and feature columns live in Keras 2, which TensorFlow >= 2.16 no longer carries.
         "tf-keras>=2.16,<2.22",
+        # Models of Keras 3, and files with weights, which are read before Keras reads them.
+        "h5py>=3.10",
+        "keras>=3",
         # Summaries need it; TensorFlow 2.21 no longer depends on it.
         "tensorboard>=2.16",
         # The requests by which an exported model is warmed up and described: a few messages, no server.
         "tensorflow-serving-api>=2.16",
         "numpy>=1.22",
         "protobuf>=3.20.3",
+        "typing-extensions>=4",
         # The command line and its reports.
         "click>=8.1",
         "rich>=13",

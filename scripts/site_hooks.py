@@ -149,14 +149,16 @@ def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
         if not path or "://" in path or path.startswith(("mailto:", "/")):
             return link[0]
         target = os.path.normpath(PurePosixPath(source).parent / path)
+        # Of a page that only the site has too: on GitHub the link would be dead. MkDocs looks for other files of docs/.
+        checked = target.endswith((".md", ".ipynb")) or not target.startswith("docs/")
+        if checked and not (ROOT / target).exists():
+            missing.append(link["target"])
         shown = {file: name for name, file in PAGES_FROM_ELSEWHERE.items()}.get(target)
         if shown is None and target.startswith("docs/"):
             shown = re.sub(r"\.ipynb$", ".md", target.removeprefix("docs/"))
         if shown is not None:
             to = os.path.relpath(shown, PurePosixPath(page).parent)
             return f"[{link['text']}]({to}{'#' if anchor else ''}{anchor})"
-        if not (ROOT / target).exists():
-            missing.append(link["target"])
         return link["text"] if "`" in link["text"] else f"{link['text']} (`{target}`)"
 
     def with_links(text: str) -> str:

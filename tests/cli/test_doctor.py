@@ -86,6 +86,38 @@ def test_diff_shows_the_edits_and_changes_nothing(folder):
     assert (folder / "old.py").read_text(encoding="utf-8") == OLD
 
 
+def test_several_paths_are_examined_in_one_call(folder):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "more.py").write_text(OLD, encoding="utf-8")
+    both = doctor(folder / "sub", folder / "old.py", folder / "sub" / "more.py")
+    assert both.exit_code == 1
+    assert "2 files; 4 edits needed, 2 of them made by --fix" in both.stdout
+    missing = doctor(folder / "none.py", folder / "old.py")
+    assert missing.exit_code == 2
+    assert missing.stderr.startswith(f"Error: '{folder}/none.py': no such file or folder.")
+    assert "1 file; 2 edits needed" in missing.stdout
+    assert doctor().exit_code == 2
+
+
+def test_edits_are_counted_alike_before_and_after(tmp_path):
+    """Also calls in calls, names told once for several lines, and imports of what is a queue."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import tensorflow as tf\n"
+        "from tensorflow.train import shuffle_batch\n"
+        "tf.contrib.summary.scalar('a', tf.contrib.layers.flatten(x))\n"
+        "a = tf.train.batch(1)\n"
+        "b = tf.compat.v1.train.batch(1)\n"
+        "c = tf.train.batch(1)\n",
+        encoding="utf-8",
+    )
+    assert "1 file; 8 edits needed, 4 of them made by --fix;" in doctor(program).stdout
+    assert "1 file; 4 edits made, 4 left to make by hand;" in doctor(program, "--fix").stdout
+    after = doctor(program)
+    assert "1 file; 4 edits needed, 0 of them made by --fix;" in after.stdout
+    assert "tf.compat.v1.train.batch  (also lines 6, 7)" in after.stdout
+
+
 def test_json_is_one_object(folder):
     result = doctor(folder, "--json")
     assert result.exit_code == 1
@@ -335,7 +367,7 @@ def test_files_are_read_side_by_side_and_told_in_their_order(many):
         "import os, resource, sys\n"
         "os.cpu_count = lambda: 2\n"
         "from tfx_tpu_trainer.cli import doctor_run\n"
-        f"code = doctor_run.run({str(many)!r}, fix=False, diff=False, as_json=True)\n"
+        f"code = doctor_run.run([{str(many)!r}], fix=False, diff=False, as_json=True)\n"
         "children = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
         "print(code, children.ru_utime > 0, file=sys.stderr)\n"
     )

@@ -65,7 +65,7 @@ def _found(program: str) -> object:
         ),
         (
             "from tensorflow.contrib.cluster_resolver import TPUClusterResolver as found",
-            tf.distribute.cluster_resolver.TPUClusterResolver,
+            estimator.tpu.TPUClusterResolver,
         ),
         (
             "from tensorflow.contrib.tpu.python.tpu import tpu_estimator; found = tpu_estimator.BatchConfig",

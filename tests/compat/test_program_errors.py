@@ -52,6 +52,20 @@ def _write(folder, files: dict[str, str]) -> None:
 
 _TF = "# Of tensorflow's first years.\n"
 ERRORS = {
+    "missing_tpu": (
+        {
+            "program.py": (
+                f"{_TF}from tpu_cluster_resolver import TPUClusterResolver\nTPUClusterResolver('a')\n"
+            ),
+            # Of TensorFlow's file's name, and it fails alike: the real one takes seconds to import.
+            "tpu_cluster_resolver.py": (
+                "import urllib.request\n"
+                "def TPUClusterResolver(tpu): urllib.request.urlopen('http://localhost:1')\n"
+            ),
+        },
+        "program.py, line 3: the TPU that the program names can't be looked up",
+        "on emulated cores (--emulate N)",
+    ),
     "missing_package": (
         {"program.py": f"{_TF}import gin.tf\n"},
         "program.py, line 2: the program needs the package 'gin', which is not installed. ",

@@ -131,7 +131,7 @@ def test_the_command_reads_notebooks_of_a_folder(tmp_path):
     assert result.exit_code == 2
     assert "cell 2, 5:12  edit, --fix makes it  tf.contrib.tpu.TPUConfig" in result.stdout
     assert "+from tfx_tpu_trainer.estimator import tpu\n" in result.stdout
-    assert "1 file; 3 edits needed, 2 of them made by --fix" in result.stdout
+    assert "1 file; 4 edits needed, 2 of them made by --fix" in result.stdout
     assert result.stderr.startswith(f"Error: {tmp_path / 'b.py'}: line 2: ")
     told = json.loads(CliRunner().invoke(main, ["doctor", str(tmp_path), "--json"]).stdout)
     assert [each["cell"] for each in told["files"][0]["findings"]] == [1, 2, 5]

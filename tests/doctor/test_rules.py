@@ -91,8 +91,8 @@ def test_a_name_of_contrib_becomes_what_the_upgrade_script_makes_of_it():
         if found is None or not found[1].becomes or not _has(tf, new):
             continue
         rule, advice = found
-        if advice.becomes.startswith(contrib_ours.PACKAGE):
-            # Contrib's own arguments; the script leaves those to people.
+        if advice.becomes.startswith("tfx_tpu_trainer."):
+            # Contrib's own arguments, or what emulated cores answer; the script leaves those to people.
             continue
         # The rule may be about the module above the name.
         module, _, name = f"{advice.becomes}{f'tensorflow.{old}'.removeprefix(rule)}".rpartition(
@@ -242,3 +242,42 @@ def test_an_unknown_name_of_an_estimator_is_an_edit():
 def test_a_name_that_is_no_one_s_business_has_no_rule():
     assert look_up("tensorflow.reduce_mean") is None
     assert look_up("numpy.contrib") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "edit"),
+    [
+        (
+            "estimator.tpu.keras_to_estimator",
+            "tfx_tpu_trainer.estimator.tpu has no keras_to_estimator.",
+            "look for it in tfx_tpu_trainer.estimator",
+        ),
+        (
+            "estimator.tpu.keras_to_tpu_model.x",
+            "tfx_tpu_trainer.estimator.tpu has no keras_to_tpu_model.",
+            "keras_to_estimator(model",
+        ),
+        ("contrib.layers.foo", "tfx_tpu_trainer.contrib.layers has no foo.", "tf_slim"),
+        ("contrib.slim.nets.resnet_v1", "tfx_tpu_trainer.contrib.slim has no nets.", "tf_slim"),
+    ],
+)
+def test_a_name_that_this_package_lacks_is_not_told_as_contribs(name, says, edit):
+    found = look_up(f"tfx_tpu_trainer.{name}")
+    assert found is not None
+    assert found[1].says == says
+    assert edit in found[1].edit
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "estimator.tpu.TPUEstimator",
+        "estimator.tpu.tpu_estimator.TPUEstimator",
+        "contrib.layers.layer_norm",
+        "contrib.layers.dense.fully_connected",
+        "contrib.named_outputs.LayerOutputs",
+        "estimator.hooks.read_eval_metrics",
+    ],
+)
+def test_a_name_that_this_package_has_has_no_rule(name):
+    assert look_up(f"tfx_tpu_trainer.{name}") is None

@@ -20,7 +20,7 @@ from scripts.draw_terminal import picture
         ("start/index.md", "[log](../../CHANGELOG.md)", "[log](../changelog.md)"),
         ("kubeflow.md", "[lines](../docs/lines.md)", "[lines](lines.md)"),
         ("run-page.md", "[it](notebooks/pipeline.ipynb)", "[it](notebooks/pipeline.md)"),
-        ("notebooks/a.md", "[b](b.ipynb#train)", "[b](b.md#train)"),
+        ("notebooks/a.md", "[b](pipeline.ipynb#train)", "[b](pipeline.md#train)"),
         ("contributing.md", "[map](docs/architecture.md)", "[map](architecture.md)"),
         ("beam.md", "[image](../kubeflow/Dockerfile)", "image (`kubeflow/Dockerfile`)"),
         ("beam.md", "[`a`](../kubeflow/Dockerfile)", "`a`"),
@@ -42,10 +42,12 @@ def test_a_link_by_a_label_is_one_too():
     assert missing == []
 
 
-def test_a_link_to_a_file_that_the_repository_does_not_have_is_told():
+@pytest.mark.parametrize("target", ["../tests/test_gone.py", "kubeflow.md#7-serve-it"])
+def test_a_link_to_a_file_that_the_repository_does_not_have_is_told(target):
+    """A page that only the site has is one of those."""
     missing: list[str] = []
-    site_hooks.with_site_links("[it](../tests/test_gone.py)", "tpu.md", missing)
-    assert missing == ["../tests/test_gone.py"]
+    site_hooks.with_site_links(f"[it]({target})", "tpu.md", missing)
+    assert missing == [target]
 
 
 def test_code_is_left_as_it_is():

@@ -39,8 +39,12 @@ class ExaminedFile:
     diff: str = ""
 
     def count(self, verdict: Verdict) -> int:
-        """How many findings say so."""
-        return sum(each.verdict is verdict for each in self.findings)
+        """How many findings say so; an edit counts once for each of its lines."""
+        return sum(
+            1 + (len(each.also_lines) if verdict is Verdict.EDIT else 0)
+            for each in self.findings
+            if each.verdict is verdict
+        )
 
 
 def print_file(examined: ExaminedFile) -> None:
@@ -82,19 +86,19 @@ def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
         fix: Whether edits were made.
     """
     findings = [finding for each in examined for finding in each.findings]
-    edits = [each for each in findings if each.verdict is Verdict.EDIT]
-    fixable = sum(each.fixable for each in edits)
+    edits = sum(each.count(Verdict.EDIT) for each in examined)
+    fixable = sum(each.fixable for each in findings)
     made = sum(len(each.made) for each in examined)
     parts = [_counted(len(examined), "file")]
     if fix:
-        parts.append(f"{_counted(made, 'edit')} made, {len(edits)} left to make by hand")
+        parts.append(f"{_counted(made, 'edit')} made, {edits} left to make by hand")
     else:
-        parts.append(f"{_counted(len(edits), 'edit')} needed, {fixable} of them made by --fix")
+        parts.append(f"{_counted(edits, 'edit')} needed, {fixable} of them made by --fix")
     parts.append(_counted(sum(each.verdict is Verdict.NOTE for each in findings), "note"))
     working = sum(each.verdict is Verdict.WORKS for each in findings)
     parts.append(f"{working} that work unchanged")
     standard_output().print(text("; ".join(parts) + "."))
-    if not fix and edits and fixable == len(edits):
+    if not fix and edits and fixable == edits:
         program = shlex.quote(str(examined[0].path)) if len(examined) == 1 else "PROGRAM"
         line = f"Run it unchanged: python -m tfx_tpu_trainer.compat --repair {program}"
         # A command to be copied is not broken.

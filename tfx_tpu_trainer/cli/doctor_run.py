@@ -1,4 +1,4 @@
-"""What `tfx-tpu-trainer doctor` does: examines the files of a path, side by side, and prints what it found."""
+"""What `tfx-tpu-trainer doctor` does: examines the files of paths, side by side, and prints what it found."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _SIDE_BY_SIDE: Final = 1_000_000
 _FILES_AT_ONCE: Final = 8
 
 
-def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:
-    """Examines a file or folder and prints what was found.
+def run(paths: Sequence[str], *, fix: bool, diff: bool, as_json: bool) -> int:
+    """Examines files and folders and prints what was found.
 
     Args:
-        path: The file or folder.
+        paths: The files and folders.
         fix: Whether the mechanical edits are made.
         diff: Whether they are shown.
         as_json: Whether one JSON object is printed instead of text.
@@ -58,21 +58,24 @@ def run(path: str, *, fix: bool, diff: bool, as_json: bool) -> int:
     Returns:
         The exit code.
     """
-    try:
-        files = python_files(path)
-    except UnreadableError as error:
-        click.echo(f"Error: {printable(str(error))}", err=True)
-        return UNREADABLE
+    files: dict[Path, None] = {}
+    errors: list[str] = []
+    for path in paths:
+        try:
+            # A file may be given twice, by its folder too.
+            files |= dict.fromkeys(python_files(path))
+        except UnreadableError as error:
+            errors.append(str(error))
     results = _results(
-        files, functools.partial(_examine_or_say_why, fix=fix, diff=diff), quiet=as_json
+        list(files), functools.partial(_examine_or_say_why, fix=fix, diff=diff), quiet=as_json
     )
     examined = [each for each in results if isinstance(each, ExaminedFile)]
-    errors = [each for each in results if isinstance(each, str)]
+    errors += [each for each in results if isinstance(each, str)]
     for each in () if as_json else examined:
         print_file(each)
     if as_json:
         click.echo(json.dumps(_as_json(examined, errors, fix=fix), indent=2))
-    else:
+    elif files:
         print_summary(examined, fix=fix)
     for text in errors:
         click.echo(f"Error: {printable(text)}", err=True)

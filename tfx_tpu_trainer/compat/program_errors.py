@@ -6,11 +6,17 @@ import importlib.util
 import os
 import re
 import traceback
+import urllib.error
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 _COMMAND: Final = "python -m tfx_tpu_trainer.compat"
+# The modules of TensorFlow's TPUClusterResolver and of ours.
+_RESOLVERS: Final = (
+    "tpu_cluster_resolver.py",
+    os.path.join("estimator", "tpu", "cluster_resolver.py"),
+)
 
 # Packages whose name in the package index is not that of their module.
 _PACKAGES: Final = {
@@ -56,6 +62,8 @@ def in_one_line(error: BaseException) -> str | None:
         words = _python_2(error)
     elif isinstance(error, ModuleNotFoundError):
         words = _missing_module(error)
+    elif isinstance(error, urllib.error.URLError):
+        words = _missing_tpu(error)
     elif type(error).__name__ == "DuplicateFlagError":
         told = str(error).partition("  Description")[0].strip()
         words = (
@@ -74,6 +82,19 @@ def _python_2(error: SyntaxError) -> str | None:
     return (
         f"{_shown(error.filename)}, line {error.lineno}: Python 2 ({text.strip()!r}). Convert the "
         f"program first: 2to3 -w {_shown(error.filename)}"
+    )
+
+
+def _missing_tpu(error: urllib.error.URLError) -> str | None:
+    frames = traceback.extract_tb(error.__traceback__)
+    resolver = next((i for i, each in enumerate(frames) if each.filename.endswith(_RESOLVERS)), 0)
+    if not resolver:
+        return None
+    asking = frames[resolver - 1]
+    return (
+        f"{_shown(asking.filename)}, line {asking.lineno}: the TPU that the program names can't be looked up, as this "
+        "machine has no metadata server of Google Cloud. Run the program there, or on emulated cores (--emulate N), or "
+        "name no TPU."
     )
 
 

@@ -18,9 +18,9 @@ from tfx_tpu_trainer.compat.import_watcher import Change, ImportWatcher
 from tfx_tpu_trainer.compat.keras_names import keras_estimator_module
 from tfx_tpu_trainer.compat.moved_modules import MovedModulesFinder
 from tfx_tpu_trainer.compat.original_package import original_modules
-from tfx_tpu_trainer.compat.tpu_resolver import EmulatedTPUClusterResolver
 from tfx_tpu_trainer.compat.undo_log import UndoLog
 from tfx_tpu_trainer.estimator.hooks import CheckpointInputPipelineHook
+from tfx_tpu_trainer.estimator.tpu.cluster_resolver import EmulatedTPUClusterResolver
 from tfx_tpu_trainer.estimator.tpu.run_place import EMULATE_VARIABLE, environment_emulates
 
 # Each module of TensorFlow's API exists under several names: tf.compat.v1 is

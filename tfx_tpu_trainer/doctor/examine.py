@@ -9,6 +9,7 @@ from typing import Final
 from tfx_tpu_trainer.doctor.checks import check
 from tfx_tpu_trainer.doctor.checks.context import Context
 from tfx_tpu_trainer.doctor.checks.copies import copied_estimator
+from tfx_tpu_trainer.doctor.checks.keras_functions import replaced_functions
 from tfx_tpu_trainer.doctor.findings import Finding, told_once
 from tfx_tpu_trainer.doctor.name_findings import NameFindings
 from tfx_tpu_trainer.doctor.program_visitors import read_program
@@ -97,5 +98,11 @@ def found_in(text: str) -> Examined:
         return Examined([copied], 1)
     spelling = Spelling(program)
     context = Context(program, spelling)
-    findings = [*NameFindings(program, spelling).all(), *check(context)]
+    replaced = replaced_functions(context)
+    findings = [
+        each
+        for each in (*NameFindings(program, spelling).all(), *check(context))
+        if not any(function.has(each) for function in replaced)
+    ]
+    findings += [each.finding for each in replaced]
     return Examined(findings, 1 if spelling.is_tf1 else 2 if spelling.is_tf2 else None)

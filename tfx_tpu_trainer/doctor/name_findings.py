@@ -213,6 +213,7 @@ class NameFindings:
                 becomes,
                 Advice("names", Verdict.EDIT, "TensorFlow 2 has this name in tf.compat.v1 only."),
             )
+            self._look_at_name_of_v1(binding, becomes)
             return
         found = look_up(name)
         if found is None:
@@ -232,6 +233,12 @@ class NameFindings:
             self._move(binding, advice.becomes + name[len(key) :], advice)
         else:
             self._report_import(binding, advice)
+
+    def _look_at_name_of_v1(self, binding: Binding, name: str) -> None:
+        """Reports what is left to do for a name, such as a queue, once its import is of tf.compat.v1."""
+        found = look_up(name)
+        if found is not None and found[1].verdict is Verdict.EDIT and not binding.guarded:
+            self._found.append(_finding(binding, found[1], name=name))
 
     def _look_at_assignment(self, binding: Binding) -> None:
         """Looks at what is used by way of `layers = tf.contrib.layers`."""
@@ -318,17 +325,8 @@ class NameFindings:
             verdict = Verdict.NOTE
             says += " The import is guarded: its `except` branch runs."
             self._moved.pop(binding, None)
-        place = binding.place
-        finding = Finding(
-            line=place.line,
-            column=place.column,
-            theme=advice.theme,
-            name=shown(binding.imported),
-            verdict=verdict,
-            says=says,
-            edit=advice.edit,
-        )
-        self._on_imports.append((binding, finding))
+        told = dataclasses.replace(advice, verdict=verdict, says=says)
+        self._on_imports.append((binding, _finding(binding, told, name=binding.imported)))
 
     def _edit_imports(self) -> None:
         """Makes the edits of each statement once all of its names are looked at."""
@@ -343,6 +341,19 @@ class NameFindings:
                 )
             made = edits[id(statement)] if binding in self._moved else ()
             self._found.append(dataclasses.replace(finding, fixable=bool(made), edits=made))
+
+
+def _finding(binding: Binding, advice: Advice, *, name: str) -> Finding:
+    """Returns what is said of an imported name, at the import."""
+    return Finding(
+        line=binding.place.line,
+        column=binding.place.column,
+        theme=advice.theme,
+        name=shown(name),
+        verdict=advice.verdict,
+        says=advice.says,
+        edit=advice.edit,
+    )
 
 
 def _is_reached(name: str) -> bool:

@@ -12,6 +12,7 @@ from tfx_tpu_trainer.doctor.parts import Binding, Call, Function, FunctionNode, 
 from tfx_tpu_trainer.doctor.scopes import Scope
 
 _V1: Final = "tensorflow.compat.v1"
+_COMPAT_TWICE: Final = re.compile(r"tensorflow(\.compat\.v[12])+\.compat\.(?=v[12]\b)")
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _BLANK: Final = rb"(?:[ \t\f]|\\\r?\n)"
 _DEFINED_NAME: Final = re.compile(rb"(?:async" + _BLANK + rb"+)?def" + _BLANK + rb"+")
@@ -153,7 +154,9 @@ class Program:
         binding = self._binding(node)
         if binding is None:
             return None
-        return ".".join([binding.name, *reversed(parts)]), binding
+        name = ".".join([binding.name, *reversed(parts)])
+        # `tf.compat.v2` of tf.compat.v1 is the same module.
+        return _COMPAT_TWICE.sub("tensorflow.compat.", name), binding
 
     def name_of(self, node: ast.expr | None) -> str:
         """Returns a name in full; "" for what is not an imported name."""

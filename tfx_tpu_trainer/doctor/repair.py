@@ -8,10 +8,10 @@ from typing import Final
 
 from tfx_tpu_trainer.doctor.examine import Examined, look_at
 from tfx_tpu_trainer.doctor.findings import Finding
-from tfx_tpu_trainer.doctor.text_edits import apply_edits
+from tfx_tpu_trainer.doctor.text_edits import apply_edits, compatible_edits
 
-# An edit may make room for another one, inside of what it has replaced.
-_ROUNDS: Final = 5
+# An edit may make room for another one, inside of what it has replaced. Calls are hardly nested as deeply.
+_ROUNDS: Final = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +72,9 @@ def repair_with(look: Callable[[str], Examined], text: str) -> Repaired:
         fixable = [each for each in examined.findings if each.fixable]
         if not fixable:
             break
-        made += fixable
-        text = apply_edits(text, (edit for each in fixable for edit in each.edits))
+        edits = compatible_edits(edit for each in fixable for edit in each.edits)
+        made += [each for each in fixable if edits.issuperset(each.edits)]
+        text = apply_edits(text, edits)
         examined = look(text)
     return Repaired(
         text, tuple(made), tuple(examined.findings), tuple(first.findings), first.tensorflow

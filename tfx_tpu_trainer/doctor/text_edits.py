@@ -21,6 +21,15 @@ class TextEdit:
     text: str
 
 
+def compatible_edits(edits: Iterable[TextEdit]) -> set[TextEdit]:
+    """Chooses the edits that can be made together: of two that overlap, the longer."""
+    chosen: list[TextEdit] = []
+    for edit in sorted(set(edits), key=lambda edit: (edit.start - edit.end, edit.start, edit.text)):
+        if not any(_overlap(edit, other) for other in chosen):
+            chosen.append(edit)
+    return set(chosen)
+
+
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
     """Makes edits, each once.
 
@@ -31,10 +40,7 @@ def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
     Returns:
         The text with the edits, which have its line ends.
     """
-    made: list[TextEdit] = []
-    for edit in sorted(set(edits), key=lambda edit: (edit.start - edit.end, edit.start, edit.text)):
-        if not any(_overlap(edit, other) for other in made):
-            made.append(edit)
+    made = compatible_edits(edits)
     # Insertions at one place keep their order, whatever order they were found in.
     line_end = "\r\n" if "\r\n" in text else "\n"
     source, pieces, at = text.encode(), [], 0

@@ -31,6 +31,7 @@ from tfx_tpu_trainer.estimator.canned.parsing import (
 )
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator.forwarded_features import forward_features
 from tfx_tpu_trainer.estimator.heads import *
 from tfx_tpu_trainer.estimator.hook_names import *
 from tfx_tpu_trainer.estimator.keras import keras_to_estimator, model_to_estimator
@@ -50,6 +51,7 @@ __all__ = [
     "classifier_parse_example_spec",
     "experimental",
     "export",
+    "forward_features",
     "inputs",
     "keras_to_estimator",
     "model_to_estimator",

@@ -32,7 +32,7 @@ def input_fn(params):
         tf.contrib.data.batch_and_drop_remainder(params["batch_size"]))  #: fix tf.contrib.data.batch_and_drop_remainder -> .batch(params["batch_size"], drop_remainder=True)
 
 
-resolver = tf.contrib.cluster_resolver.TPUClusterResolver("tpu-of-mine")  #: fix tf.contrib.cluster_resolver.TPUClusterResolver -> tf.distribute.cluster_resolver.TPUClusterResolver #: note TPUClusterResolver
+resolver = tf.contrib.cluster_resolver.TPUClusterResolver("tpu-of-mine")  #: fix tf.contrib.cluster_resolver.TPUClusterResolver -> tpu.TPUClusterResolver #: note TPUClusterResolver
 config = tpu_config.RunConfig(
     cluster=resolver, tpu_config=tpu.TPUConfig(iterations_per_loop=2, num_shards=2))
 estimator = tpu.TPUEstimator(

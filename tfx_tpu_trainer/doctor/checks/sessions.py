@@ -13,7 +13,7 @@ from tfx_tpu_trainer.doctor.text_edits import TextEdit
 
 _THEME: Final = "sessions"
 _SESSIONS: Final = re.compile(
-    r"tensorflow(\.compat\.v1)?\.(Session|InteractiveSession|train\.(MonitoredTrainingSession|Supervisor))$"
+    r"tensorflow(\.compat\.v1|\.python\.framework\.ops)?\.(Session|InteractiveSession|train\.(MonitoredTrainingSession|Supervisor))$"
 )
 _GRAPH_MODE: Final = re.compile(r"\.(disable_eager_execution|disable_v2_behavior|Graph)$")
 _EAGER: Final = re.compile(r"tensorflow(\.compat\.v1|\.contrib\.eager)?\.enable_eager_execution$")

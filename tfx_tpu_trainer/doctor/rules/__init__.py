@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
+from tfx_tpu_trainer.doctor.findings import Verdict
 from tfx_tpu_trainer.doctor.rules import (
     contrib_data,
     contrib_estimator,
     contrib_keras,
     contrib_layers,
+    contrib_learn,
     contrib_other,
     contrib_ours,
     contrib_summary,
@@ -28,12 +33,17 @@ from tfx_tpu_trainer.doctor.rules import (
 from tfx_tpu_trainer.doctor.rules.advice import Advice
 
 CONTRIB: Final = "tensorflow.contrib"
+_PACKAGE: Final = Path(__file__).parents[2]
+_NOT_IN_V1: Final = re.compile(
+    r"tensorflow\.compat\.v1\.(?=(contrib|examples|models|python|tools)\b)"
+)
 
 _CONTRIB_TABLES: Final = (
     contrib_data,
     contrib_estimator,
     contrib_keras,
     contrib_layers,
+    contrib_learn,
     contrib_other,
     contrib_ours,
     contrib_summary,
@@ -67,8 +77,7 @@ def canonical(name: str) -> str:
     Returns:
         The name in full.
     """
-    if name.startswith("tensorflow.compat.v1.contrib"):
-        name = name.replace("tensorflow.compat.v1", "tensorflow", 1)
+    name = _NOT_IN_V1.sub("tensorflow.", name)
     if _longest(name, private_tpu.RULES):
         return name
     parts = name.split(".")
@@ -78,10 +87,11 @@ def canonical(name: str) -> str:
         if private is not None:
             return contrib_ours.PRIVATE_MODULES[private] + name[len(private) :]
         last = next((i for i, part in enumerate(parts[4:], 4) if part[:1].isupper()), None)
-        public = ".".join(parts[:3] + (parts[last:] if last else []))
-        # Functions are in lower case too: the tables know their names.
-        function = f"{public}.{parts[-1]}"
-        return function if last is None and function in RULES else public
+        if last is None:
+            # Functions are in lower case too: the tables know their names.
+            part = ".".join(parts[:3])
+            last = next((i for i in range(4, len(parts)) if f"{part}.{parts[i]}" in RULES), None)
+        return ".".join(parts[:3] + (parts[last:] if last else []))
     if parts[0] == "tensorflow" and parts[1:3] != ["compat", "v1"]:
         in_v1 = ".".join(["tensorflow", "compat", "v1", *parts[1:]])
         if _longest(in_v1, queues.RULES):
@@ -114,23 +124,48 @@ def look_up(name: str) -> tuple[str, Advice] | None:
 
 
 def _not_of_ours(name: str) -> tuple[str, Advice] | None:
-    """Finds what to say of a name that our tpu lacks: what is said of the old module's."""
+    """Finds what to say of a name that our tpu lacks, such as one that only tf.contrib.tpu had."""
     rest = name[len(private_tpu.OURS) + 1 :]
-    if rest.partition(".")[0] in private_tpu.OUR_NAMES:
+    first = rest.partition(".")[0]
+    # Contrib's private modules, which an import of ours can't reach.
+    private = private_tpu.RULES.get(f"{CONTRIB}.tpu.python.tpu.{first}")
+    if private is not None:
+        says = f"{private_tpu.OURS} has no {first} of TensorFlow's."
+        return f"{private_tpu.OURS}.{first}", dataclasses.replace(private, says=says, becomes=None)
+    if first in private_tpu.OUR_NAMES or _is_our_module(private_tpu.OURS, rest):
         return None
-    old = f"{CONTRIB}.tpu"
-    key = _longest(f"{old}.{rest}", RULES) or old
-    return private_tpu.OURS + key[len(old) :], RULES[key]
+    return _lacking(
+        private_tpu.OURS, f"{CONTRIB}.tpu", rest, "look for it in tfx_tpu_trainer.estimator"
+    )
 
 
 def _not_of_our_contrib(name: str) -> tuple[str, Advice] | None:
-    """Finds what to say of a name that our contrib lacks: what is said of the old part's."""
+    """Finds what to say of a name that our contrib lacks, such as one that only tf.contrib had."""
     part, _, rest = name[len(contrib_ours.PACKAGE) + 1 :].partition(".")
-    if not rest or rest.partition(".")[0] in contrib_ours.NAMES.get(part, "").split():
+    home = f"{contrib_ours.PACKAGE}.{part}"
+    names = contrib_ours.NAMES.get(part)
+    if not rest or rest.partition(".")[0] in (names or "").split() or _is_our_module(home, rest):
         return None
-    old = f"{CONTRIB}.{part}.{rest}"
-    key = _longest(old, RULES) or CONTRIB
-    return contrib_ours.PACKAGE + key[len(CONTRIB) :], RULES[key]
+    old = f"{CONTRIB}.{part}"
+    if names is None and _longest(f"{old}.{rest}", RULES) == CONTRIB:
+        return None
+    return _lacking(home, old, rest, RULES[_longest(old, RULES) or CONTRIB].edit or "")
+
+
+def _lacking(home: str, old: str, rest: str, elsewhere: str) -> tuple[str, Advice]:
+    """Says of a name that a module of this package lacks what replaces contrib's, or where to look."""
+    key = _longest(f"{old}.{rest}", RULES)
+    name = rest.partition(".")[0] if key is None or len(key) <= len(old) else key[len(old) + 1 :]
+    says = f"{home} has no {name}."
+    if key is None or len(key) <= len(old):
+        return f"{home}.{name}", Advice("contrib", Verdict.EDIT, says, elsewhere)
+    return f"{home}.{name}", dataclasses.replace(RULES[key], says=says)
+
+
+def _is_our_module(home: str, rest: str) -> bool:
+    """Whether a name in a package of ours is a module, or is in one."""
+    path = _PACKAGE.joinpath(*home.split(".")[1:], rest.partition(".")[0])
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def _longest(name: str, rules: Mapping[str, object]) -> str | None:

@@ -10,12 +10,27 @@ from tfx_tpu_trainer.doctor.rules.advice import Advice, by_hand, moved
 _THEME: Final = "contrib"
 _DATA: Final = "tensorflow.contrib.data"
 
+_NOW: Final = "tensorflow.data.experimental"
+_IN_V1: Final = "tensorflow.compat.v1.data.experimental"
+_DROPPED: Final = (
+    ".batch(n, drop_remainder=True) instead of .apply(tf.contrib.data.batch_and_drop_remainder(n))"
+)
+_GONE: Final = {
+    "assert_element_shape": ("Gone.", "set the shape in a map: tensor.set_shape(...)"),
+    "read_batch_features": (
+        "Gone.",
+        "tf.data.experimental.make_batched_features_dataset(files, batch_size, features)",
+    ),
+    "sliding_window_batch": ("Gone.", "dataset.window(size, shift=..., stride=...)"),
+    "StatsAggregator": ("Gone.", "leave it out; TensorFlow's profiler shows the input pipeline"),
+}
+
 RULES: Final[dict[str, Advice]] = {
     **moved(
         _THEME,
         "TensorFlow 2 has no tf.contrib; tf.data.experimental has this name.",
         _DATA,
-        "tensorflow.data.experimental",
+        _NOW,
         "AUTOTUNE Counter CsvDataset Optional RandomDataset Reducer SqlDataset TFRecordWriter "
         "bucket_by_sequence_length choose_from_datasets copy_to_device dense_to_sparse_batch enumerate_dataset "
         "get_single_element group_by_reducer group_by_window ignore_errors make_batched_features_dataset "
@@ -33,28 +48,27 @@ RULES: Final[dict[str, Advice]] = {
         _THEME,
         Verdict.EDIT,
         "TensorFlow 2 has no tf.contrib; a dataset's batch() does the same.",
-        edit=".batch(n, drop_remainder=True) instead of "
-        ".apply(tf.contrib.data.batch_and_drop_remainder(n))",
+        edit=_DROPPED,
         becomes="batch",
         calls_only=True,
     ),
+    **{
+        f"{module}.batch_and_drop_remainder": Advice(
+            _THEME, Verdict.EDIT, "A dataset's batch() does the same.", _DROPPED
+        )
+        for module in (_NOW, _IN_V1)
+    },
+    # An import of the old module becomes one of the new, which lacks these.
+    **{
+        name: told
+        for module in (_DATA, _NOW, _IN_V1)
+        for name, told in by_hand(_THEME, module, _GONE).items()
+    },
     **by_hand(
         _THEME,
         _DATA,
-        {
-            "": ("TensorFlow 2 has no tf.contrib.", "look for the name in tf.data.experimental"),
-            "assert_element_shape": ("Gone.", "set the shape in a map: tensor.set_shape(...)"),
-            "read_batch_features": (
-                "Gone.",
-                "tf.data.experimental.make_batched_features_dataset(files, batch_size, features)",
-            ),
-            "sliding_window_batch": ("Gone.", "dataset.window(size, shift=..., stride=...)"),
-            "StatsAggregator": (
-                "Gone.",
-                "leave it out; TensorFlow's profiler shows the input pipeline",
-            ),
-        },
+        {"": ("TensorFlow 2 has no tf.contrib.", "look for the name in tf.data.experimental")},
     ),
 }
 
-MODULES: Final = {_DATA: "tensorflow.data.experimental"}
+MODULES: Final = {_DATA: _NOW}

@@ -36,14 +36,19 @@ RULES: Final[dict[str, Advice]] = {
     ),
     **moved(
         _THEME,
-        "TensorFlow 2 has no tf.contrib; the resolvers are in tf.distribute.cluster_resolver. "
-        "Without a TPU, a resolver with a name fails when it is created: `python -m "
-        "tfx_tpu_trainer.compat` with emulation answers it.",
+        "TensorFlow 2 has no tf.contrib; the resolvers are in tf.distribute.cluster_resolver.",
         "tensorflow.contrib.cluster_resolver",
         "tensorflow.distribute.cluster_resolver",
         "ClusterResolver GceClusterResolver:GCEClusterResolver KubernetesClusterResolver "
-        "SimpleClusterResolver SlurmClusterResolver TFConfigClusterResolver TPUClusterResolver UnionResolver "
+        "SimpleClusterResolver SlurmClusterResolver TFConfigClusterResolver UnionResolver "
         "UnionClusterResolver:UnionResolver",
+    ),
+    **moved(
+        _THEME,
+        "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this resolver, which emulated cores answer.",
+        "tensorflow.contrib.cluster_resolver",
+        "tfx_tpu_trainer.estimator.tpu",
+        "TPUClusterResolver",
     ),
     **moved(
         _THEME,

@@ -18,6 +18,7 @@ OUR_NAMES: Final = frozenset(
         "ExportSavedModelApiVersion",
         "InputPipelineConfig",
         "RunConfig",
+        "TPUClusterResolver",
         "TPUConfig",
         "TPUEstimator",
         "TPUEstimatorSpec",

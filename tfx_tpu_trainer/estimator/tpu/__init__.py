@@ -13,6 +13,7 @@ from tfx_tpu_trainer.estimator.export.tpu_inference import (
     model_fn_inference_on_tpu,
 )
 from tfx_tpu_trainer.estimator.tpu import experimental
+from tfx_tpu_trainer.estimator.tpu.cluster_resolver import TPUClusterResolver
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
 from tfx_tpu_trainer.estimator.tpu.from_estimator import export_estimator_savedmodel, from_estimator
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
@@ -57,6 +58,7 @@ __all__ = [
     "ExportSavedModelApiVersion",
     "InputPipelineConfig",
     "RunConfig",
+    "TPUClusterResolver",
     "TPUConfig",
     "TPUEstimator",
     "TPUEstimatorSpec",
