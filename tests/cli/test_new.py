@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import runpy
 import subprocess
 import sys
 
@@ -51,16 +52,15 @@ def _csv(folder, header=HEADER, rows=ROWS, encoding="utf-8"):
         ),
         case(
             "new",
-            "a CSV with 10,000 columns",
-            "has 10,000 columns, but a scaffolded model takes at most 500",
-            values=(WIDE, ROWS, "utf-8"),
+            "a CSV of two rows with semicolons",
+            "has 2 rows, but a third is kept",
+            values=("amount;count;colour;label", ["1.5;2;red;no", "0.5;7;blue;yes"], "utf-8"),
         ),
         case(
             "new",
-            "a CSV that is not UTF-8",
-            "is not UTF-8 (byte 0xfc in line 2)",
-            "iconv",
-            values=(HEADER, ["1,grün,US,yes"], "latin-1"),
+            "a CSV with 10,000 columns",
+            "has 10,000 columns, but a scaffolded model takes at most 500",
+            values=(WIDE, ROWS, "utf-8"),
         ),
         case(
             "new",
@@ -80,19 +80,6 @@ def _csv(folder, header=HEADER, rows=ROWS, encoding="utf-8"):
             "a CSV with two columns of one name",
             "two columns have the name 'a'",
             values=("a,a,label", ["1,2,3"] * 60, "utf-8"),
-        ),
-        case(
-            "new",
-            "a CSV with a line break in quotes",
-            "line 2 contains a line break",
-            values=(HEADER, ['1,"a', 'b",US,yes'], "utf-8"),
-        ),
-        case(
-            "new",
-            "a CSV whose lines end in CR alone",
-            "line 1 ends in CR alone, which CsvExampleGen",
-            "tr '\\r' '\\n'",
-            values=("\r".join([HEADER, *ROWS]), [], "utf-8"),
         ),
         case("new", "an empty file", "is empty: give a CSV file", values=("", [], "utf-8")),
     ],
@@ -164,6 +151,30 @@ def test_a_schema_file_that_says_nothing_is_refused(tmp_path, schema, refused):
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        case("new", "`--type` without a kind", "--type 'size' is not valid", values="size"),
+        case(
+            "new",
+            "`--type` with an unknown kind",
+            "--type 'size=floats' is not valid; give COLUMN=KIND with one of numbers, words",
+            values="size=floats",
+        ),
+        case(
+            "new",
+            "`--type` of a column that is not there",
+            "--type names 'sizes', but",
+            values="sizes=words",
+        ),
+    ],
+)
+def test_a_type_that_no_column_can_have_is_refused(tmp_path, setting, refused):
+    ended = _new(tmp_path / "made", _csv(tmp_path), "--type", setting)
+    refused.output(ended)
+    assert not (tmp_path / "made").exists()
+
+
 @row("new", "a label with one value", "the label 'country' has only one value, 'US'")
 def test_a_label_of_one_value_is_refused_after_tfdv_has_read_it(tmp_path, refused):
     data = _csv(tmp_path)
@@ -224,6 +235,33 @@ def test_what_is_left_out_is_said_in_a_line(project):
     assert "left out: constant (it has only one value)" in lines
     assert "left out: row (it numbers the rows)" in lines
     assert sum(line.startswith("left out") for line in lines) == 2
+
+
+def test_a_file_that_tfx_cannot_read_is_copied_into_the_project(tmp_path):
+    rows = [
+        f"{number % 7},5;{number % 28 + 1:02d}.02.2024 {number % 24}:00;{'ja' if number % 3 else 'nein'}"
+        for number in range(60)
+    ]
+    data = _csv(tmp_path, "Größe;gekauft;label", rows, "latin-1")
+    ended = _new(tmp_path / "made", data, "--type", "Größe=words")
+    assert ended.exit_code == 0, ended.output
+    copy = tmp_path / "made" / "data" / "t.csv"
+    assert ended.output.startswith(
+        f"{data} has Latin-1 text, semicolons, decimal commas, which CsvExampleGen can't read: "
+        f"the project gets a copy that it can read, {copy}\n"
+    )
+    assert copy.read_text(encoding="utf-8").splitlines()[:2] == [
+        "Größe,gekauft,label",
+        "0.5,01.02.2024 0:00,nein",
+    ]
+    settings = yaml.safe_load((tmp_path / "made" / "config.yaml").read_text(encoding="utf-8"))
+    assert (settings["data"], settings["data_file"]) == (str(copy.parent), "t.csv")
+    columns = runpy.run_path(str(tmp_path / "made" / "transform" / "columns.py"))
+    assert columns["WORDS"] == {"Größe": "gr_e"}
+    assert columns["DATES"] == {
+        "gekauft": ("gekauft", "day-first", "2024-02-01", ("weekday", "hour"))
+    }
+    assert columns["NUMBER_KEYS"] == ("gekauft_days", "gekauft_weekday", "gekauft_hour")
 
 
 def test_odd_names_are_literals_in_the_project(project):

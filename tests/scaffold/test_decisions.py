@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from pathlib import Path
 
 import pytest
 
+from tfx_tpu_trainer.scaffold.dates import Dates
 from tfx_tpu_trainer.scaffold.decisions import MOST_CLASSES, decide
 from tfx_tpu_trainer.scaffold.errors import ScaffoldError
 from tfx_tpu_trainer.scaffold.reading import Source, Values
@@ -166,7 +168,7 @@ def test_the_words_of_few_values_are_crossed():
 
 def test_a_schema_file_says_what_are_words():
     zip_code = _numbers("zip", list(range(100)), type="integer")
-    decisions = _decide(X, zip_code, LABEL, kinds={"zip": "word", "y": "word"})
+    decisions = _decide(X, zip_code, LABEL, kinds={"zip": "words", "y": "words"})
     assert [feature.name for feature in decisions.words] == ["zip"] and not decisions.numbers
     assert decisions.dropped == {"x": "the schema file does not name it"}
 
@@ -174,16 +176,89 @@ def test_a_schema_file_says_what_are_words():
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        ({"y": "word", "z": "word"}, "names 'z', but t.csv has no such column"),
-        ({"x": "number"}, "does not name the label 'y'"),
+        ({"y": "words", "z": "words"}, "names 'z', but t.csv has no such column"),
+        ({"x": "numbers"}, "does not name the label 'y'"),
         (
-            {"x": "number", "y": "number"},
+            {"x": "numbers", "y": "numbers"},
             "column 'y' is a number in the schema file, but a string in t.csv",
         ),
     ],
 )
 def test_a_schema_file_of_other_data_is_refused(kinds, said):
     assert said in _refused(X, LABEL, kinds=kinds)
+
+
+def _dates(name, orders=("year-first",), parts=("month",)):
+    counts = {f"d{number}": 1 for number in range(ROWS)}
+    found = Dates(orders, datetime.date(2024, 3, 1), parts)
+    return Column(name, "string", 0, counts, dates=found)
+
+
+def test_dates_become_numbers_though_each_row_has_its_own():
+    (date,) = _decide(X, _dates("last login"), LABEL).dates
+    assert (date.name, date.key, date.order) == ("last login", "last_login", "year-first")
+    assert (date.first_day, date.parts) == ("2024-03-01", ("month",))
+
+
+def test_dates_that_could_be_read_in_two_ways_are_left_out_until_the_user_says_how():
+    both = _dates("when", ("day-first", "month-first"))
+    decisions = _decide(X, both, LABEL)
+    assert not decisions.dates and "'when=month-first'" in decisions.dropped["when"]
+    (date,) = _decide(X, both, LABEL, types={"when": "month-first"}).dates
+    assert date.order == "month-first"
+
+
+def test_the_type_of_one_column_is_corrected():
+    zip_code = _numbers("zip", list(range(100)), type="integer")
+    decisions = _decide(X, zip_code, _words("id", ROWS), LABEL, types={"zip": "words"})
+    assert [feature.name for feature in decisions.numbers] == ["x"]
+    assert [feature.name for feature in decisions.words] == ["zip"] and "id" in decisions.dropped
+    decisions = _decide(X, zip_code, _dates("d"), LABEL, types={"x": "left-out", "d": "words"})
+    assert decisions.dropped == {"x": "--type leaves it out"}
+    assert [feature.name for feature in decisions.words] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("types", "said"),
+    [
+        ({"z": "words"}, "--type names 'z', but t.csv has no such column"),
+        ({"y": "dates"}, "--type gives the label 'y' as dates"),
+        ({"x": "dates"}, "column 'x' is dates in --type, but not all its values in t.csv are"),
+        ({"d": "day-first"}, "column 'd' is dates with the day first in --type"),
+        ({"d": "numbers"}, "column 'd' is a number in --type, but a string"),
+    ],
+)
+def test_types_that_columns_cannot_have_are_refused(types, said):
+    assert said in _refused(X, _dates("d"), LABEL, types=types)
+
+
+@pytest.mark.parametrize("name", ["user_id", "userId", "ID", "store id"])
+def test_integers_that_are_named_ids_are_no_quantities(name):
+    few = _numbers(name, list(range(0, 200, 2)), type="integer")
+    decisions = _decide(X, few, LABEL)
+    assert [feature.name for feature in decisions.words] == [name]
+    many = _numbers(name, list(range(0, 2 * ROWS, 2)), type="integer")
+    assert "most rows have a unique value" in _decide(X, many, LABEL).dropped[name]
+
+
+def test_integers_of_other_names_are_quantities():
+    for name in ("paid", "bid", "idle", "width"):
+        few = _numbers(name, list(range(0, 200, 2)), type="integer")
+        assert not _decide(X, few, LABEL).words
+
+
+def test_more_words_than_are_counted_are_used_where_rows_repeat_them():
+    many = Column("c", "string", 0, None, distinct=20_000)
+    assert "c" in _decide(X, many, LABEL, rows=30_000).dropped
+    label = Column("y", "string", 0, {"no": 100_000, "yes": 200_000})
+    decisions = _decide(X, many, label, rows=300_000)
+    assert [feature.name for feature in decisions.words] == ["c"]
+
+
+@pytest.mark.parametrize(("rows", "most"), [(150, 20), (6_000, 200), (300_000, 5_000)])
+def test_the_rows_limit_the_words_with_an_id(rows, most):
+    label = Column("y", "string", 0, {"no": rows // 3, "yes": rows - rows // 3})
+    assert _decide(X, label, rows=rows).vocabulary.most == most
 
 
 @pytest.mark.parametrize("rows", [20, 150, 2_000, 200_000, 50_000_000])

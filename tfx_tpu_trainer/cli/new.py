@@ -22,7 +22,7 @@ _MOST_LINES = 20
     metavar="FILE",
     required=True,
     type=click.Path(path_type=Path),
-    help="A CSV file with a header, or a TFRecord file of tf.Examples. It is not copied.",
+    help="A CSV file with a header, or a TFRecord file of tf.Examples.",
 )
 @click.option("--label", metavar="COLUMN", required=True, help="The column to predict.")
 @click.option(
@@ -35,6 +35,13 @@ _MOST_LINES = 20
     metavar="FILE",
     type=click.Path(path_type=Path),
     help="A JSON file with the columns' types, as written by `bq show --schema`.",
+)
+@click.option(
+    "--type",
+    "types",
+    metavar="COLUMN=KIND",
+    multiple=True,
+    help="What a column holds: numbers, words, dates, day-first or month-first dates, or left-out. Repeatable.",
 )
 def new(folder: Path, **options: Any) -> None:
     """Writes a project that trains, evaluates and pushes a model of your data.
@@ -57,7 +64,10 @@ def new(folder: Path, **options: Any) -> None:
     label = decisions.label
     what = f"one of {len(label.classes)} classes" if label.classes else "a quantity"
     _say(f"label: {label.name} ({what})")
-    _say(f"features: {len(decisions.numbers)} numbers, {len(decisions.words)} categorical columns")
+    _say(
+        f"features: {len(decisions.numbers)} numbers, {len(decisions.dates)} dates, "
+        f"{len(decisions.words)} categorical columns"
+    )
     _say_dropped(decisions.dropped)
     _say(f"Wrote {folder}. To train, evaluate and push a model:")
     _say(f"  cd {folder} && tfx-tpu-trainer run")

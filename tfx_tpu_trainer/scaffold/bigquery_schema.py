@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
+from tfx_tpu_trainer.scaffold.column_kinds import Kind
 from tfx_tpu_trainer.scaffold.errors import ScaffoldError
 
-Kind = Literal["number", "word"]
-
 _NUMBERS = ("INTEGER", "INT64", "FLOAT", "FLOAT64", "NUMERIC", "BIGNUMERIC")
-_WORDS = ("STRING", "BOOLEAN", "BOOL", "DATE", "DATETIME", "TIME", "TIMESTAMP")
+_WORDS = ("STRING", "BOOLEAN", "BOOL", "TIME")
+_DATES = ("DATE", "DATETIME", "TIMESTAMP")
 
 
 def read_schema(path: Path) -> Mapping[str, Kind]:
@@ -22,7 +21,7 @@ def read_schema(path: Path) -> Mapping[str, Kind]:
         path: The file.
 
     Returns:
-        Whether each column holds numbers or words.
+        Whether each column holds numbers, words or dates.
 
     Raises:
         ScaffoldError: If it can't be read, or has a type or mode that is not a flat column.
@@ -51,10 +50,10 @@ def read_schema(path: Path) -> Mapping[str, Kind]:
 
 def _kind(field: Mapping[str, object], path: Path) -> Kind:
     kind, mode = (str(field.get(key, "")).upper() for key in ("type", "mode"))
-    if mode == "REPEATED" or kind not in (*_NUMBERS, *_WORDS):
+    if mode == "REPEATED" or kind not in (*_NUMBERS, *_WORDS, *_DATES):
         raise ScaffoldError(
             f"the schema {path}: column {field['name']!r} is "
             f"{mode if mode == 'REPEATED' else kind or 'untyped'}; remove it from the schema and "
-            f"the data, or give one of {', '.join((*_NUMBERS, *_WORDS))}"
+            f"the data, or give one of {', '.join((*_NUMBERS, *_WORDS, *_DATES))}"
         )
-    return "number" if kind in _NUMBERS else "word"
+    return "numbers" if kind in _NUMBERS else "words" if kind in _WORDS else "dates"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfx_tpu_trainer.extras import of_extra
 from tfx_tpu_trainer.scaffold.bigquery_schema import read_schema
+from tfx_tpu_trainer.scaffold.column_kinds import parse_kinds
 from tfx_tpu_trainer.scaffold.folders import check_folder
 from tfx_tpu_trainer.scaffold.reading import read_source
 
@@ -22,6 +24,7 @@ def create_project(
     label: str,
     task: Task | None = None,
     schema: Path | None = None,
+    types: Sequence[str] = (),
     say: Callable[[str], None] = lambda line: None,
 ) -> Decisions:
     """Writes a project from the user's data: all of it, or nothing.
@@ -33,6 +36,7 @@ def create_project(
         task: "regression" or "classification". Defaults to `None`: what the label looks like.
         schema: A BigQuery-like schema file, whose types win over those that the columns seem to have. Defaults to
             `None`.
+        types: `COLUMN=KIND` settings, which win over the schema. Defaults to none.
         say: Called with a line before slow parts. Defaults to doing nothing.
 
     Returns: How each column is used.
@@ -43,13 +47,20 @@ def create_project(
     """
     check_folder(folder)
     kinds = None if schema is None else read_schema(schema)
-    source = read_source(data, label=label)
-    say(f"{source.rows:,} rows of {len(source.columns):,} columns; TFDV measures them")
-    with of_extra("new", for_what="tfx-tpu-trainer new"):
-        from tfx_tpu_trainer.scaffold.decisions import decide
-        from tfx_tpu_trainer.scaffold.measuring import measure
-        from tfx_tpu_trainer.scaffold.rendering import render
-    table = measure(source)
-    decisions = decide(table, label=label, task=task, kinds=kinds)
-    render(folder, table, decisions)
+    given = parse_kinds(types)
+    with tempfile.TemporaryDirectory() as scratch:
+        source = read_source(data, label=label, scratch=Path(scratch))
+        if source.copied_for:
+            say(
+                f"{data} has {', '.join(source.copied_for)}, which CsvExampleGen can't read: the "
+                f"project gets a copy that it can read, {folder / 'data' / source.path.name}"
+            )
+        say(f"{source.rows:,} rows of {len(source.columns):,} columns; TFDV measures them")
+        with of_extra("new", for_what="tfx-tpu-trainer new"):
+            from tfx_tpu_trainer.scaffold.decisions import decide
+            from tfx_tpu_trainer.scaffold.measuring import measure
+            from tfx_tpu_trainer.scaffold.rendering import render
+        table = measure(source)
+        decisions = decide(table, label=label, task=task, kinds=kinds, types=given)
+        render(folder, table, decisions)
     return decisions

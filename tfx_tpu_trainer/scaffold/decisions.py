@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from tfx_tpu_trainer.scaffold.bigquery_schema import Kind
+from tfx_tpu_trainer.scaffold.column_kinds import Kind
+from tfx_tpu_trainer.scaffold.dates import Order
 from tfx_tpu_trainer.scaffold.errors import ScaffoldError
 from tfx_tpu_trainer.scaffold.table import Column, Table
 
@@ -25,6 +26,11 @@ MOST_CLASSES = 100
 _MOST_INTEGER_CLASSES = 20
 # A column of which most rows have a word of their own identifies rows: nothing in it is seen again.
 _MOST_WORDS_PER_ROW = 0.5
+# More values are not counted in a column of integers.
+_MANY_VALUES = 10_001
+# An integer with such a name, as user_id or userId, is a name and no quantity.
+_ID_NAME = re.compile(r"(^|[^A-Za-z])[Ii][Dd]$|[a-z]I[Dd]$")
+_MOST_WORDS, _FEWEST_WORDS, _ROWS_PER_WORD = 5_000, 20, 20
 _MOST_CROSSED_WORDS = 100
 _MOST_CROSSES = 3
 _EVAL_SHARE = 1 / 3
@@ -45,6 +51,40 @@ class Feature:
     key: str
     missing: bool
     values: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class DateFeature:
+    """A column of dates, which the model reads as numbers.
+
+    Attributes:
+        name: Its name in the data.
+        key: The name that features and variables are made from.
+        missing: Whether some rows have no value.
+        order: In which order it gives year, month and day.
+        first_day: The day from which days are counted, as 2024-03-01.
+        parts: Which of "year", "month", "weekday" and "hour" vary, so that they are numbers as well.
+    """
+
+    name: str
+    key: str
+    missing: bool
+    order: Order
+    first_day: str
+    parts: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """Which words of a column get an id of their own.
+
+    Attributes:
+        most: The number of ids, at most.
+        fewest_rows: The rows of the training split that a word must be in.
+    """
+
+    most: int
+    fewest_rows: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +140,9 @@ class Decisions:
     Attributes:
         label: The column to predict.
         numbers: Columns that are scaled and cut into buckets.
+        dates: Columns that become numbers of days and parts of the calendar.
         words: Columns that get ids from a vocabulary.
+        vocabulary: Which words get an id.
         crosses: Pairs of words, by key, that the wide half sees together.
         dropped: Why columns are left out, by name.
         training: How the model is trained.
@@ -108,7 +150,9 @@ class Decisions:
 
     label: Label
     numbers: tuple[Feature, ...]
+    dates: tuple[DateFeature, ...]
     words: tuple[Feature, ...]
+    vocabulary: Words
     crosses: tuple[tuple[str, str], ...]
     dropped: Mapping[str, str]
     training: Training
@@ -120,6 +164,7 @@ def decide(
     label: str,
     task: Task | None = None,
     kinds: Mapping[str, Kind] | None = None,
+    types: Mapping[str, Kind] | None = None,
 ) -> Decisions:
     """Decides about each column.
 
@@ -127,43 +172,49 @@ def decide(
         table: The columns, as TFDV sees them.
         label: The name of the one to predict.
         task: Whether the label is a quantity or a class. Defaults to `None`: what it looks like.
-        kinds: Whether columns hold numbers or words, from a schema file; those that it lacks are left out.
-            Defaults to `None`: what they look like.
+        kinds: What columns hold, from a schema file; columns that it lacks are left out. Defaults to `None`: what
+            they look like.
+        types: What single columns hold, which wins over `kinds`. Defaults to `None`.
 
     Returns:
         The decisions.
 
     Raises:
-        ScaffoldError: If the label can't be learned, nothing is left to learn it from, or the schema does not fit.
+        ScaffoldError: If the label can't be learned, nothing is left to learn it from, or a kind does not fit.
     """
-    if kinds is not None:
-        _check_schema(table, kinds, label)
+    asked = dict(types or {})
+    _check_kinds(table, kinds, label, "the schema file")
+    _check_kinds(table, asked, label, "--type")
+    types = {**(kinds or {}), **asked}
     rows = table.source.rows
     key_of = _keys([column.name for column in table.columns])
     target = next((column for column in table.columns if column.name == label), None)
     if target is None:
         raise ScaffoldError(f"no row has a value of the label {label!r}; name another column")
     numbers: list[Feature] = []
+    dates: list[DateFeature] = []
     words: list[Feature] = []
     dropped: dict[str, str] = {}
     for column in table.columns:
         if column is target:
             continue
-        is_number = column.type != "string" if kinds is None else kinds.get(column.name) == "number"
-        why = _why_dropped(column, rows, is_number=is_number)
-        if kinds is not None and column.name not in kinds:
+        kind = types.get(column.name) or _kind(column)
+        why = _why_dropped(column, rows, kind=kind, is_asked=column.name in asked)
+        if kinds is not None and column.name not in types:
             why = "the schema file does not name it"
         if why:
             dropped[column.name] = why
-            continue
-        feature = Feature(
-            name=column.name,
-            key=key_of(column.name),
-            missing=column.missing > 0,
-            values=None if column.counts is None else len(column.counts),
-        )
-        (numbers if is_number else words).append(feature)
-    if not numbers and not words:
+        elif kind in ("numbers", "words"):
+            feature = Feature(
+                name=column.name,
+                key=key_of(column.name),
+                missing=column.missing > 0,
+                values=_distinct(column),
+            )
+            (numbers if kind == "numbers" else words).append(feature)
+        else:
+            dates.append(_date_feature(column, key_of(column.name), kind))
+    if not numbers and not dates and not words:
         reasons = "; ".join(
             f"{name!r}: {why}" for name, why in itertools.islice(dropped.items(), 3)
         )
@@ -177,51 +228,115 @@ def decide(
             rows,
             key=f"{key_of(label)}_label",
             task=task,
-            kind=None if kinds is None else kinds.get(label),
+            kind=types.get(label),
         ),
         numbers=tuple(numbers),
+        dates=tuple(dates),
         words=tuple(words),
+        vocabulary=_vocabulary(rows),
         crosses=_crosses(words),
         dropped=dropped,
         training=_training(rows),
     )
 
 
-def _check_schema(table: Table, kinds: Mapping[str, Kind], label: str) -> None:
-    types = {column.name: column.type for column in table.columns}
+def _check_kinds(table: Table, kinds: Mapping[str, Kind] | None, label: str, given_by: str) -> None:
+    """Refuses kinds that the columns can't have."""
+    if kinds is None:
+        return
+    columns = {column.name: column for column in table.columns}
     unknown = sorted(set(kinds) - set(table.source.columns))
     if unknown:
         raise ScaffoldError(
-            f"the schema file names {unknown[0]!r}, but {table.source.path} has no such column; "
+            f"{given_by} names {unknown[0]!r}, but {table.source.path} has no such column; "
             "remove it"
         )
-    if label not in kinds:
-        raise ScaffoldError(f"the schema file does not name the label {label!r}; add it")
-    wrong = next(
-        (n for n, kind in kinds.items() if kind == "number" and types.get(n) == "string"), None
-    )
-    if wrong is not None:
+    if given_by != "--type" and label not in kinds:
+        raise ScaffoldError(f"{given_by} does not name the label {label!r}; add it")
+    if kinds.get(label, "numbers") not in ("numbers", "words"):
         raise ScaffoldError(
-            f"column {wrong!r} is a number in the schema file, but a string in "
-            f"{table.source.path}; correct one of them"
+            f"{given_by} gives the label {label!r} as {kinds[label]}, but a label is numbers or words"
         )
+    for name, kind in kinds.items():
+        column = columns.get(name)
+        if column is None or kind in ("words", "left-out"):
+            continue
+        if kind == "numbers":
+            if column.type == "string":
+                raise ScaffoldError(
+                    f"column {name!r} is a number in {given_by}, but a string in "
+                    f"{table.source.path}; correct one of them"
+                )
+        elif column.dates is None or (kind != "dates" and kind not in column.dates.orders):
+            order = "" if kind == "dates" else f" with the {kind.removesuffix('-first')} first"
+            raise ScaffoldError(
+                f"column {name!r} is dates{order} in {given_by}, but not all its values in "
+                f"{table.source.path} are; correct one of them, or give the column as words"
+            )
 
 
-def _why_dropped(column: Column, rows: int, *, is_number: bool) -> str | None:
-    """Why a column says nothing of the label, or `None`."""
+def _kind(column: Column) -> Kind:
+    """What a column looks like."""
+    if column.dates:
+        return "dates"
+    if column.type == "string" or (column.type == "integer" and _ID_NAME.search(column.name)):
+        return "words"
+    return "numbers"
+
+
+def _distinct(column: Column) -> int | None:
+    return column.distinct if column.counts is None else len(column.counts)
+
+
+def _why_dropped(column: Column, rows: int, *, kind: Kind, is_asked: bool) -> str | None:
+    """Why a column is left out, or `None`."""
     present = rows - column.missing
+    if kind == "left-out":
+        return "--type leaves it out"
     if not present:
         return "it has no values"
     if column.most_values > 1:
         return f"it has up to {column.most_values:,} values in a row, but the model takes one"
     if len(column.counts or (1, 2)) == 1 and not column.missing:
         return "it has only one value"
-    if is_number:
-        return "it numbers the rows" if _numbers_rows(column, present) else None
+    if kind == "dates" and column.dates and len(column.dates.orders) > 1:
+        return (
+            "day and month of its dates can't be told apart; give --type "
+            f"'{column.name}=day-first' or '{column.name}=month-first'"
+        )
+    if is_asked or kind not in ("numbers", "words"):
+        return None
+    if column.type == "integer" and _numbers_rows(column, present):
+        return "it numbers the rows"
+    if kind == "numbers":
+        return None
     # The words of few rows may all differ by chance.
-    if column.counts is None or len(column.counts) > _MOST_WORDS_PER_ROW * present:
-        return "most rows have a unique value, like an id, free text or a time"
+    distinct = _distinct(column)
+    if (distinct or _MANY_VALUES) > _MOST_WORDS_PER_ROW * present:
+        return "most rows have a unique value, like an id or free text"
     return None
+
+
+def _date_feature(column: Column, key: str, kind: Kind) -> DateFeature:
+    found = column.dates
+    if found is None:
+        raise ValueError(f"column {column.name!r} has no dates")
+    asked: Order | None = kind if kind in ("day-first", "month-first") else None
+    return DateFeature(
+        name=column.name,
+        key=key,
+        missing=column.missing > 0,
+        order=asked or found.orders[0],
+        first_day=found.first.isoformat(),
+        parts=found.parts,
+    )
+
+
+def _vocabulary(rows: int) -> Words:
+    """As many words as the rows can teach something about."""
+    training_rows = rows * (1 - _EVAL_SHARE)
+    most = min(_MOST_WORDS, max(_FEWEST_WORDS, round(training_rows / _ROWS_PER_WORD)))
+    return Words(most=most, fewest_rows=2 if rows < 2_000 else 5)
 
 
 def _numbers_rows(column: Column, present: int) -> bool:
@@ -281,7 +396,7 @@ def _label(column: Column, rows: int, *, key: str, task: Task | None, kind: Kind
 
 
 def _task(column: Column, kind: Kind | None) -> Task:
-    if column.type == "string" or kind == "word":
+    if column.type == "string" or kind == "words":
         return "classification"
     few = column.counts is not None and len(column.counts) <= _MOST_INTEGER_CLASSES
     return "classification" if few and _all_integers(column) else "regression"

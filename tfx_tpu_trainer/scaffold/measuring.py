@@ -54,7 +54,7 @@ def measure(source: Source) -> Table:
         columns=tuple(
             _column(name, found[name], source) for name in source.columns if name in found
         ),
-        schema=text_format.MessageToString(_without_bounds(schema)),
+        schema=text_format.MessageToString(_without_bounds(schema, source)),
     )
 
 
@@ -72,14 +72,22 @@ def _column(name: str, feature: Any, source: Source) -> Column:
     numbers = feature.num_stats if kind != "string" else None
     common = (numbers or feature.string_stats).common_stats
     if numbers is None or not common.num_non_missing:
-        return Column(name, kind, values.missing, values.counts, int(common.max_num_values) or 1)
+        return Column(
+            name,
+            kind,
+            values.missing,
+            values.counts,
+            values.dates,
+            distinct=int(feature.string_stats.unique) or None,
+            most_values=int(common.max_num_values) or 1,
+        )
     not_a_number = sum(bucket.num_nan for bucket in numbers.histograms[:1])
     return Column(
         name,
         kind,
         values.missing + int(not_a_number),
         values.counts,
-        int(common.max_num_values) or 1,
+        most_values=int(common.max_num_values) or 1,
         least=numbers.min,
         greatest=numbers.max,
         mean=numbers.mean,
@@ -87,12 +95,15 @@ def _column(name: str, feature: Any, source: Source) -> Column:
     )
 
 
-def _without_bounds(schema: schema_pb2.Schema) -> schema_pb2.Schema:
-    """The schema without what only this file's rows say: how many there are, and that no value is missing.
+def _without_bounds(schema: schema_pb2.Schema, source: Source) -> schema_pb2.Schema:
+    """The schema without what only this file's rows say: how many there are, which days, and that no value is missing.
 
     The share of rows with a value stays a bound for columns that are always there: that of the label is.
     """
     for feature in schema.feature:
+        if source.columns[feature.name].dates:
+            # Later data has other days.
+            feature.ClearField("domain_info")
         feature.presence.min_count = 0
         if feature.presence.min_fraction < 1:
             feature.presence.ClearField("min_fraction")

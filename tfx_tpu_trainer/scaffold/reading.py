@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from tfx_tpu_trainer.scaffold import csv_rows
+from tfx_tpu_trainer.scaffold import csv_form, csv_rows
+from tfx_tpu_trainer.scaffold.dates import Dates, DateSearch
 from tfx_tpu_trainer.scaffold.errors import ScaffoldError
 from tfx_tpu_trainer.scaffold.folders import check_name
 
@@ -33,10 +34,12 @@ class Values:
     Attributes:
         missing: Rows without one.
         counts: Rows of each value, as text; `None` if there are more than `MOST_COUNTED` values.
+        dates: How its values are dates. Defaults to `None`: not all of them are.
     """
 
     missing: int
     counts: Mapping[str, int] | None
+    dates: Dates | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,27 +47,30 @@ class Source:
     """A file of rows that can be read.
 
     Attributes:
-        path: The file, absolute.
+        path: The file, absolute: the user's, or a copy that CsvExampleGen can read.
         kind: Whether TFX reads it with CsvExampleGen or with ImportExampleGen.
         rows: How many there are.
         columns: The values of each column, by name.
+        copied_for: What CsvExampleGen can't read in the user's file; none if `path` is that file.
     """
 
     path: Path
     kind: Literal["csv", "tfrecord"]
     rows: int
     columns: Mapping[str, Values]
+    copied_for: tuple[str, ...] = ()
 
 
-def read_source(path: Path, *, label: str) -> Source:
-    """Reads all rows of a file once, and refuses what no project can be made of.
+def read_source(path: Path, *, label: str, scratch: Path) -> Source:
+    """Reads all rows of a file, and refuses data that no project can be made of.
 
     Args:
         path: A CSV file, or a TFRecord file of tf.Examples.
         label: The column that is to be predicted.
+        scratch: A folder for a copy that CsvExampleGen can read, if it can't read the file.
 
     Returns:
-        The file, with its rows counted.
+        The file or its copy, with its rows counted.
 
     Raises:
         ScaffoldError: If it can't be read, has no such label, or too many columns or too few rows.
@@ -83,17 +89,39 @@ def read_source(path: Path, *, label: str) -> Source:
             from tfx_tpu_trainer.scaffold import record_rows
 
             return _count(path, "tfrecord", (), label, lambda: record_rows.rows(path))
-        names = csv_rows.columns(path)
-        return _count(path, "csv", names, label, lambda: csv_rows.rows(path))
+        return _read_csv(path, label, scratch)
     except OSError as error:
         raise ScaffoldError(
             f"{path} can't be read ({error.strerror}): give a file that you may read"
         ) from None
 
 
+def _read_csv(path: Path, label: str, scratch: Path) -> Source:
+    form = csv_form.find_form(path, label=label)
+    # Names are checked before the rows are read.
+    names = csv_rows.columns(path, form)
+    _check_columns(path, names, label)
+    found = csv_rows.find_differences(path, form)
+    if not found.names:
+        return _count(path, "csv", names, label, lambda: csv_rows.rows(path, form))
+    copy = scratch / f"{path.stem}.csv"
+    csv_rows.write_plain(path, form, found.decimal_commas, copy)
+    plain = csv_form.CsvForm()
+    counted = _count(
+        path,
+        "csv",
+        csv_rows.columns(copy, plain),
+        " ".join(label.splitlines()),
+        lambda: csv_rows.rows(copy, plain),
+    )
+    return dataclasses.replace(counted, path=copy, copied_for=found.names)
+
+
 def _is_record_file(path: Path) -> bool:
     if path.name.lower().endswith(_RECORD_ENDINGS):
         return True
+    if csv_form.has_byte_order_mark(path):
+        return False
     # A record begins with its length, in eight bytes of which most are 0; no text has such a byte.
     with path.open("rb") as file:
         return b"\0" in file.read(8)
@@ -106,20 +134,20 @@ def _count(
     label: str,
     rows: Callable[[], Iterator[Row]],
 ) -> Source:
-    """Counts the values of each column; names that are known beforehand are checked beforehand."""
+    """Counts the values of each column, those of `names` first."""
     counts: dict[str, dict[str, int] | None] = {name: {} for name in names}
     present = dict.fromkeys(counts, 0)
-    if counts:
-        _check_columns(path, tuple(counts), label)
+    dates = {name: DateSearch() for name in counts}
     number = 0
     for row in rows():
         number += 1
         for name, value in row.items():
             if name not in present:
-                counts[name], present[name] = {}, 0
+                counts[name], present[name], dates[name] = {}, 0, DateSearch()
             if value is None:
                 continue
             present[name] += 1
+            dates[name].add(value)
             counted = counts[name]
             if counted is None:
                 continue
@@ -136,7 +164,10 @@ def _count(
         path=path,
         kind=kind,
         rows=number,
-        columns={name: Values(number - present[name], counts[name]) for name in counts},
+        columns={
+            name: Values(number - present[name], counts[name], dates[name].result())
+            for name in counts
+        },
     )
 
 
@@ -154,5 +185,5 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
     if len(names) < 2:
         raise ScaffoldError(
             f"{path} has no column other than the label {label!r}: add columns to predict it from "
-            "(a CSV's values are separated by commas)"
+            "(a CSV's values are separated by commas, semicolons or tabs)"
         )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cookiecutter.exceptions import CookiecutterException
 from cookiecutter.generate import generate_files
 
-from tfx_tpu_trainer.scaffold.decisions import Decisions, Feature
+from tfx_tpu_trainer.scaffold.decisions import DateFeature, Decisions, Feature
 from tfx_tpu_trainer.scaffold.errors import ScaffoldError
 from tfx_tpu_trainer.scaffold.folders import check_folder, project_name
 from tfx_tpu_trainer.scaffold.table import Table
@@ -45,6 +46,11 @@ def render(folder: Path, table: Table, decisions: Decisions) -> None:
             for path in list(made.iterdir()):
                 path.rename(Path(aside) / path.name)
             made.rmdir()
+            if not decisions.dates:
+                (Path(aside) / "transform" / "dates.py").unlink()
+            if table.source.copied_for:
+                (Path(aside) / "data").mkdir()
+                shutil.copyfile(table.source.path, Path(aside) / "data" / table.source.path.name)
             check_folder(folder)
     except OSError as error:
         raise ScaffoldError(
@@ -76,6 +82,7 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
         "data_file": " ".join(source.path.name.split()),
         "kind": source.kind,
         "classes": list(label.classes),
+        "copied_for": ", ".join(source.copied_for),
         "schema": table.schema,
         "columns": {
             "label": _text(label.name),
@@ -92,7 +99,14 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
             "rows": f"{source.rows:,}",
             "numbers": _dict({each.name: each.key for each in decisions.numbers}),
             "words": _dict({each.name: each.key for each in decisions.words}),
-            "with_gaps": _tuple([_text(each.key) for each in decisions.numbers if each.missing]),
+            "has_dates": bool(decisions.dates),
+            "dates": _dates(decisions.dates),
+            "with_gaps": _tuple(
+                [_text(each.key) for each in decisions.numbers if each.missing]
+                + [_text(f"{each.key}_days") for each in decisions.dates if each.missing]
+            ),
+            "most_words": decisions.vocabulary.most,
+            "fewest_rows": decisions.vocabulary.fewest_rows,
             "crosses": _tuple([f"({_text(one)}, {_text(two)})" for one, two in decisions.crosses]),
             "dropped": _dict(decisions.dropped),
             "table": [
@@ -101,7 +115,7 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
             ],
         },
         "config": {
-            "data_folder": _text(str(source.path.parent)),
+            "data_folder": _text(str(target / "data" if source.copied_for else source.path.parent)),
             "data_file": _text(source.path.name),
             "steps": training.steps,
             "eval_every_steps": training.eval_every_steps,
@@ -131,6 +145,9 @@ def column_table(decisions: Decisions) -> list[dict[str, str]]:
     for each in decisions.numbers:
         gaps = ", some missing" if each.missing else ""
         rows.append({"name": each.name, "what": "number", "why": f"numbers{gaps}"})
+    rows += [
+        {"name": each.name, "what": "date", "why": _calendar(each)} for each in decisions.dates
+    ]
     rows += [{"name": each.name, "what": "word", "why": _words(each)} for each in decisions.words]
     rows += [
         {"name": name, "what": "left out", "why": why} for name, why in decisions.dropped.items()
@@ -141,6 +158,12 @@ def column_table(decisions: Decisions) -> list[dict[str, str]]:
 def _words(feature: Feature) -> str:
     many = "many" if feature.values is None else f"{feature.values:,}"
     return f"{many} different values{', some missing' if feature.missing else ''}"
+
+
+def _calendar(feature: DateFeature) -> str:
+    gaps = ", some missing" if feature.missing else ""
+    order = feature.order.replace("-", " ")
+    return f"dates, {order}, as numbers: {', '.join(('days', *feature.parts))}{gaps}"
 
 
 def _prose(text: str) -> str:
@@ -168,6 +191,17 @@ def _tuple(literals: list[str]) -> str:
     if len(one_line) <= _LONGEST_TUPLE or not literals:
         return one_line
     return "".join(["(\n", *(f"    {each},\n" for each in literals), ")"])
+
+
+def _dates(dates: Sequence[DateFeature]) -> str:
+    if not dates:
+        return "{}"
+    lines = (
+        f"    {_text(each.name)}: Dates({_text(each.key)}, {_text(each.order)}, "
+        f"{_text(each.first_day)}, {_tuple([_text(part) for part in each.parts])}),\n"
+        for each in dates
+    )
+    return "".join(["{\n", *lines, "}"])
 
 
 def _dict(values: Mapping[str, str]) -> str:

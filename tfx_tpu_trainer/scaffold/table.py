@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
+from tfx_tpu_trainer.scaffold.dates import Dates
 from tfx_tpu_trainer.scaffold.reading import Source
 
 Type = Literal["integer", "float", "string"]
@@ -20,6 +21,8 @@ class Column:
         type: What Transform will get: 64-bit integers, floats or strings.
         missing: Rows without a value, or with one that is not a number where numbers stand.
         counts: Rows of each value, as text; `None` if there are too many values to tell apart.
+        dates: How its values are dates; `None` if not all of them are.
+        distinct: How many values it has; `None` if that was not counted.
         most_values: The most values in one row; more than 1 in TFRecords only.
         least: The least number; `None` for strings, as `greatest`, `mean` and `deviation`.
         greatest: The greatest number.
@@ -31,6 +34,8 @@ class Column:
     type: Type
     missing: int
     counts: Mapping[str, int] | None
+    dates: Dates | None = None
+    distinct: int | None = None
     most_values: int = 1
     least: float | None = None
     greatest: float | None = None
