@@ -120,6 +120,7 @@ class Training:
         batch_size: Rows of a step.
         steps: Steps, at most.
         eval_every_steps: Steps between two evaluations.
+        buckets: Buckets of a number.
         hidden_units: Units of the deep half's layers.
         dropout: The share of their outputs that a training step leaves out.
         learning_rate: Adam's, at the beginning.
@@ -128,6 +129,7 @@ class Training:
     batch_size: int
     steps: int
     eval_every_steps: int
+    buckets: int
     hidden_units: tuple[int, ...]
     dropout: float
     learning_rate: float
@@ -439,6 +441,7 @@ def _training(rows: int) -> Training:
         batch_size=batch_size,
         steps=steps,
         eval_every_steps=max(50, steps // 20),
+        buckets=10 if rows < 2_000 else 20 if rows < 50_000 else 200,
         hidden_units=(32, 16) if rows < 2_000 else (64, 32) if rows < 50_000 else (128, 64),
         dropout=0.2 if rows < 50_000 else 0.0,
         learning_rate=3e-3,

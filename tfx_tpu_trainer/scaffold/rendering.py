@@ -105,6 +105,7 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
                 [_text(each.key) for each in decisions.numbers if each.missing]
                 + [_text(f"{each.key}_days") for each in decisions.dates if each.missing]
             ),
+            "buckets": decisions.training.buckets,
             "most_words": decisions.vocabulary.most,
             "fewest_rows": decisions.vocabulary.fewest_rows,
             "crosses": _tuple([f"({_text(one)}, {_text(two)})" for one, two in decisions.crosses]),
