@@ -79,9 +79,10 @@ def main(**values: Any) -> None:
 
 
 def _ask(pipeline: ClusterPipeline, deadline: Deadline, *, host: str, token: str | None) -> None:
-    online_checks.check_kubeflow_host(
-        host, deadline, token=token, later_setting=pipeline.config.pods.of_later_backends
-    )
+    tpu = pipeline.config.trainer.tpu
+    of_nodes = "trainer.tpu.spot" if tpu and tpu.spot else "trainer.tpu.flex_start"
+    later = of_nodes if tpu and tpu.tolerations() else pipeline.config.pods.of_later_backends
+    online_checks.check_kubeflow_host(host, deadline, token=token, later_setting=later)
     paths = pipeline.bucket_paths
     if any(path.startswith("gs://") for path in paths.values()):
         credentials = online_checks.find_credentials(deadline)

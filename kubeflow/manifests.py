@@ -59,6 +59,9 @@ class _Pod:
     def node_selector(self) -> dict[str, str]:
         return self.tpu.node_selector() if self.tpu else {}
 
+    def tolerations(self) -> list[dict[str, str]]:
+        return self.tpu.tolerations() if self.tpu else []
+
     def tpu_limits(self) -> dict[str, str]:
         # As text, as the API gives them back: a tool that compares finds no difference.
         limits = self.tpu.resource_limits() if self.tpu else {}

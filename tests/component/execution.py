@@ -19,12 +19,13 @@ _artifacts = tfx.types.standard_artifacts
 MODULE = "tests.component.small_model"
 
 
-def _artifact(kind, uri, **properties):
-    artifact = kind()
-    artifact.uri = str(uri)
+def artifact_of(kind: Any, uri: Any, **properties: Any) -> Any:
+    """Makes an artifact of a kind, at a place."""
+    made = kind()
+    made.uri = str(uri)
     for name, value in properties.items():
-        setattr(artifact, name, value)
-    return artifact
+        setattr(made, name, value)
+    return made
 
 
 @dataclasses.dataclass
@@ -53,10 +54,10 @@ class Execution:
             **properties: Execution properties, added to the small model's.
         """
         outputs = {
-            "model": [_artifact(_artifacts.Model, folder / "model")],
-            "model_run": [_artifact(_artifacts.ModelRun, folder / "model_run")],
-            "evaluation": [_artifact(_artifacts.ModelEvaluation, folder / "evaluation")],
-            "page": [_artifact(RunPage, folder / "page")],
+            "model": [artifact_of(_artifacts.Model, folder / "model")],
+            "model_run": [artifact_of(_artifacts.ModelRun, folder / "model_run")],
+            "evaluation": [artifact_of(_artifacts.ModelEvaluation, folder / "evaluation")],
+            "page": [artifact_of(RunPage, folder / "page")],
         }
         for (artifact,) in outputs.values():
             os.makedirs(artifact.uri)
@@ -115,28 +116,28 @@ class Execution:
 
     def add_model(self, uri: str) -> None:
         """Adds a base model."""
-        self.inputs["base_model"] = [_artifact(_artifacts.Model, uri)]
+        self.inputs["base_model"] = [artifact_of(_artifacts.Model, uri)]
 
     def add_raw_examples(self, folder: pathlib.Path | None = None, **rows: list[bytes]) -> None:
         """Adds raw examples: those of the tfx wheel, or rows by split, written to a folder."""
         self.inputs["raw_examples"] = [
             examples_of(folder, **rows)
             if folder
-            else _artifact(
+            else artifact_of(
                 _artifacts.Examples, tfx_testdata.RAW_EXAMPLES, split_names='["train", "eval"]'
             )
         ]
 
     def add_statistics(self, folder: str) -> None:
         """Adds statistics of the raw examples."""
-        self.inputs["statistics"] = [_artifact(_artifacts.ExampleStatistics, folder)]
+        self.inputs["statistics"] = [artifact_of(_artifacts.ExampleStatistics, folder)]
 
     def add_hyperparameters(self, config: dict[str, Any]) -> None:
         """Adds a HyperParameters artifact."""
         folder = self.folder / "hyperparameters"
         folder.mkdir()
         (folder / "best_hyperparameters.txt").write_text(json.dumps(config))
-        self.inputs["hyperparameters"] = [_artifact(_artifacts.HyperParameters, folder)]
+        self.inputs["hyperparameters"] = [artifact_of(_artifacts.HyperParameters, folder)]
 
     def files(self) -> list[str]:
         """Lists what stands in the folders of the model and of its evaluation."""
@@ -152,15 +153,15 @@ class Execution:
 def _inputs() -> dict[str, list[Any]]:
     return {
         "examples": [
-            _artifact(
+            artifact_of(
                 _artifacts.Examples,
                 tfx_testdata.TRANSFORMED_EXAMPLES,
                 split_names='["train", "eval"]',
             )
         ],
-        "transform_graph": [_artifact(_artifacts.TransformGraph, tfx_testdata.TRANSFORM_GRAPH)],
+        "transform_graph": [artifact_of(_artifacts.TransformGraph, tfx_testdata.TRANSFORM_GRAPH)],
         "schema": [
-            _artifact(_artifacts.Schema, os.path.join(tfx_testdata.TRANSFORM_GRAPH, "metadata"))
+            artifact_of(_artifacts.Schema, os.path.join(tfx_testdata.TRANSFORM_GRAPH, "metadata"))
         ],
     }
 
@@ -179,7 +180,7 @@ def examples_of(folder: pathlib.Path, **rows: list[bytes]) -> Any:
         with tf.io.TFRecordWriter(str(split_folder / "rows-00000-of-00001.gz"), options) as writer:
             for record in records:
                 writer.write(record)
-    return _artifact(_artifacts.Examples, folder, split_names=json.dumps(list(rows)))
+    return artifact_of(_artifacts.Examples, folder, split_names=json.dumps(list(rows)))
 
 
 def records(split: str, count: int) -> list[bytes]:

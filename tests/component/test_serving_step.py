@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 import os
+import re
 
 import pytest
 import tensorflow as tf
@@ -113,7 +114,8 @@ def test_warn_lets_it_pass_and_says_so(tmp_path, caplog):
     assert describe_saved_model(execution.serving_dir)
 
 
-def test_a_model_with_strings_on_the_tpu_is_refused_with_the_line(tmp_path):
+@pytest.mark.e2e
+def test_a_model_with_strings_on_the_tpu_names_the_line(tmp_path, caplog):
     body = (
         "def model_fn(features, labels, mode, params):\n"
         "    spec = good(features, labels, mode, params)\n"
@@ -121,10 +123,23 @@ def test_a_model_with_strings_on_the_tpu_is_refused_with_the_line(tmp_path):
         "    texts = tf.as_string(spec.predictions['logits'])\n"
         "    return spec._replace(predictions={**spec.predictions, 'texts': texts})\n"
     )
-    execution = Execution.of_trainer(tmp_path, steps=2, **_module(tmp_path, body))
     message = (
         r"AsString 'AsString', which handles strings \(.*edited_model\.py:6: texts = .*outside_"
+    )
+    (tmp_path / "asked").mkdir()
+    execution = Execution.of_trainer(
+        tmp_path / "asked", steps=2, export_to_tpu=1, **_module(tmp_path, body)
     )
     with pytest.raises(ValueError, match=message):
         execution.run()
     assert execution.files() == []
+    # Nobody has asked for a TPU: the training goes on without the graph for it.
+    execution = Execution.of_trainer(tmp_path, steps=2, **_module(tmp_path, body))
+    execution.run()
+    (meta_graph,) = describe_saved_model(execution.serving_dir)
+    assert meta_graph.tags == ("serve",)
+    assert not os.path.exists(
+        os.path.join(execution.model.uri, "serving_config", "batching_parameters_tpu.txt")
+    )
+    (told,) = [each.message for each in caplog.records if "CPU hosts only" in each.message]
+    assert re.search(message, told)

@@ -351,3 +351,19 @@ def test_params_are_canonical():
     one = TrainSettings.parse({"params": {"a": 1, "b": 2}}).to_exec_properties()["params"]
     other = TrainSettings.parse({"params": json.dumps({"b": 2, "a": 1})}).to_exec_properties()
     assert one == other["params"]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_required"),
+    [
+        ({}, False),
+        ({"use_tpu": True}, True),
+        ({"tpu": "v5e:2x2"}, True),
+        ({"export_to_tpu": True}, True),
+        ({"use_tpu": True, "export_to_tpu": False}, False),
+        # Else nothing would be exported.
+        ({"export_to_cpu": False}, True),
+    ],
+)
+def test_who_asks_for_a_tpu_asks_for_its_graph(given, is_required):
+    assert TrainSettings.parse(given).requires_tpu_graph == is_required

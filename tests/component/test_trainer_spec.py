@@ -279,3 +279,63 @@ def test_what_a_pipeline_needs_is_importable_from_the_package():
     assert tfx_tpu_trainer.TpuSpec is hardware.TpuSpec
     with pytest.raises(AttributeError, match="'tfx_tpu_trainer' has no attribute 'Trainer'"):
         _ = tfx_tpu_trainer.Trainer
+
+
+def _transformed():
+    """Components whose examples are raw, merged (raw too) and transformed."""
+    example_gen = tfx.components.ImportExampleGen(input_base="rows")
+    statistics = tfx.components.StatisticsGen(examples=example_gen.outputs["examples"])
+    schema = tfx.components.SchemaGen(statistics=statistics.outputs["statistics"])
+    latest = tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
+        examples=example_gen.outputs["examples"],
+    ).with_id("latest")
+    transform = tfx.components.Transform(
+        examples=latest.outputs["examples"],
+        schema=schema.outputs["schema"],
+        preprocessing_fn="package.preprocessing_fn",
+    )
+    return example_gen, latest, transform
+
+
+_TRANSFORMED = "give examples=transform.outputs['transformed_examples']"
+
+
+@pytest.mark.parametrize(
+    ("name", "producer"),
+    [
+        case(
+            "component",
+            "`TpuTrainer(examples=example_gen.outputs['examples'])`, the rows before Transform",
+            "TpuTrainer: examples=ImportExampleGen.outputs['examples'] are not transformed yet; ",
+            _TRANSFORMED,
+            values=("examples", 0),
+        ),
+        case(
+            "component",
+            "`TpuTrainer(examples=resolver.outputs['examples'])`, the rows before Transform",
+            "TpuTrainer: examples=latest.outputs['examples'] are not transformed yet; ",
+            _TRANSFORMED,
+            values=("examples", 1),
+        ),
+        case(
+            "component",
+            "`TpuTrainer(raw_examples=transform.outputs['transformed_examples'])`",
+            "TpuTrainer: raw_examples=Transform.outputs['transformed_examples'] are transformed already",
+            "give raw_examples=example_gen.outputs['examples']",
+            values=("raw_examples", 2),
+        ),
+    ],
+)
+def test_examples_of_the_wrong_side_of_transform_are_refused(name, producer, refused):
+    components = _transformed()
+    transform = components[-1]
+    given = {
+        "examples": transform.outputs["transformed_examples"],
+        "raw_examples": components[1].outputs["examples"],
+        "transform_graph": transform.outputs["transform_graph"],
+    }
+    _trainer(**given)
+    outputs = components[producer].outputs
+    with refused(ValueError):
+        _trainer(**{**given, name: outputs.get("transformed_examples", outputs.get("examples"))})

@@ -68,9 +68,37 @@ def test_what_gke_is_told():
         "cloud.google.com/gke-spot": "true",
         "topology.kubernetes.io/zone": "us-central1-a",
     }
-    reserved = TpuSpec.parse("v6e:1x1", reservation="ours").node_selector()
-    assert reserved["cloud.google.com/reservation-name"] == "ours"
-    assert reserved["cloud.google.com/reservation-affinity"] == "specific"
+    reserved = TpuSpec.parse("v6e:1x1", reservation="ours")
+    assert reserved.node_selector()["cloud.google.com/reservation-name"] == "ours"
+    assert reserved.node_selector()["cloud.google.com/reservation-affinity"] == "specific"
+    assert reserved.tolerations() == TpuSpec.parse("v6e:1x1").tolerations() == []
+
+
+@pytest.mark.parametrize(
+    ("way", "key"),
+    [
+        ("spot", "cloud.google.com/gke-spot"),
+        ("flex_start", "cloud.google.com/gke-flex-start"),
+    ],
+)
+def test_a_pod_is_put_on_nodes_that_are_had_in_that_way(way, key):
+    spec = TpuSpec.parse("v5e:2x4", **{way: True})
+    added = spec.node_selector().items() - TpuSpec.parse("v5e:2x4").node_selector().items()
+    assert added == {(key, "true")}
+    assert spec.tolerations() == [
+        {"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+    ]
+    assert TpuSpec.read(spec.to_json()) == spec
+
+
+@row(
+    "runners",
+    "a `v4:2x2x1` of `flex_start` on GKE",
+    "flex_start=True: GKE has no flex-start nodes with v4:2x2x1: use v5e or newer, or leave",
+)
+def test_flex_start_needs_newer_chips(refused):
+    with refused(ValueError):
+        TpuSpec.parse("v4:2x2x1", flex_start=True).node_selector()
 
 
 @row(
@@ -127,6 +155,12 @@ def refusal(name, options, *says):
             {"spot": True, "reservation": "r"},
             "spot=True and reservation='r' exclude each other: leave one out",
         ),
+        refusal(
+            "v5e:2x4",
+            {"spot": True, "flex_start": True},
+            "spot=True and flex_start=True exclude each other: leave one out",
+        ),
+        refusal("v5e:2x4", {"flex_start": 1}, "flex_start=1: Input should be a valid boolean"),
         refusal("v5e:2x4", {"reservation": ""}, "TpuSpec reservation='': leave it out"),
         refusal("v5e:2x4", {"hosts": 0}, "hosts=0: Input should be greater than 0"),
         refusal(

@@ -25,6 +25,8 @@ SPEC = {
     "tags": tf.io.VarLenFeature(tf.int64),
     "names": tf.io.VarLenFeature(tf.string),
     "never": tf.io.VarLenFeature(tf.float32),
+    "path": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+    "steps": tf.io.RaggedFeature(tf.string, value_key="steps", row_splits_dtype=tf.int64),
     LABEL: tf.io.FixedLenFeature([1], tf.int64),
 }
 
@@ -39,6 +41,8 @@ def values(number: int) -> dict[str, list[Any]]:
         "tags": list(range(number % 4)),
         "names": [b"name %d" % each for each in range(number % 3)],
         "never": [],
+        "path": list(range(number % 5)),
+        "steps": [b"step %d" % each for each in range(number % 2)],
         LABEL: [number % 2],
     }
 

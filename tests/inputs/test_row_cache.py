@@ -21,6 +21,7 @@ from tfx_tpu_trainer.engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
 from tfx_tpu_trainer.inputs import RowCache
+from tfx_tpu_trainer.inputs.fetched_values import values_by_row
 
 v1 = tf.compat.v1
 
@@ -50,9 +51,7 @@ def _ids(batches):
 
 
 def _of_row(value, index):
-    if isinstance(value, v1.SparseTensorValue):
-        return value.values[value.indices[:, 0] == index].tolist()
-    return np.ravel(value[index]).tolist()
+    return values_by_row(value)[index].tolist()
 
 
 @mostly_swept("suffix", ["", ".gz"], kept=[".gz"])
@@ -249,7 +248,7 @@ def test_without_room_rows_are_parsed_in_each_epoch(tmp_path, caplog, refused):
 
 def test_distinct_strings_beyond_the_memory_are_not_kept(tmp_path, caplog):
     assert len(_drawn(_kept(tmp_path, cache=RowCache(rows_to_draw=None, memory=500)), 2)) == 2
-    assert "the distinct strings of 'names', 'word' need more than" in caplog.text
+    assert "the distinct strings of 'names', 'steps', 'word' need more than" in caplog.text
 
 
 def _open_row_files() -> set[str]:

@@ -187,6 +187,16 @@ def test_a_tpu_image_of_its_own(kubeflow_runner, tmp_path):
         "TpuTrainer_executor"
     ]["nodeSelector"]["labels"]
     assert labels["cloud.google.com/gke-spot"] == "true"
+    assert platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"][
+        "TpuTrainer_executor"
+    ]["tolerations"] == [
+        {
+            "key": "cloud.google.com/gke-spot",
+            "operator": "Equal",
+            "value": "true",
+            "effect": "NoSchedule",
+        }
+    ]
     assert labels["cloud.google.com/gke-tpu-topology"] == "2x2x1"
 
 

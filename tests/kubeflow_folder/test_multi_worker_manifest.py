@@ -182,6 +182,15 @@ def test_a_spec_as_json_brings_its_image_and_how_it_is_had() -> None:
     spec = {"slice_name": "v5e:2x2", "spot": True, "runtime_image": "images/tpu:3"}
     (pod,) = _pods(_render("--tpu", json.dumps(spec))).values()
     assert pod["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
+    assert pod["tolerations"] == [
+        {
+            "key": "cloud.google.com/gke-spot",
+            "operator": "Equal",
+            "value": "true",
+            "effect": "NoSchedule",
+        }
+    ]
+    assert "tolerations" not in _pods(_render("--tpu", "v5e:2x2"))["taxi-host-0"]
     assert pod["containers"][0]["image"] == "images/tpu:3"
 
 

@@ -103,3 +103,12 @@ def test_a_slices_nodes_stand_beside_the_rest():
     written = executor_config(PodSettings(labels={"a": "b"}, claims={"c": "/c"}), tpu)
     assert written["nodeSelector"] == {"labels": tpu.node_selector()}
     assert set(written) == {"nodeSelector", "podMetadata", "pvcMount"}
+
+
+def test_the_taints_of_a_slices_nodes_are_tolerated_once_with_the_others():
+    tpu = TpuSpec.parse("v5e:2x4", spot=True)
+    (of_spot,) = tpu.tolerations()
+    other = {"key": "team", "operator": "Exists"}
+    for given in ([other], [other, of_spot]):
+        written = executor_config(PodSettings(tolerations=given), tpu)
+        assert _without(written)["tolerations"] == [other, of_spot]

@@ -10,7 +10,7 @@ from google.cloud.aiplatform_v1.types import (
     custom_job,
 )
 
-from tests.bad_input import case
+from tests.bad_input import case, row
 from tfx_tpu_trainer.hardware import TpuSpec, known_slices
 from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 from tfx_tpu_trainer.orchestration.vertex_job import custom_job as describe
@@ -68,6 +68,26 @@ def test_spot_timeout_account_network_labels_and_image():
     variables = {each.name: each.value for each in pool.container_spec.env}
     assert (variables["TF_USE_LEGACY_KERAS"], variables["LEVEL"]) == ("1", "2")
     assert not _message(TpuSpec.parse("v5e:2x2")).job_spec.scheduling.strategy
+
+
+def test_flex_start_waits_for_a_slice():
+    tpu = TpuSpec.parse("v5e:2x2", flex_start=True)
+    scheduling = _message(tpu).job_spec.scheduling
+    assert scheduling.strategy == custom_job.Scheduling.Strategy.FLEX_START
+
+
+@row(
+    "runners",
+    "a CustomJob of `flex_start` with `timeout_seconds=604801`",
+    "timeout_seconds=604801 with tpu.flex_start=True, which has a slice for 604800 seconds (seven days)",
+    "give no more, or leave one out",
+)
+def test_flex_start_has_a_slice_for_a_week(refused):
+    week = {"project": "our-models", "region": "us-central1", "image": "r.example/p:1"}
+    tpu = TpuSpec.parse("v5e:2x2", flex_start=True)
+    _message(tpu, VertexJob.parse(**week, timeout_seconds=604_800))
+    with refused(ValueError):
+        _message(tpu, VertexJob.parse(**week, timeout_seconds=604_801))
 
 
 def test_a_reservation_is_named_in_full():

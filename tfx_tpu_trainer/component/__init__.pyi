@@ -98,7 +98,7 @@ class TpuTrainer(tfx.types.BaseComponent):
         best_metric_mode: str | RuntimeParameter = "max",
         early_stopping_patience: int | RuntimeParameter | None = None,
         export_to_cpu: bool | RuntimeParameter = True,
-        export_to_tpu: bool | RuntimeParameter = True,
+        export_to_tpu: bool | RuntimeParameter | None = None,
         export_saved_model_api_version: int | RuntimeParameter = 1,
         preflight: str | RuntimeParameter = "off",
         serving_check: str | RuntimeParameter = "error",
@@ -196,7 +196,9 @@ class TpuTrainer(tfx.types.BaseComponent):
             early_stopping_patience: Number of consecutive evaluations without improvement after
                 which training stops. Defaults to none: training runs to its last step.
             export_to_cpu: Write the metagraph `serve`. Defaults to `True`.
-            export_to_tpu: Write the metagraph `serve`, `tpu`. Defaults to `True`.
+            export_to_tpu: Write the metagraph `serve`, `tpu`. A model that no TPU can run is
+                refused before the first step. Defaults to `True`; without `use_tpu`, a model that
+                no TPU can run is exported without it, with a warning.
             export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: model_fn
                 does so itself. Defaults to `1`.
             preflight: Whether to compile the model for `tpu` before training. "error" fails the
@@ -315,7 +317,7 @@ class VertexTpuTrainer(TpuTrainer):
         best_metric_mode: str | RuntimeParameter = "max",
         early_stopping_patience: int | RuntimeParameter | None = None,
         export_to_cpu: bool | RuntimeParameter = True,
-        export_to_tpu: bool | RuntimeParameter = True,
+        export_to_tpu: bool | RuntimeParameter | None = None,
         export_saved_model_api_version: int | RuntimeParameter = 1,
         preflight: str | RuntimeParameter = "off",
         serving_check: str | RuntimeParameter = "error",
@@ -414,7 +416,9 @@ class VertexTpuTrainer(TpuTrainer):
             early_stopping_patience: Number of consecutive evaluations without improvement after
                 which training stops. Defaults to none: training runs to its last step.
             export_to_cpu: Write the metagraph `serve`. Defaults to `True`.
-            export_to_tpu: Write the metagraph `serve`, `tpu`. Defaults to `True`.
+            export_to_tpu: Write the metagraph `serve`, `tpu`. A model that no TPU can run is
+                refused before the first step. Defaults to `True`; without `use_tpu`, a model that
+                no TPU can run is exported without it, with a warning.
             export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: model_fn
                 does so itself. Defaults to `1`.
             preflight: Whether to compile the model for `tpu` before training. "error" fails the

@@ -46,12 +46,41 @@ def check_inputs(given: Mapping[str, Any]) -> None:
 
     Raises:
         TypeError: One is something else; says where such a channel comes from.
+        ValueError: The examples can't be Transform's output, or the raw ones are.
     """
     for name, (kind, source) in _INPUTS.items():
         value = given[name]
         if value is None and name in _OPTIONAL:
             continue
         check_channel("TpuTrainer", name, value, kind, source)
+    transform = getattr(given["transform_graph"], "producer_component", None)
+    before = _nodes_before(transform)
+    for name, producers, what in (
+        ("examples", before, "are not transformed yet"),
+        ("raw_examples", {transform}, "are transformed already"),
+    ):
+        channel = given[name]
+        producer = getattr(channel, "producer_component", None)
+        if producer is not None and producer in producers:
+            raise ValueError(
+                f"TpuTrainer: {name}={producer.id}.outputs[{channel.output_key!r}] {what}; give "
+                f"{name}={_INPUTS[name][1]}"
+            )
+
+
+def _nodes_before(component: Any) -> set[Any]:
+    """Returns the components whose outputs reach a component; none where that is not known."""
+    found: set[Any] = set()
+    pending = [] if component is None else [component]
+    while pending:
+        for channel in pending.pop().inputs.values():
+            # A union has several channels.
+            for each in getattr(channel, "channels", [channel]):
+                producer = getattr(each, "producer_component", None)
+                if producer is not None and producer not in found:
+                    found.add(producer)
+                    pending.append(producer)
+    return found
 
 
 def check_channel(component: str, name: str, value: Any, kind: Any, source: str) -> None:

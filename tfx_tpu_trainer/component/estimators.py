@@ -72,7 +72,7 @@ def make_estimator(
         eval_batch_size=settings.rows_per_eval_batch,
         predict_batch_size=settings.rows_per_predict_batch,
         export_to_cpu=settings.export_to_cpu,
-        export_to_tpu=settings.export_to_tpu,
+        export_to_tpu=settings.export_to_tpu is not False,
         export_saved_model_api_version=settings.export_saved_model_api_version,
         warm_start_from=job.base_model,
     )

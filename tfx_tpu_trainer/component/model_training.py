@@ -39,6 +39,7 @@ from tfx_tpu_trainer.component.rows import failures_explained, rows_of
 from tfx_tpu_trainer.component.serving_sample import check_raw_examples
 from tfx_tpu_trainer.component.serving_step import ServingStep
 from tfx_tpu_trainer.component.slicing import SlicedInput
+from tfx_tpu_trainer.component.tpu_graph import check_tpu_graph
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.component.training import (
@@ -61,6 +62,7 @@ from tfx_tpu_trainer.evaluation.learning_curve import Goal, LearningCurve
 from tfx_tpu_trainer.inputs import RowCache, TransformServing, train_on_current_rows
 from tfx_tpu_trainer.progress import expecting, phase
 from tfx_tpu_trainer.progress.progress import TRACE
+from tfx_tpu_trainer.serving.check_report import Finding
 from tfx_tpu_trainer.user_module.module import UserModule
 
 _logger = logging.getLogger(__name__)
@@ -92,6 +94,7 @@ class ModelTraining(Training[TrainedModel]):
         serving_input_receiver_fn: Receiver for the export.
         host_estimator: The same estimator on the host, where it predicts what an exported model
             has to answer.
+        estimator_with: Returns the same estimator with other settings.
         estimator_at: Returns the estimator that trains on from a step, in the same folder, with the
             other hosts where there are some.
         input_not_saved: Why another attempt reads the training's input from its beginning; `""` where it continues with
@@ -100,6 +103,7 @@ class ModelTraining(Training[TrainedModel]):
         row_limit: The most rows of an evaluation whose input is the module's own; `None` is no limit.
         row_cache: Keeps the parsed rows of the training; `None` parses them in each epoch.
         sampler: Samples the rows of the evaluations; `None` where they are not at hand in this process.
+        compiled: What compiling the exported graph for TPU hosts has shown; `None` where there is none, or not yet.
     """
 
     estimator: tpu.TPUEstimator
@@ -107,12 +111,14 @@ class ModelTraining(Training[TrainedModel]):
     eval_input_fn: Callable[..., tf.data.Dataset]
     serving_input_receiver_fn: Callable[[], Any]
     host_estimator: tpu.TPUEstimator
+    estimator_with: Callable[[TrainSettings], tpu.TPUEstimator]
     estimator_at: Callable[[int], tpu.TPUEstimator]
     input_not_saved: str
     sliced: SlicedInput | None = None
     row_limit: RowLimit | None = None
     row_cache: RowCache | None = None
     sampler: RowSampler | None = None
+    compiled: Finding | None = None
 
     @property
     def batch_size(self) -> int:
@@ -195,6 +201,9 @@ class ModelTraining(Training[TrainedModel]):
         goes_on = not input_not_saved
         row_cache = row_cache_for(job, host, checkpoints=model_dir) if default_input else None
 
+        def estimator_with(others: TrainSettings) -> tpu.TPUEstimator:
+            return make_estimator(job, module, others, model_dir, tf_config=ALONE)
+
         def estimator_at(step: int) -> tpu.TPUEstimator:
             return make_estimator(
                 job,
@@ -208,12 +217,13 @@ class ModelTraining(Training[TrainedModel]):
         return cls(
             job=job,
             host=host,
-            estimator=make_estimator(job, module, settings, model_dir, tf_config=ALONE),
-            host_estimator=make_estimator(job, module, on_host, model_dir, tf_config=ALONE),
+            estimator=estimator_with(settings),
+            host_estimator=estimator_with(on_host),
             train_input_fn=module.input_fn_for("train", fn_args)
             or train_input(job, host, row_cache).train_fn(),
             eval_input_fn=eval_input_fn,
             serving_input_receiver_fn=receiver_fn,
+            estimator_with=estimator_with,
             estimator_at=estimator_at,
             input_not_saved=input_not_saved,
             sliced=sliced,
@@ -224,21 +234,44 @@ class ModelTraining(Training[TrainedModel]):
             sampler=sampler,
         )
 
-    def check_before_training(self) -> None:
-        """Builds the graphs that come after the training; compiles its steps if the settings ask for it."""
+    def checked_before_training(self) -> ModelTraining:
+        """Builds the graphs that come after the training; compiles its steps if the settings ask for it.
+
+        Returns:
+            The training; where no TPU can run the model and none was asked for, one that exports it
+            for CPU hosts only.
+        """
         # Whoever mends a module after days of training begins anew: its source is part of what a
         # checkpoint belongs to.
+        settings, training = self.job.settings, self._exporting(export_to_tpu=False)
         with failures_explained(self.rows), phase(TRACE):
-            self.estimator.build_graphs(
+            training.estimator.build_graphs(
                 eval_input_fn=self._measured_input_fn if self._evaluates_here else None,
                 eval_steps=self.job.eval_steps,
-                serving_input_receiver_fn=self.serving_input_receiver_fn,
+                serving_input_receiver_fn=(
+                    self.serving_input_receiver_fn if settings.export_to_cpu else None
+                ),
             )
+        if settings.export_to_tpu is not False:
+            for_tpu = self._exporting(export_to_tpu=True, export_to_cpu=False).estimator
+            compiled = check_tpu_graph(for_tpu, self.serving_input_receiver_fn, settings)
+            if compiled is not None:
+                training = dataclasses.replace(self, compiled=compiled)
         preflight_step.check_before_training(
             self.job,
             self.estimator,
             train_input_fn=self.train_input_fn,
             eval_input_fn=self._measured_input_fn,
+        )
+        return training
+
+    def _exporting(self, **graphs: bool) -> ModelTraining:
+        """Returns the same training with other graphs in its export."""
+        settings = self.job.settings.model_copy(update=graphs)
+        return dataclasses.replace(
+            self,
+            job=dataclasses.replace(self.job, settings=settings),
+            estimator=self.estimator_with(settings),
         )
 
     def help_chief(self, watch: ChiefWatch) -> None:
@@ -338,6 +371,7 @@ class ModelTraining(Training[TrainedModel]):
                 job=self.job,
                 receiver_fn=self.serving_input_receiver_fn,
                 host_estimator=self.host_estimator,
+                compiled=self.compiled,
             ),
         )
 

@@ -24,7 +24,7 @@ class Settings(Protocol):
     num_shards: int | None
     num_cores_per_replica: int | None
     export_to_cpu: bool
-    export_to_tpu: bool
+    export_to_tpu: bool | None
     eval_every_steps: int | None
     eval_every_secs: int | None
     best_metric: str | None
@@ -62,7 +62,7 @@ def _rules(settings: Settings) -> Iterable[tuple[set[str], str | None]]:
         {"export_to_cpu", "export_to_tpu"},
         (
             None
-            if settings.export_to_cpu or settings.export_to_tpu
+            if settings.export_to_cpu or settings.export_to_tpu is not False
             else "export_to_cpu=False and export_to_tpu=False leave nothing to export; set one of them"
         ),
     )

@@ -14,6 +14,7 @@ import tensorflow_transform as tft
 
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.engine.checking.nan_checks import NanLossError
+from tfx_tpu_trainer.engine.feeding.input_values import count_rows
 from tfx_tpu_trainer.inputs.faulty_rows import (
     Suspect,
     find_faulty_row,
@@ -105,12 +106,11 @@ def _rows_of_first_batch(rows: Rows, input_fn: InputFn, batch_size: int) -> int:
                 "their component write FORMAT_TF_EXAMPLE, or give an input_fn in the module"
             ) from error
         batch = v1.data.make_initializable_iterator(dataset)
-        first = tf.nest.flatten(batch.get_next())[0]
-        shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
+        count = count_rows(batch.get_next())
         with v1.Session() as session:
             try:
                 session.run(batch.initializer)
-                return int(session.run(shape)[0])
+                return int(session.run(count))
             except tf.errors.OutOfRangeError:
                 return 0
             except (tf.errors.OpError, UnicodeDecodeError) as error:

@@ -128,11 +128,15 @@ def _made_up(spec: Mapping[str, Any]) -> bytes:
     """A row with a zero, or a short text, for each value that a row has."""
     example = tf.train.Example()
     for name, feature in spec.items():
-        if not isinstance(feature, (tf.io.FixedLenFeature, tf.io.VarLenFeature)):
+        key, shape = name, ()
+        if isinstance(feature, tf.io.FixedLenFeature):
+            shape = feature.shape
+        elif isinstance(feature, tf.io.RaggedFeature) and not feature.partitions:
+            key = feature.value_key or name
+        elif not isinstance(feature, tf.io.VarLenFeature):
             continue
-        shape = feature.shape if isinstance(feature, tf.io.FixedLenFeature) else ()
         count = tf.TensorShape(shape).num_elements()
-        values = example.features.feature[name]
+        values = example.features.feature[key]
         if feature.dtype == tf.string:
             # Not the empty text, which is a value in a tf.Example and a missing one in predict_raw.
             values.bytes_list.value.extend([b"?"] * count)
@@ -288,7 +292,7 @@ def _predictions(
     def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
         del params
         # One batch, as the server will see it: other batches would round otherwise.
-        return tf.data.Dataset.from_tensors(tf.nest.map_structure(_as_tensor, features))
+        return tf.data.Dataset.from_tensors(features)
 
     predicted = next(
         estimator.predict(input_fn, checkpoint_path=checkpoint_path, yield_single_examples=False)
@@ -296,11 +300,3 @@ def _predictions(
     if not isinstance(predicted, Mapping):
         predicted = {_LONE_PREDICTION: predicted}
     return {key: np.asarray(value) for key, value in predicted.items()}
-
-
-def _as_tensor(value: Any) -> Any:
-    if isinstance(value, v1.SparseTensorValue):
-        return tf.SparseTensor.from_value(value)
-    if isinstance(value, v1.ragged.RaggedTensorValue):
-        return tf.RaggedTensor.from_nested_row_splits(value.flat_values, value.nested_row_splits)
-    return value

@@ -17,10 +17,11 @@ from tfx_tpu_trainer.component.serving_sample import (
     serving_rows,
     take_sample,
 )
+from tfx_tpu_trainer.component.tpu_graph import check_compiles, padded_batch_sizes
 from tfx_tpu_trainer.component.train_job import TrainJob
 from tfx_tpu_trainer.component.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.estimator import Estimator
-from tfx_tpu_trainer.estimator.export.tags import HOST_TAGS
+from tfx_tpu_trainer.estimator.export.tags import HOST_TAGS, TPU_TAGS
 from tfx_tpu_trainer.preflight import serving_check
 from tfx_tpu_trainer.progress import phase
 from tfx_tpu_trainer.serving import (
@@ -30,7 +31,6 @@ from tfx_tpu_trainer.serving import (
     ServingCheckError,
     check_saved_model,
     describe_saved_model,
-    place_ops,
     read_saved_model,
     server_config,
     warmup_requests,
@@ -39,6 +39,7 @@ from tfx_tpu_trainer.serving import (
     write_warmup,
 )
 from tfx_tpu_trainer.serving.answers import LOADING_PROCESS
+from tfx_tpu_trainer.serving.check_report import Finding
 from tfx_tpu_trainer.serving.fresh_process import FreshProcess
 
 SAMPLE_ROWS = 32
@@ -56,11 +57,14 @@ class ServingStep:
         receiver_fn: The receiver that the model was exported with.
         host_estimator: The estimator, on the host; `None` if there is none, so that the exported model's answers are
             not compared.
+        compiled: What compiling the metagraph for TPU hosts has shown before the training. Defaults to `None`: it is
+            compiled now.
     """
 
     job: TrainJob
     receiver_fn: Callable[[], Any]
     host_estimator: Estimator | None
+    compiled: Finding | None = None
 
     def run(
         self, path: str, checkpoint_path: str | None, process: FreshProcess | None = None
@@ -78,30 +82,27 @@ class ServingStep:
         """
         settings, model_uri = self.job.settings, self.job.model.uri
         meta_graphs = [graph for graph in describe_saved_model(path) if "serve" in graph.tags]
-        batch_sizes = _batch_sizes(path)
+        padded = padded_batch_sizes(read_saved_model(path).meta_graphs)
+        batch_sizes = settings.warmup_batch_sizes or padded
         receiver = TracedReceiver(self.receiver_fn)
-        rows = self._rows(
-            receiver, max(SAMPLE_ROWS, *(settings.warmup_batch_sizes or batch_sizes), 1)
-        )
+        rows = self._rows(receiver, max(SAMPLE_ROWS, *batch_sizes, 1))
         if rows.are_real:
             with phase("warm-up"):
-                self._write_warmup(
-                    path, meta_graphs, rows, settings.warmup_batch_sizes or batch_sizes
-                )
+                self._write_warmup(path, meta_graphs, rows, batch_sizes)
+        for_tpu = any(graph.tags == TPU_TAGS for graph in meta_graphs)
         write_server_config(
             model_uri,
             model_name=settings.serving_model_name,
             base_path=f"/models/{settings.serving_model_name}",
-            tpu=server_config.batching_for_tpu(batch_sizes) if settings.export_to_tpu else None,
+            tpu=server_config.batching_for_tpu(padded) if for_tpu else None,
         )
         if settings.serving_check != "off":
-            sizes = settings.warmup_batch_sizes or batch_sizes
 
             def take() -> Sample | str:
                 return self._sample(meta_graphs, receiver, rows, checkpoint_path)
 
             with phase("serving check"):
-                self._check(path, take, max(sizes, default=1), process)
+                self._check(path, take, max(batch_sizes, default=1), process)
 
     def _rows(self, receiver: TracedReceiver, count: int) -> ServingRows:
         transformed = tft.TFTransformOutput(self.job.transform_graph_path)
@@ -153,13 +154,8 @@ class ServingStep:
             timeout_seconds=settings.serving_check_timeout,
             process=process,
             further_checks={
-                serving_check.CHECK: lambda: serving_check.check_compiles(
-                    path,
-                    batch_size=batch_size,
-                    target=settings.tpu.slice_name
-                    if settings.tpu
-                    else serving_check.DEFAULT_TARGET,
-                    timeout_seconds=settings.serving_check_timeout,
+                serving_check.CHECK: lambda: (
+                    self.compiled or check_compiles(path, settings, batch_size)
                 )
             },
         )
@@ -212,15 +208,3 @@ def checking_process(settings: TrainSettings) -> contextlib.AbstractContextManag
     if settings.serving_check == "off":
         return contextlib.nullcontext()
     return FreshProcess(LOADING_PROCESS)
-
-
-def _batch_sizes(path: str) -> tuple[int, ...]:
-    """The sizes that the model itself pads its batches to, on any host."""
-    return next(
-        (
-            placement.batch_sizes
-            for placement in map(place_ops, read_saved_model(path).meta_graphs)
-            if placement.batch_sizes
-        ),
-        (),
-    )

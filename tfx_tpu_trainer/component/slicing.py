@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 import tensorflow_transform as tft
@@ -43,6 +41,7 @@ from tfx_tpu_trainer.evaluation.slices import (
     slice_name,
 )
 from tfx_tpu_trainer.inputs import RAW_PREFIX, RawEvaluationInput
+from tfx_tpu_trainer.inputs.fetched_values import values_by_row
 from tfx_tpu_trainer.user_module.module import UserModule
 
 v1 = tf.compat.v1
@@ -300,23 +299,10 @@ def _select(
 
 def _values_by_row(name: str, values: Any) -> list[tuple[SliceValue, ...]]:
     """Returns the different values of each row of a batch, as Python values."""
-    if isinstance(values, v1.SparseTensorValue):
-        by_row: list[set] = [set() for _ in range(values.dense_shape[0])]
-        for (row, *_), value in zip(values.indices, values.values.tolist()):
-            by_row[row].add(value)
-    elif isinstance(values, v1.ragged.RaggedTensorValue):
-        by_row = [set(np.ravel(row).tolist()) for row in _rows_of_ragged(values)]
-    else:
-        by_row = [set(row) for row in np.reshape(values, (len(values), -1)).tolist()]
-    return [tuple(sorted(_as_python(name, value) for value in row)) for row in by_row]
-
-
-def _rows_of_ragged(values: Any) -> list[np.ndarray]:
-    splits = values.row_splits
-    inner = values.values
-    while not isinstance(inner, np.ndarray):
-        splits, inner = inner.row_splits[splits], inner.values
-    return [inner[start:end] for start, end in itertools.pairwise(splits)]
+    return [
+        tuple(sorted(_as_python(name, value) for value in set(row.tolist())))
+        for row in values_by_row(values)
+    ]
 
 
 def _as_python(name: str, value: Any) -> SliceValue:

@@ -50,6 +50,8 @@ class TpuTrainerExecutor(GenericExecutor):
             ValueError: The parameters, the data or the module don't fit; nothing was trained.
             PreflightError: The model does not compile for the TPU slice or does not fit it, and
                 `preflight` is "error"; nothing was trained.
+            ServingCheckError: The exported model fails its check, or is known before the training
+                to fail it, and `serving_check` is "error".
             StoppedBySignal: SIGTERM asked the process to stop; another attempt resumes from the checkpoint that was
                 written.
         """
@@ -89,7 +91,7 @@ class TpuTrainerExecutor(GenericExecutor):
             stack.enter_context(followed("auto", may_draw=host.is_alone))
             with phase("input check"):
                 training = stack.enter_context(_prepared(job, host))
-            training.check_before_training()
+            training = training.checked_before_training()
             training.run(training_ended=status.finishing if status else lambda: None)
 
 

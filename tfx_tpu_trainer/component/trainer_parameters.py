@@ -359,14 +359,17 @@ class TrainSettings(pydantic.BaseModel):
         ),
     ] = True
     export_to_tpu: Annotated[
-        Flag,
+        Flag | None,
         About(
-            "Write the metagraph `serve`, `tpu`.",
+            "Write the metagraph `serve`, `tpu`. A model that no TPU can run is refused before the "
+            "first step.",
             EXPORT,
+            default="`True`; without `use_tpu`, a model that no TPU can run is exported without it, "
+            "with a warning",
             in_checkpoint=False,
             not_legacy=_ESTIMATOR_SAYS,
         ),
-    ] = True
+    ] = None
     export_saved_model_api_version: Annotated[
         typing.Literal[1, 2],
         About(
@@ -530,6 +533,13 @@ class TrainSettings(pydantic.BaseModel):
             entry of TFX's cache.
         """
         return {name: execution_value(getattr(self, name)) for name in type(self).model_fields}
+
+    @property
+    def requires_tpu_graph(self) -> bool:
+        """Whether a model that no TPU can run is refused, rather than exported for CPU hosts only."""
+        if self.export_to_tpu is None:
+            return self.use_tpu or not self.export_to_cpu
+        return self.export_to_tpu
 
     @property
     def rows_per_eval_batch(self) -> int:

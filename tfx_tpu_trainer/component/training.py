@@ -223,12 +223,17 @@ class Training(abc.ABC, Generic[Trained]):
         """Where an earlier attempt may have left checkpoints; `None` where nobody would look."""
         return self.checkpoint_folder
 
-    def check_before_training(self) -> None:
+    def checked_before_training(self) -> Training[Trained]:
         """Checks what takes long to check, as the settings ask for it. Defaults to nothing.
+
+        Returns:
+            The training to run: this one, or one without what the checks have found to be impossible.
 
         Raises:
             PreflightError: The model cannot train on the TPU slice asked for.
+            ServingCheckError: The exported model would fail its check.
         """
+        return self
 
     @abc.abstractmethod
     def help_chief(self, watch: ChiefWatch) -> None:

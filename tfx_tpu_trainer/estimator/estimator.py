@@ -31,6 +31,7 @@ from tfx_tpu_trainer.estimator.construction import (
     has_terminal,
 )
 from tfx_tpu_trainer.estimator.export.exported_variables import find_checkpoint
+from tfx_tpu_trainer.estimator.export.meta_graph import MetaGraph
 from tfx_tpu_trainer.estimator.export.saved_model import (
     build_meta_graphs,
     check_receiver_fns,
@@ -383,7 +384,7 @@ class Estimator:
         eval_input_fn: Callable[..., Any] | None = None,
         eval_steps: int | None = None,
         serving_input_receiver_fn: Callable[[], Any] | None = None,
-    ) -> None:
+    ) -> tuple[MetaGraph, ...]:
         """Builds the graphs of an evaluation and of an export, and runs nothing.
 
         Ours; the original has no such method. Called before a training, it finds what would fail
@@ -394,6 +395,9 @@ class Estimator:
             eval_steps: Batches to evaluate. Defaults to `None`: until the data ends.
             serving_input_receiver_fn: As in `export_saved_model`. Defaults to `None`: no export.
 
+        Returns:
+            The metagraphs of the export.
+
         Raises:
             ValueError: As `evaluate` and `export_saved_model` raise it, or from a function that the
                 user gave.
@@ -401,14 +405,16 @@ class Estimator:
         if eval_input_fn is not None:
             self._calls.check_eval_steps(eval_steps)
             self._evaluation_scaffold(eval_input_fn, eval_steps)
-        if serving_input_receiver_fn is not None:
-            for _ in build_meta_graphs(
+        if serving_input_receiver_fn is None:
+            return ()
+        return tuple(
+            build_meta_graphs(
                 self._calls.call_model_for_export,
                 {ModeKeys.PREDICT: serving_input_receiver_fn},
                 random_seed=self._config.tf_random_seed,
                 **self._calls.export_options(),
-            ):
-                pass
+            )
+        )
 
     def _evaluation_scaffold(
         self, input_fn: Callable[..., Any], steps: int | None

@@ -13,6 +13,11 @@ from tfx_tpu_trainer.hardware.slices import Slice, find_slice, known_slices
 
 Name = typing.Annotated[str, pydantic.Field(min_length=1)]
 
+_FLEX_START = "cloud.google.com/gke-flex-start"
+
+# https://cloud.google.com/kubernetes-engine/docs/concepts/dws: v3 and v4 are not supported.
+_NO_FLEX_START = ("v3", "v4")
+
 
 class TpuSpec(pydantic.BaseModel):
     """A TPU slice and how it is had; checked when it is made, which is when a pipeline is compiled.
@@ -33,7 +38,9 @@ class TpuSpec(pydantic.BaseModel):
         hosts: Machines of the slice. Defaults to `None`: the fewest possible. A v5e 2x4, for example, is one machine of
             eight chips or two of four.
         spot: Whether it may be taken away at any time, for a lower price. Defaults to `False`.
-        reservation: Name of a reservation to take it from; excludes `spot`. Defaults to `None`.
+        flex_start: Whether the request waits until the slice is free, and then has it for seven days at most, for a
+            lower price. Excludes `spot`. Defaults to `False`.
+        reservation: Name of a reservation to take it from; excludes `spot` and `flex_start`. Defaults to `None`.
         runtime_image: Container image of the TPU workers. Defaults to `None`: the pipeline's.
         zone: Zone to have it in, such as `"us-central1-a"`. Defaults to `None`: anywhere.
     """
@@ -43,6 +50,7 @@ class TpuSpec(pydantic.BaseModel):
     slice_name: Name
     hosts: typing.Annotated[int, pydantic.Field(gt=0)] | None = None
     spot: bool = False
+    flex_start: bool = False
     reservation: Name | None = None
     runtime_image: Name | None = None
     zone: Name | None = None
@@ -124,10 +132,13 @@ class TpuSpec(pydantic.BaseModel):
                 f"TPU {self.slice_name!r} has no form with {self.hosts} hosts, only with "
                 f"{' or '.join(map(str, forms))}."
             )
-        if self.spot and self.reservation:
-            raise ValueError(
-                f"spot=True and reservation={self.reservation!r} exclude each other: leave one out."
-            )
+        ways = [
+            f"{name}={value!r}"
+            for name in ("spot", "flex_start", "reservation")
+            if (value := getattr(self, name))
+        ]
+        if len(ways) > 1:
+            raise ValueError(f"{' and '.join(ways)} exclude each other: leave one out.")
         return self
 
     @property
@@ -224,7 +235,7 @@ class TpuSpec(pydantic.BaseModel):
         """Returns the labels of the GKE nodes that a pod needs.
 
         Raises:
-            ValueError: If GKE has no such nodes.
+            ValueError: If GKE has no such nodes, or none that are had in this way.
         """
         found = self.tpu_slice
         if found.gke_accelerator is None:
@@ -236,14 +247,33 @@ class TpuSpec(pydantic.BaseModel):
             "cloud.google.com/gke-tpu-accelerator": found.gke_accelerator,
             "cloud.google.com/gke-tpu-topology": found.topology,
         }
-        if self.spot:
-            labels["cloud.google.com/gke-spot"] = "true"
+        if self.flex_start and found.chip.generation in _NO_FLEX_START:
+            raise ValueError(
+                f"flex_start=True: GKE has no flex-start nodes with {found.name}: use v5e or newer, or "
+                "leave flex_start out."
+            )
+        labels.update(dict.fromkeys(self._provisioning_keys(), "true"))
         if self.reservation:
             labels["cloud.google.com/reservation-name"] = self.reservation
             labels["cloud.google.com/reservation-affinity"] = "specific"
         if self.zone:
             labels["topology.kubernetes.io/zone"] = self.zone
         return labels
+
+    def tolerations(self) -> list[dict[str, str]]:
+        """Returns the taints that a pod has to tolerate on nodes that are had in this way.
+
+        GKE taints Spot nodes where a node pool asks for it, and Autopilot always; flex-start nodes likewise.
+        """
+        return [
+            {"key": key, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+            for key in self._provisioning_keys()
+        ]
+
+    def _provisioning_keys(self) -> list[str]:
+        """Returns the key of both the label and the taint of nodes that are had in this way."""
+        ways = {"cloud.google.com/gke-spot": self.spot, _FLEX_START: self.flex_start}
+        return [key for key, is_asked_for in ways.items() if is_asked_for]
 
     def resource_limits(self) -> dict[str, int]:
         """Returns the resources of a pod, one on each host."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.inputs.fetched_values import values_by_row
 from tfx_tpu_trainer.user_module.failures import first_reason
 
 v1 = tf.compat.v1
@@ -119,19 +120,10 @@ class _Parser:
 
     def values(self, records: Sequence[bytes]) -> dict[str, list[np.ndarray]]:
         """Returns the values of each feature, row by row."""
-        return {name: _by_row(value, len(records)) for name, value in self._run(records).items()}
+        return {name: values_by_row(value) for name, value in self._run(records).items()}
 
     def _run(self, records: Sequence[bytes]) -> dict[str, Any]:
         return dict(self._session.run(self._features, {self._records: list(records)}))
-
-
-def _by_row(value: Any, rows: int) -> list[np.ndarray]:
-    if isinstance(value, v1.SparseTensorValue):
-        of_row = value.indices[:, 0]
-        return [value.values[of_row == row] for row in range(rows)]
-    if isinstance(value, v1.ragged.RaggedTensorValue):
-        return [np.ravel(part) for part in np.split(value.values, value.row_splits[1:-1])]
-    return [np.ravel(row) for row in value]
 
 
 def _in_words(message: str) -> str:

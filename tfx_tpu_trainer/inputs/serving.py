@@ -146,5 +146,7 @@ def _components(features: dict[str, Any]) -> list[tf.Tensor]:
     return tf.nest.flatten(features, expand_composites=True)
 
 
-def _dense(value: tf.Tensor | tf.SparseTensor) -> tf.Tensor:
+def _dense(value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
+    if isinstance(value, tf.RaggedTensor):
+        return value.to_tensor()
     return tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value

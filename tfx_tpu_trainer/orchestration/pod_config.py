@@ -15,7 +15,7 @@ import warnings
 from typing import Any
 
 from tfx_tpu_trainer.hardware import TpuSpec
-from tfx_tpu_trainer.orchestration.pods import PodSettings
+from tfx_tpu_trainer.orchestration.pods import PodSettings, Toleration
 
 _PLATFORM = "kubernetes"
 
@@ -37,6 +37,10 @@ def executor_config(pod: PodSettings, tpu: TpuSpec | None = None) -> dict[str, A
     """
     kubernetes = _kfp_kubernetes()
     task: Any = _Task()
+    if tpu:
+        of_nodes = tuple(Toleration.model_validate(each) for each in tpu.tolerations())
+        tolerations = tuple(dict.fromkeys([*pod.tolerations, *of_nodes]))
+        pod = pod.model_copy(update={"tolerations": tolerations})
     for key, value in (tpu.node_selector() if tpu else {}).items():
         kubernetes.add_node_selector(task, key, value)
     for secret, keys in pod.secret_env.items():

@@ -23,6 +23,9 @@ Name = typing.Annotated[str, pydantic.Field(min_length=1)]
 _ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1", "PYTHONUNBUFFERED": "1"}
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 
+# https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws
+_LONGEST_FLEX_START = 7 * 24 * 3600
+
 
 class VertexJob(Checked):
     """Where and as whom a CustomJob runs.
@@ -72,7 +75,8 @@ def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, 
         Keyword arguments of `google.cloud.aiplatform_v1.types.CustomJob`.
 
     Raises:
-        ValueError: If Vertex AI has no such slice, or the slice's zone is not in the job's region.
+        ValueError: If Vertex AI has no such slice, the slice's zone is not in the job's region, or the job may last
+            longer than a slice is had.
     """
     machine = tpu.vertex_machine_spec()
     if tpu.zone and not tpu.zone.startswith(f"{job.region}-"):
@@ -98,6 +102,13 @@ def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, 
         "container_spec": {"image_uri": image, "env": variables},
     }
     scheduling: dict[str, Any] = {"strategy": "SPOT"} if tpu.spot else {}
+    if tpu.flex_start:
+        scheduling["strategy"] = "FLEX_START"
+        if (job.timeout_seconds or 0) > _LONGEST_FLEX_START:
+            raise JobError(
+                f"timeout_seconds={job.timeout_seconds} with tpu.flex_start=True, which has a slice for "
+                f"{_LONGEST_FLEX_START} seconds (seven days) at most: give no more, or leave one out"
+            )
     if job.timeout_seconds:
         scheduling["timeout"] = {"seconds": job.timeout_seconds}
     optional = {

@@ -51,10 +51,38 @@ def lower_saved_model(
             f"The SavedModel at {path} has no metagraph with the tags {list(TPU_TAGS)}: it has "
             f"{there}. Export with export_to_tpu=True."
         )
-    programs, users = _programs(meta_graph, _chosen(meta_graph, signatures, path))
+    chosen = _chosen(meta_graph, signatures, path)
+    return lower_meta_graph(
+        meta_graph, batch_size=batch_size, signatures=chosen, called=f"the SavedModel at {path}"
+    )
+
+
+def lower_meta_graph(
+    meta_graph: v1.MetaGraphDef,
+    *,
+    batch_size: int,
+    signatures: Sequence[str] | None = None,
+    called: str = "the model",
+) -> tuple[LoweredStep, ...]:
+    """Lowers what a metagraph for TPU hosts has a TPU run.
+
+    Args:
+        meta_graph: The metagraph, with the shapes of its tensors.
+        batch_size: As of `lower_saved_model`.
+        signatures: Names of signatures that it has. Defaults to `None`: all.
+        called: What a message calls it.
+
+    Returns:
+        As `lower_saved_model`.
+
+    Raises:
+        ValueError: Nothing of it runs on a TPU.
+    """
+    chosen = sorted(meta_graph.signature_def) if signatures is None else signatures
+    programs, users = _programs(meta_graph, chosen)
     if not programs:
         raise ValueError(
-            f"Nothing of the SavedModel at {path} runs on a TPU: call tf.compat.v1.tpu.rewrite in "
+            f"Nothing of {called} runs on a TPU: call tf.compat.v1.tpu.rewrite in "
             "model_fn, or export with export_saved_model_api_version=1."
         )
     findings = _host_findings(meta_graph)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import tensorflow as tf
+
 from tfx_tpu_trainer.preflight.compiler import CompilerOptions, compile_steps
 from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError
-from tfx_tpu_trainer.preflight.results import CompiledStep
-from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
+from tfx_tpu_trainer.preflight.results import CompiledStep, LoweredStep
+from tfx_tpu_trainer.preflight.saved_models import lower_meta_graph, lower_saved_model
 from tfx_tpu_trainer.serving.check_report import Finding
 
 CHECK = "serve, tpu: compiles"
@@ -18,11 +22,17 @@ DEFAULT_TARGET = "v5e:1x1"
 _OF_THIS_MACHINE = ("crash", "set-up", "timeout")
 
 
-def check_compiles(path: str, *, batch_size: int, target: str, timeout_seconds: float) -> Finding:
+def check_compiles(
+    model: str | tf.compat.v1.MetaGraphDef,
+    *,
+    batch_size: int,
+    target: str,
+    timeout_seconds: float,
+) -> Finding:
     """Compiles what the `serve`, `tpu` metagraph has a TPU run.
 
     Args:
-        path: The SavedModel; it has such a metagraph.
+        model: The SavedModel, which has such a metagraph, or the metagraph itself.
         batch_size: Rows of a batch.
         target: Name of a slice; a program serves on one of its devices.
         timeout_seconds: Seconds for each program.
@@ -30,8 +40,12 @@ def check_compiles(path: str, *, batch_size: int, target: str, timeout_seconds: 
     Returns:
         The finding; `"not run"` where there is no compiler that could tell.
     """
+    lower = lower_saved_model if isinstance(model, str) else lower_meta_graph
     try:
-        steps = lower_saved_model(path, batch_size=batch_size)
+        steps = lower(model, batch_size=batch_size)
+        # What TensorFlow can't lower no compiler need be asked about.
+        if problem := _problem(steps, target):
+            return problem
         # What a model serves with need not be fast here, it must only be possible.
         options = CompilerOptions(timeout_seconds=timeout_seconds, effort=-1.0)
         compiled = compile_steps(steps, target, options)
@@ -39,13 +53,19 @@ def check_compiles(path: str, *, batch_size: int, target: str, timeout_seconds: 
         return Finding("not run", str(error))
     except ValueError as error:
         return Finding("failed", str(error))
-    for step in compiled:
+    if problem := _problem(compiled, target):
+        return problem
+    needs = ", ".join(f"{step.name} {_share(step)}" for step in compiled)
+    return Finding("passed", f"for {target}, batches of {batch_size}: {needs}")
+
+
+def _problem(steps: Sequence[LoweredStep | CompiledStep], target: str) -> Finding | None:
+    for step in steps:
         if step.problem is not None:
             says_nothing = step.problem.stage in _OF_THIS_MACHINE
             detail = f"for {target}: {step.name}: {step.problem}"
             return Finding("not run" if says_nothing else "failed", detail)
-    needs = ", ".join(f"{step.name} {_share(step)}" for step in compiled)
-    return Finding("passed", f"for {target}, batches of {batch_size}: {needs}")
+    return None
 
 
 def _share(step: CompiledStep) -> str:

@@ -107,6 +107,20 @@ def test_host_signatures_are_predict_signatures():
     assert signatures.build_host_signature_defs(None) == {}
 
 
+@pytest.mark.parametrize(
+    "kind", [v1.sparse_placeholder, lambda kind: v1.ragged.placeholder(kind, 1, [])]
+)
+def test_host_signatures_may_be_of_sparse_and_ragged_tensors(kind):
+    given = kind(tf.float32)
+    doubled = tf.math.multiply(given, 2.0) if isinstance(given, tf.RaggedTensor) else given * 2.0
+    signature = export.HostSignature(inputs={"x": given}, outputs={"doubled": doubled})
+    built = signatures.build_host_signature_defs({"s": signature})["s"]
+    assert built.outputs["doubled"].WhichOneof("encoding") != "name"
+    other = export.HostSignature(inputs={"x": kind(tf.float32)}, outputs={"doubled": doubled})
+    with pytest.raises(ValueError, match="host signature 's' cannot be served"):
+        signatures.build_host_signature_defs({"s": other})
+
+
 def test_host_signatures_must_be_fed():
     x, other = v1.placeholder(tf.float32, name="x"), v1.placeholder(tf.float32, name="other")
     signature = export.HostSignature(inputs={"x": x}, outputs={"y": other + x})

@@ -454,8 +454,9 @@ def test_other_unknown_dimensions_are_refused(tmp_path, mode, which):
 @row(
     "estimator",
     "sparse or ragged features on cores",
-    "can't be passed to TPU cores",
+    "can't be passed to TPU cores: features['other'], float32",
     "dense in input_fn",
+    "in Transform",
 )
 def test_sparse_and_ragged_features_are_refused_with_advice(tmp_path, sparse, refused):
     def input_fn(params):

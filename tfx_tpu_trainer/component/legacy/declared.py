@@ -30,8 +30,8 @@ def declared_source(
         The place of a module that is given by an import path; `None` for a file.
 
     Raises:
-        ValueError: Not exactly one of them is given, a parameter is not a text, or others have no
-            meaning for a legacy module.
+        ValueError: Not exactly one of them is given, a parameter is not a text, others have no
+            meaning for a legacy module, or the module's source has neither model_fn nor trainer_fn.
     """
     if sum(map(bool, (module_file, module, trainer_fn))) != 1:
         raise ValueError(
@@ -60,9 +60,17 @@ def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
         return True
     # What is not seen here, in a file elsewhere for one, is seen when the trainer runs.
     path = source_file(source.module or "") if source else module_file
-    names = names_in_source(path) if isinstance(path, str) else frozenset()
+    names = names_in_source(path) if isinstance(path, str) else frozenset({"*"})
+    called = str(source or module_file)
     if {TRAINER_FN, MODEL_FN} <= names:
-        raise ValueError(both_message(str(source or module_file)))
+        raise ValueError(both_message(called))
+    if not names & {TRAINER_FN, MODEL_FN, "*"}:
+        raise ValueError(
+            f"module {called!r} has no model_fn, nor a trainer_fn; define model_fn(features, labels, "
+            "mode, params) in it (docs/component.md, The user's module); for a Keras model, let "
+            "keras_to_estimator make it (docs/migration.md, A Keras model); a run_fn belongs to the "
+            "stock Trainer (docs/legacy.md)"
+        )
     return TRAINER_FN in names
 
 

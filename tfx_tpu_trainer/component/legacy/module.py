@@ -83,14 +83,15 @@ def names_in_source(path: str) -> frozenset[str]:
         path: A .py file.
 
     Returns:
-        The names; empty where the file can't be read or parsed: then the module's import will tell.
+        The names. `"*"` among them says that there may be others, which the module's import will
+        tell: the file can't be read or parsed, has an `import *`, or binds names as it runs.
     """
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError):
-        return frozenset()
-    return frozenset(_bound(tree.body))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return frozenset({"*"})
+    return frozenset(_bound(tree))
 
 
 def mentions_trainer_fn(path: str) -> bool:
@@ -106,21 +107,37 @@ def mentions_trainer_fn(path: str) -> bool:
         return False
 
 
-def _bound(statements: list[ast.stmt]) -> Iterator[str]:
-    for statement in statements:
-        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-            yield statement.name
-        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-            for alias in statement.names:
-                yield alias.asname or alias.name
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            for target in targets:
-                yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
-        for block in ("body", "orelse", "finalbody"):
-            # Conditional definitions; what stands in a function or class is not the module's.
-            if isinstance(statement, (ast.If, ast.Try, ast.With)):
-                yield from _bound(getattr(statement, block, []))
+# By these a module may bind names that its text does not show.
+_BINDS_BY_NAME = frozenset({"exec", "eval", "globals", "locals", "modules", "setattr", "vars"})
+
+
+def _bound(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            yield from node.names
+        elif (
+            getattr(node, "id", None) in _BINDS_BY_NAME or getattr(node, "attr", None) == "modules"
+        ):
+            yield "*"
+    for node in _top_level(tree):
+        if isinstance(node, ast.alias):
+            yield node.asname or node.name
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                yield node.id
+        elif isinstance(name := getattr(node, "name", None), str):
+            # A function, a class, and what `except` and `case` bind.
+            yield "*" if name == "__getattr__" else name
+
+
+def _top_level(tree: ast.Module) -> Iterator[ast.AST]:
+    """Goes through all nodes but those in functions and classes, conditional ones included."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            pending.extend(ast.iter_child_nodes(node))
 
 
 def _check_arguments(module: str, name: str, function: Any) -> None:

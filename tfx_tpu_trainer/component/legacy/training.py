@@ -211,7 +211,7 @@ class LegacyTraining(Training[LegacyModels]):
         on_cores = isinstance(estimator, tpu.TPUEstimator)
         settings = job.settings.model_copy(
             # The module may have left the splitting between host and cores to its model_fn.
-            update={"export_to_tpu": on_cores, "export_saved_model_api_version": 2}
+            update={"export_saved_model_api_version": 2}
         )
         return ServingStep(
             job=dataclasses.replace(job, settings=settings),

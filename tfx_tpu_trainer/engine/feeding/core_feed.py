@@ -10,7 +10,11 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.engine.feeding.core_layout import RowSlice
 from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors
-from tfx_tpu_trainer.engine.feeding.input_values import is_number, structure_difference
+from tfx_tpu_trainer.engine.feeding.input_values import (
+    is_number,
+    named_leaves,
+    structure_difference,
+)
 
 v1 = tf.compat.v1
 
@@ -61,6 +65,7 @@ class CoreFeed:
             for leaf in tf.nest.flatten(self._structure)
             if is_number(leaf)
         ]
+        _check_dense(*self._structure)
         features, labels = _dense(sources[0].features), _dense(sources[0].labels)
         flat = [*features, *labels]
         self.axes = _axes(batch_axes, tf.nest.flatten(self._structure))
@@ -195,16 +200,17 @@ def _axes(batch_axes: Sequence[int | None] | None, leaves: Sequence[Any]) -> lis
 
 def _dense(structure: Any) -> list[tf.Tensor]:
     """Flattens a structure of dense tensors; `None` leaves and numbers are left out."""
-    leaves = [
-        leaf for leaf in tf.nest.flatten(structure) if leaf is not None and not is_number(leaf)
-    ]
-    for leaf in leaves:
+    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None and not is_number(leaf)]
+
+
+def _check_dense(features: Any, labels: Any) -> None:
+    for name, leaf in named_leaves(features, labels).items():
         if isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
             raise ValueError(
-                f"{type(leaf).__name__} inputs can't be passed to TPU cores: {leaf!r}. Make it "
-                "dense in input_fn, or look it up with a TPU embedding."
+                f"{type(leaf).__name__} inputs can't be passed to TPU cores: {name}, {leaf.dtype.name} "
+                f"{leaf.shape}. Make it dense in input_fn (in TFX also in Transform), or look it up "
+                "with a TPU embedding."
             )
-    return leaves
 
 
 def _full_shape(

@@ -75,6 +75,13 @@ class MetaGraph:
         _check_in_graph(init_op, graph, "local_init_op")
         return cls(graph, mode, tags, signatures, _saver_of(scaffold, graph), init_op)
 
+    def definition(self) -> v1.MetaGraphDef:
+        """Returns its graph and its signatures as a SavedModel will hold them."""
+        definition = v1.MetaGraphDef(graph_def=self.graph.as_graph_def(add_shapes=True))
+        for name, signature in self.signatures.items():
+            definition.signature_def[name].CopyFrom(signature)
+        return definition
+
 
 def receive(input_receiver_fn: Callable[[], Any]) -> Any:
     """Calls a receiver function and checks that its result has what the exporter reads.

@@ -118,10 +118,10 @@ def _fetched(signature: Any) -> Iterator[tf.Tensor]:
         yield from map(graph.get_tensor_by_name, tensor_names(info))
 
 
-def _check_fed(inputs: Iterable[Any], outputs: Iterable[tf.Tensor]) -> None:
-    """Checks that the outputs need no placeholder but the inputs."""
+def _check_fed(inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
+    """Checks that the outputs need no placeholder but the inputs; both may be sparse or ragged."""
     fed = {tensor.name for tensor in tf.nest.flatten(list(inputs), expand_composites=True)}
-    for op in upstream(list(outputs), given=fed):
+    for op in upstream(tf.nest.flatten(list(outputs), expand_composites=True), given=fed):
         if op.type == "Placeholder":
             raise ValueError(
                 f"The signature's input tensors {sorted(fed)} are insufficient to compute its "

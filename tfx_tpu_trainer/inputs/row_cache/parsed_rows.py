@@ -31,10 +31,17 @@ def can_be_columns(spec: Mapping[str, Any]) -> bool:
         spec: How rows are parsed: of a fixed shape, or of any number of values in a row.
     """
     return all(
-        isinstance(feature, tf.io.VarLenFeature)
+        _is_varying(feature)
         or (isinstance(feature, tf.io.FixedLenFeature) and None not in feature.shape)
         for feature in spec.values()
     )
+
+
+def _is_varying(feature: Any) -> bool:
+    """Tells whether a row has any number of values, and nothing else."""
+    if isinstance(feature, tf.io.RaggedFeature):
+        return not feature.partitions
+    return isinstance(feature, tf.io.VarLenFeature)
 
 
 class Words:
@@ -107,9 +114,7 @@ class Columns:
         self._fixed = [
             Fixed(dtype, features) for dtype in _NUMBERS if (features := self._of_type(dtype))
         ]
-        self._varying = [
-            name for name, each in self._spec.items() if isinstance(each, tf.io.VarLenFeature)
-        ]
+        self._varying = [name for name, each in self._spec.items() if _is_varying(each)]
         self._values = dict.fromkeys(self._varying, 0)
         self._word_counts: dict[str, int] = {}
         for name in self._varying:
@@ -135,18 +140,18 @@ class Columns:
             matrix = np.concatenate([part.reshape(rows, -1) for part in parts], axis=1)
             self._files.append(_matrix(fixed.dtype), matrix)
         for name in self._varying:
-            sparse = block[name]
-            rows = int(sparse.dense_shape[0])
-            of_row = np.bincount(sparse.indices[:, 0], minlength=rows)
-            self._files.append(_ends(name), self._values[name] + np.cumsum(of_row))
-            self._files.append(_values(name), self._as_numbers(name, sparse.values))
-            self._values[name] += len(sparse.values)
+            given = block[name]
+            ends = _ends_of_rows(given)
+            rows = len(ends)
+            self._files.append(_ends(name), self._values[name] + ends)
+            self._files.append(_values(name), self._as_numbers(name, given.values))
+            self._values[name] += len(given.values)
         self.count += rows
         words = sum(words.size for words in self._words.values())
         if words > self._files.memory:
             raise OSError(
                 errno.ENOMEM,
-                f"the distinct strings of {', '.join(map(repr, self._words))} need more than "
+                f"the distinct strings of {', '.join(map(repr, sorted(self._words)))} need more than "
                 f"{self._files.memory / 1e9:,.1f} GB of memory",
             )
 
@@ -194,8 +199,13 @@ class Columns:
             ends = tensors[_ends(name)]
             places = tf.ragged.range(tf.gather(ends, rows), tf.gather(ends, rows + 1))
             values = tf.gather(tensors[_values(name)], places.flat_values)
-            found[name] = places.with_flat_values(self._as_given(name, values, tensors)).to_sparse()
-            found[name].set_shape([rows.shape[0], None])
+            given = places.with_flat_values(self._as_given(name, values, tensors))
+            feature = self._spec[name]
+            if isinstance(feature, tf.io.RaggedFeature):
+                found[name] = given.with_row_splits_dtype(feature.row_splits_dtype)
+            else:
+                found[name] = given.to_sparse()
+                found[name].set_shape([rows.shape[0], None])
         return {name: found[name] for name in self._spec}
 
     def _tensors(self) -> dict[str, tf.Tensor]:
@@ -296,6 +306,13 @@ def _blocks(files: Sequence[str], spec: Mapping[str, Any]) -> Iterator[dict[str,
             except tf.errors.OutOfRangeError:
                 return
             yield block
+
+
+def _ends_of_rows(value: Any) -> np.ndarray:
+    """Returns, for each row of a sparse or ragged value, how many values it and those before it have."""
+    if isinstance(value, v1.ragged.RaggedTensorValue):
+        return value.row_splits[1:].astype(np.int64)
+    return np.cumsum(np.bincount(value.indices[:, 0], minlength=int(value.dense_shape[0])))
 
 
 def _matrix(dtype: tf.DType) -> str:
