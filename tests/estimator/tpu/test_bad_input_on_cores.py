@@ -46,7 +46,7 @@ def test_a_batch_size_built_into_the_model_fails_on_a_short_batch_of_cores(tmp_p
     built_in = estimator(tmp_path, "cores", reckons_with_full_batches)
     says = (
         r"^The last batch has fewer rows than eval_batch_size and runs as one short last batch, but "
-        r"model_fn assumes another number of rows, at 'Reshape' \(.* 18 values.*12\)\. Use "
+        r"model_fn assumes another number of rows, at 'Reshape' \(.* 18 values.*12\): use "
         r".*params\['batch_size'\], or .*drop_remainder=True"
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=says):
