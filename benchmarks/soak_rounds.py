@@ -1,12 +1,10 @@
-"""The process of `make soak`: rounds of train, evaluate, predict and export, and what they leave behind."""
+"""The process of `make soak`: rounds of train, evaluate, predict and export, and what it holds after each."""
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import resource
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ import tensorflow as tf
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
-from tfx_tpu_trainer.free_memory import return_freed_memory
 
 v1 = tf.compat.v1
 
@@ -25,13 +22,10 @@ _ROWS, _WIDTH, _BATCH, _CORES, _STEPS = 256, 16, 32, 4, 8
 
 
 def readings() -> dict[str, float]:
-    """Reads what this process holds: memory in MiB, threads and file descriptors.
+    """Reads what the system says that this process holds: memory in MiB, threads and file descriptors.
 
-    glibc's allocator is asked first to give back what it keeps for later: how much that is depends
-    on which threads asked for memory in which order, and says nothing about what is held.
+    Nothing is collected or given back for it: these are the numbers that `top` shows of a user's process.
     """
-    gc.collect()
-    return_freed_memory()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return {
         "memory": pages * resource.getpagesize() / 2**20,
@@ -109,17 +103,16 @@ def _export(made: estimator.Estimator, folder: Path) -> None:
         {"x": tf.TensorSpec([None, _WIDTH], tf.float32)}, default_batch_size=None
     )
     made.export_saved_model(str(folder / "exports"), receiver_fn)
-    shutil.rmtree(folder / "exports")
 
 
 def make_round(placement: str, folder: Path) -> None:
     """Makes one round.
 
-    It makes an estimator again, as a service does that is called with a folder, and as a notebook's cell does.
+    It makes an estimator in a folder of its own, as each trial of a search does.
 
     Args:
         placement: `host`, `cores` or `strategy`.
-        folder: A folder for the model and its exports.
+        folder: A new folder for the model and its exports.
     """
     made = _estimator_of(placement, folder)
     made.train(_training_input_fn, steps=_STEPS)
@@ -139,7 +132,7 @@ def main(placement: str, number: int, folder: Path, output: Path) -> None:
     Args:
         placement: `host`, `cores` or `strategy`.
         number: How many rounds.
-        folder: A folder for the model and its exports.
+        folder: A folder for those of the rounds.
         output: The file of the readings.
     """
     if placement == "strategy":
@@ -148,8 +141,8 @@ def main(placement: str, number: int, folder: Path, output: Path) -> None:
             cpu, [tf.config.LogicalDeviceConfiguration()] * 2
         )
     with open(output, "a", encoding="utf-8") as lines:
-        for _ in range(number):
-            make_round(placement, folder)
+        for count in range(number):
+            make_round(placement, folder / str(count))
             lines.write(json.dumps(readings()) + "\n")
             lines.flush()
 

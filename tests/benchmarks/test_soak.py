@@ -10,10 +10,10 @@ from tests import bad_input
 
 
 def test_growth_is_measured_from_the_end_of_the_warm_up():
-    values = [100.0] * 30 + [200.0] * 50 + [210.0] * 50
+    values = [100.0] * 30 + [200.0] * 50 + [220.0] * 50
     curve = soak.Curve("memory", values)
-    assert (curve.begin, curve.end) == (200.0, 210.0)
-    assert curve.growth == pytest.approx(0.05)
+    assert (curve.begin, curve.end) == (200.0, 220.0)
+    assert curve.growth == pytest.approx(0.1)
     assert not curve.is_flat
 
 

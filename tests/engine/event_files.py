@@ -1,9 +1,10 @@
-"""Reads back the event files that a test has made."""
+"""Reads back the event files that a test has made, and finds those that are open."""
 
 from __future__ import annotations
 
 import glob
 import os
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +21,13 @@ def read_values(folder: Any) -> dict[str, dict[int, Any]]:
             for value in event.summary.value:
                 values.setdefault(value.tag, {})[event.step] = _content(value)
     return values
+
+
+def open_files(folder: Path) -> set[str]:
+    """The folders below one in which this process has a file open."""
+    links = Path("/proc/self/fd").iterdir()
+    paths = [Path(os.readlink(link)) for link in links if link.is_symlink()]
+    return {str(path.parent.relative_to(folder)) for path in paths if folder in path.parents}
 
 
 def _content(value: v1.Summary.Value) -> Any:

@@ -4,6 +4,7 @@
 |---|---|---|
 | `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only; ours tells them of a checkpoint when a thread has written it | refuse listeners beside such a hook; write checkpoints while the training waits |
 | `CheckpointSaverHook._timer` | early checkpoints, after 60 s and 120 s, are due by a timer that its constructor does not take | all intervals are equal |
+| `FileWriterCache._cache` | each writer in it holds a thread and a file descriptor, and nothing public lists them | they stay open for each model_dir until the process ends |
 | `CheckpointSaverHook._set_steps_per_run` | a loop makes many steps in a session call, and the hook must see that a step within it is due | save at the next loop's end |
 | `CheckpointSaverHook._save_graph_def` | the hook prints the graph in Python, a third of the time to a large model's first step; protobuf's own printer gives the same graph | the hook prints it |
 | `training_util._get_or_create_global_step_read` | a saver hook fetches this reading of the global step; a session makes an executor of the whole graph for each other one, 0.1 s for a large model | fetch the variable |
@@ -51,6 +52,13 @@ from tensorflow.python.tpu import tpu, tpu_function, tpu_replication
 from tensorflow.python.training import training_util
 
 v1 = tf.compat.v1
+
+
+def cached_event_writers() -> list[tuple[str, v1.summary.FileWriter]]:
+    """Returns the folders that `FileWriterCache` has a writer for, each with its writer."""
+    cache = v1.summary.FileWriterCache
+    with cache._lock:
+        return [(str(folder), writer) for folder, writer in cache._cache.items()]
 
 
 @contextlib.contextmanager

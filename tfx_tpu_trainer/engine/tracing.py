@@ -81,27 +81,6 @@ def control_flow_v2() -> Iterator[None]:
             v1.disable_control_flow_v2()
 
 
-@contextlib.contextmanager
-def collecting_only_new_garbage() -> Iterator[None]:
-    """Lets Python's garbage collector pass by the objects that are there already.
-
-    Tracing makes so many objects that the collector goes through all of them several times, the
-    million of TensorFlow's modules included: 0.2 s each time.
-
-    Yields:
-        Nothing.
-    """
-    if gc.get_freeze_count():
-        # The program, or a block around this one, has done it and will undo it.
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 def _check_not_forked() -> None:
     """Refuses what would wait forever: the threads that run TensorFlow's sessions stay behind in a fork."""
     global _process

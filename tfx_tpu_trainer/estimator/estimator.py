@@ -18,7 +18,7 @@ from tfx_tpu_trainer.engine.evaluating.evaluation_plan import with_values
 from tfx_tpu_trainer.engine.evaluating.rows_read import SayRowsRead
 from tfx_tpu_trainer.engine.loops.pace import whole_steps
 from tfx_tpu_trainer.engine.predicting import prediction
-from tfx_tpu_trainer.engine.tracing import collecting_only_new_garbage
+from tfx_tpu_trainer.engine.reporting.event_writers import events_of
 from tfx_tpu_trainer.engine.training import training
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.callables import argument_names, as_params, check_model_fn
@@ -264,10 +264,11 @@ class Estimator:
         listeners = check_listeners(saving_listeners)
         told = self._calls.told_of_training()
         with (
+            events_of(self.model_dir),
             followed(told.mode(self._config), may_draw=has_terminal(self._config)) as progress,
             call_graph(self._config),
         ):
-            with progress.phase(TRACE), collecting_only_new_garbage():
+            with progress.phase(TRACE):
                 placement = self._calls.placement(input_fn, ModeKeys.TRAIN)
                 plan, own_hooks = placement.plan_training(steps=steps, max_steps=max_steps)
             if not self.latest_checkpoint():
@@ -354,10 +355,11 @@ class Estimator:
         if not checkpoint_path and variable_values is None:
             self._say_untrained("evaluate")
         with (
+            events_of(self.model_dir),
             followed(self._config.progress, may_draw=has_terminal(self._config)) as progress,
             call_graph(self._config),
         ):
-            with progress.phase(TRACE), collecting_only_new_garbage():
+            with progress.phase(TRACE):
                 placement = self._calls.placement(input_fn, ModeKeys.EVAL)
                 plan, own_hooks = placement.plan_evaluation(steps=steps)
             if variable_values is not None:
@@ -458,7 +460,7 @@ class Estimator:
         checkpoint_path = _as_text(checkpoint_path) or self.latest_checkpoint()
         if not checkpoint_path:
             self._say_untrained("predict")
-        with call_graph(self._config), collecting_only_new_garbage():
+        with call_graph(self._config):
             placement = self._calls.placement(input_fn, ModeKeys.PREDICT)
             plan, own_hooks = placement.plan_prediction(predict_keys)
             if not checkpoint_path:

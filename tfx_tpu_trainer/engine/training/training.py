@@ -38,7 +38,6 @@ from tfx_tpu_trainer.engine.sessions.patient_session import PatientSession
 from tfx_tpu_trainer.engine.sessions.polite_stop import PoliteStop, listening
 from tfx_tpu_trainer.engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.engine.sessions.stall_watch import StallWatch
-from tfx_tpu_trainer.engine.tracing import collecting_only_new_garbage
 from tfx_tpu_trainer.engine.training.loop_choice import (
     jit_compile_of,
 )
@@ -223,7 +222,7 @@ def train(
             SteadySummaryHook(save_steps=summary_steps, output_dir=model_dir, scaffold=scaffold)
         ]
         summary_steps = None
-    with damage_explained(checkpoint_path), collecting_only_new_garbage():
+    with damage_explained(checkpoint_path):
         session = open_training_session(
             settings=settings,
             master=master,
