@@ -189,9 +189,12 @@ def test_a_batch_that_the_cores_do_not_divide(tmp_path, mode, refused):
     estimator = cores.linear(tmp_path, cores=4, **{f"{name}_batch_size": 10})
     with refused(ValueError) as raised:
         cores.run(estimator, mode)
-    assert re.search(
-        f"{name} batch size 10 must be divisible by number of replicas 4: 8 and", str(raised.value)
+    assert f"{name} batch size 10 must be divisible by number of replicas 4: 8 and 12 are." in str(
+        raised.value
     )
+    estimator = cores.linear(tmp_path, cores=4, **{f"{name}_batch_size": 3})
+    with pytest.raises(ValueError, match="size 3 must be divisible by number of replicas 4: 4 is"):
+        cores.run(estimator, mode)
     options = {"per_host_input_for_training": cores.BROADCAST}
     whole = cores.linear(tmp_path, cores=4, tpu_options=options, **{f"{name}_batch_size": 10})
     cores.run(whole, mode)

@@ -143,10 +143,11 @@ def core_run_of(
             "TPU."
         )
     if input_mode not in READ_ONCE and global_batch_size % layout.num_replicas:
+        below = global_batch_size - global_batch_size % layout.num_replicas
+        above = below + layout.num_replicas
         raise ValueError(
             f"{name.replace('_', ' ')} {global_batch_size} must be divisible by number of replicas "
-            f"{layout.num_replicas}: {layout.num_replicas * (global_batch_size // layout.num_replicas)}"
-            f" and {layout.num_replicas * (global_batch_size // layout.num_replicas + 1)} are."
+            f"{layout.num_replicas}: {f'{below} and {above} are' if below else f'{above} is'}."
         )
     return CoreRun(
         mode=mode,
