@@ -69,12 +69,12 @@ def nodes_called(
     """Goes through the nodes of the functions that some nodes call, and of those that these call.
 
     Args:
-        nodes: The nodes.
-        functions: The functions by name. One that is missing has no nodes.
+        nodes: Nodes that call functions.
+        functions: Functions by name. One that is missing has no nodes.
         seen: Names of functions to leave out; each function that is gone through is added. Defaults
             to `None`: none.
-        enters: Tells of a node in a function whether what it calls counts. Defaults to a function
-            that says so of every node.
+        enters: Decides whether to go through the functions that a node in a function calls. Defaults to
+            going through all of them.
 
     Yields:
         The nodes of each function once, however often it is called, in the order of the calls.
@@ -104,11 +104,11 @@ def functions_with(
     """Finds the functions that have a node of some kind, themselves or in a function that they call.
 
     Args:
-        functions: The functions by name.
-        wanted: Tells of a node whether it is of the kind.
+        functions: Functions by name.
+        wanted: Decides whether a node is of the kind.
 
     Returns:
-        Their names.
+        The names of the functions.
     """
     callers = collections.defaultdict[str, list[str]](list)
     pending = []

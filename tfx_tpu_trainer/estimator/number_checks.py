@@ -11,8 +11,8 @@ def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
 
     Args:
         name: The argument, for the error.
-        value: Its value.
-        condition: Compares it.
+        value: Any value.
+        condition: Compares the value.
 
     Raises:
         TypeError: If it can't be compared with numbers, as `"100"` can't.

@@ -158,7 +158,7 @@ class UnknownKeyError(KeyError):
 
 @contextlib.contextmanager
 def _explained_keys(function: str, mode: str, given: Mapping[str, Any]) -> Iterator[None]:
-    """Says of a key that a function looked up in what it was given which keys are there."""
+    """Lists the keys that are there, for a key that a function looked up in vain in its arguments."""
     try:
         yield
     except KeyError as error:

@@ -32,7 +32,7 @@ def check_compiles(
     """Compiles what the `serve`, `tpu` metagraph has a TPU run.
 
     Args:
-        model: The SavedModel, which has such a metagraph, or the metagraph itself.
+        model: A SavedModel with a `serve`, `tpu` metagraph, or that metagraph itself.
         batch_size: Rows of a batch.
         target: Name of a slice; a program serves on one of its devices.
         timeout_seconds: Seconds for each program.

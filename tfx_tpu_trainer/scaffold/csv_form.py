@@ -60,7 +60,7 @@ def find_form(path: Path, *, label: str) -> CsvForm:
     """Finds out how a CSV file is written.
 
     Args:
-        path: The file.
+        path: A CSV file.
         label: A column that it should have. Where a line could be read in several ways, the one with this
             name is right.
 

@@ -35,7 +35,7 @@ def columns(path: Path, form: CsvForm) -> tuple[str, ...]:
     """Reads the names in a CSV file's header.
 
     Args:
-        path: The file.
+        path: A CSV file.
         form: How it is written.
 
     Returns:
@@ -61,7 +61,7 @@ def rows(path: Path, form: CsvForm) -> Iterator[Mapping[str, str | None]]:
     """Reads the rows of a CSV file.
 
     Args:
-        path: The file.
+        path: A CSV file.
         form: How it is written.
 
     Yields:
@@ -86,7 +86,7 @@ def find_differences(path: Path, form: CsvForm) -> Differences:
     """Reads a file once, and finds what CsvExampleGen can't read in it.
 
     Args:
-        path: The file.
+        path: A CSV file.
         form: How it is written.
 
     Raises:
@@ -121,7 +121,7 @@ def write_plain(path: Path, form: CsvForm, commas: Iterable[int], copy: Path) ->
     """Writes a copy that CsvExampleGen can read: UTF-8, commas, a header on top, a record on each line.
 
     Args:
-        path: The file.
+        path: A CSV file.
         form: How it is written.
         commas: The columns, by place, whose numbers have decimal commas; the copy has points there.
         copy: Where the copy is to be.

@@ -97,7 +97,7 @@ def read_date(text: str, order: Order) -> datetime.datetime | None:
     """Reads a date, with or without a time, as its clock showed it.
 
     Args:
-        text: The value.
+        text: A value of a column.
         order: In which order it gives year, month and day.
 
     Returns:

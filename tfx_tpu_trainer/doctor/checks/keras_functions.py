@@ -40,14 +40,7 @@ class ReplacedFunction:
 
 
 def replaced_functions(context: Context) -> list[ReplacedFunction]:
-    """Finds functions that make an estimator of a Keras model by Keras's private functions.
-
-    Args:
-        context: The program.
-
-    Returns:
-        The functions, each with what to write instead.
-    """
+    """Finds functions that make an estimator of a Keras model by Keras's private functions."""
     helpers = dict.fromkeys(map(_factory, _users(context)))
     makers = [each for each in context.program.functions if _makes_estimator(context, each)]
     names = {each.name for each in helpers}

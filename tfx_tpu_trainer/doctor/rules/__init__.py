@@ -153,7 +153,7 @@ def _not_of_our_contrib(name: str) -> tuple[str, Advice] | None:
 
 
 def _lacking(home: str, old: str, rest: str, elsewhere: str) -> tuple[str, Advice]:
-    """Says of a name that a module of this package lacks what replaces contrib's, or where to look."""
+    """Names the replacement of a contrib name that a module of this package lacks, or where to look."""
     key = _longest(f"{old}.{rest}", RULES)
     name = rest.partition(".")[0] if key is None or len(key) <= len(old) else key[len(old) + 1 :]
     says = f"{home} has no {name}."

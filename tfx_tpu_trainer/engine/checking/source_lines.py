@@ -41,29 +41,13 @@ def source_line(op: tf.Operation) -> str | None:
 
 
 def source_line_of_error(error: BaseException) -> str | None:
-    """Finds the innermost line of the user's code that an exception passed.
-
-    Args:
-        error: The exception.
-
-    Returns:
-        The line, as `source_line` has it.
-    """
+    """Finds the innermost line of the user's code that an exception passed, in the form of `source_line`."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
     return _shown(frames[-1].filename, frames[-1].lineno) if frames else None
 
 
 def mappings_looked_up_in(error: KeyError, key: Any) -> Iterator[Mapping[Any, Any]]:
-    """Yields the mappings in which the user's line that a KeyError comes from looks the key up.
-
-    Args:
-        error: The error.
-        key: The key.
-
-    Yields:
-        What `features` is in `features["x"]` or `features.pop("x")`, for each lookup of the key on the line. Nothing
-        where the line's source or the mapping's name is unknown.
-    """
+    """Yields the mappings in which the user's line that a KeyError comes from looks the key up."""
     frames = [
         (frame, number)
         for frame, number in traceback.walk_tb(error.__traceback__)

@@ -189,7 +189,7 @@ def slice_eval_metrics(
 
 
 class _SlicedMetrics:
-    """A metric_fn that measures the slices beside the whole."""
+    """A metric_fn that measures the whole and each slice."""
 
     def __init__(
         self, metric_fn: MetricFn, names: Sequence[str], on_this_host: bool, most_bytes: int

@@ -84,7 +84,7 @@ def _counts_itself(optimizer: Any, global_step: tf.Variable) -> bool:
     """Makes the global step an optimizer's count of steps, before anything reads `iterations`.
 
     Returns:
-        Whether the optimizer has made a count of its own already, and leaves the global step to us.
+        Whether the optimizer has already made its own count, so that we must raise the global step.
     """
     try:
         optimizer.iterations = global_step
