@@ -76,6 +76,8 @@ OTHER_WRITERS = {
     },
     "tfx_tpu_trainer/serving/requests.py": {"TFRecordWriter": "where its callers say"},
     "tfx_tpu_trainer/serving/server_config.py": {"GFile": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/scaffold/csv_rows.py": {"open": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/scaffold/rendering.py": {"copyfile": "into the folder that appears whole"},
     "tfx_tpu_trainer/serving/single_tag.py": {"copy": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/terminal.py": {"open": "the null device"},
 }

@@ -444,10 +444,6 @@ _GIVEN = {
         lambda: inputs.numpy_input_fn({"x": ROWS}, batch_size="2", shuffle=False),
         "batch_size must be a number; got '2'.",
     ),
-    "`pandas_input_fn(x=[1])`": (
-        lambda: inputs.pandas_input_fn([1], shuffle=False),
-        "x must be a pandas.DataFrame; got [1].",
-    ),
     "`RegressionHead(label_dimension='2')`": (
         lambda: RegressionHead(label_dimension="2"),
         "label_dimension must be a number; got '2'.",
@@ -481,3 +477,13 @@ _GIVEN = {
 def test_an_argument_of_the_wrong_type_is_named(call, refused):
     with refused(TypeError):
         call()
+
+
+@row(
+    "estimator",
+    "`pandas_input_fn(x=[1])`",
+    "'list' object has no attribute 'columns': x must be a pandas.DataFrame; got [1].",
+)
+def test_rows_that_are_no_data_frame(refused):
+    with refused(AttributeError):
+        inputs.pandas_input_fn([1], shuffle=False)

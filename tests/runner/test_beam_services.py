@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from click.testing import CliRunner, Result
 from tests.bad_input import row
 from tests.free_ports import free_ports
 from tfx_tpu_trainer.cli.main import main
-from tfx_tpu_trainer.runner import run_child
+from tfx_tpu_trainer.runner import run_child, stop
 from tfx_tpu_trainer.runner.beam_services import beam_problem, job_problem
 from tfx_tpu_trainer.runner.config import load_config
 from tfx_tpu_trainer.runner.project import find_pipeline
@@ -180,6 +181,16 @@ def test_a_job_that_failed_for_want_of_a_connection_names_both_ends(reason) -> N
     assert job_problem(portable("localhost:1"), "failed in state FAILED: KeyError: 'fare'") is None
 
 
+@pytest.fixture
+def handlers_kept() -> Iterator[None]:
+    """Puts the handlers of signals back: a run leaves those that stop it ignored, also in what is started later."""
+    before = {number: signal.getsignal(number) for number in (*stop.SIGNALS, signal.SIGALRM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers_kept")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

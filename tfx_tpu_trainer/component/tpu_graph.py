@@ -31,7 +31,7 @@ def check_tpu_graph(
     Args:
         estimator: Exports this metagraph and no other.
         receiver_fn: The receiver of the export.
-        settings: What was asked for.
+        settings: The settings of the training.
 
     Returns:
         What the compiler says of it; `None` where it can't be exported and need not be, which a
@@ -78,11 +78,11 @@ def padded_batch_sizes(meta_graphs: Iterable[v1.MetaGraphDef]) -> tuple[int, ...
 
 
 def check_compiles(model: str | v1.MetaGraphDef, settings: TrainSettings, rows: int) -> Finding:
-    """Compiles the metagraph for TPU hosts for the slice asked for.
+    """Compiles the metagraph for TPU hosts for the slice that the settings name.
 
     Args:
         model: The metagraph, or a SavedModel that has one.
-        settings: What was asked for.
+        settings: The settings of the training.
         rows: Rows of a batch.
     """
     return serving_check.check_compiles(
@@ -118,8 +118,8 @@ def _check(
 
 def _leave_out(problem: str) -> None:
     _logger.warning(
-        "The model is exported for CPU hosts only, since no TPU can run it: %s. No TPU was asked "
-        "for: export_to_tpu=True makes this an error, export_to_tpu=False no warning.",
+        "The model is exported for CPU hosts only, since no TPU can run it: %s. The "
+        "settings name no TPU: export_to_tpu=True makes this an error, export_to_tpu=False no warning.",
         problem.rstrip("."),
     )
 

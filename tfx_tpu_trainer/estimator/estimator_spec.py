@@ -177,7 +177,7 @@ def _check_eval_metric_ops(
         )
     pairs = {}
     for name, metric in eval_metric_ops.items():
-        pairs[name] = metric_ops.value_and_update(name, metric)
+        pairs[name] = metric_ops.checked_pair(name, metric)
         metric_ops.add_metric_variables(metric)
         for part in tf.nest.flatten(pairs[name]):
             spec_checks.check_graph(part, "eval_metric_ops", key=name)

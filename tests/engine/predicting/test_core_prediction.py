@@ -54,7 +54,7 @@ def test_each_batch_gives_its_rows_and_no_padding(tmp_path, cores, rows):
     ("make", "error", "says"),
     [
         (lambda: tf.zeros([4]), TypeError, "predictions must be dict of Tensors"),
-        (lambda: {"y": tf.zeros([])}, ValueError, r"key \(y\) .* has dynamic shape"),
+        (lambda: {"y": tf.zeros([])}, ValueError, r"key \(y\) .* but is a scalar"),
         (lambda: {"y": v1.placeholder(tf.float32, [None])}, ValueError, "has dynamic shape"),
         (
             lambda: {"a": tf.zeros([4]), "y": tf.zeros([4, 1 << 26])},

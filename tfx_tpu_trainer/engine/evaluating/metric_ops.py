@@ -34,17 +34,23 @@ def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
             )
         return metric.result(), updates[0] if len(updates) == 1 else tf.group(*updates)
     if isinstance(metric, tuple) and len(metric) == 2:
-        for part in tf.nest.flatten(metric):
-            if not isinstance(part, (tf.Tensor, tf.Variable, tf.Operation)):
-                raise TypeError(
-                    "Values of eval_metric_ops must be (metric_value, update_op) tuples of "
-                    f"tensors and ops, given: {part!r} for key: {name}."
-                )
         return metric[0], metric[1]
     raise TypeError(
         f"Values of eval_metric_ops must be (metric_value, update_op) tuples, given: {metric!r} "
         f"for key: {name}. tf.compat.v1.metrics functions give such a pair."
     )
+
+
+def checked_pair(name: str, metric: Any) -> tuple[Any, Any]:
+    """Returns what `value_and_update` does, and refuses parts that a session can't run."""
+    pair = value_and_update(name, metric)
+    for part in tf.nest.flatten(pair):
+        if not isinstance(part, (tf.Tensor, tf.Variable, tf.Operation)):
+            raise TypeError(
+                "Values of eval_metric_ops must be (metric_value, update_op) tuples of tensors and "
+                f"ops, given: {part!r} for key: {name}."
+            )
+    return pair
 
 
 def add_metric_variables(metric: Any) -> None:
@@ -81,7 +87,7 @@ def split(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
     values, updates = {}, []
     for name, metric in sorted(metrics.items()):
         add_metric_variables(metric)
-        values[name], update = value_and_update(name, metric)
+        values[name], update = checked_pair(name, metric)
         updates.append(update)
     return values, updates
 

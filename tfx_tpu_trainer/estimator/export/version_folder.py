@@ -83,8 +83,8 @@ def _reserve(base: str) -> tuple[str, str]:
         time.sleep(1)
     raise RuntimeError(
         f"Failed to obtain a unique export directory name after {MAX_ATTEMPTS} attempts, one a "
-        f"second, in {base}: others took these names. Give each process that exports a folder of "
-        "its own."
+        f"second, in {base}: others took these names. Give each process that exports its "
+        "own folder."
     )
 
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.engine.loops.pace import whole_steps
 from tfx_tpu_trainer.estimator import spec_checks
-from tfx_tpu_trainer.estimator.callables import check_input_fn
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.number_checks import holds
 
@@ -63,7 +62,6 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
             raise TypeError(
                 f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
             )
-        check_input_fn(input_fn)
         if every_n_iter is None or not holds("every_n_iter", every_n_iter, lambda n: n > 0):
             raise ValueError(f"invalid every_n_iter={every_n_iter}. It must be positive.")
         config = estimator.config

@@ -44,14 +44,17 @@ def pandas_input_fn(
     Raises:
         ValueError: If `shuffle` is not a bool, a feature is called `target_column`, or the indexes
             differ.
-        TypeError: If `target_column` is not a string, `x` no DataFrame, or a number none.
+        AttributeError: If `x` is not a DataFrame.
+        TypeError: If `target_column` is not a string, or a number is none.
     """
     check_shuffle(shuffle)
     if not isinstance(target_column, str):
         raise TypeError(f"target_column must be a string type; got {target_column!r}.")
-    if not hasattr(x, "columns"):
-        raise TypeError(f"x must be a pandas.DataFrame; got {x!r}.")
-    features = {name: x[name].to_numpy(copy=True) for name in x.columns}
+    try:
+        names = x.columns
+    except AttributeError as error:
+        raise AttributeError(f"{error}: x must be a pandas.DataFrame; got {x!r}.") from None
+    features = {name: x[name].to_numpy(copy=True) for name in names}
     labels = _labels(x, y, target_column)
     if queue_capacity is None:
         queue_capacity = (4 if shuffle else 1) * len(x)

@@ -130,11 +130,6 @@ class TPUEstimator(Estimator):
             raise ValueError(
                 f"{list(_RESERVED_PARAMS)} are reserved keys but existed in params {given}: rename {reserved}."
             )
-        if export_saved_model_api_version not in (1, 2, *ExportSavedModelApiVersion):
-            raise ValueError(
-                "export_saved_model_api_version should be 1 or 2; got "
-                f"{export_saved_model_api_version!r}."
-            )
         check_model_fn(model_fn, params)
         if batch_axis is not None and not _are_axes(batch_axis):
             raise TypeError(
@@ -155,6 +150,11 @@ class TPUEstimator(Estimator):
             params=params,
             warm_start_from=warm_start_from,
         )
+        if export_saved_model_api_version not in (1, 2, *ExportSavedModelApiVersion):
+            raise ValueError(
+                "export_saved_model_api_version should be 1 or 2; got "
+                f"{export_saved_model_api_version!r}."
+            )
         self._call_settings = TPUCallSettings(
             on_cores={
                 ModeKeys.TRAIN: use_tpu,
