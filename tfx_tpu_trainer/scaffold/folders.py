@@ -36,14 +36,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_name(path: Path) -> None:
-    """Refuses a path with bytes that TensorFlow can't take.
-
-    Args:
-        path: The path.
-
-    Raises:
-        ScaffoldError: If it is not UTF-8.
-    """
+    """Refuses a path that is not UTF-8, since TensorFlow can't take it."""
     try:
         check_is_utf8("path", path)
     except ValueError as error:

@@ -111,7 +111,7 @@ def _read_csv(path: Path, label: str, scratch: Path) -> Source:
         path,
         "csv",
         csv_rows.columns(copy, plain),
-        " ".join(label.splitlines()),
+        label,
         lambda: csv_rows.rows(copy, plain),
     )
     return dataclasses.replace(counted, path=copy, copied_for=found.names)

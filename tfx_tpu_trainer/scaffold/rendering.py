@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +97,10 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
             )
             + ", ..." * (len(label.classes) > _SHOWN_CLASSES),
             "rows": f"{source.rows:,}",
-            "numbers": _dict({each.name: each.key for each in decisions.numbers}),
-            "words": _dict({each.name: each.key for each in decisions.words}),
+            "numbers": _dict({each.name: _text(each.key) for each in decisions.numbers}),
+            "words": _dict({each.name: _text(each.key) for each in decisions.words}),
             "has_dates": bool(decisions.dates),
-            "dates": _dates(decisions.dates),
+            "dates": _dict({each.name: _dates(each) for each in decisions.dates}),
             "with_gaps": _tuple(
                 [_text(each.key) for each in decisions.numbers if each.missing]
                 + [_text(f"{each.key}_days") for each in decisions.dates if each.missing]
@@ -109,7 +109,7 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
             "most_words": decisions.vocabulary.most,
             "fewest_rows": decisions.vocabulary.fewest_rows,
             "crosses": _tuple([f"({_text(one)}, {_text(two)})" for one, two in decisions.crosses]),
-            "dropped": _dict(decisions.dropped),
+            "dropped": _dict({name: _text(why) for name, why in decisions.dropped.items()}),
             "table": [
                 {key: _prose(value).replace("|", "\\|") for key, value in row.items()}
                 for row in column_table(decisions)
@@ -194,19 +194,13 @@ def _tuple(literals: list[str]) -> str:
     return "".join(["(\n", *(f"    {each},\n" for each in literals), ")"])
 
 
-def _dates(dates: Sequence[DateFeature]) -> str:
-    if not dates:
-        return "{}"
-    lines = (
-        f"    {_text(each.name)}: Dates({_text(each.key)}, {_text(each.order)}, "
-        f"{_text(each.first_day)}, {_tuple([_text(part) for part in each.parts])}),\n"
-        for each in dates
-    )
-    return "".join(["{\n", *lines, "}"])
+def _dates(feature: DateFeature) -> str:
+    values = [*map(_text, (feature.key, feature.order, feature.first_day))]
+    return f"Dates({', '.join([*values, _tuple([*map(_text, feature.parts)])])})"
 
 
-def _dict(values: Mapping[str, str]) -> str:
-    if not values:
+def _dict(literals: Mapping[str, str]) -> str:
+    if not literals:
         return "{}"
-    lines = (f"    {_text(key)}: {_text(value)},\n" for key, value in values.items())
+    lines = (f"    {_text(key)}: {literal},\n" for key, literal in literals.items())
     return "".join(["{\n", *lines, "}"])
