@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
+import threading
 import types
 import weakref
 from typing import Any
@@ -60,6 +61,40 @@ def test_a_seed_repeats_initial_values():
     first, again, other = (_initial_values(seed) for seed in (5, 5, 6))
     np.testing.assert_array_equal(first, again)
     assert np.any(first != other)
+
+
+@pytest.fixture
+def ops_of_the_collector():
+    """Returns a switch that has the collector run wherever it can, and add an op, as it does when it finds a table."""
+    before = gc.get_threshold()
+
+    def add_op(phase: str, _info: dict[str, int]) -> None:
+        if phase == "stop":
+            tf.raw_ops.NoOp()
+
+    def switch_on() -> None:
+        gc.callbacks.append(add_op)
+        gc.set_threshold(1)
+
+    yield switch_on
+    gc.set_threshold(*before)
+    gc.callbacks.remove(add_op)
+
+
+def test_a_table_that_the_collector_finds_while_an_op_is_added_adds_its_own(ops_of_the_collector):
+    added: list[str] = []
+
+    def trace() -> None:
+        with fresh_graph() as graph:
+            ops_of_the_collector()
+            tf.raw_ops.Neg(x=1.0)
+            added.extend(op.type for op in graph.get_operations())
+
+    # A thread, as it would wait forever.
+    thread = threading.Thread(target=trace, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert {"Neg", "NoOp"} <= set(added)
 
 
 class _Cycle:

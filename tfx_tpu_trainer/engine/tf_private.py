@@ -14,6 +14,7 @@
 | `tpu_function.tpu_shard_context`, `get_tpu_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
 | `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow asks the same when it finalizes a scaffold | leave such savers to the Scaffold; read object-based checkpoints by their keys only |
 | `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that neither the first step nor the graph that is written to the model's folder has to do with it | build the loop before the session |
+| `Graph._group_lock`, `GroupLock._ready` | whoever adds an op takes this lock, and so does a table's `__del__`; a lock that a thread can't take twice waits forever when Python's collector finds a table of the graph just then | such a call hangs, once in many |
 | `autograph.core.config.CONVERSION_RULES` | AutoGraph leaves the code of `keras` alone, and so did the original; it does not know `tf_keras`, the same code under a new name, and rewriting that takes seconds of each trace | traces take longer |
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
 | `Operation._get_control_flow_context` | an op within a loop or branch of version 1 control flow can't be replaced by one outside of it | leave an op alone that has an `Enter` or `Switch` before it |
@@ -34,6 +35,7 @@ import contextlib
 import contextvars
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -52,6 +54,18 @@ from tensorflow.python.tpu import tpu, tpu_function, tpu_replication
 from tensorflow.python.training import training_util
 
 v1 = tf.compat.v1
+
+
+def let_collected_tables_add_ops(graph: tf.Graph) -> None:
+    """Lets a thread add an op to the graph while it adds another.
+
+    A table that was made in the graph, as Transform's are, adds an op when it is deleted. Python's collector may
+    delete it anywhere, even while an op is being added.
+
+    Args:
+        graph: The graph, to which no other thread adds ops yet.
+    """
+    graph._group_lock._ready = threading.Condition(threading.RLock())
 
 
 def cached_event_writers() -> list[tuple[str, v1.summary.FileWriter]]:

@@ -53,6 +53,7 @@ def fresh_graph(
     _check_not_forked()
     _collect_latest_graph()
     graph = tf.Graph()
+    tf_private.let_collected_tables_add_ops(graph)
     with contextlib.ExitStack() as stack:
         stack.enter_context(graph.as_default())
         stack.enter_context(control_flow_v2())
