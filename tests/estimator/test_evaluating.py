@@ -89,6 +89,12 @@ def test_steps_must_be_positive(tmp_path, steps, refused):
     assert re.search(f"Must specify steps > 0, given: {steps}", str(raised.value))
 
 
+@row("estimator", "`evaluate(steps=tf.constant(3))`", "steps must be a number; got <tf.Tensor: ")
+def test_steps_are_no_tensor(tmp_path, refused):
+    with refused(TypeError):
+        _estimator(tmp_path).evaluate(_input_fn(), steps=tf.constant(3))
+
+
 @row("estimator", "`evaluate` of an empty input", "the input is empty")
 def test_an_empty_input_is_refused_and_leaves_no_events(tmp_path, refused):
     with refused(ValueError):

@@ -125,6 +125,20 @@ def test_what_is_no_number_is_named(name, refused):
         assert str(raised.value).startswith(name)
 
 
+@pytest.mark.parametrize(
+    "name", ["save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"]
+)
+@row(
+    "estimator",
+    "`RunConfig(save_checkpoints_steps=tf.constant(5))`, and the other steps",
+    "must be a number; got <tf.Tensor: shape=(), dtype=int32, numpy=5>. Give its value, int(...).",
+)
+def test_a_tensor_is_no_number_of_steps(name, refused):
+    with refused(TypeError) as raised:
+        RunConfig(**{name: tf.constant(5)})
+    assert str(raised.value).startswith(name)
+
+
 def test_intervals_need_not_be_whole_numbers():
     assert RunConfig(save_checkpoints_steps=31.25).save_checkpoints_steps == 31.25
 

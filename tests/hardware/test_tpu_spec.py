@@ -146,6 +146,7 @@ def refusal(name, options, *says):
         refusal("v5e:3x3", {}, "v5e has no slice '3x3'; nearest: v5e:2x4 (8 chips)"),
         refusal("v5e:10", {}, "no slice '10'; nearest: v5e:2x4 (8 chips)"),
         refusal("v5e:²", {}, "no slice '²'; nearest: v5e:"),
+        refusal("v5e:2x4x", {}, "no slice '2x4x'; nearest: v5e:2x4, v5e:4x8, v5e:4x4."),
         refusal("v4:big", {}, "v4 has no slice 'big'; nearest: v4:"),
         refusal("v5e", {}, "v5e has no slice ''; nearest: v5e:"),
         refusal("", {}, "TpuSpec slice_name='': give a name such as 'v5e:2x4'"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 
 def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
     """Tells whether a number meets a condition, which NaN never does.
@@ -23,6 +25,20 @@ def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
         raise TypeError(f"{name} must be a number; got {value!r}.") from None
 
 
+def check_no_tensor(name: str, value: Any) -> None:
+    """Checks that a number is not a tensor, whose value is unknown in an estimator's graph.
+
+    Args:
+        name: The argument, for the error.
+        value: Any value.
+
+    Raises:
+        TypeError: If it is a tensor.
+    """
+    if isinstance(value, tf.Tensor):
+        raise TypeError(f"{name} must be a number; got {value!r}. Give its value, int(...).")
+
+
 def check_positive(name: str, value: Any) -> None:
     """Checks a number that may be left out.
 
@@ -34,6 +50,7 @@ def check_positive(name: str, value: Any) -> None:
         TypeError: If it is not a number.
         ValueError: If it is not positive.
     """
+    check_no_tensor(name, value)
     if value is not None and not holds(name, value, lambda number: number > 0):
         raise ValueError(f"Must specify {name} > 0, given: {value}")
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.engine.sessions.session_configs import default_session_config
 from tfx_tpu_trainer.estimator import strategy_kinds
 from tfx_tpu_trainer.estimator.callables import positional_names
-from tfx_tpu_trainer.estimator.number_checks import holds
+from tfx_tpu_trainer.estimator.number_checks import check_no_tensor, holds
 from tfx_tpu_trainer.estimator.task_environment import TaskType, read_task_environment
 from tfx_tpu_trainer.file_systems import check_is_no_pattern, path_text
 from tfx_tpu_trainer.progress import MODES
@@ -514,6 +514,8 @@ def _check_values(values: Mapping[str, Any]) -> None:
 
     check("model_dir", lambda path: path != "", "should be non-empty")
     check_is_no_pattern("model_dir", values["model_dir"] or "")
+    for name in ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"):
+        check_no_tensor(name, values[name])
     for name in (
         "save_summary_steps",
         "save_checkpoints_steps",

@@ -147,7 +147,9 @@ def _nearest(shape: str, slices: Iterable[Slice]) -> str:
     try:
         wanted = math.prod(map(int, shape.split("x")))
     except ValueError:
-        close = difflib.get_close_matches(shape, [each.topology for each in slices], 3, 0)
+        # Machines differ within a topology, whose name is the same.
+        topologies = dict.fromkeys(each.topology for each in slices)
+        close = difflib.get_close_matches(shape, list(topologies), 3, 0)
         return ", ".join(f"{slices[0].chip.generation}:{topology}" for topology in close)
     ordered = sorted(slices, key=lambda each: (abs(each.num_chips - wanted), each.hosts))
     names = dict.fromkeys(f"{each.name} ({each.num_chips} chips)" for each in ordered)
