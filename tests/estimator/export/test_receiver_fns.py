@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
-from tfx_tpu_trainer.estimator import export
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, export
 
 v1 = tf.compat.v1
 
@@ -34,6 +34,42 @@ def test_parsing_receiver_parses_serialised_examples():
         features = session.run(receiver.features, {fed: [example.SerializeToString()]})
     assert features["number"].tolist() == [[5]]
     assert features["words"].values.tolist() == [b"a", b"b"]
+
+
+def test_ragged_features_of_a_plain_estimator_are_trained_predicted_and_served(tmp_path):
+    ids, x = [[1], [2, 3], []], [1.0, 2.0, 3.0]
+
+    def input_fn():
+        features = {"ids": tf.ragged.constant(ids, dtype=tf.int64), "x": x}
+        return tf.data.Dataset.from_tensor_slices(features).batch(2)
+
+    def model_fn(features, mode):
+        weights = v1.get_variable("weights", initializer=tf.range(4.0))
+        logits = tf.reduce_sum(tf.gather(weights, features["ids"]), 1) + features["x"]
+        loss = tf.reduce_sum(logits)
+        train_op = v1.train.GradientDescentOptimizer(1.0).minimize(loss, v1.train.get_global_step())
+        return EstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"logits": logits})
+
+    estimator = Estimator(model_fn, str(tmp_path)).train(input_fn)
+    # Each id occurs once, so the training takes 1 from its weight.
+    expected = [1.0 + 0, 2.0 + 1 + 2, 3.0]
+    assert [each["logits"] for each in estimator.predict(input_fn)] == expected
+    spec = {"ids": tf.io.RaggedFeature(tf.int64), "x": tf.io.FixedLenFeature([], tf.float32)}
+    receiver_fn = export.build_parsing_serving_input_receiver_fn(spec)
+    path = estimator.export_saved_model(str(tmp_path / "exports"), receiver_fn).decode()
+    examples = []
+    for of_row, value in zip(ids, x, strict=True):
+        example = tf.train.Example()
+        example.features.feature["ids"].int64_list.value.extend(of_row)
+        example.features.feature["x"].float_list.value.append(value)
+        examples.append(example.SerializeToString())
+    with v1.Session(graph=tf.Graph()) as session:
+        signatures = v1.saved_model.load(session, ["serve"], path).signature_def
+        served = signatures["serving_default"]
+        logits = session.run(
+            served.outputs["logits"].name, {served.inputs["examples"].name: examples}
+        )
+    assert logits.tolist() == expected
 
 
 @pytest.mark.behaviour(442)
