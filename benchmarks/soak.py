@@ -34,11 +34,6 @@ WARM_UP = 30
 TOLERANCE = 0.05
 """Graphs wait for Python's collector, so a reading of memory swings by that much from one round to the next."""
 
-_SETTINGS = {"strategy": {"MALLOC_ARENA_MAX": "2"}}
-"""What docs/reliability.md advises for a placement: tf.distribute starts a thread for each replica and graph, and each
-allocates from one of glibc's arenas, up to 8 for each core. The gaps that they leave behind grow, though what is held
-does not."""
-
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60
 
@@ -133,7 +128,7 @@ def make_rounds(placement: str, rounds: int, output: Path) -> None:
                 output,
             ],
             cwd=REPOSITORY,
-            env=environment_of(threads=2, legacy_keras=True) | _SETTINGS.get(placement, {}),
+            env=environment_of(threads=2, legacy_keras=True),
             check=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -58,6 +58,13 @@ def nothing_frozen():
     gc.freeze()
 
 
+@pytest.fixture
+def nothing_collected():
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @everywhere
 @pytest.mark.usefixtures("nothing_frozen")
 def test_the_collector_finds_the_graphs_of_former_calls_while_a_call_runs(place, tmp_path):
@@ -83,6 +90,24 @@ def test_the_collector_finds_the_graphs_of_former_calls_while_a_call_runs(place,
         made_now.clear()
     assert len(former) >= 5
     assert kept == [0] * len(kept)
+
+
+@everywhere
+@pytest.mark.usefixtures("nothing_collected")
+def test_a_call_leaves_no_thread_for_the_collector_to_end(place, tmp_path):
+    former = threading.enumerate()
+    made = _make(place, tmp_path, linear_model.model_fn_for(tpu))
+    for call in _calls(made, tmp_path):
+        call()
+        # Python's own: those of TensorFlow's pools are made once.
+        left = [
+            thread
+            for thread in threading.enumerate()
+            if thread not in former and thread.name != "EventLoggerThread"
+        ]
+        for thread in left:
+            thread.join(timeout=5)
+        assert [thread.name for thread in left if thread.is_alive()] == []
 
 
 @everywhere

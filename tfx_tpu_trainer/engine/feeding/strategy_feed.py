@@ -73,7 +73,7 @@ class EagerThread:
             cluster: The processes that the strategy runs in, with their addresses; empty for one.
         """
         self._cluster = cluster
-        self._executor = concurrent.futures.ThreadPoolExecutor(1, "strategy")
+        self._executor: concurrent.futures.ThreadPoolExecutor | None = None
 
     def run(self, function: Callable[..., _T], *args: Any) -> _T:
         """Calls a function in the thread and waits for its result, or raises its error.
@@ -81,7 +81,7 @@ class EagerThread:
         Raises:
             ProcessLostError: If another process of the strategy no longer answers.
         """
-        return self._executor.submit(self._eagerly, function, *args).result()
+        return self._result_of(self._eagerly, function, *args)
 
     def run_beside(self, function: Callable[..., _T], *args: Any) -> _T:
         """Calls a function in the caller's thread, eagerly, while the other one may be busy."""
@@ -89,7 +89,23 @@ class EagerThread:
 
     def is_switched_on(self) -> bool:
         """Whether the program lets TensorFlow execute eagerly, where nothing else is said."""
-        return self._executor.submit(tf.executing_eagerly).result()
+        return self._result_of(tf.executing_eagerly)
+
+    def end(self) -> None:
+        """Ends the thread; the next call starts another one.
+
+        A graph refers to whoever makes its steps, and waits for Python's collector. Threads that waited with it would
+        each keep one of glibc's arenas, with what it has freed there.
+        """
+        if self._executor is not None:
+            # It has nothing to do by now. Python's collector may be closing a session, and must not wait for threads.
+            self._executor.shutdown(wait=False)
+            self._executor = None
+
+    def _result_of(self, function: Callable[..., _T], *args: Any) -> _T:
+        if self._executor is None:
+            self._executor = concurrent.futures.ThreadPoolExecutor(1, "strategy")
+        return self._executor.submit(function, *args).result()
 
     def _eagerly(self, function: Callable[..., _T], *args: Any) -> _T:
         # Also where the program has called disable_v2_behavior(), as programs for TensorFlow 1 do.

@@ -72,7 +72,10 @@ class _ReplicaSteps:
         return self._feed.eager.run(self._variables.value, handle)
 
     def stop(self) -> None:
-        self._feed.eager.run(self._free)
+        try:
+            self._feed.eager.run(self._free)
+        finally:
+            self._feed.eager.end()
 
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         self._variables = StrategyVariables(
