@@ -145,6 +145,57 @@ def test_an_optimizer_instance_trains_again_and_stays_as_it_was(tmp_path):
     assert sorted(twice) == sorted(once)
 
 
+# TF 2.15.1, seed 7, after train(steps=3) and once more train(steps=2): a step counts two, so 2 steps each time.
+_SHARED = {
+    4: {
+        "dnn/hiddenlayer_0/kernel": [[0.7439195, -1.2259675]],
+        "dnn/logits/kernel": [[-0.16146848], [1.1505498]],
+        "dnn/logits/bias": [-0.05328766],
+        "linear/linear_model/x/weights": [[-0.02924257]],
+        "training/Adam_1/linear/linear_model/x/weights/m": [[-0.02261065]],
+    },
+    8: {
+        "dnn/hiddenlayer_0/kernel": [[0.71205699, -1.20295894]],
+        "dnn/logits/kernel": [[-0.17520858], [1.11615622]],
+        "dnn/logits/bias": [-0.07367066],
+        "linear/linear_model/x/weights": [[-0.00016875]],
+        "training/Adam_1/linear/linear_model/x/weights/m": [[-0.04246809]],
+    },
+}
+
+
+@pytest.mark.parametrize("given", ["object", "function"])
+def test_one_optimizer_of_both_halves_counts_and_resumes_as_in_the_original(tmp_path, given):
+    def input_fn():
+        x = np.arange(8, dtype=np.float32) / 8
+        rows = ({"x": x}, (x > 0.4).astype(np.int64))
+        return tf.data.Dataset.from_tensor_slices(rows).batch(4).repeat()
+
+    for steps, (counted, expected) in zip([3, 2], _SHARED.items()):
+        optimizer = tf.keras.optimizers.legacy.Adam(0.05)
+        halves = [optimizer] * 2
+        if given == "function":
+            halves = [lambda made=optimizer: made for _ in halves]
+        estimator = ours.DNNLinearCombinedClassifier(
+            model_dir=str(tmp_path),
+            linear_feature_columns=[fc.numeric_column("x")],
+            linear_optimizer=halves[0],
+            dnn_feature_columns=[fc.numeric_column("x")],
+            dnn_optimizer=halves[1],
+            dnn_hidden_units=[2],
+            dnn_activation_fn=tf.nn.sigmoid,
+            config=ours.RunConfig(tf_random_seed=7),
+        )
+        estimator.train(input_fn, steps=steps)
+        found = values_of(estimator)
+        assert found["global_step"] == counted
+        # One object has one set of settings, and no count of its own.
+        own = {"beta_1", "beta_2", "decay", "learning_rate", "iter"}
+        assert not own & {name.removeprefix("training/Adam_1/") for name in found}
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+
+
 def test_v1_training_goes_on_from_a_checkpoint_with_slots_of_parts(tmp_path):
     estimator = ours.v1.DNNRegressor([3], pair(), str(tmp_path))
     before = trained(estimator)

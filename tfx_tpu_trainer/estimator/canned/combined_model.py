@@ -44,14 +44,16 @@ def combined_model_fn(*, head: Any, linear: Linear | None, deep: Deep | None) ->
         logits: list[tf.Tensor] = []
         updates: list[tf.Operation] = []
         trained: list[Trained] = []
+        # One object for both halves counts the steps of both, as in the original.
+        copies: dict[Any, Any] = {}
         if deep:
-            optimizer = _keras_optimizer(deep.optimizer, _DNN_RATE, mode)
+            optimizer = _keras_optimizer(deep.optimizer, _DNN_RATE, mode, copies)
             of_dnn = dnn_model.dnn_logits(features, mode, deep=deep, units=units)
             logits.append(of_dnn.logits)
             updates += of_dnn.updates
             trained.append(Trained(optimizer, of_dnn.variables))
         if linear:
-            optimizer = _keras_optimizer(linear.optimizer, _linear_rate(linear), mode)
+            optimizer = _keras_optimizer(linear.optimizer, _linear_rate(linear), mode, copies)
             with v1.variable_scope("linear", use_resource=True, auxiliary_name_scope=False):
                 of_linear = linear.logits(features, units)
             linear_model.summarize_weights(of_linear, units)
@@ -121,8 +123,8 @@ def v1_combined_model_fn(
     return model_fn
 
 
-def _keras_optimizer(given: Any, rate: float, mode: str) -> Any:
-    return optimizer_instance(given, rate) if mode == ModeKeys.TRAIN else None
+def _keras_optimizer(given: Any, rate: float, mode: str, copies: dict[Any, Any]) -> Any:
+    return optimizer_instance(given, rate, copies=copies) if mode == ModeKeys.TRAIN else None
 
 
 def _v1_optimizer(given: Any, rate: float) -> v1.train.Optimizer:

@@ -44,7 +44,7 @@ def train_op_fn_of(
 
     Args:
         head: The head; its loss reduction decides how replicas and cores put gradients together.
-        parts: What is trained; the first one's optimizer counts the steps, and any other has a
+        parts: What is trained; the first one's optimizer counts the steps, and any other object has a
             count of its own.
         updates: Ops to run with each step. Defaults to none.
     """

@@ -39,7 +39,13 @@ _NO_PART_OF_THE_MATHS: Final = (
 )
 
 
-def optimizer_instance(optimizer: Any, learning_rate: Any = None, *, word: str = "object") -> Any:
+def optimizer_instance(
+    optimizer: Any,
+    learning_rate: Any = None,
+    *,
+    word: str = "object",
+    copies: dict[Any, Any] | None = None,
+) -> Any:
     """Returns an optimizer for the heads of `tf.estimator`.
 
     Args:
@@ -47,6 +53,8 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None, *, word: str =
             'Ftrl', 'RMSProp' and 'SGD', or a function without arguments that returns an optimizer.
         learning_rate: Of a name's optimizer. Defaults to `None`, Keras's own default.
         word: What an error calls it. Canned estimators say `"object"`, heads `"optimizer"`.
+        copies: Object that was given -> the optimizer made of it for this model, which one given twice shares.
+            Defaults to `None`, none.
 
     Returns:
         A `tf.compat.v1.train.Optimizer`, a `tf_keras.optimizers.legacy.Optimizer`, or one of a
@@ -64,20 +72,30 @@ def optimizer_instance(optimizer: Any, learning_rate: Any = None, *, word: str =
         return getattr(legacy, _KERAS_CLASSES[optimizer])(**given)
     if isinstance(optimizer, v1.train.Optimizer):
         return optimizer
-    if isinstance(optimizer, legacy.Optimizer):
-        return _of_this_graph(optimizer)
-    if _is_todays_keras(optimizer):
-        return copy.copy(optimizer) if makes_its_updates(optimizer) else _as_legacy(optimizer)
+    if isinstance(optimizer, legacy.Optimizer) or _is_todays_keras(optimizer):
+        copies = {} if copies is None else copies
+        if optimizer not in copies:
+            copies[optimizer] = _own(optimizer)
+        return copies[optimizer]
     if callable(optimizer) and not isinstance(optimizer, type):
         made = optimizer()
         if not callable(made) and not isinstance(made, str):
-            return optimizer_instance(made, word=word)
+            return optimizer_instance(made, word=word, copies=copies)
         optimizer = made
     raise ValueError(
         f"The given {word} is not a tf.keras.optimizers.Optimizer instance. Given: {optimizer!r}, "
         f"a {type(optimizer)}. Give an optimizer, a function without arguments that returns one, "
         f"or one of the names {sorted(_KERAS_CLASSES)}."
     )
+
+
+def _own(optimizer: Any) -> Any:
+    """Makes of a Keras optimizer the model's own, which works in the default graph."""
+    from tf_keras.optimizers import legacy
+
+    if isinstance(optimizer, legacy.Optimizer):
+        return _of_this_graph(optimizer)
+    return copy.copy(optimizer) if makes_its_updates(optimizer) else _as_legacy(optimizer)
 
 
 def makes_its_updates(optimizer: Any) -> bool:
