@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
+import os
 import threading
 import types
 import weakref
@@ -14,7 +15,6 @@ import tensorflow as tf
 
 from tests.bad_input import row
 from tests.freed_blocks import blocks_freed_but_held, needs_glibc
-from tfx_tpu_trainer.engine import tracing
 from tfx_tpu_trainer.engine.tracing import control_flow_v2, fresh_graph
 
 v1 = tf.compat.v1
@@ -253,19 +253,34 @@ def _in_a_fork() -> str:
     return answers.recv()
 
 
+def _answers_of_forks(before: Any) -> None:
+    """Runs in a process of its own: forks it when TensorFlow is imported and traces, and after a session."""
+    with fresh_graph():
+        first = _in_a_fork()
+    with tf.Graph().as_default(), v1.Session():
+        pass
+    before.send((first, _in_a_fork(), os.getpid()))
+
+
+def test_a_fork_is_refused_once_its_parent_has_had_a_session() -> None:
+    context = multiprocessing.get_context("spawn")
+    answers, sends = context.Pipe(duplex=False)
+    process = context.Process(target=_answers_of_forks, args=[sends])
+    process.start()
+    first, second, parent = answers.recv()
+    process.join()
+    assert first == "it runs"
+    assert f"RuntimeError: TensorFlow can't be forked: it has run in process {parent}" in second
+
+
 @row(
     "estimator",
-    "an estimator that trains in a forked process, after one that has run in its parent",
+    "an estimator that trains in a forked process, after a session in its parent",
     "RuntimeError: TensorFlow can't be forked: it has run in process ",
-    'Start processes with multiprocessing.get_context("spawn"), or fork before an estimator is first '
-    "called.",
+    'Start processes with multiprocessing.get_context("spawn"), or fork before a session is first '
+    "opened.",
 )
-def test_in_a_fork_of_a_process_that_has_run_nothing_runs(refused) -> None:
-    with fresh_graph():
+def test_in_a_fork_of_a_process_with_a_session_nothing_runs(refused) -> None:
+    with tf.Graph().as_default(), v1.Session():
         pass
     refused.log(_in_a_fork())
-
-
-def test_a_fork_of_a_process_that_has_run_nothing_may_run(monkeypatch) -> None:
-    monkeypatch.setattr(tracing, "_process", None)
-    assert _in_a_fork() == "it runs"

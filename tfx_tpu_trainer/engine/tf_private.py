@@ -25,6 +25,7 @@
 | `config.is_op_determinism_enabled` | only the switch itself is public; an evaluation must know it, as `tf.timestamp()` fails while it is on | read the clock in Python always |
 | `kernels.get_registered_kernels_for_op` | TensorFlow optimizes a graph only where it can place each node, and a template may have some that no device here can run | place only what is fetched, not optimized |
 | `op_def_registry.get` | a NodeDef says nothing of the types that its op always has, as the string of `StringLength` | read the definitions from a MetaGraphDef's `stripped_op_list` |
+| `session._python_session_create_counter` | a fork of a process that has had a session waits forever for the threads of its own; nothing public tells how many there were | the fork waits |
 | `export_output.ExportOutput` | what a spec's `export_outputs` may hold beside ours: libraries import the original's classes from where they stand in TensorFlow | only ours are taken: nobody can make the others |
 | `export_output.ClassificationOutput`, `RegressionOutput`, `PredictOutput` | their tensors, to serve them from a TPU | the same |
 """
@@ -43,6 +44,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.autograph.core import config as autograph
 from tensorflow.python.checkpoint import graph_view
+from tensorflow.python.client import session as client_session
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.framework import kernels, op_def_registry
@@ -207,6 +209,11 @@ def replicas(number: int) -> contextlib.AbstractContextManager[None]:
 def number_of_replicas() -> int:
     """Tells how many replicas `replicas` has told this thread of; 1 outside of it."""
     return tpu_function.get_tpu_context().number_of_shards or 1
+
+
+def sessions_made() -> int:
+    """Tells how many sessions this process, and those that it was forked from, have made."""
+    return client_session._python_session_create_counter.get_cell().value()
 
 
 def read_global_step() -> tf.Tensor:

@@ -20,8 +20,8 @@ v1 = tf.compat.v1
 _LARGE_GRAPH = 5_000
 # The graph of the call that ended last, if it is still there and was not collected for.
 _latest_graph: weakref.ref[tf.Graph] | None = None
-# The process in which graphs have run.
-_process: int | None = None
+# The process with a session that this one was forked from.
+_forked_from: int | None = None
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def fresh_graph(
         The graph.
 
     Raises:
-        RuntimeError: This process was forked from one in which graphs have run.
+        RuntimeError: This process was forked from one that has had a session.
     """
     global _latest_graph
     _check_not_forked()
@@ -82,16 +82,23 @@ def control_flow_v2() -> Iterator[None]:
             v1.disable_control_flow_v2()
 
 
+def _note_fork() -> None:
+    global _forked_from
+    if tf_private.sessions_made():
+        _forked_from = os.getppid()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
 def _check_not_forked() -> None:
     """Refuses what would wait forever: the threads that run TensorFlow's sessions stay behind in a fork."""
-    global _process
-    if _process not in (None, os.getpid()):
+    if _forked_from is not None:
         raise RuntimeError(
-            f"TensorFlow can't be forked: it has run in process {_process}, and would wait forever in this one "
+            f"TensorFlow can't be forked: it has run in process {_forked_from}, and would wait forever in this one "
             f"({os.getpid()}), which was forked from it. Start processes with "
-            'multiprocessing.get_context("spawn"), or fork before an estimator is first called.'
+            'multiprocessing.get_context("spawn"), or fork before a session is first opened.'
         )
-    _process = os.getpid()
 
 
 def _collect_latest_graph() -> None:
