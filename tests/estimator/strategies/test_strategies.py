@@ -220,3 +220,86 @@ def test_no_training_of_several_is_told_that_it_was_traced_again(tmp_path, caplo
         estimator.train(runs.train_input_of(), steps=1)
         estimator.evaluate(runs.eval_input_of(3))
     assert "retracing" not in caplog.text
+
+
+class _NotesStrategy(v1.train.SessionRunHook):
+    """Notes in each of its callbacks which strategy is in scope, and makes a variable in `begin`."""
+
+    def __init__(self, name: str, notes: list[Any]) -> None:
+        self._name, self._notes = name, notes
+
+    def _note(self, callback: str) -> None:
+        in_scope = tf.distribute.get_strategy()
+        self._notes.append((callback, in_scope, tf.distribute.in_cross_replica_context()))
+
+    def begin(self):
+        self._note("begin")
+        variable = v1.get_variable(self._name, [], initializer=v1.ones_initializer())
+        self._notes.append(("variable", type(variable).__name__))
+
+    def after_create_session(self, session, coord):
+        self._note("after_create_session")
+
+    def before_run(self, run_context):
+        self._note("before_run")
+
+    def after_run(self, run_context, run_values):
+        self._note("after_run")
+
+    def end(self, session):
+        self._note("end")
+
+
+_CALLBACKS = ("begin", "after_create_session", "before_run", "after_run", "end")
+
+
+# As in TF 2.15.1, in each of its callbacks.
+@runs.cases("distributed", "both", swept=("train", "eval"))
+def test_hooks_listeners_and_input_fns_run_in_the_scope_of_the_strategy(tmp_path, distributed):
+    strategy, nobody = runs.mirrored(), tf.distribute.get_strategy()
+    trains = strategy if distributed != "eval" else nobody
+    evaluates = strategy if distributed != "train" else nobody
+    fields = {
+        f"{distributed}_distribute" if distributed != "both" else "train_distribute": strategy,
+        "eval_distribute": strategy if distributed != "train" else None,
+    }
+    notes: dict[str, list[Any]] = {}
+
+    def notes_of(name: str) -> list[Any]:
+        return notes.setdefault(name, [])
+
+    def input_of(name: str):
+        def input_fn():
+            _NotesStrategy("", notes_of(name))._note("input_fn")
+            return runs.train_input_of(4)()
+
+        return input_fn
+
+    class Listener(v1.train.CheckpointSaverListener):
+        def after_save(self, session, global_step_value):
+            notes_of("listener").append(tf.distribute.get_strategy())
+
+    def hook(name: str) -> _NotesStrategy:
+        # What a training saves is also what later sessions can restore.
+        return _NotesStrategy("noted", notes_of(name))
+
+    def model_fn(features, labels, mode):
+        hooks = {f"{of}_hooks": [hook(f"spec_{mode}")] for of in ("training", "evaluation")}
+        return runs.model_fn_for(**hooks)(features, labels, mode)
+
+    host = runs.make(tmp_path, model_fn=model_fn, **fields)
+    host.train(input_of("train_input"), steps=1, saving_listeners=[Listener()])
+    host.evaluate(input_of("eval_input"), steps=1)
+    list(zip(host.predict(runs.eval_input_of(3), hooks=[hook("predict")]), range(1)))
+
+    def expected(scope: tf.distribute.Strategy) -> list[Any]:
+        kind = "ResourceVariable" if scope is nobody else "MirroredVariable"
+        each = [(callback, scope, scope is not nobody) for callback in _CALLBACKS]
+        return [each[0], ("variable", kind), *each[1:]]
+
+    assert notes["spec_train"] == expected(trains)
+    assert notes["spec_eval"] == expected(evaluates)
+    assert notes["train_input"] == [("input_fn", trains, trains is strategy)]
+    assert notes["eval_input"] == [("input_fn", evaluates, evaluates is strategy)]
+    assert set(notes["listener"]) == {trains}
+    assert notes["predict"][:4] == expected(nobody)[:4]

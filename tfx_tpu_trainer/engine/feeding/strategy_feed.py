@@ -181,7 +181,9 @@ class StrategyFeed:
         self.ends_unevenly = spans_processes(strategy)
 
         def noted(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            dataset = dataset_fn(context)
+            # As in the original: input_fn may ask which strategy it feeds.
+            with strategy.scope():
+                dataset = dataset_fn(context)
             if not isinstance(dataset, tf.data.Dataset):
                 raise TypeError(
                     "Under a tf.distribute strategy input_fn must return a tf.data.Dataset; got "

@@ -37,7 +37,7 @@ class _ReplicaSteps:
         tables: StrategyTables | None = None,
     ) -> None:
         self._feed = feed
-        self._strategy = feed.strategy
+        self.strategy = feed.strategy
         self._tables = tables
         received = () if tables is None else tables.received
         self._sent = () if tables is None else tables.sent
@@ -57,7 +57,7 @@ class _ReplicaSteps:
                 "training."
             )
         self.handles: Sequence[tf.Tensor] = [*self._replica.handles, *of_tables]
-        several = cores_per_replica(self._strategy) > 1
+        several = cores_per_replica(self.strategy) > 1
         self._cut = cut_variables(fetches) if several else {}
         self._local_names = frozenset(
             variable.handle.name for variable in v1.local_variables() if hasattr(variable, "handle")
@@ -79,7 +79,7 @@ class _ReplicaSteps:
 
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         self._variables = StrategyVariables(
-            self._strategy, self._replica.handles, values, summed=self._local_names
+            self.strategy, self._replica.handles, values, summed=self._local_names
         )
         if self._tables is not None:
             self._tables.start(values)
@@ -92,7 +92,7 @@ class _ReplicaSteps:
     def _run_replicas(self, element: Any) -> list[Any]:
         """Runs the replicas' graphs; returns the replicas' values of each fetched tensor."""
         if self._tables is None:
-            return self._strategy.run(_one_replica(self._replica_step), args=(element,))
+            return self.strategy.run(_one_replica(self._replica_step), args=(element,))
         batches = [self._feed.named(batch) for batch in self._feed.batches(element)]
         passed = self._tables.send(self._copier, batches)
         # Ids stay on the host: they may be strings, which no TPU takes.
@@ -105,7 +105,7 @@ class _ReplicaSteps:
         def step(parts: list[tf.Tensor]) -> list[tf.Tensor]:
             return self._step_beside_tables(dict(zip(needed, parts)), parts[len(needed) :])
 
-        results = self._strategy.run(
+        results = self.strategy.run(
             _one_replica(step),
             args=(self._feed.distribute(parts),),
             # Ids would be padded to the longest replica's, as if they were rows.
@@ -119,7 +119,7 @@ class _ReplicaSteps:
 
     def _local(self, values: Any) -> tuple[tf.Tensor, ...]:
         """Returns the values of this process's replicas."""
-        return self._strategy.experimental_local_results(values)
+        return self.strategy.experimental_local_results(values)
 
     def _replica_step(self, element: Any) -> list[tf.Tensor]:
         return self._step(self._feed.named(tf.nest.flatten(element, expand_composites=True)))
@@ -245,7 +245,7 @@ class TrainingSteps(_ReplicaSteps):
 
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
         super()._start(values)
-        if not is_elsewhere(self._strategy):
+        if not is_elsewhere(self.strategy):
             with tf.device("/device:CPU:0"):
                 self._is_cut = tf.Variable(False, trainable=False)
         self._start_input()
@@ -269,8 +269,8 @@ class TrainingSteps(_ReplicaSteps):
         return self._sum_of_flags(tf.cast(flags, tf.int32)).numpy().astype(bool).tolist()
 
     def _sum_in_graph(self, flags: tf.Tensor) -> tf.Tensor:
-        of_replicas = self._strategy.run(_one_replica(tf.identity), args=(flags,))
-        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
+        of_replicas = self.strategy.run(_one_replica(tf.identity), args=(flags,))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, of_replicas, axis=None)
 
     def _make_steps(
         self, count: int, is_due: bool
@@ -312,7 +312,7 @@ class TrainingSteps(_ReplicaSteps):
                     array.write(made, tf.concat(self._local(parts), axis=0))
                     for array, parts in zip(arrays, host_tensors)
                 ]
-                mean = self._strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
+                mean = self.strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
                 return going, made + 1, mean, kept, written
 
             if is_complete is None:
@@ -392,7 +392,7 @@ class BatchSteps(_ReplicaSteps):
         group = self._feed.eager.run(next, self._groups, None)
         if group is None:
             raise tf.errors.OutOfRangeError(None, None, "End of the input.")
-        if len(group) == self._strategy.num_replicas_in_sync:
+        if len(group) == self.strategy.num_replicas_in_sync:
             parts = self._feed.eager.run(self._on_replicas, group)
         else:
             # A strategy runs all replicas or none: the batches at the end that are too few for

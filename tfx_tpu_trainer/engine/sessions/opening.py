@@ -17,6 +17,7 @@ from tfx_tpu_trainer.engine.sessions.session_configs import (
     fold_no_constants,
     optimizing_config,
 )
+from tfx_tpu_trainer.engine.sessions.strategy_session import StrategySessionCreator
 
 v1 = tf.compat.v1
 
@@ -151,19 +152,15 @@ def open_training_session(
             for_chief=True,
         )
         return v1.train.MonitoredSession(session_creator=waiting, hooks=list(hooks))
-    creator = PatientCreator(
-        session_creator(
-            scaffold=scaffold,
-            checkpoint_dir=folder_of(settings),
-            master=master,
-            config=config,
-        ),
-        settings=settings,
+    placed = session_creator(
+        scaffold=scaffold,
+        checkpoint_dir=folder_of(settings),
         master=master,
-        folder=folder_of(settings),
+        config=config,
     )
+    creator = PatientCreator(placed, settings=settings, master=master, folder=folder_of(settings))
     if not settings.is_chief:
-        return v1.train.MonitoredSession(session_creator=creator, hooks=list(hooks))
+        return v1.train.MonitoredSession(session_creator=creator, hooks=_in_scope(hooks, placed))
     all_hooks = list(chief_hooks)
     if settings.log_step_count_steps:
         all_hooks.append(
@@ -177,7 +174,9 @@ def open_training_session(
                 save_steps=summary_steps, output_dir=folder_of(settings), scaffold=scaffold
             )
         )
-    return v1.train.MonitoredSession(session_creator=creator, hooks=[*all_hooks, *hooks])
+    return v1.train.MonitoredSession(
+        session_creator=creator, hooks=_in_scope([*all_hooks, *hooks], placed)
+    )
 
 
 def open_restored_session(
@@ -217,5 +216,12 @@ def open_restored_session(
         )
         return v1.train.MonitoredSession(
             session_creator=PatientCreator(creator, settings=settings, master=master),
-            hooks=guarded(hooks),
+            hooks=_in_scope(guarded(hooks), creator),
         )
+
+
+def _in_scope(
+    hooks: Sequence[v1.train.SessionRunHook], creator: v1.train.SessionCreator
+) -> list[v1.train.SessionRunHook]:
+    """Has hooks called in the scope of the strategy that makes the steps, where there is one."""
+    return creator.in_scope(hooks) if isinstance(creator, StrategySessionCreator) else list(hooks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,11 +20,13 @@ class StrategySteps(Protocol):
     """What makes the steps of a session.
 
     Attributes:
+        strategy: The strategy that runs them.
         inputs: Placeholders of the template's graph that no session can feed.
         outputs: Placeholders that stand for what a step gives.
         handles: Handles of the variables that a step reads or writes.
     """
 
+    strategy: tf.distribute.Strategy
     inputs: Sequence[tf.Tensor]
     outputs: Sequence[tf.Tensor]
     handles: Sequence[tf.Tensor]
@@ -234,6 +237,10 @@ class StrategySessionCreator(v1.train.SessionCreator):
         self._checkpoint_dir = checkpoint_dir
         self._checkpoint = checkpoint_filename_with_path
 
+    def in_scope(self, hooks: Sequence[v1.train.SessionRunHook]) -> list[v1.train.SessionRunHook]:
+        """Returns hooks that do what these do, in the scope of the strategy, as in the original."""
+        return [_HookInScope(hook, self._steps.strategy) for hook in hooks]
+
     def create_session(self) -> StrategySession:
         """Returns a session that is ready to run.
 
@@ -270,14 +277,54 @@ class StrategySessionCreator(v1.train.SessionCreator):
         return True
 
 
+class _HookInScope(v1.train.SessionRunHook):
+    def __init__(self, hook: v1.train.SessionRunHook, strategy: tf.distribute.Strategy) -> None:
+        self.hook = hook
+        self._strategy = strategy
+
+    def begin(self) -> None:
+        with self._scope():
+            self.hook.begin()
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        with self._scope():
+            self.hook.after_create_session(session, coord)
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
+        with self._scope():
+            return self.hook.before_run(run_context)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        with self._scope():
+            self.hook.after_run(run_context, run_values)
+
+    def end(self, session: v1.Session) -> None:
+        with self._scope():
+            self.hook.end(session)
+
+    @contextlib.contextmanager
+    def _scope(self) -> Iterator[None]:
+        with v1.get_default_graph().device(_on_this_host), self._strategy.scope():
+            yield
+
+
+def _on_this_host(op: tf.Operation) -> str:
+    """Leaves out the worker that a strategy's scope places an op on: the session knows this process only."""
+    device = tf.DeviceSpec.from_string(op.device)
+    return device.replace(job=None, replica=None, task=None).to_string()
+
+
 def _leaves(fetches: Any, owner: str) -> Iterator[tuple[str, Any]]:
     """Yields what is fetched, and by whom: a hooked session keys its fetches by hook."""
     if fetches is None:
         return
     if isinstance(fetches, Mapping):
         for key, value in fetches.items():
-            is_hook = isinstance(key, v1.train.SessionRunHook)
-            yield from _leaves(value, type(key).__name__ if is_hook else owner)
+            hook = key.hook if isinstance(key, _HookInScope) else key
+            is_hook = isinstance(hook, v1.train.SessionRunHook)
+            yield from _leaves(value, type(hook).__name__ if is_hook else owner)
     elif isinstance(fetches, (list, tuple)) and not isinstance(fetches, v1.SparseTensorValue):
         for value in fetches:
             yield from _leaves(value, owner)
