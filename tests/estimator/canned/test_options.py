@@ -194,6 +194,8 @@ def test_one_optimizer_of_both_halves_counts_and_resumes_as_in_the_original(tmp_
         assert not own & {name.removeprefix("training/Adam_1/") for name in found}
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+    # It ends at the first step that is 41 further on, as there: many steps run ahead of it.
+    assert estimator.train(input_fn, steps=41).get_variable_value("global_step") == 8 + 42
 
 
 def test_v1_training_goes_on_from_a_checkpoint_with_slots_of_parts(tmp_path):

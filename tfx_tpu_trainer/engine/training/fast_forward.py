@@ -78,6 +78,8 @@ class FastForwardHook(v1.train.SessionRunHook):
         self._model_dir = model_dir
         self._watched_steps = watched_steps
         self._length = TunedLoopLength(_LONGEST_SECONDS)
+        # What one step adds to the global step: two where one optimizer trains both halves of a model.
+        self._counted = 1
 
     @property
     def step(self) -> int:
@@ -118,7 +120,9 @@ class FastForwardHook(v1.train.SessionRunHook):
     ) -> None:
         """Finds the step that a call has reached."""
         del run_context
-        self._step = int(run_values.results)
+        reached = int(run_values.results)
+        self._counted = max(self._counted, reached - self._step)
+        self._step = reached
 
     def run_ahead(self, step_context: v1.train.MonitoredSession.StepContext) -> None:
         """Runs the steps that no hook need see; to be given to `run_step_fn`.
@@ -135,8 +139,12 @@ class FastForwardHook(v1.train.SessionRunHook):
         loop = self._prepared_loop(step_context.session)
         longest = self._length()
         last = self._step + (longest if ahead is None else min(ahead, longest))
-        while self._step < last:
-            self._run(loop, step_context.session, min(last, self._next_report()) - self._step)
+        while steps := min(self._steps_within(last), self._steps_within(self._next_report()) or 1):
+            self._run(loop, step_context.session, steps)
+
+    def _steps_within(self, last: int) -> int:
+        """Returns how many steps can be made that go no further than a global step."""
+        return max(last - self._step, 0) // self._counted
 
     def _prepared_loop(self, session: v1.Session) -> HostLoop | LoopChoice:
         if self._loop is None:
