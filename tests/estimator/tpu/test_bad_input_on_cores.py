@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.bad_input import case
+from tests.bad_input import case, row
 from tests.estimator import linear_model
 from tests.estimator.places import estimator
 from tests.estimator.strategies.strategy_runs import mirrored
@@ -210,3 +210,39 @@ def test_on_the_host_any_tensor_may_be_captured(tmp_path, function):
     if function == "metric_fn":
         expected = np.mean(batch[1]) * linear_model.loss(batch)
         assert metrics["m"] == pytest.approx(expected, rel=1e-5)
+
+
+def _counted_rows(features, labels, mode, params):
+    optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+    weight = v1.get_variable("weight", [])
+    train_op = optimizer.minimize(weight * 2.0, v1.train.get_global_step())
+    rows = tf.shape(features["x"], name="rows")[0]
+    return tpu.TPUEstimatorSpec(mode, loss=rows, train_op=train_op, predictions={"rows": labels})
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@row(
+    "estimator",
+    "a loss of integers on cores",
+    "Mismatch between input types and output types for training loop body: loss must be of a "
+    "floating-point type on TPU cores, given: ",
+    "dtype=int32",
+    "Cast it: tf.cast(loss, tf.float32).",
+)
+def test_a_loss_of_integers_is_refused_on_cores(tmp_path, mode, refused):
+    with refused(TypeError):
+        cores.run(cores.make(tmp_path, _counted_rows), mode, cores.train_input_fn)
+
+
+@pytest.mark.parametrize("place", ["host", "strategy"])
+def test_a_loss_of_integers_trains_elsewhere(tmp_path, place):
+    strategy = mirrored(2) if place == "strategy" else None
+    config = tpu.RunConfig(
+        model_dir=str(tmp_path), train_distribute=strategy, eval_distribute=strategy
+    )
+    use_tpu = place == "strategy"
+    counted = tpu.TPUEstimator(_counted_rows, config=config, use_tpu=use_tpu, **cores.BATCH_SIZES)
+    counted.train(cores.train_input_fn, steps=2)
+    assert counted.get_variable_value("global_step") == 2
+    rows_of_a_replica = cores.BATCH // (2 if strategy else 1)
+    assert counted.evaluate(cores.train_input_fn, steps=1)["loss"] == rows_of_a_replica

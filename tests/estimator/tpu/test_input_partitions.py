@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.tpu.input_partitions import (
+    check_counts,
     check_input_partitions,
     input_partitions,
 )
@@ -15,8 +16,9 @@ v1 = tf.compat.v1
 IMAGE, LABEL = tf.TensorSpec([4, 6, 3]), tf.TensorSpec([4])
 
 
-def _check(dims, *, features=IMAGE, labels=LABEL, cores=4):
-    check_input_partitions(dims, features=features, labels=labels, num_cores_per_replica=cores)
+def _check(dims, *, features=IMAGE, labels=LABEL):
+    check_counts(dims or [], num_cores_per_replica=4)
+    check_input_partitions(dims, features=features, labels=labels)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.bad_input import row
+from tests.bad_input import case, row
 from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, TPUConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_config import parse_iterations_per_loop
 
@@ -149,6 +149,92 @@ _V2 = InputPipelineConfig.PER_HOST_V2
 
 
 @pytest.mark.parametrize(
+    ("dims", "where", "value"),
+    [
+        (["ab"], "[0]", "'ab'"),
+        ([5, None], "[0]", "5"),
+        ([None, 2.5], "[1]", "2.5"),
+        ([{"x": "ab"}], "[0]['x']", "'ab'"),
+        ([{"x": [1, 2.5]}], "[0]['x']", "[1, 2.5]"),
+        ([{"x": [True, 2]}], "[0]['x']", "[True, 2]"),
+        ([{"x": ([2, 1], [None])}], "[0]['x'][1]", "[None]"),
+    ],
+)
+@row(
+    "estimator",
+    "`TPUConfig(input_partition_dims=[{'x': 'ab'}])`",
+    "TPUConfig.input_partition_dims[",
+    "must be a list of integers, the parts of each dimension, such as [1, 2], or None",
+)
+def test_partition_counts_must_be_integers(dims, where, value, refused):
+    with refused(ValueError) as raised:
+        TPUConfig(
+            num_cores_per_replica=2, per_host_input_for_training=_V2, input_partition_dims=dims
+        )
+    assert str(raised.value).startswith(f"TPUConfig.input_partition_dims{where} must be")
+    assert str(raised.value).endswith(f"got {value}.")
+
+
+@pytest.mark.parametrize(
+    ("dims", "says"),
+    [
+        ([{"x": [2, 0]}], r"^All input partition dims must be >= 1\. .*\['x'\] is \[2, 0\]"),
+        ([{"x": [1]}, (4, 1)], r"^The product of .*cores_per_replica = 2\), in .*_dims\[1\]"),
+    ],
+)
+@pytest.mark.behaviour(108)
+def test_partition_counts_must_make_up_the_cores(dims, says):
+    with pytest.raises(ValueError, match=says):
+        TPUConfig(
+            num_cores_per_replica=2, per_host_input_for_training=_V2, input_partition_dims=dims
+        )
+
+
+@pytest.mark.parametrize("given", ["yes", 0, 6, 2.5, None, [3]])
+@row(
+    "estimator",
+    "`TPUConfig(per_host_input_for_training='yes')`",
+    "per_host_input_for_training=",
+    "is not one of InputPipelineConfig; give PER_SHARD_V1 (1), ",
+    "or True or False.",
+)
+def test_other_ways_of_the_input_are_refused(given, refused):
+    with refused(ValueError):
+        TPUConfig(per_host_input_for_training=given)
+
+
+_OF_ANOTHER_TYPE = {
+    "`TPUConfig(tpu_job_name=5)`": (
+        {"tpu_job_name": 5},
+        TypeError,
+        "TPUConfig tpu_job_name must be the name of a job, such as 'tpu_worker'; got 5.",
+    ),
+    "`TPUConfig(experimental_feed_hook=5)`": (
+        {"experimental_feed_hook": 5},
+        TypeError,
+        "TPUConfig experimental_feed_hook must be a class of session hooks; got 5.",
+    ),
+    "`TPUConfig(experimental_allow_per_host_v2_parallel_get_next='no')`": (
+        {"experimental_allow_per_host_v2_parallel_get_next": "no"},
+        ValueError,
+        "experimental_allow_per_host_v2_parallel_get_next must be True or False; got 'no'.",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        case("estimator", name, says, values=(given, error))
+        for name, (given, error, says) in _OF_ANOTHER_TYPE.items()
+    ],
+)
+def test_arguments_of_another_type_are_named(given, error, refused):
+    with refused(error):
+        TPUConfig(**given)
+
+
+@pytest.mark.parametrize(
     ("dims", "pipeline", "cores", "says"),
     [
         ([], _V2, 2, r"one or two elements.*got \[\]"),
@@ -211,6 +297,9 @@ def test_the_job_name_falls_back_to_tf_config(monkeypatch):
     assert TPUConfig(tpu_job_name="mine").tpu_job_name == "mine"
     monkeypatch.setenv("TF_CONFIG", json.dumps({"service": {}}))
     assert TPUConfig().tpu_job_name is None
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"service": {"tpu_worker_job_name": 5}}))
+    with pytest.raises(TypeError, match=r"TF_CONFIG's service.tpu_worker_job_name must be .* 5\."):
+        TPUConfig()
 
 
 @pytest.mark.behaviour(45)

@@ -34,11 +34,12 @@ READ_ONCE = (InputMode.BROADCAST, InputMode.SLICED)
 # A loop that lasts some time may have any number of steps.
 _MANY_STEPS = 1 << 32
 _CALLS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
-_BATCH_SIZE_NAMES = {
+BATCH_SIZE_NAMES = {
     ModeKeys.TRAIN: "train_batch_size",
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
+"""Mode -> the argument of TPUEstimator that is its batch size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,7 +137,7 @@ def core_run_of(
             f"num_cores_per_host: {layout.cores_per_host}. The input mode is {input_mode.name}: "
             "choose another one with TPUConfig(per_host_input_for_training=...)."
         )
-    name = _BATCH_SIZE_NAMES[mode]
+    name = BATCH_SIZE_NAMES[mode]
     if global_batch_size is None:
         raise ValueError(
             f"{name} in TPUEstimator constructor cannot be `None` if .{_CALLS[mode]} is running on "

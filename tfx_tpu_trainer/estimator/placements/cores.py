@@ -40,6 +40,7 @@ from tfx_tpu_trainer.engine.reporting.gradients import (
 from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, leave_out_summaries
 from tfx_tpu_trainer.engine.sessions.guarded_hooks import keep_from_hooks
 from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
+from tfx_tpu_trainer.engine.template import ModelTemplate
 from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator import spec_checks
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
@@ -97,7 +98,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
         The trace.
 
     Raises:
-        TypeError: If input_fn returns what its mode does not take.
+        TypeError: If input_fn returns what its mode does not take, or the loss is an integer.
         RuntimeError: If model_fn returns another spec than the mode needs.
         ValueError: If the input's shapes do not hold.
     """
@@ -122,7 +123,6 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
         run.input_partition_dims,
         features=feed.features,
         labels=feed.labels,
-        num_cores_per_replica=run.layout.num_cores_per_replica,
         evenly=run.system is not None,
     )
     if v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
@@ -143,6 +143,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
         spec = _call_for_spec(call, features, feed.labels, added)
     leave_out_summaries(kept=of_input, told=run.mode == ModeKeys.TRAIN)
     template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
+    _check_loss(template)
     template = refuse_captured_tensors(with_effects(template), runs_on="TPU cores")
     if run.mode == ModeKeys.TRAIN and call.config.save_input_position:
         draw_by_step(template)
@@ -357,6 +358,17 @@ def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]
         raise
     _check_spec(spec, call.mode)
     return spec
+
+
+def _check_loss(template: ModelTemplate) -> None:
+    """Refuses an integer loss, which a host trains with, and neither the original's cores nor ours."""
+    loss = template.loss
+    if template.mode == ModeKeys.PREDICT or loss is None or loss.dtype.is_floating:
+        return
+    raise TypeError(
+        "Mismatch between input types and output types for training loop body: loss must be of a "
+        f"floating-point type on TPU cores, given: {loss!r}. Cast it: tf.cast(loss, tf.float32)."
+    )
 
 
 def _check_spec(spec: Any, mode: str) -> None:

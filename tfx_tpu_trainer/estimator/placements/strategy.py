@@ -155,7 +155,7 @@ class UnderStrategy:
         )
         features, labels = feed.make_placeholders()
         labels = None if call.mode == ModeKeys.PREDICT else labels
-        inputs = self._cut_input(features, labels, cores)
+        inputs = self._cut_input(features, labels)
         replicas = strategy.num_replicas_in_sync
         with contextlib.ExitStack() as stack:
             stack.enter_context(tf_private.replicas(replicas))
@@ -166,6 +166,9 @@ class UnderStrategy:
                 stack.enter_context(traced.tracing(feed.replica_id))
             spec = call.call_model_fn(*inputs, self.added)
         template = with_effects(spec.as_template(mode=call.mode, features=features, labels=labels))
+        if template.loss is not None and template.loss.dtype.is_integer:
+            # The mean of the replicas' losses is no integer.
+            template = dataclasses.replace(template, loss=tf.cast(template.loss, tf.float64))
         template = refuse_captured_tensors(template, runs_on=f"the replicas of {_named(strategy)}")
         check_shardings(template, cores=cores)
         if embedded is not None:
@@ -312,13 +315,11 @@ class UnderStrategy:
             "computation_shape=..., num_replicas=...)), or change the number."
         )
 
-    def _cut_input(self, features: Any, labels: Any, cores: int) -> tuple[Any, Any]:
+    def _cut_input(self, features: Any, labels: Any) -> tuple[Any, Any]:
         """Tells a TPU's compiler how the input is cut; the strategy itself sends it whole."""
         dims = self.input_partition_dims
         cuts = tf_private_strategy.cores_per_replica(self.strategy) > 1
-        check_input_partitions(
-            dims, features=features, labels=labels, num_cores_per_replica=cores, evenly=cuts
-        )
+        check_input_partitions(dims, features=features, labels=labels, evenly=cuts)
         counts = input_partitions(dims, features=features, labels=labels) if cuts else {}
 
         def cut(leaf: Any) -> Any:

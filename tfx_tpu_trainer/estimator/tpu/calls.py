@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -374,8 +373,7 @@ def _checked(call: Call, *, input_fn: Any, model_fn: Callable[..., Any]) -> Call
 
 def _on_host(call: Call, config: RunConfig, settings: TPUCallSettings) -> Call:
     """Returns a call whose functions are told that they run on the host, and its batch size."""
-    # As in the original, nobody has looked at it here.
-    batch_size: Any = settings.batch_sizes[call.mode]
+    batch_size = settings.batch_sizes[call.mode]
     told = {} if batch_size is None else {"batch_size": batch_size}
 
     def call_input_fn(
@@ -387,15 +385,7 @@ def _on_host(call: Call, config: RunConfig, settings: TPUCallSettings) -> Call:
                 "Invalid TPUConfig `eval_training_input_configuration` value. SLICED mode only "
                 "works on use_tpu = True; leave it out on the host."
             )
-        try:
-            return call.call_input_fn({**told, **added}, input_context)
-        except TypeError as error:
-            if batch_size is None or isinstance(batch_size, numbers.Integral):
-                raise
-            name = {ModeKeys.PREDICT: "predict"}.get(call.mode, call.mode)
-            raise TypeError(
-                f"{name}_batch_size={batch_size!r} is not an integer, and input_fn fails with it: {error}"
-            ) from error
+        return call.call_input_fn({**told, **added}, input_context)
 
     def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
         if call.mode == ModeKeys.PREDICT:

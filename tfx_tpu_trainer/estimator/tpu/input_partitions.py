@@ -14,15 +14,61 @@ from tfx_tpu_trainer.engine.checking.shardings import not_divisible
 _logger = tf.get_logger()
 
 
+def check_counts(dims: Sequence[Any], *, num_cores_per_replica: int) -> None:
+    """Checks the partition counts of `TPUConfig(input_partition_dims=...)`, whatever the input is.
+
+    Args:
+        dims: The counts of the features and, if given, of the labels.
+        num_cores_per_replica: Cores of a replica.
+
+    Raises:
+        ValueError: If the counts of a tensor are no list of positive integers or `None`, or do not
+            multiply to 1 or to the number of cores.
+    """
+    for index, part in enumerate(dims):
+        _check_nested_counts(
+            f"TPUConfig.input_partition_dims[{index}]", part, num_cores_per_replica
+        )
+
+
+def _check_nested_counts(where: str, dims: Any, cores: int) -> None:
+    if dims is None:
+        return
+    if isinstance(dims, Mapping):
+        for key, part in dims.items():
+            _check_nested_counts(f"{where}[{key!r}]", part, cores)
+    elif _are_counts(dims):
+        if any(count < 1 for count in dims):
+            raise ValueError(f"All input partition dims must be >= 1. {where} is {list(dims)}.")
+        if math.prod(dims) not in (1, cores):
+            raise ValueError(
+                "The product of each input partition dim should equal to num_cores_per_replica. (dim "
+                f"= {list(dims)}, num_cores_per_replica = {cores}), in {where}."
+            )
+    elif isinstance(dims, tuple):
+        for number, part in enumerate(dims):
+            _check_nested_counts(f"{where}[{number}]", part, cores)
+    else:
+        raise ValueError(
+            f"{where} must be a list of integers, the parts of each dimension, such as [1, {cores}], "
+            f"or None, or a dict of them by name; got {dims!r}."
+        )
+
+
+def _are_counts(dims: Any) -> bool:
+    return isinstance(dims, (list, tuple)) and all(
+        isinstance(count, numbers.Integral) and not isinstance(count, bool) for count in dims
+    )
+
+
 def check_input_partitions(
     dims: Sequence[Any] | None,
     *,
     features: Any,
     labels: Any,
-    num_cores_per_replica: int,
     evenly: bool = False,
 ) -> None:
-    """Checks `TPUConfig(input_partition_dims=...)` against one replica's input.
+    """Checks `TPUConfig(input_partition_dims=...)`, whose counts have been checked, against one replica's input.
 
     An emulated replica runs as one, whatever its number of cores, so nothing is cut; but what a
     TPU would refuse is refused here too. A dimension that the counts do not divide is warned of: the
@@ -33,15 +79,14 @@ def check_input_partitions(
             nothing.
         features: One replica's features.
         labels: One replica's labels, or `None`.
-        num_cores_per_replica: Cores of the replica.
         evenly: Whether such a dimension is refused, as where the pieces are sent to a TPU. Defaults to
             `False`.
 
     Raises:
-        ValueError: If the counts do not fit the input or the cores.
+        ValueError: If the counts do not fit the input.
     """
     for where, name, counts, tensor in _walk(dims, features, labels):
-        _check_counts(where, name, counts, tensor, num_cores_per_replica, evenly=evenly)
+        _check_fit(where, name, counts, tensor, evenly=evenly)
 
 
 def input_partitions(
@@ -108,32 +153,17 @@ def _nested(
             raise TypeError(f"{where}{path} must be a tuple of {len(tensors)}; got {dims!r}.")
         for number, (part, tensor) in enumerate(zip(dims, tensors, strict=True)):
             yield from _nested(where, f"{path}[{number}]", part, tensor)
-    elif dims is None or all(isinstance(count, numbers.Integral) for count in dims):
+    elif dims is None or _are_counts(dims):
         yield path, dims, tensors
     else:
         raise TypeError(f"{where}{path} must be a list of integers; got {dims!r}.")
 
 
-def _check_counts(
-    where: str,
-    name: str,
-    counts: Sequence[int] | None,
-    tensor: tf.Tensor,
-    cores: int,
-    *,
-    evenly: bool,
+def _check_fit(
+    where: str, name: str, counts: Sequence[int] | None, tensor: tf.Tensor, *, evenly: bool
 ) -> None:
-    if counts is None:
+    if counts is None or math.prod(counts) == 1:
         return
-    if any(count < 1 for count in counts):
-        raise ValueError(f"All input partition dims must be >= 1. {where} is {list(counts)}.")
-    if math.prod(counts) == 1:
-        return
-    if math.prod(counts) != cores:
-        raise ValueError(
-            "The product of each input partition dim should equal to num_cores_per_replica. (dim = "
-            f"{list(counts)}, num_cores_per_replica = {cores}), in {where}."
-        )
     if len(counts) != tensor.shape.rank:
         raise ValueError(
             "Input partition dims must have the same number of dimensions as the `Tensor` to be "

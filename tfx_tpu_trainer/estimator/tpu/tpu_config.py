@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import numbers
+import operator
 import re
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.feeding.core_layout import InputMode
 from tfx_tpu_trainer.estimator.task_environment import tf_config_of_environment
+from tfx_tpu_trainer.estimator.tpu.input_partitions import check_counts
 
 _logger = tf.get_logger()
 
@@ -66,6 +68,22 @@ def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLo
     return IterationsPerLoop(number * _SECONDS[unit], "seconds")
 
 
+def check_integer(value: Any, name: str) -> None:
+    """Checks that a value is an integer.
+
+    Args:
+        value: The value; NumPy's integers pass, and what else tf.data takes as a size.
+        name: What it is called, for the error.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    try:
+        operator.index("" if isinstance(value, bool) else value)
+    except TypeError:
+        raise TypeError(f"{name} must be int, got {type(value)}: {value!r}.") from None
+
+
 def check_positive_integer(value: Any, name: str) -> None:
     """Checks a number.
 
@@ -77,8 +95,7 @@ def check_positive_integer(value: Any, name: str) -> None:
         TypeError: If it is not an integer.
         ValueError: If it is not positive.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be int, got {type(value)}: {value!r}.")
+    check_integer(value, name)
     if value <= 0:
         raise ValueError(f"{name} must be positive; got {value}.")
 
@@ -160,7 +177,7 @@ class TPUConfig(_Fields):
 
         Raises:
             ValueError: If a value is out of its range or two do not go together.
-            TypeError: If a number is not an integer.
+            TypeError: If a number is not an integer, or another argument of the wrong type.
         """
         parse_iterations_per_loop(iterations_per_loop)
         if num_shards is not None:
@@ -169,6 +186,7 @@ class TPUConfig(_Fields):
             per_host_input_for_training = InputPipelineConfig.PER_HOST_V1
         elif per_host_input_for_training is False:
             per_host_input_for_training = InputPipelineConfig.PER_SHARD_V1
+        per_host_input_for_training = InputMode(per_host_input_for_training).value
         if input_partition_dims is not None:
             _check_input_partition_dims(
                 input_partition_dims, per_host_input_for_training, num_cores_per_replica
@@ -178,6 +196,8 @@ class TPUConfig(_Fields):
                 "num_cores_per_replica must be 1, 2, 4, 8, 16, 32, 64, 128; got "
                 f"{num_cores_per_replica!r}"
             )
+        if input_partition_dims is not None:
+            check_counts(input_partition_dims, num_cores_per_replica=num_cores_per_replica)
         if eval_training_input_configuration not in (
             InputPipelineConfig.PER_HOST_V1,
             InputPipelineConfig.SLICED,
@@ -191,6 +211,18 @@ class TPUConfig(_Fields):
         )
         if initial_infeed_sleep_secs:
             check_positive_integer(initial_infeed_sleep_secs, "TPUConfig initial_infeed_sleep_secs")
+        if tpu_job_name:
+            _check_job_name(tpu_job_name, "TPUConfig tpu_job_name")
+        if experimental_allow_per_host_v2_parallel_get_next not in (True, False, None):
+            raise ValueError(
+                "TPUConfig experimental_allow_per_host_v2_parallel_get_next must be True or False; got "
+                f"{experimental_allow_per_host_v2_parallel_get_next!r}."
+            )
+        if experimental_feed_hook is not None and not callable(experimental_feed_hook):
+            raise TypeError(
+                "TPUConfig experimental_feed_hook must be a class of session hooks; got "
+                f"{experimental_feed_hook!r}."
+            )
         return super().__new__(
             cls,
             iterations_per_loop=iterations_per_loop,
@@ -226,10 +258,16 @@ def _check_input_partition_dims(
         raise ValueError("input_partition_dims requires setting num_cores_per_replica.")
 
 
+def _check_job_name(name: Any, what: str) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"{what} must be the name of a job, such as 'tpu_worker'; got {name!r}.")
+
+
 def _tpu_job_name_of_tf_config() -> str | None:
     service = tf_config_of_environment().get("service")
     # What else it may be is refused with the cluster, by RunConfig.
     name = service.get("tpu_worker_job_name") if isinstance(service, dict) else None
     if name:
+        _check_job_name(name, "TF_CONFIG's service.tpu_worker_job_name")
         _logger.info("Load TPU job name from TF_CONFIG: %s", name)
     return name

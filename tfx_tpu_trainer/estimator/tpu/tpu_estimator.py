@@ -15,11 +15,13 @@ from tfx_tpu_trainer.engine.loops.pace import whole_steps
 from tfx_tpu_trainer.estimator.callables import as_params, check_model_fn
 from tfx_tpu_trainer.estimator.estimator import Estimator
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.placements.core_run import BATCH_SIZE_NAMES
 from tfx_tpu_trainer.estimator.tpu.calls import TPUCallSettings, TPUEstimatorCalls
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import check_embeddings
 from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu.tpu_config import (
     InputPipelineConfig,
+    check_integer,
     check_positive_integer,
     parse_iterations_per_loop,
 )
@@ -102,7 +104,7 @@ class TPUEstimator(Estimator):
                 `batch_size` and `context` are reserved. Defaults to `None`.
             use_tpu: Whether the model runs on TPU cores. Defaults to `True`: emulated ones with
                 `RunConfig(master="emulated")` or TFX_TPU_TRAINER_EMULATE=1 in the environment.
-            train_batch_size: Global batch size of training.
+            train_batch_size: Global batch size of training; needed with `use_tpu`.
             eval_batch_size: Global batch size of evaluation.
             predict_batch_size: Global batch size of prediction.
             batch_axis: For each flattened input tensor, the axis to split over the cores.
@@ -135,8 +137,13 @@ class TPUEstimator(Estimator):
             raise TypeError(
                 f"batch_axis must be a list of one axis for each input tensor, given: {batch_axis!r}."
             )
+        batch_sizes = {
+            ModeKeys.TRAIN: train_batch_size,
+            ModeKeys.EVAL: eval_batch_size,
+            ModeKeys.PREDICT: predict_batch_size,
+        }
+        _check_batch_sizes(batch_sizes, use_tpu=use_tpu)
         if use_tpu:
-            _check_batch_sizes(train_batch_size, eval_batch_size, predict_batch_size)
             _check_model_parallelism(config)
         elif eval_on_tpu:
             _logger.warning("eval_on_tpu ignored because use_tpu is False.")
@@ -161,11 +168,7 @@ class TPUEstimator(Estimator):
                 ModeKeys.EVAL: use_tpu and eval_on_tpu,
                 ModeKeys.PREDICT: use_tpu,
             },
-            batch_sizes={
-                ModeKeys.TRAIN: train_batch_size,
-                ModeKeys.EVAL: eval_batch_size,
-                ModeKeys.PREDICT: predict_batch_size,
-            },
+            batch_sizes=batch_sizes,
             batch_axis=batch_axis,
             embedding_config_spec=embedding_config_spec,
             report_period=_report_period(config),
@@ -199,13 +202,14 @@ def call_settings(estimator: TPUEstimator) -> TPUCallSettings:
     return estimator._call_settings
 
 
-def _check_batch_sizes(train: Any, evaluate: Any, predict: Any) -> None:
-    if train is None:
+def _check_batch_sizes(batch_sizes: Mapping[str, Any], *, use_tpu: bool) -> None:
+    if use_tpu and batch_sizes[ModeKeys.TRAIN] is None:
         raise ValueError("`train_batch_size` cannot be `None` when use_tpu is True.")
-    check_positive_integer(train, "train_batch_size")
-    for name, value in (("eval_batch_size", evaluate), ("predict_batch_size", predict)):
+    # A host's input_fn need not use its batch size, which may be 0 or -1 there.
+    check = check_positive_integer if use_tpu else check_integer
+    for mode, value in batch_sizes.items():
         if value is not None:
-            check_positive_integer(value, name)
+            check(value, BATCH_SIZE_NAMES[mode])
 
 
 def _are_axes(batch_axis: Any) -> bool:
