@@ -236,12 +236,14 @@ def _code_sources(text: str) -> Iterator[_Source]:
         notebook = json.loads(text)
     except json.JSONDecodeError as error:
         raise NotANotebookError(
-            f"line {error.lineno}: not valid JSON ({error.msg}). Is it a notebook?"
+            f"line {error.lineno}: not valid JSON ({error.msg}), which a notebook is."
         ) from None
     except RecursionError:
-        raise NotANotebookError("JSON that is nested too deeply. Is it a notebook?") from None
+        raise NotANotebookError("JSON that is nested too deeply to be read.") from None
     except ValueError:
-        raise NotANotebookError("a number of thousands of digits. Is it a notebook?") from None
+        raise NotANotebookError(
+            "JSON with a number of thousands of digits, which is not read."
+        ) from None
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise NotANotebookError(
             "not a notebook of format 4, the one with cells. Convert an older one with `jupyter "

@@ -216,7 +216,7 @@ def _parsed(text: str) -> ast.Module:
     if null >= 0:
         # Python's own words, and error, are others in each version.
         line = text.count("\n", 0, null) + 1
-        raise NotPythonError(line, "a null byte. Is it a Python file?")
+        raise NotPythonError(line, "a null byte, which no Python program may contain.")
     try:
         with warnings.catch_warnings():
             # What Python thinks of the program's escapes is not asked for.

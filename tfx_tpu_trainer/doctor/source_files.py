@@ -117,8 +117,7 @@ def read_source(path: Path) -> Source:
         raise UnreadableError(f"{path}: {error.strerror}.") from None
     # LookupError: "hex" and "rot13" are codecs, of no text.
     except (SyntaxError, UnicodeError, LookupError) as error:
-        kind = "notebook" if path.suffix == NOTEBOOK else "Python file"
-        raise UnreadableError(f"{path}: {error}. Is it a {kind}?") from None
+        raise UnreadableError(f"{path}: not read as text: {error}.") from None
 
 
 def write_source(source: Source) -> None:

@@ -1,8 +1,8 @@
-"""Checks of numbers that programs give: steps, seconds, sizes."""
+"""Checks of numbers that programs give, and of lists: steps, seconds, sizes, heads, columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -67,3 +67,24 @@ def check_is_number(name: str, value: Any) -> None:
     """
     if value is not None:
         holds(name, value, lambda number: number > 0)
+
+
+def as_items(name: str, value: Any, example: str) -> tuple[Any, ...]:
+    """Returns the items of a list; none where it is left out.
+
+    Args:
+        name: The argument, for the error.
+        value: An iterable, or `None`.
+        example: What to give instead, for the error.
+
+    Raises:
+        TypeError: If it is neither iterable nor 0 or False, which are none too, as in the original.
+    """
+    if isinstance(value, Iterable):
+        return tuple(value)
+    if value:
+        kind = type(value).__name__
+        raise TypeError(
+            f"{kind!r} object is not iterable: {name} must be a list, such as {example}; got {value!r}."
+        )
+    return ()

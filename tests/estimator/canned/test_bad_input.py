@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.bad_input import row
 from tfx_tpu_trainer import estimator as ours
 
 v1 = tf.compat.v1
@@ -55,6 +57,77 @@ def test_hidden_layers_have_units(units):
     if units is not None:
         with pytest.raises(ValueError, match=said):
             ours.DNNLinearCombinedRegressor(dnn_feature_columns=numeric(), dnn_hidden_units=units)
+
+
+@pytest.mark.parametrize("dropout", ["x", 2, -1.0, 1.0, True, math.nan])
+@row(
+    "estimator",
+    "`DNNClassifier(dropout='x')` and other values outside of [0, 1)",
+    "Invalid value",
+    "received for `rate`, expected a value between 0 and 1. ",
+    "dropout is the share of values that training drops, such as 0.5; give less than 1.",
+)
+def test_a_share_of_values_is_dropped(dropout, refused):
+    for api in (ours, ours.v1):
+        with refused(ValueError) as raised:
+            api.DNNClassifier([2], numeric(), dropout=dropout)
+        assert f"Invalid value {dropout!r} " in str(raised.value)
+        with refused(ValueError) as raised:
+            api.DNNLinearCombinedRegressor(
+                dnn_feature_columns=numeric(), dnn_hidden_units=[2], dnn_dropout=dropout
+            )
+        assert " dnn_dropout is " in str(raised.value)
+
+
+@pytest.mark.parametrize("api", [ours, ours.v1], ids=["v2", "v1"])
+def test_widths_are_rounded_down(api, tmp_path):
+    # As in the original, whose Keras layers do it: programs compute widths, as 64 * 0.7**i.
+    estimator = api.DNNRegressor([2.5, 3.0], numeric(), model_dir=str(tmp_path))
+    estimator.train(input_fn_of([1.0, 2.0, 3.0]), steps=1)
+    assert estimator.get_variable_value("dnn/hiddenlayer_0/kernel").shape == (1, 2)
+    assert estimator.get_variable_value("dnn/hiddenlayer_1/kernel").shape == (2, 3)
+
+
+_MAKERS = {
+    "Linear": lambda api, columns, head: api.LinearEstimator(head, columns),
+    "DNN": lambda api, columns, head: api.DNNEstimator(head, [2], columns),
+    "combined": lambda api, columns, head: api.DNNLinearCombinedEstimator(
+        head, linear_feature_columns=columns
+    ),
+    "baseline": lambda api, columns, head: api.BaselineEstimator(head),
+}
+
+
+@pytest.mark.parametrize("make", _MAKERS.values(), ids=_MAKERS)
+@row(
+    "estimator",
+    "`DNNEstimator(head=5)`, and of other canned estimators",
+    "'int' object has no attribute 'logits_dimension': head must be a Head, such as "
+    "RegressionHead(); got 5.",
+)
+def test_a_head_is_a_head(make, refused):
+    for api in (ours, ours.v1):
+        with refused(AttributeError):
+            make(api, numeric(), 5)
+        with pytest.raises(TypeError, match="RegressionHead'> is a class: call it"):
+            make(api, numeric(), ours.RegressionHead)
+
+
+@pytest.mark.parametrize("name", ["Linear", "DNN", "combined"])
+@row(
+    "estimator",
+    "`LinearRegressor(feature_columns=5)`, and of other canned estimators",
+    "'int' object is not iterable: feature_columns must be a list, such as [",
+    "; got 5.",
+)
+def test_columns_are_a_list(name, refused):
+    for api in (ours, ours.v1):
+        with refused(TypeError):
+            _MAKERS[name](api, 5, ours.RegressionHead())
+        with pytest.raises(
+            ValueError, match=r"Given: NumericColumn\(.*one column: put it into a l"
+        ):
+            _MAKERS[name](api, numeric()[0], ours.RegressionHead())
 
 
 def test_columns_of_tensorflow_1_are_for_v1_estimators_only(tmp_path):

@@ -113,6 +113,57 @@ class Unfinished(heads.Head):
             "Invalid loss_reduction: none",
         ),
         (lambda: heads.Head(), TypeError, "abstract"),
+        (
+            lambda: heads.MultiHead(5),
+            TypeError,
+            r"^'int' object is not iterable: heads must be a list, such as .*; got 5\.$",
+        ),
+        (
+            lambda: heads.MultiHead(heads.RegressionHead(name="a")),
+            TypeError,
+            "heads must be a list",
+        ),
+        (
+            lambda: heads.MultiHead([heads.RegressionHead(name="a"), 5]),
+            AttributeError,
+            r"^'int' object has no attribute 'logits_dimension': heads\[1\] must be a Head.*got 5",
+        ),
+        (
+            lambda: heads.MultiHead([heads.RegressionHead]),
+            TypeError,
+            r"heads\[0\].* a class: call it",
+        ),
+        (
+            lambda: heads.MultiHead([heads.RegressionHead(name="a")], head_weights=5),
+            TypeError,
+            r"head_weights must be a list, such as \[1.0, 2.0\]; got 5",
+        ),
+        (
+            lambda: heads.MultiHead([heads.RegressionHead(name="a")], head_weights=["x"]),
+            TypeError,
+            "head_weights must be a number; got 'x'",
+        ),
+        (
+            lambda: heads.BinaryClassHead(loss_fn=5),
+            TypeError,
+            "^unsupported callable: loss_fn.*got 5",
+        ),
+        (
+            lambda: heads.BinaryClassHead(thresholds=5),
+            TypeError,
+            "thresholds must be a list.*got 5",
+        ),
+        (
+            lambda: heads.MultiLabelHead(3, classes_for_class_based_metrics=5),
+            TypeError,
+            "classes_for_class_based_metrics must be a list.*got 5",
+        ),
+        (lambda: heads.RegressionHead(2.5), TypeError, "label_dimension must be a whole.*got 2.5"),
+        (
+            lambda: heads.RegressionHead(inverse_link_fn=5),
+            TypeError,
+            "inverse_link_fn must be a function; got 5",
+        ),
     ],
 )
 def test_a_heads_constructor_refuses(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tfx_tpu_trainer.estimator.number_checks import as_items
+
 
 def check_features(features: Any) -> None:
     """Checks what input_fn returns as features.
@@ -28,6 +30,7 @@ def check_linear_columns(columns: Iterable[Any] | None, *, allow_v1: bool) -> tu
 
     Raises:
         ValueError: If one is no such column.
+        TypeError: If they are no list.
     """
     return _checked(
         columns,
@@ -53,7 +56,12 @@ def _checked(
 ) -> tuple[Any, ...]:
     if isinstance(columns, Mapping):
         raise ValueError(f"Expected feature_columns to be iterable, found dictionary: {columns!r}.")
-    checked = tuple(columns or ())
+    if hasattr(columns, "parents") or hasattr(columns, "get_config"):
+        raise ValueError(
+            f"Items of feature_columns must be {wanted}. Given: {columns!r}, which is one column: put "
+            "it into a list."
+        )
+    checked = as_items("feature_columns", columns, '[tf.feature_column.numeric_column("x")]')
     if not checked:
         raise ValueError(f"feature_columns must not be empty; given: {columns!r}.")
     for column in checked:

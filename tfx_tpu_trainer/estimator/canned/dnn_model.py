@@ -5,6 +5,7 @@ Its layers are functions of tensors: they need no Keras, and so run whichever Ke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from typing import Any, Final, NamedTuple
@@ -54,17 +55,43 @@ def check_hidden_units(units: Any) -> tuple[int, ...]:
         units: What the user gave.
 
     Returns:
-        The widths.
+        The widths, rounded down.
 
     Raises:
         ValueError: If it is no list, or a width is not positive.
     """
     widths = tuple(units) if isinstance(units, Iterable) and not isinstance(units, str) else None
-    if widths is None or not all(isinstance(width, Real) and float(width) >= 1 for width in widths):
+    if widths is None or not all(
+        isinstance(width, Real) and 1 <= float(width) < math.inf for width in widths
+    ):
         raise ValueError(
             f"hidden_units must be the positive width of each hidden layer, such as [64, 32]; given: {units!r}."
         )
-    return widths
+    # Programs compute them, as 64 * 0.7**i, and Keras rounds down too.
+    return tuple(int(width) for width in widths)
+
+
+def hidden_layers(
+    units: Any, activation_fn: Any, dropout: Any, batch_norm: bool, *, prefix: str = ""
+) -> HiddenLayers:
+    """Checks the widths of hidden layers and how many of their values are dropped.
+
+    Args:
+        units: What `check_hidden_units` takes.
+        activation_fn: A function, a name that Keras knows, or `None`.
+        dropout: Share of the values that training drops, or `None`.
+        batch_norm: Whether each layer's output is normalized.
+        prefix: What the name of `dropout` begins with, for the error.
+
+    Raises:
+        ValueError: If a width is not positive, or `dropout` no number in [0, 1).
+    """
+    if dropout is not None and not (isinstance(dropout, Real) and 0 <= float(dropout) < 1):
+        raise ValueError(
+            f"Invalid value {dropout!r} received for `rate`, expected a value between 0 and 1. "
+            f"{prefix}dropout is the share of values that training drops, such as 0.5; give less than 1."
+        )
+    return HiddenLayers(check_hidden_units(units), activation_fn, dropout, batch_norm)
 
 
 class DnnLogits(NamedTuple):

@@ -15,9 +15,9 @@ from tfx_tpu_trainer.estimator.canned.columns import check_dense_columns, check_
 from tfx_tpu_trainer.estimator.canned.combined_model import combined_model_fn, v1_combined_model_fn
 from tfx_tpu_trainer.estimator.canned.dnn_model import (
     Deep,
-    HiddenLayers,
     check_hidden_units,
     dnn_model_fn,
+    hidden_layers,
     v1_dnn_model_fn,
 )
 from tfx_tpu_trainer.estimator.canned.linear_model import (
@@ -32,6 +32,7 @@ from tfx_tpu_trainer.estimator.heads import (
     RegressionHead,
     v1,
 )
+from tfx_tpu_trainer.estimator.heads.head import check_head
 
 SUM_OVER_BATCH_SIZE: Final = "sum_over_batch_size"
 
@@ -70,6 +71,7 @@ class Form:
             optimizer: A name, an instance or a function.
             weight_column: The head's. Defaults to `None`.
         """
+        check_head(head)
         return self.baseline_model_fn(head=head, optimizer=optimizer, weight_column=weight_column)
 
     def linear(
@@ -93,6 +95,7 @@ class Form:
         Raises:
             ValueError: If a column will not do.
         """
+        check_head(head)
         linear = self._linear_half(columns, optimizer, sparse_combiner)
         return self.linear_model_fn(head=head, linear=linear, **options)
 
@@ -123,8 +126,9 @@ class Form:
         Raises:
             ValueError: If a column will not do.
         """
+        check_head(head)
         columns = check_dense_columns(columns, allow_v1=self.allows_v1_columns)
-        hidden = HiddenLayers(check_hidden_units(hidden_units), activation_fn, dropout, batch_norm)
+        hidden = hidden_layers(hidden_units, activation_fn, dropout, batch_norm)
         return self.dnn_model_fn(head=head, deep=Deep(columns, optimizer, hidden), **options)
 
     def halves(
@@ -175,7 +179,7 @@ class Form:
                     f"{units!r}. Give the width of each hidden layer, such as [64, 32]."
                 )
             columns = check_dense_columns(dnn_columns, allow_v1=self.allows_v1_columns)
-            hidden = HiddenLayers(units, dnn_activation_fn, dnn_dropout, batch_norm)
+            hidden = hidden_layers(units, dnn_activation_fn, dnn_dropout, batch_norm, prefix="dnn_")
             deep = Deep(columns, dnn_optimizer, hidden)
         return linear, deep
 
@@ -189,6 +193,7 @@ class Form:
             halves: What `halves` has returned.
             **options: Of V1, `partitioner`.
         """
+        check_head(head)
         linear, deep = halves
         return self.combined_model_fn(head=head, linear=linear, deep=deep, **options)
 

@@ -8,11 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.callables import call_with
-from tfx_tpu_trainer.estimator.canned.dnn_model import (
-    HiddenLayers,
-    check_hidden_units,
-    v1_dnn_logits,
-)
+from tfx_tpu_trainer.estimator.canned.dnn_model import hidden_layers, v1_dnn_logits
 from tfx_tpu_trainer.estimator.canned.linear_model import linear_logits, summarize_weights
 
 
@@ -64,7 +60,7 @@ def dnn_logit_fn_builder(
     if isinstance(units, bool) or not isinstance(units, int):
         raise ValueError(f"units must be an int.  Given type: {type(units)}, value: {units!r}")
     columns = tuple(feature_columns)
-    hidden = HiddenLayers(check_hidden_units(hidden_units), activation_fn, dropout, batch_norm)
+    hidden = hidden_layers(hidden_units, activation_fn, dropout, batch_norm)
 
     def dnn_logit_fn(features: Any, mode: str) -> tf.Tensor:
         return v1_dnn_logits(

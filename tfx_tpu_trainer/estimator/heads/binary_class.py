@@ -12,6 +12,7 @@ from tfx_tpu_trainer.estimator.heads import classes, labels, losses, shapes
 from tfx_tpu_trainer.estimator.heads.keys import MetricKeys, PredictionKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads.metrics import Measure
 from tfx_tpu_trainer.estimator.heads.single_head import SingleHead
+from tfx_tpu_trainer.estimator.number_checks import as_items
 
 v1 = tf.compat.v1
 
@@ -83,8 +84,9 @@ class BinaryClassHead(SingleHead):
             weight_column=weight_column, loss_reduction=loss_reduction, loss_fn=loss_fn, name=name
         )
         self._label_vocabulary = labels.check_vocabulary(label_vocabulary)
+        thresholds = as_items("thresholds", thresholds, "[0.3, 0.7]")
         self._thresholds = classes.check_thresholds(
-            thresholds, f"thresholds not in (0, 1): {(tuple(thresholds or ()),)}."
+            thresholds, f"thresholds not in (0, 1): {(thresholds,)}."
         )
 
     @property

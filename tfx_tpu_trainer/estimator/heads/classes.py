@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.export.outputs import ClassificationOutput
-from tfx_tpu_trainer.estimator.number_checks import holds
+from tfx_tpu_trainer.estimator.number_checks import as_items, holds
 
 
 def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def check_thresholds(
         ValueError: If one is not greater than 0 and less than 1.
         TypeError: If one is not a number.
     """
-    checked = tuple(thresholds or ())
+    checked = as_items("thresholds", thresholds, "[0.3, 0.7]")
     for threshold in checked:
         if not holds("thresholds", threshold, lambda number: 0.0 < number < 1.0):
             raise ValueError(f"{message} Given: {threshold} of {checked}.")

@@ -16,6 +16,22 @@ from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
 v1 = tf.compat.v1
 
 
+def check_head(head: Any, name: str = "head") -> None:
+    """Checks that a value can be used as a head, of whatever class.
+
+    Raises:
+        AttributeError: If it has not what heads have.
+        TypeError: If it is a class of heads.
+    """
+    if isinstance(head, type):
+        raise TypeError(f"{name} must be a Head, and {head!r} is a class: call it.")
+    if not hasattr(head, "logits_dimension"):
+        raise AttributeError(
+            f"{type(head).__name__!r} object has no attribute 'logits_dimension': {name} must be a "
+            f"Head, such as RegressionHead(); got {head!r}."
+        )
+
+
 class Head(abc.ABC):
     """The top of a model, which interprets its logits; mirrors `tf.estimator.Head`.
 

@@ -71,6 +71,8 @@ def check_loss_fn(loss_fn: Callable[..., Any] | None, *, reduction_allowed: bool
     """
     if loss_fn is None:
         return
+    if not callable(loss_fn):
+        raise TypeError(f"unsupported callable: loss_fn must be a function; got {loss_fn!r}.")
     names = argument_names(loss_fn)
     for required in ("labels", "logits"):
         if required not in names:

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.export.outputs import ExportOutput, PredictOutput
 from tfx_tpu_trainer.estimator.heads import losses, train_op
-from tfx_tpu_trainer.estimator.heads.head import Head
+from tfx_tpu_trainer.estimator.heads.head import Head, check_head
 from tfx_tpu_trainer.estimator.heads.keys import MetricKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads.labels import check_given
 from tfx_tpu_trainer.estimator.heads.single_head import check_is_train, eval_metrics_of
 from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.number_checks import as_items, check_is_number
 from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
 
 v1 = tf.compat.v1
@@ -50,22 +51,30 @@ class MultiHead(Head):
         Raises:
             ValueError: If there is no head, one has no name of its own, or there are not as many
                 weights as heads.
+            TypeError: If `heads` is no list, or `head_weights` none of numbers.
+            AttributeError: If one of them is no head.
         """
+        given, heads = heads, as_items("heads", heads, '[RegressionHead(name="fare")]')
         if not heads:
-            raise ValueError(f"Must specify heads. Given: {heads!r}.")
+            raise ValueError(f"Must specify heads. Given: {given!r}.")
+        for number, head in enumerate(heads):
+            check_head(head, f"heads[{number}]")
         names = [head.name for head in heads]
         for head, name in zip(heads, names):
             if not name:
                 raise ValueError(f"All given heads must have name specified. Given: {head!r}.")
         if len(set(names)) != len(names):
             raise ValueError(f"Heads must have unique names. Given: {names}.")
+        head_weights = as_items("head_weights", head_weights, "[1.0, 2.0]")
+        for weight in head_weights:
+            check_is_number("head_weights", weight)
         if head_weights and len(head_weights) != len(heads):
             raise ValueError(
                 f"heads and head_weights must have the same size. Given len(heads): {len(heads)}. "
                 f"Given len(head_weights): {len(head_weights)}."
             )
-        self._heads = tuple(heads)
-        self._head_weights = tuple(head_weights or ())
+        self._heads = heads
+        self._head_weights = head_weights
 
     @property
     def name(self) -> str:

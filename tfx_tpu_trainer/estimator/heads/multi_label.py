@@ -13,6 +13,7 @@ from tfx_tpu_trainer.estimator.heads.binary_class import AT_THRESHOLD
 from tfx_tpu_trainer.estimator.heads.keys import MetricKeys, PredictionKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads.metrics import Measure, Pick
 from tfx_tpu_trainer.estimator.heads.single_head import SingleHead
+from tfx_tpu_trainer.estimator.number_checks import as_items
 
 v1 = tf.compat.v1
 
@@ -89,7 +90,10 @@ class MultiLabelHead(SingleHead):
         )
         self._thresholds = classes.check_thresholds(thresholds)
         self._label_vocabulary = self._check_vocabulary(label_vocabulary)
-        self._measured_classes = self._class_ids_of(tuple(classes_for_class_based_metrics or ()))
+        measured = as_items(
+            "classes_for_class_based_metrics", classes_for_class_based_metrics, "[0, 2]"
+        )
+        self._measured_classes = self._class_ids_of(measured)
 
     @property
     def logits_dimension(self) -> int:

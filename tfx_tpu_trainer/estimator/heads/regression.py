@@ -59,14 +59,19 @@ class RegressionHead(SingleHead):
 
         Raises:
             ValueError: If an argument is not what it must be.
-            TypeError: If `weight_column` is neither a name nor a numeric column.
+            TypeError: If `weight_column` is neither a name nor a numeric column, `label_dimension` no
+                whole number, or a function can't be called.
         """
         if not holds("label_dimension", label_dimension, lambda number: number >= 1):
             raise ValueError(f"Invalid label_dimension {label_dimension}: it must be 1 or more.")
+        if label_dimension % 1:
+            raise TypeError(f"label_dimension must be a whole number; got {label_dimension!r}.")
+        if inverse_link_fn is not None and not callable(inverse_link_fn):
+            raise TypeError(f"inverse_link_fn must be a function; got {inverse_link_fn!r}.")
         super().__init__(
             weight_column=weight_column, loss_reduction=loss_reduction, loss_fn=loss_fn, name=name
         )
-        self._label_dimension = label_dimension
+        self._label_dimension = int(label_dimension)
         self._inverse_link_fn = inverse_link_fn
 
     @property
