@@ -66,6 +66,18 @@ ERRORS = {
         "program.py, line 3: the TPU that the program names can't be looked up",
         "on emulated cores (--emulate N)",
     ),
+    "no_credentials": (
+        {
+            "program.py": (
+                f"{_TF}from tpu_cluster_resolver import TPUClusterResolver\nTPUClusterResolver('a')\n"
+            ),
+            "tpu_cluster_resolver.py": (
+                "def TPUClusterResolver(tpu): raise RuntimeError('No credentials.\\nSee the manual.')\n"
+            ),
+        },
+        "program.py, line 3: the TPU that the program names can't be looked up",
+        ", and the resolver says: No credentials. Run the program in Google Cloud, or on emulated cores",
+    ),
     "missing_package": (
         {"program.py": f"{_TF}import gin.tf\n"},
         "program.py, line 2: the program needs the package 'gin', which is not installed. ",

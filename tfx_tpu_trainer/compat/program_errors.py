@@ -62,8 +62,6 @@ def in_one_line(error: BaseException) -> str | None:
         words = _python_2(error)
     elif isinstance(error, ModuleNotFoundError):
         words = _missing_module(error)
-    elif isinstance(error, urllib.error.URLError):
-        words = _missing_tpu(error)
     elif type(error).__name__ == "DuplicateFlagError":
         told = str(error).partition("  Description")[0].strip()
         words = (
@@ -71,7 +69,7 @@ def in_one_line(error: BaseException) -> str | None:
             "DEFINE."
         )
     else:
-        words = None
+        words = _missing_tpu(error)
     return f"{_COMMAND}: {words}" if words is not None else None
 
 
@@ -85,16 +83,22 @@ def _python_2(error: SyntaxError) -> str | None:
     )
 
 
-def _missing_tpu(error: urllib.error.URLError) -> str | None:
+def _missing_tpu(error: BaseException) -> str | None:
+    """Explains what a resolver raised while it looked for a TPU: errors of urllib, of Google's clients, or its own."""
     frames = traceback.extract_tb(error.__traceback__)
     resolver = next((i for i, each in enumerate(frames) if each.filename.endswith(_RESOLVERS)), 0)
-    if not resolver:
+    if not resolver or isinstance(error, (TypeError, KeyboardInterrupt, SystemExit)):
         return None
     asking = frames[resolver - 1]
+    told = str(error).strip().partition("\n")[0].rstrip(".")
+    why = (
+        "as this machine has no metadata server of Google Cloud"
+        if isinstance(error, urllib.error.URLError)
+        else f"and the resolver says: {told}"
+    )
     return (
-        f"{_shown(asking.filename)}, line {asking.lineno}: the TPU that the program names can't be looked up, as this "
-        "machine has no metadata server of Google Cloud. Run the program there, or on emulated cores (--emulate N), or "
-        "name no TPU."
+        f"{_shown(asking.filename)}, line {asking.lineno}: the TPU that the program names can't be looked up, "
+        f"{why}. Run the program in Google Cloud, or on emulated cores (--emulate N), or name no TPU."
     )
 
 

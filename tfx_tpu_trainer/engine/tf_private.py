@@ -411,6 +411,16 @@ def marking_outside_compilation() -> Iterator[None]:
         _clusters.reset(token)
 
 
+def kept_outside(computation: Callable[..., Any], *args: Any) -> Any:
+    """Calls `tf.compat.v1.tpu.outside_compilation` inside of `marking_outside_compilation`, elsewhere the function itself.
+
+    Elsewhere TensorFlow's own would warn of an export's functions that they belong to no TPU.
+    """
+    if _clusters.get() is None:
+        return computation(*args)
+    return v1.tpu.outside_compilation(computation, *args)
+
+
 def mark_outside(op: tf.Operation, cluster: str) -> None:
     """Marks an op as `tf.compat.v1.tpu.outside_compilation` does.
 

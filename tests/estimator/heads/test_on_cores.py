@@ -136,3 +136,29 @@ def test_the_spec_has_only_the_features_that_metrics_need() -> None:
 
 def _loss_of_features(labels: tf.Tensor, logits: tf.Tensor, features: Any) -> tf.Tensor:
     return labels - logits + features["x"][:, :1]
+
+
+@pytest.mark.parametrize(
+    ("head", "predicted"),
+    [
+        (heads.BinaryClassHead(), b"1"),
+        (heads.BinaryClassHead(label_vocabulary=["no", "yes"]), b"yes"),
+        (heads.MultiClassHead(3), b"2"),
+        (heads.MultiClassHead(3, label_vocabulary=["a", "b", "c"]), b"c"),
+        (heads.MultiLabelHead(2), b"0"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_names_of_classes_are_made_on_the_host_of_cores(head, predicted, tmp_path, caplog):
+    def model_fn(features, labels, mode, params):
+        logits = tf.cumsum(tf.repeat(1.0 + features["x"], head.logits_dimension, axis=1), axis=1)
+        return head.create_tpu_estimator_spec(features=features, mode=mode, logits=logits)
+
+    def input_fn(params):
+        rows = tf.data.Dataset.from_tensor_slices({"x": np.arange(4.0, dtype=np.float32)[:, None]})
+        return rows.batch(params["batch_size"])
+
+    estimator = cores.make(tmp_path, model_fn)
+    rows = list(estimator.predict(input_fn))
+    assert [row["classes"][0] for row in rows] == [predicted] * 4
+    assert "no TPU can run" not in caplog.text

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.engine.tf_private import kept_outside
 from tfx_tpu_trainer.estimator.export.outputs import ClassificationOutput
 from tfx_tpu_trainer.estimator.number_checks import as_items, holds
 
@@ -41,12 +42,13 @@ def class_names(
 ) -> tf.Tensor:
     """Returns the names of classes; without a vocabulary, their ids as strings.
 
-    Classes that a vocabulary is too short for are called "UNK".
+    Classes that a vocabulary is too short for are called "UNK". No TPU holds strings, so they are made on its
+    host.
     """
     if vocabulary:
-        unknown = ["UNK"] * (n_classes - len(vocabulary))
-        return tf.gather(tf.constant([*vocabulary, *unknown]), class_ids)
-    return tf.strings.as_string(class_ids, name="str_classes")
+        names = [*vocabulary, *["UNK"] * (n_classes - len(vocabulary))]
+        return kept_outside(lambda ids: tf.gather(tf.constant(names), ids), class_ids)
+    return kept_outside(lambda ids: tf.strings.as_string(ids, name="str_classes"), class_ids)
 
 
 def all_class_ids(logits: tf.Tensor, n_classes: int) -> tf.Tensor:
@@ -57,7 +59,9 @@ def all_class_ids(logits: tf.Tensor, n_classes: int) -> tf.Tensor:
 def all_classes(logits: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
     """Returns the names of all classes for every row, string [batch, n_classes]."""
     names = vocabulary or [str(class_id) for class_id in range(n_classes)]
-    return tf.tile(tf.constant([list(names)]), [tf.shape(logits)[0], 1])
+    return kept_outside(
+        lambda rows: tf.tile(tf.constant([list(names)]), [rows, 1]), tf.shape(logits)[0]
+    )
 
 
 def classification_output(
