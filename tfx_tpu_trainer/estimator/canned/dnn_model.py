@@ -91,7 +91,8 @@ def hidden_layers(
             f"Invalid value {dropout!r} received for `rate`, expected a value between 0 and 1. "
             f"{prefix}dropout is the share of values that training drops, such as 0.5; give less than 1."
         )
-    return HiddenLayers(check_hidden_units(units), activation_fn, dropout, batch_norm)
+    dropped = None if dropout is None else float(dropout)
+    return HiddenLayers(check_hidden_units(units), activation_fn, dropped, batch_norm)
 
 
 class DnnLogits(NamedTuple):

@@ -79,9 +79,12 @@ def check_integer(value: Any, name: str) -> None:
         TypeError: If it is not.
     """
     try:
-        operator.index("" if isinstance(value, bool) else value)
+        operator.index(value)
+        is_integer = not isinstance(value, bool)
     except TypeError:
-        raise TypeError(f"{name} must be int, got {type(value)}: {value!r}.") from None
+        is_integer = False
+    if not is_integer:
+        raise TypeError(f"{name} must be int, got {type(value)}: {value!r}.")
 
 
 def check_positive_integer(value: Any, name: str) -> None:
@@ -196,7 +199,7 @@ class TPUConfig(_Fields):
                 "num_cores_per_replica must be 1, 2, 4, 8, 16, 32, 64, 128; got "
                 f"{num_cores_per_replica!r}"
             )
-        if input_partition_dims is not None:
+        if input_partition_dims is not None and num_cores_per_replica is not None:
             check_counts(input_partition_dims, num_cores_per_replica=num_cores_per_replica)
         if eval_training_input_configuration not in (
             InputPipelineConfig.PER_HOST_V1,
