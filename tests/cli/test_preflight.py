@@ -227,6 +227,10 @@ _NO_MODULE = {"module_file": None, "steps": None}
             "TPUConfig.input_partition_dims[0] mismatched feature keys. Expected ['x'], got ['z']",
         ),
         refusal(
+            {"num_cores_per_replica": "2", "input_partition_dims": '[{"x": [1, 4]}]'},
+            "The product of each input partition dim should equal to num_cores_per_replica. (dim = [1, 4]",
+        ),
+        refusal(
             {"function": "my:step"},
             "--function can't be combined with --module_file: leave one of them out",
         ),
